@@ -1,0 +1,60 @@
+# Everything a person needs: `make demo` and `make test` set themselves up from a clean clone (Python 3.11+, git, make).
+PYTHON ?= python3
+SHARED ?= $(or $(DOLMA_DASK_SHARED),../shared)
+BIN := .venv/bin
+UV := $(BIN)/uv
+.DEFAULT_GOAL := help
+
+.PHONY: help demo test test-fast conformance lint types notebooks bench lock clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: .venv/run.stamp  ## the whole job on text from this Python installation; ends with reports/demo.html
+	$(BIN)/dolma-dask demo --folder demo --report reports/demo.html
+
+test: .venv/dev.stamp  ## all tests; those that need the reference data are skipped without it, and counted
+	$(BIN)/pytest -n 2 --dist worksteal
+
+test-fast: .venv/dev.stamp  ## the unit tests, under a minute
+	$(BIN)/pytest -q -n 2 tests/unit
+
+conformance: .venv/dev.stamp  ## compare with outputs of the original tools in $DOLMA_DASK_SHARED (default ../shared)
+	@test -d "$(SHARED)/conformance" || { echo "reference data not found at $(SHARED); set DOLMA_DASK_SHARED"; exit 1; }
+	DOLMA_DASK_SHARED="$(SHARED)" $(BIN)/pytest -m conformance
+
+lint: .venv/dev.stamp  ## style and import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: .venv/dev.stamp  ## mypy strict
+	$(BIN)/mypy
+
+notebooks: .venv/dev.stamp  ## run the notebooks
+	$(BIN)/pytest --nbmake notebooks
+
+bench: .venv/dev.stamp  ## every benchmark: MB of text per CPU-second and peak memory
+	$(BIN)/python -m benchmarks
+
+lock: .venv/bin/uv  ## renew the lock files
+	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url pyproject.toml -o requirements.lock
+	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url -c requirements.lock pyproject.toml --group dev -o requirements-dev.lock
+
+clean:  ## remove what the targets made
+	rm -rf .venv demo reports/*.html reports/*.json dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; call: make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
+
+.venv/run.stamp: requirements.lock pyproject.toml | .venv/bin/uv
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps -e .
+	@touch $@
+
+.venv/dev.stamp: requirements-dev.lock pyproject.toml | .venv/bin/uv
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps -e .
+	@touch $@ .venv/run.stamp

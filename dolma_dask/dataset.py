@@ -1,0 +1,144 @@
+"""What a dataset is: an immutable description of document shards and attribute sets, without Dask and without open files.
+
+Listing costs one walk over ``documents/``; a `Dataset` pickles in bytes per shard and goes to workers as it is.
+"""
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of documents.
+
+    Attributes
+    ----------
+    path : str
+        Relative to ``documents/``.
+    bytes : int
+        Stored size.
+    stamp : str
+        See `dolma_dask.io.files.FileInfo`.
+    """
+
+    path: str
+    bytes: int
+    stamp: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A root with ``documents/`` and ``attributes/<name>/`` below it.
+
+    Attributes
+    ----------
+    root : str
+        URL or absolute path.
+    shards : tuple of Shard
+        Sorted by the UTF-8 bytes of their paths.
+    attributes : tuple of str
+        Names of the attribute sets that are there.
+    source : str or None
+        Source of all documents, for files that lack the field.
+    ignored : tuple of str
+        Files below ``documents/`` whose suffix is not one of documents.
+    """
+
+    root: str
+    shards: tuple[Shard, ...]
+    attributes: tuple[str, ...] = ()
+    source: str | None = None
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Stored bytes of all document files."""
+        return sum(shard.bytes for shard in self.shards)
+
+    def url(self, path: str) -> str:
+        """Return the URL of a path relative to the dataset."""
+        return files.join(self.root, path)
+
+    def select(self, only: Sequence[str] = (), prune: int | None = None) -> "Dataset":
+        """Return the dataset with the shards that match a pattern of `only`, at most `prune` of them.
+
+        Parameters
+        ----------
+        only : sequence of str
+            Shell patterns, or parts of a path; empty means all.
+        prune : int, optional
+            Keep the first `prune` shards: a rehearsal.
+
+        Raises
+        ------
+        UsageError
+            No shard matches.
+        """
+        kept = tuple(shard for shard in self.shards if not only or matches(shard.path, only))[:prune]
+        if self.shards and not kept:
+            raise UsageError(
+                f"no shard of {self.root} matches {' '.join(only)!r}; expected a part of a path or a shell pattern such as "
+                f"'2019-*/*'; the first shard is {self.shards[0].path!r}."
+            )
+        return replace(self, shards=kept)
+
+    def __repr__(self) -> str:
+        sets = ", ".join(self.attributes) or "none"
+        return f"<Dataset {self.root}: {len(self.shards)} shards, {self.bytes / 1e6:,.1f} MB stored, attributes: {sets}>"
+
+
+def matches(path: str, patterns: Sequence[str]) -> bool:
+    """Tell whether `path` contains, or matches as a shell pattern, one of `patterns`."""
+    return any(pattern in path or fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def open_dataset(url: str, *, source: str | None = None, version: str | None = None) -> Dataset:
+    """List a dataset.
+
+    Parameters
+    ----------
+    url : str
+        Dataset root, its ``documents`` folder, or, with `version`, a root that holds ``sources/<source>/<version>``.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the folder's name too.
+    version : str, optional
+        Version folder below ``sources/<source>/``.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    UsageError
+        There is no document file.
+    """
+    if version is not None and source is None:
+        raise UsageError("`version` was given without `source`; expected both, as in sources/<source>/<version>.")
+    base = layout.version_root(url, source, version) if source and version else url
+    root = layout.dataset_root(files.normalize(base))
+    listed = files.list_files(files.join(root, layout.DOCUMENTS))
+    found = [info for info in listed if layout.suffix_of(info.path)]
+    if not found:
+        raise UsageError(
+            f"{root}/{layout.DOCUMENTS} holds no document files; expected {', '.join(layout.DOCUMENT_SUFFIXES)} below it. "
+            "To make a dataset from other files: dolma-dask convert INPUT --to DATASET."
+        )
+    return Dataset(
+        root=root,
+        shards=tuple(Shard(info.path, info.bytes, info.stamp) for info in found),
+        attributes=tuple(files.list_folders(files.join(root, layout.ATTRIBUTES))),
+        source=source,
+        ignored=tuple(info.path for info in listed if not layout.suffix_of(info.path)),
+    )
+
+
+def shard_info(shard: Shard) -> FileInfo:
+    """Return a shard as a file relative to its dataset."""
+    return FileInfo(layout.document_path(shard.path), shard.bytes, shard.stamp)

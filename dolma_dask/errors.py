@@ -1,0 +1,120 @@
+"""Every exception that dolma_dask raises on purpose, in one tree.
+
+::
+
+    DolmaDaskError
+        UsageError                 the call is wrong: exit status 2
+            ExpressionError        a `where` expression cannot be parsed or names unknown columns
+        DataError                  the data is wrong: exit status 1
+            BadRecordError         one line of a file is not a valid record
+            BadRecordBudgetError   more bad records than `max_bad_fraction` allows
+            CorruptFileError       a file is truncated, damaged, or not what its name says
+            SourceChangedError     a file changed while it was read
+            SchemaError            a column or key has another type than was announced
+            AlignmentError         an attribute file does not line up with its document file
+                MissingAttributesError
+                StaleAttributesError
+        StageError                 a verb ended with failed shards: exit status 1
+        InterruptedStageError      Ctrl-C: what is finished is kept, the same command goes on: exit status 130
+
+Each takes one message and keyword-only details, so that it can be pickled back from a worker.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class DolmaDaskError(Exception):
+    """Base of all errors; ``details`` holds what a program may want to look at."""
+
+    exit_status = 1
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.details = details
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), str(self), self.details)
+
+
+def _rebuild(cls: type[DolmaDaskError], message: str, details: dict[str, object]) -> DolmaDaskError:
+    return cls(message, **details)
+
+
+class UsageError(DolmaDaskError):
+    """The call or its options are wrong; nothing was read or written."""
+
+    exit_status = 2
+
+
+class ExpressionError(UsageError):
+    """A ``where`` expression cannot be parsed, or names a column that no row has."""
+
+
+class DataError(DolmaDaskError):
+    """The data is not what it should be."""
+
+
+class BadRecordError(DataError):
+    """One line is not a valid record; the message names URL, row, byte offset and what was expected."""
+
+
+class BadRecordBudgetError(DataError):
+    """Quarantine was asked for, but more records are bad than ``max_bad_fraction`` allows."""
+
+
+class CorruptFileError(DataError):
+    """A file is truncated, damaged, or its content does not match its suffix."""
+
+
+class SourceChangedError(DataError):
+    """An input file has another size or time stamp after reading than before."""
+
+
+class SchemaError(DataError):
+    """A column or attribute key has another type than announced."""
+
+
+class AlignmentError(DataError):
+    """An attribute file does not line up row by row with its document file."""
+
+
+class MissingAttributesError(AlignmentError):
+    """A document file has no attribute file."""
+
+
+class StaleAttributesError(AlignmentError):
+    """The attributes were made from other text than the documents hold now."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One shard that a stage could not finish.
+
+    Attributes
+    ----------
+    shard : str
+        Path of the shard relative to its dataset.
+    error : str
+        Name of the exception's class.
+    message : str
+        Its text.
+    """
+
+    shard: str
+    error: str
+    message: str
+
+
+class StageError(DolmaDaskError):
+    """A stage ended with failed shards; ``failures`` lists them all."""
+
+    def __init__(self, message: str, *, failures: Sequence[Failure] = (), **details: object) -> None:
+        super().__init__(message, failures=tuple(failures), **details)
+        self.failures = tuple(failures)
+
+
+class InterruptedStageError(DolmaDaskError):
+    """The user stopped a stage; finished shards are kept."""
+
+    exit_status = 130

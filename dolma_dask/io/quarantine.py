@@ -1,0 +1,95 @@
+"""What happens to bad records: the shard fails at the first, or they go to a file with their place, reason and bytes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from dolma_dask.errors import BadRecordError
+from dolma_dask.formats import layout
+from dolma_dask.io.files import join, remove
+from dolma_dask.io.publish import publish
+from dolma_dask.io.records import BadRecord, Block, FileRecord
+from dolma_dask.io.stream import MAX_RECORD_BYTES
+
+OnBadRecord = Literal["fail", "quarantine"]
+
+MAX_BAD_FRACTION = 0.01
+"""Default share of rows that may be quarantined in a run."""
+
+
+@dataclass(frozen=True)
+class RecordPolicy:
+    """What is a bad record, and what happens to it.
+
+    Attributes
+    ----------
+    on_bad_record : {"fail", "quarantine"}
+        Fail the shard, or go on and keep the record aside.
+    max_bad_fraction : float
+        Share of all rows of a run that may be quarantined.
+    max_record_bytes : int
+        A longer line is bad.
+    """
+
+    on_bad_record: OnBadRecord = "fail"
+    max_bad_fraction: float = MAX_BAD_FRACTION
+    max_record_bytes: int = MAX_RECORD_BYTES
+
+
+class Quarantine:
+    """Collects the bad records of one shard.
+
+    Parameters
+    ----------
+    root : str
+        Output root.
+    verb : str
+        Stage.
+    shard : str
+        Path of the shard.
+    policy : RecordPolicy
+        With ``fail``, the first bad record raises.
+    """
+
+    def __init__(self, root: str, verb: str, shard: str, policy: RecordPolicy) -> None:
+        self._root = root
+        self._path = f"{layout.QUARANTINE}/{verb}/{shard}.jsonl"
+        self._policy = policy
+        self._lines: list[bytes] = []
+
+    @property
+    def count(self) -> int:
+        """Bad records so far."""
+        return len(self._lines)
+
+    def admit(self, block: Block) -> None:
+        """Take the bad records of a block.
+
+        Raises
+        ------
+        BadRecordError
+            The policy is to fail.
+        """
+        if block.bad and self._policy.on_bad_record == "fail":
+            raise _failure(block.bad[0])
+        self._lines += [msgspec.json.encode(record.to_json()) + b"\n" for record in block.bad]
+
+    def close(self) -> tuple[FileRecord, ...]:
+        """Publish the quarantine file, or remove the one of an earlier run if there is nothing to keep."""
+        if not self._lines:
+            remove(join(self._root, self._path))
+            return ()
+        with publish(join(self._root, self._path)) as out:
+            out.write(b"".join(self._lines))
+        return (FileRecord(self._path, out.bytes, out.checksum, len(self._lines)),)
+
+
+def _failure(record: BadRecord) -> BadRecordError:
+    return BadRecordError(
+        f"{record}. Mend the file, or set such rows aside with --on-bad-record quarantine.",
+        url=record.url,
+        row=record.row,
+        byte_offset=record.byte_offset,
+        reason=record.reason,
+    )

@@ -1,0 +1,110 @@
+"""Blocks of rows, the bad records among them, and what is remembered of the files read and written.
+
+A row is an input line. A line that cannot be read is still a row: it is null in every column and stands in ``bad``, so
+that side files keep lining up with it.
+"""
+
+import base64
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+QUARANTINE_HEAD = 64 * 1024
+"""Bytes of an oversized record that are kept for the quarantine file."""
+
+
+@dataclass(frozen=True)
+class BadRecord:
+    """One line that is not a valid record.
+
+    Attributes
+    ----------
+    url : str
+        File it stands in.
+    row : int
+        0-based line number.
+    byte_offset : int
+        Where the line starts, in bytes of decompressed data.
+    reason : str
+        ``blank_line``, ``invalid_utf8``, ``nul_byte``, ``invalid_json``, ``not_an_object``, ``missing_field``, ``wrong_type``
+        or ``too_large``.
+    expected : str
+        What should have been there.
+    raw : bytes
+        The line without its newline; only its head when it is ``too_large``.
+    """
+
+    url: str
+    row: int
+    byte_offset: int
+    reason: str
+    expected: str
+    raw: bytes
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url}, row {self.row}, byte {self.byte_offset}: {self.reason.replace('_', ' ')}; "
+            f"expected {self.expected}"
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """Return the line of the quarantine file as a dict."""
+        return {
+            "url": self.url,
+            "row": self.row,
+            "byte_offset": self.byte_offset,
+            "reason": self.reason,
+            "expected": self.expected,
+            "raw_base64": base64.b64encode(self.raw).decode("ascii"),
+        }
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive rows of one file.
+
+    Attributes
+    ----------
+    batch : pyarrow.RecordBatch
+        One row per line; bad rows are null in every column.
+    first_row : int
+        Row number in the file of the first row of `batch`.
+    bad : tuple of BadRecord
+        The unreadable rows of this block, in order.
+    """
+
+    batch: pa.RecordBatch
+    first_row: int
+    bad: tuple[BadRecord, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, unreadable ones included."""
+        return int(self.batch.num_rows)
+
+
+class InputRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An input file as it was read.
+
+    ``path`` is relative to the root of its dataset; ``checksum`` is the xxh3-128 of the stored bytes.
+    """
+
+    path: str
+    bytes: int
+    stamp: str
+    checksum: str
+
+
+class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An output file.
+
+    ``path`` is relative to the output root; ``members`` are (stored offset, first row, decompressed offset) of its gzip members
+    or zstd frames; ``rows`` counts its rows.
+    """
+
+    path: str
+    bytes: int
+    checksum: str
+    rows: int = 0
+    members: tuple[tuple[int, int, int], ...] = ()

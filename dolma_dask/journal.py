@@ -1,0 +1,251 @@
+"""What a stage has finished: records that say which bytes made which bytes, so that the same command goes on where it stopped.
+
+A unit of work is finished if and only if its newest record has the wanted key, its inputs are the files the record names,
+and its outputs are there with the recorded sizes. An input is the same file when size and stamp agree; when only the stamp
+differs (a copied or moved dataset) its bytes are hashed, so neither moving nor copying redoes work and no change slips through.
+
+On disk: immutable segments ``_journal/<verb>/<run>-<n>.jsonl``, one JSON object per line, written every few seconds, merged on
+read (newest record of a unit wins, a torn last line is ignored), compacted at the end of a run. Two runs at once are safe: each
+writes its own segments, and compaction removes only segments it has read. Cost: about 1 kB per unit.
+"""
+
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord, InputRecord
+
+FLUSH_SECONDS = 5.0
+FLUSH_RECORDS = 500
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One finished unit of work.
+
+    Attributes
+    ----------
+    unit : str
+        Name of the unit: the path of its main output, relative to the output root.
+    shard : str
+        The shard it was made from, relative to ``documents/`` of its dataset.
+    key : str
+        Digest of parameters and versions (`work_key`).
+    inputs, files
+        What was read and written.
+    rows : int
+        Rows of the input.
+    ids_digest, content_digest : str
+        xxh3-128 over (source, id) and (source, id, text) of every row of the documents that the outputs line up with.
+    counts : dict
+        Numbers for the summary and the report, such as documents and text bytes in and out.
+    info : dict
+        What only this verb knows (tagger types, thresholds, histograms...).
+    seconds, finished : float
+        Wall seconds of the work; when it ended, in seconds since 1970.
+    """
+
+    unit: str
+    shard: str
+    key: str
+    inputs: tuple[InputRecord, ...] = ()
+    files: tuple[FileRecord, ...] = ()
+    rows: int = 0
+    ids_digest: str = ""
+    content_digest: str = ""
+    counts: dict[str, float] = {}
+    info: dict[str, Any] = {}
+    seconds: float = 0.0
+    finished: float = 0.0
+
+
+class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="run"):
+    """The start of a run: what it was asked, and the folders or files it may replace."""
+
+    run: str
+    verb: str
+    params: dict[str, Any]
+    writes: tuple[str, ...]
+    started: float
+    version: str = ""
+
+
+_record_decoder = msgspec.json.Decoder(Record)
+_run_decoder = msgspec.json.Decoder(RunRecord)
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def canonical(params: Mapping[str, Any]) -> str:
+    """Return the canonical JSON of parameters: sorted keys, no white space."""
+    return _encoder.encode(params).decode()
+
+
+def work_key(verb: str, version: int, params: Mapping[str, Any]) -> str:
+    """Return the digest under which finished work is known.
+
+    Parameters
+    ----------
+    verb : str
+        Name of the stage.
+    version : int
+        The integer that the stage raises when its output changes for the same parameters.
+    params : mapping
+        Everything that decides the output besides the input bytes.
+    """
+    return xxhash.xxh3_128_hexdigest(canonical({"verb": verb, "version": version, "params": params}).encode())
+
+
+class Journal:
+    """The journal of one verb below one root.
+
+    Parameters
+    ----------
+    root : str
+        Dataset or output folder.
+    verb : str
+        Name of the stage.
+    """
+
+    def __init__(self, root: str, verb: str) -> None:
+        self.root = root
+        self.verb = verb
+        self.folder = files.join(root, f"{layout.JOURNAL}/{verb}")
+        self.records: dict[str, Record] = {}
+        self.runs: list[RunRecord] = []
+        self._segments: list[str] = []
+        for info in files.list_files(self.folder):
+            self._read_segment(info.path)
+        self.runs.sort(key=lambda run: run.started)
+
+    def _read_segment(self, name: str) -> None:
+        try:
+            data = files.read_bytes(files.join(self.folder, name))
+        except FileNotFoundError:
+            return  # another run compacted it away; its records are in the segment that run wrote
+        self._segments.append(name)
+        for line in data.split(b"\n"):
+            self._read_line(line)
+
+    def _read_line(self, line: bytes) -> None:
+        try:
+            if line.startswith(b'{"kind"'):
+                self.runs.append(_run_decoder.decode(line))
+            elif line:
+                self._merge(_record_decoder.decode(line))
+        except msgspec.DecodeError:
+            return  # a torn line; the work it spoke of is simply done again
+
+    def _merge(self, record: Record) -> None:
+        known = self.records.get(record.unit)
+        if known is None or known.finished <= record.finished:
+            self.records[record.unit] = record
+
+    def may_write(self, path: str) -> bool:
+        """Tell whether some run of this verb announced that it writes `path`, so that a file there is ours."""
+        return any(path.startswith(prefix) for run in self.runs for prefix in run.writes)
+
+    def by_file(self) -> dict[str, Record]:
+        """Return the record of each output file."""
+        return {file.path: record for record in self.records.values() for file in record.files}
+
+    def start(self, params: Mapping[str, Any], writes: Sequence[str], version: str) -> "JournalWriter":
+        """Announce a run and return what appends its records."""
+        run = f"{time.time_ns():020d}-{secrets.token_hex(3)}"
+        writer = JournalWriter(self, run)
+        writer.announce(RunRecord(run, self.verb, dict(params), tuple(writes), time.time(), version))
+        return writer
+
+
+class JournalWriter:
+    """Appends records of one run to its journal.
+
+    Parameters
+    ----------
+    journal : Journal
+        Gets every record too.
+    run : str
+        Name of the run, sorting by time.
+    """
+
+    def __init__(self, journal: Journal, run: str) -> None:
+        self._journal = journal
+        self._run = run
+        self._waiting: list[bytes] = []
+        self._written = 0
+        self._flushed = time.monotonic()
+
+    def announce(self, run: RunRecord) -> None:
+        """Write the run's first line at once."""
+        self._journal.runs.append(run)
+        self._waiting.append(_encoder.encode(run))
+        self.flush()
+
+    def add(self, record: Record) -> None:
+        """Take a finished unit; it is on disk within seconds."""
+        self._journal._merge(record)
+        self._waiting.append(_encoder.encode(record))
+        if len(self._waiting) >= FLUSH_RECORDS or time.monotonic() - self._flushed >= FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits as a new segment."""
+        self._flushed = time.monotonic()
+        if self._waiting:
+            name = f"{self._run}-{self._written:06d}.jsonl"
+            _write_lines(files.join(self._journal.folder, name), self._waiting)
+            self._journal._segments.append(name)
+            self._written += 1
+            self._waiting = []
+
+    def close(self) -> None:
+        """Flush, and merge all segments that were read or written into one."""
+        self.flush()
+        if len(self._journal._segments) < 2:
+            return
+        merged = f"{self._run}-{self._written:06d}.jsonl"
+        runs = (_encoder.encode(run) for run in self._journal.runs)
+        records = (_encoder.encode(record) for record in self._journal.records.values())
+        _write_lines(files.join(self._journal.folder, merged), [*runs, *records])
+        for name in self._journal._segments:
+            files.remove(files.join(self._journal.folder, name))
+        self._journal._segments = [merged]
+
+
+def _write_lines(url: str, lines: Iterable[bytes]) -> None:
+    with publish(url) as out:
+        for line in lines:
+            out.write(line + b"\n")
+
+
+def journals(root: str) -> Iterator[Journal]:
+    """Yield the journals of all verbs that wrote below `root`."""
+    for verb in _verbs(root):
+        yield Journal(root, verb)
+
+
+def _verbs(root: str) -> list[str]:
+    return files.list_folders(files.join(root, layout.JOURNAL))
+
+
+def is_same_file(record: InputRecord, url: str, info: FileInfo | None) -> bool:
+    """Tell whether the file at `url` still holds the bytes that were read.
+
+    Parameters
+    ----------
+    record : InputRecord
+        The file as it was read.
+    url : str
+        Where it is now.
+    info : FileInfo or None
+        What the listing says of it; None if it is gone.
+    """
+    if info is None or info.bytes != record.bytes:
+        return False
+    return info.stamp == record.stamp or files.checksum(url) == record.checksum

@@ -1,0 +1,119 @@
+"""What a verb returns: a small object that prints as a table, in a terminal and in a notebook."""
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dolma_dask.errors import Failure
+
+_UNITS = (("bytes", 1e6, "MB"), ("seconds", 1.0, "s"))
+
+_ORDER = ("documents_in", "documents_out", "text_bytes_in", "text_bytes_out", "text_bytes", "tokens", "bytes_in", "bytes_out")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The outcome of a run of one verb.
+
+    Attributes
+    ----------
+    verb : str
+        Name of the stage.
+    target : str
+        Root of what it wrote.
+    done, skipped, failed : int
+        Shards finished now, finished before, and not finished.
+    seconds : float
+        Wall time.
+    counts : Mapping[str, float]
+        Sums over all finished shards, those of earlier runs included.
+    notes : tuple of str
+        What a person should know.
+    failures : tuple of Failure
+        Every shard that failed.
+    planned : tuple of str
+        Under ``--dry-run``: the shards that would be worked on.
+    lost : bool
+        Rows were lost or kept with an error: the exit status is 1.
+    """
+
+    verb: str
+    target: str
+    done: int = 0
+    skipped: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    counts: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    planned: tuple[str, ...] = ()
+    lost: bool = False
+
+    @property
+    def exit_status(self) -> int:
+        """0 if everything is done, 1 if something failed or was lost."""
+        return 1 if self.failed or self.lost else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON-able values."""
+        return {
+            "verb": self.verb,
+            "target": self.target,
+            "done": self.done,
+            "skipped": self.skipped,
+            "failed": self.failed,
+            "seconds": round(self.seconds, 3),
+            "counts": dict(self.counts),
+            "notes": list(self.notes),
+            "failures": [vars(failure) for failure in self.failures],
+            "planned": list(self.planned),
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the lines of the table: a label and a value each."""
+        shards = f"{self.done:,} done, {self.skipped:,} done before, {self.failed:,} failed"
+        counts = sorted(self.counts.items(), key=lambda item: _position(item[0]))
+        rows = [("shards", shards), *((label(name), show(name, value)) for name, value in counts)]
+        if self.planned:
+            rows = [("would work on", f"{len(self.planned):,} shards"), ("done before", f"{self.skipped:,} shards")]
+            rows += [("", path) for path in self.planned[:20]]
+        return [*rows, ("seconds", f"{self.seconds:,.1f}"), ("where", self.target)]
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max(len(name) for name, _ in rows)
+        lines = [f"{self.verb}", *(f"  {name:<{width}}  {value}" for name, value in rows)]
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join([*lines, *(f"  FAILED {item.shard}: {item.error}: {item.message}" for item in self.failures)])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self.rows()
+        )
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        failures = "".join(
+            f"<li>{html.escape(item.shard)}: {html.escape(item.message)}</li>" for item in self.failures
+        )
+        return f"<table><caption>{html.escape(self.verb)}</caption>{cells}</table>{notes}<ul>{failures}</ul>"
+
+
+def _position(name: str) -> int:
+    """Place of a count in the table: known ones in the order of the work, the others behind in their own order."""
+    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
+
+
+def label(name: str) -> str:
+    """Return the words for a count's name; a rule stands as it is."""
+    if name.startswith("where "):
+        return name
+    return name.replace("_", " ").removesuffix(" bytes") if name.endswith("_bytes") else name.replace("_", " ")
+
+
+def show(name: str, value: float) -> str:
+    """Format a count with its unit, which the end of its name tells (MB is 10^6 bytes)."""
+    for ending, divisor, unit in _UNITS:
+        if name.endswith(ending):
+            return f"{value / divisor:,.1f} {unit}"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4f}"

@@ -1,0 +1,1 @@
+"""Writers: context managers that take rows and leave whole files or none."""
