@@ -7,7 +7,9 @@ records, so nothing is worth spilling: the thresholds leave the memory to the ke
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask.errors import UsageError
@@ -70,6 +72,26 @@ def check_scheduler(name: str) -> str:
     )
 
 
+_shared: ContextVar["_Shared | None"] = ContextVar("shared_cluster", default=None)
+
+
+@dataclass
+class _Shared:
+    stack: ExitStack
+    client: "Client | None" = None
+
+
+@contextmanager
+def shared_cluster() -> Iterator[None]:
+    """Let all verbs of a block that need a LocalCluster use one; it is started when the first has work, or never."""
+    with ExitStack() as stack:
+        token = _shared.set(_Shared(stack))
+        try:
+            yield
+        finally:
+            _shared.reset(token)
+
+
 @contextmanager
 def local_client(workers: int) -> Iterator["Client"]:
     """Start a LocalCluster of `workers` one-thread processes and stop it at the end.
@@ -77,8 +99,19 @@ def local_client(workers: int) -> Iterator["Client"]:
     Parameters
     ----------
     workers : int
-        Number of worker processes.
+        Number of worker processes; inside `shared_cluster` there is one per processor.
     """
+    shared = _shared.get()
+    if shared is None:
+        with _start_local(workers) as client:
+            yield client
+        return
+    shared.client = shared.client or shared.stack.enter_context(_start_local(cpu_count()))
+    yield shared.client
+
+
+@contextmanager
+def _start_local(workers: int) -> Iterator["Client"]:
     import dask
     from distributed import Client, LocalCluster
 

@@ -220,6 +220,47 @@ def run(plan: Plan, options: RunOptions) -> Summary:
     return _conclude(plan, tally, replace(summary, done=len(tally.done), seconds=time.monotonic() - started))
 
 
+def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
+    """Map a stage that only reads over tasks, and return its results in the order of `tasks`; no journal.
+
+    Parameters
+    ----------
+    stage : object with ``verb`` and ``run_shard(task)``
+        Its results must be small and picklable.
+    tasks : sequence of Task
+        What to read.
+    options : RunOptions
+        How to run.
+
+    Raises
+    ------
+    StageError
+        Some shards failed.
+    """
+    results: dict[str, Any] = {}
+    failures: list[Failure] = []
+    progress = make_progress(stage.verb, sum(task.bytes for task in tasks), len(tasks), options.progress)
+
+    def take(task: Task, result: Any) -> None:
+        if isinstance(result, Failure):
+            failures.append(result)
+        else:
+            results[task.shard] = result
+        progress.advance(task.bytes, 1)
+
+    try:
+        _execute(stage, sorted(tasks, key=_big_first), options, take)
+    finally:
+        progress.close()
+    if failures:
+        raise _stage_error(stage.verb, failures, len(tasks))
+    return [results[task.shard] for task in tasks]
+
+
+def _big_first(task: Task) -> tuple[int, str]:
+    return -task.bytes, task.shard
+
+
 def _existing(plan: Plan) -> dict[str, int]:
     """Sizes of the files below the folders that the plan may fill."""
     found: dict[str, int] = {}
@@ -308,7 +349,7 @@ def _work(plan: Plan, left: list[Task], journal: Journal, options: RunOptions, t
         progress.advance(task.bytes, 1)
 
     try:
-        _execute(plan.stage, sorted(left, key=lambda task: (-task.bytes, task.shard)), options, take)
+        _execute(plan.stage, sorted(left, key=_big_first), options, take)
     except KeyboardInterrupt:
         raise InterruptedStageError(
             f"{plan.stage.verb} was stopped: {len(tally.done):,} of {len(left):,} shards are finished and kept. "
@@ -340,14 +381,18 @@ def _conclude(plan: Plan, tally: _Tally, summary: Summary) -> Summary:
     )
     _check_budget(plan, counts)
     if tally.failures:
-        first = tally.failures[0]
-        raise StageError(
-            f"{plan.stage.verb}: {len(tally.failures)} of {len(plan.tasks)} shards failed; the others are finished. "
-            f"First: {first.shard}: {first.error}: {first.message}",
-            failures=tally.failures,
-            summary=summary,
-        )
+        raise _stage_error(plan.stage.verb, tally.failures, len(plan.tasks), summary)
     return summary
+
+
+def _stage_error(verb: str, failures: Sequence[Failure], shards: int, summary: Summary | None = None) -> StageError:
+    first = failures[0]
+    return StageError(
+        f"{verb}: {len(failures)} of {shards} shards failed; the others are finished. "
+        f"First: {first.shard}: {first.error}: {first.message}",
+        failures=failures,
+        summary=summary,
+    )
 
 
 def _check_budget(plan: Plan, counts: Mapping[str, float]) -> None:
@@ -493,6 +538,8 @@ def _is_transient(error: BaseException) -> bool:
 def _timed(stage: Stage, task: Task) -> list[Record]:
     started = time.perf_counter()
     records = stage.run_shard(task)
+    if not isinstance(records, list) or not all(isinstance(record, Record) for record in records):
+        return records  # a stage that only reads
     seconds = round(time.perf_counter() - started, 4)
     now = time.time()
     return [_with_times(record, seconds / len(records), now) for record in records]

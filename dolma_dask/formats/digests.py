@@ -1,0 +1,131 @@
+"""What proves that an attribute file belongs to its documents: a digest over the rows of some string columns.
+
+xxh3-128 over, for each row and in it for each column, the byte length (uint32, little endian) and the UTF-8 bytes. The
+lengths keep ``("ab", "c")`` and ``("a", "bc")`` apart; null has the length 0xFFFFFFFF and no bytes. The digest depends
+on the rows only, never on how they were cut into batches.
+
+A kernel interleaves the columns into one small buffer that stays in the CPU's cache, and xxhash reads it there: memory
+is `BUFFER_BYTES` and 50 bytes per row; longer rows are hashed where they lie. 7 GB/s on texts of 200 bytes, 20 on 3 kB.
+"""
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numba import njit
+from numpy.typing import NDArray
+
+from dolma_dask.errors import DataError, SchemaError
+from dolma_dask.formats.json_write import Bytes, Offsets, string_parts, validity
+from dolma_dask.formats.memcopy import copy_bytes
+
+BUFFER_BYTES = 1 << 19
+"""Stays in a level 2 cache; 64 kB and 8 MB are slower (measured with rows of 0.2 to 100 kB)."""
+NULL_SIZE = 0xFFFFFFFF
+"""Length that stands for null; also the first length that does not fit."""
+_HEADER = 4
+
+
+class RowDigest:
+    """A running digest of rows.
+
+    ``ids_digest`` is that of the columns (source, id), ``content_digest`` that of (source, id, text).
+
+    Attributes
+    ----------
+    rows : int
+        How many have been added.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._columns: int | None = None
+        self._hash = xxhash.xxh3_128()
+        self._buffer = np.empty(BUFFER_BYTES, np.uint8)
+
+    def update(self, *columns: pa.LargeStringArray) -> None:
+        """Add the next rows: columns of equal length (n,), and as many of them each time.
+
+        Raises
+        ------
+        SchemaError
+            If the columns differ in length, or in number from those of an earlier call.
+        DataError
+            If a value has 4 GiB or more.
+        """
+        self._check(columns)
+        parts = [string_parts(column) for column in columns]
+        sizes = [_sizes(column, cut) for column, (cut, _) in zip(columns, parts, strict=True)]
+        rows = len(columns[0])
+        ends = np.cumsum(sum(np.where(size == NULL_SIZE, 0, size) + _HEADER for size in sizes))
+        row = 0
+        while row < rows:
+            before = int(ends[row - 1]) if row else 0
+            stop = int(np.searchsorted(ends, before + BUFFER_BYTES, side="right"))
+            if stop > row:
+                self._add_rows(parts, sizes, ends, row, stop)
+            else:
+                stop = row + 1
+                self._add_long_row(parts, sizes, row)
+            row = stop
+        self.rows += rows
+
+    def hexdigest(self) -> str:
+        """The digest of all rows so far, 32 hexadecimal digits."""
+        return str(self._hash.hexdigest())
+
+    def _check(self, columns: tuple[pa.LargeStringArray, ...]) -> None:
+        expected = self._columns or len(columns)
+        if not columns or len(columns) != expected:
+            raise SchemaError(
+                f"a digest over {expected} columns was given {len(columns)}; expected the same each time"
+            )
+        lengths = [len(column) for column in columns]
+        if len(set(lengths)) > 1:
+            raise SchemaError(
+                f"columns of {lengths} rows cannot be digested together; expected equal lengths"
+            )
+        self._columns = expected
+
+    def _add_rows(
+        self, parts: list[tuple[Offsets, Bytes]], sizes: list[Offsets], ends: Offsets, row: int, stop: int
+    ) -> None:
+        """Interleave the columns of rows ``row:stop``, which fit into the buffer."""
+        places = np.empty(stop - row, np.int64)  # where the next column of each row goes
+        places[0] = 0
+        before = ends[row - 1] if row else 0
+        places[1:] = ends[row : stop - 1] - before
+        for (cut, data), size in zip(parts, sizes, strict=True):
+            _scatter(cut[row:stop], size[row:stop], data, self._buffer, places)
+        self._hash.update(self._buffer[: ends[stop - 1] - before].data)
+
+    def _add_long_row(self, parts: list[tuple[Offsets, Bytes]], sizes: list[Offsets], row: int) -> None:
+        for (cut, data), size in zip(parts, sizes, strict=True):
+            self._hash.update(int(size[row]).to_bytes(_HEADER, "little"))
+            if size[row] != NULL_SIZE:
+                self._hash.update(data[cut[row] : cut[row + 1]].data)
+
+
+def _sizes(column: pa.Array, cut: Offsets) -> NDArray[np.int64]:
+    """What is written as the length of each value (n,)."""
+    valid = validity(column)
+    sizes = np.where(valid, np.diff(cut), 0)
+    if sizes.max(initial=0) >= NULL_SIZE:
+        row = int(sizes.argmax())
+        raise DataError(
+            f"row {row} of a batch holds {sizes[row]} bytes in one string; at most 4 GiB can be digested"
+        )
+    sizes[~valid] = NULL_SIZE
+    return sizes
+
+
+@njit(cache=True, nogil=True)
+def _scatter(starts, sizes, data, out, places):  # type: ignore[no-untyped-def]
+    for i in range(starts.size):
+        p, size = places[i], sizes[i]
+        for k in range(4):
+            out[p + k] = np.uint8((size >> (8 * k)) & 255)
+        p += 4
+        if size != NULL_SIZE:
+            copy_bytes(out, p, data, starts[i], size)
+            p += size
+        places[i] = p

@@ -1,0 +1,259 @@
+"""A block of JSON lines: its key table, the walk over its lines, and the values found as Arrow arrays.
+
+This is the Python side of the kernels: it prepares the table of wanted keys, gives the kernels the readable room they need
+behind the block, and turns places in the block into arrays. Data buffers of string columns have 64 readable bytes behind
+their data, so that later kernels may load whole vectors too.
+
+Cost: a few calls per block; the columns of spans and numbers are written once by the kernel and not copied.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.json_bytes import copy_strings, is_utf8, mark_invalid_utf8
+from dolma_dask.formats.json_scan import (
+    BOOLEAN,
+    DOCUMENT,
+    MAX_KEY,
+    NUMBER,
+    RAW,
+    ROOT,
+    SCOPE,
+    SEEN,
+    SPANS,
+    STRING,
+)
+from dolma_dask.formats.json_walk import walk_lines
+
+PADDING = 64
+"""Readable bytes behind every buffer: the widest load of a kernel."""
+
+LEARNED_KEYS = 1024
+"""Keys besides the wanted ones that are remembered within a block."""
+
+
+@dataclass(frozen=True)
+class WantedKey:
+    """One key whose values somebody wants.
+
+    Attributes
+    ----------
+    name : str
+        The key as it reads after decoding.
+    scope : int
+        Number of the object it stands in; 0 is the line's own object.
+    action : int
+        What to do with the value, see `dolma_dask.formats.json_scan`.
+    target : int
+        Output column of the action; for ENTER the scope of the keys inside.
+    required : bool
+        Whether a line without a value for it is declined.
+    """
+
+    name: str
+    scope: int
+    action: int
+    target: int
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What the kernel found in a block; see `walk_lines` for the arrays."""
+
+    lines: "Lines"
+    extents: np.ndarray
+    numbers: np.ndarray
+    present: np.ndarray
+    lists: np.ndarray
+    bounds: np.ndarray
+    scores: np.ndarray
+
+    def strings(self, column: int, *, unescape: bool) -> pa.LargeStringArray:
+        """Return the string contents or raw values of one column."""
+        extents = self.extents[column]
+        size = int((extents[1] - extents[0]).sum())
+        offsets = np.zeros(extents.shape[1] + 1, np.int64)
+        buffer = pa.allocate_buffer(size + PADDING)
+        self.lines.copy_strings(extents, unescape, buffer.address, offsets)
+        return string_array(offsets, buffer.slice(0, int(offsets[-1])), extents[0] >= 0)
+
+    def doubles(self, column: int) -> pa.DoubleArray:
+        """Return the numbers of one column as float64."""
+        validity = self.present[column] != 0
+        buffers = [bitmap(validity), pa.py_buffer(self.numbers[column])]
+        return pa.Array.from_buffers(pa.float64(), len(validity), buffers)
+
+    def booleans(self, column: int) -> pa.BooleanArray:
+        """Return the booleans of one column."""
+        validity = self.present[column] != 0
+        values = np.packbits(validity & (self.numbers[column] != 0), bitorder="little")
+        return pa.Array.from_buffers(pa.bool_(), len(validity), [bitmap(validity), pa.py_buffer(values)])
+
+    def spans(self, column: int) -> pa.ListArray:
+        """Return the span lists of one column."""
+        counts = self.lists[column, 1]
+        offsets = np.zeros(len(counts) + 1, np.int32)
+        np.cumsum(np.maximum(counts, 0), out=offsets[1:])
+        starts, ends = np.empty((2, offsets[-1]), np.int64)
+        scores = np.empty(offsets[-1], np.float64)
+        _gather_spans(self.lists[column], self.bounds, self.scores, starts, ends, scores)
+        values = pa.StructArray.from_arrays(
+            [pa.array(starts), pa.array(ends), pa.array(scores)], fields=list(SPAN)
+        )
+        buffers = [bitmap(counts >= 0), pa.py_buffer(offsets)]
+        return pa.Array.from_buffers(pa.list_(SPAN), len(counts), buffers, children=[values])
+
+
+SPAN = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())])
+"""One span: code points `start` to `end`, end exclusive, and its score."""
+
+
+def bitmap(validity: np.ndarray) -> pa.Buffer | None:
+    """Return bool[n] as an Arrow validity bitmap, None if all are valid."""
+    return None if validity.all() else pa.py_buffer(np.packbits(validity, bitorder="little"))
+
+
+def string_array(offsets: np.ndarray, data: pa.Buffer, validity: np.ndarray) -> pa.LargeStringArray:
+    """Return a large_string array over `data`; `offsets` int64[n + 1], `validity` bool[n]."""
+    buffers = [bitmap(validity), pa.py_buffer(offsets), data]
+    return pa.Array.from_buffers(pa.large_string(), len(validity), buffers)
+
+
+@njit(cache=True, nogil=True)
+def _gather_spans(
+    lists: np.ndarray,
+    bounds: np.ndarray,
+    scores: np.ndarray,
+    column_starts: np.ndarray,
+    column_ends: np.ndarray,
+    column_scores: np.ndarray,
+) -> None:
+    """Collect the spans of one column from those of all columns."""
+    n = 0
+    for row in range(lists.shape[1]):
+        for i in range(lists[0, row], lists[0, row] + lists[1, row]):
+            column_starts[n] = bounds[i, 0]
+            column_ends[n] = bounds[i, 1]
+            column_scores[n] = scores[i]
+            n += 1
+
+
+class Lines:
+    """A block of lines that kernels may read 64 bytes beyond.
+
+    Parameters
+    ----------
+    block : uint8[n]
+        Lines that all end in a newline.
+    starts : int64[lines + 1]
+        As `line_starts` returns them.
+    """
+
+    def __init__(self, block: np.ndarray, starts: np.ndarray) -> None:
+        self.block = np.ascontiguousarray(block)
+        self.starts = np.require(starts, np.int64, ["C", "W"])
+        self._check()
+        size = self.block.size
+        self.tail_row = int(np.searchsorted(self.starts[1:], size - PADDING, side="right"))
+        first = int(self.starts[self.tail_row])
+        self._tail = np.zeros(size - first + PADDING, np.uint8)
+        self._tail[: size - first] = self.block[first:]
+        self.base = self.block.ctypes.data
+        self.tail_base = self._tail.ctypes.data - first
+
+    def _check(self) -> None:
+        """Refuse what would let the kernels run over the end of the block."""
+        first, last = int(self.starts[0]), int(self.starts[-1])
+        in_order = 0 <= first <= last <= self.block.size and bool((self.starts[1:] > self.starts[:-1]).all())
+        if not in_order or (last > first and self.block[last - 1] != 0x0A):
+            raise UsageError(
+                "the starts of JSON lines must lie in their block, in order, each line ending in a newline"
+            )
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def line(self, row: int) -> bytes:
+        """Return the bytes of one line without its newline."""
+        return self.block[self.starts[row] : self.starts[row + 1] - 1].tobytes()
+
+    def utf8_status(self) -> np.ndarray:
+        """Return uint8[lines]: 1 for lines that are not UTF-8."""
+        status = np.zeros(len(self), np.uint8)
+        if not is_utf8(self.block):
+            mark_invalid_utf8(self.base, self.starts, status)
+        return status
+
+    def copy_strings(self, extents: np.ndarray, unescape: bool, address: int, offsets: np.ndarray) -> None:
+        """Copy values of this block to `address`, see `dolma_dask.formats.json_bytes.copy_strings`."""
+        copy_strings(self.base, self.tail_base, self.tail_row, extents, unescape, address, offsets)
+
+    def walk(self, wanted: Sequence[WantedKey], status: np.ndarray) -> Walk:
+        """Find the values of the wanted keys in all lines whose `status` is 0; `status` is updated."""
+        rows, table = len(self), _key_table(wanted)
+        n_strings, n_numbers, n_lists = (
+            _columns(wanted, actions) for actions in (_TEXTUAL, _NUMERIC, (SPANS,))
+        )
+        n_spans = (int(self.starts[-1] - self.starts[0]) // 8 if n_lists else 0) + 1
+        found = Walk(
+            lines=self,
+            extents=np.full((n_strings, 2, rows), -1, np.int64),
+            numbers=np.zeros((n_numbers, rows), np.float64),
+            present=np.zeros((n_numbers, rows), np.uint8),
+            lists=np.full((n_lists, 2, rows), -1, np.int64),
+            bounds=np.empty((n_spans, 2), np.int64),
+            scores=np.empty(n_spans, np.float64),
+        )
+        used = walk_lines(
+            self.base, self.tail_base, self.tail_row, self.starts,
+            table.keys, table.store, table.buckets, table.used, sum(key.required for key in wanted),
+            found.extents, found.numbers, found.present, found.lists, found.bounds, found.scores, status,
+        )  # fmt: skip
+        return replace(found, bounds=found.bounds[:used], scores=found.scores[:used])
+
+
+_TEXTUAL = (STRING, RAW)
+_NUMERIC = (NUMBER, BOOLEAN, DOCUMENT)
+
+
+def _columns(wanted: Sequence[WantedKey], actions: tuple[int, ...]) -> int:
+    return sum(key.action in actions for key in wanted)
+
+
+@dataclass(frozen=True)
+class _KeyTable:
+    keys: np.ndarray
+    store: np.ndarray
+    buckets: np.ndarray
+    used: np.ndarray
+
+
+def _key_table(wanted: Sequence[WantedKey]) -> _KeyTable:
+    """Build the table of keys; names that JSON can only write with an escape are left to the exact parser."""
+    names = [key.name.encode("utf-8", "surrogatepass") + b'"' for key in wanted]
+    plain = [(key, name) for key, name in zip(wanted, names, strict=True) if _is_plain(name)]
+    rows = len(plain) + 1 + LEARNED_KEYS
+    table = _KeyTable(
+        keys=np.zeros((rows, 8), np.int64),
+        store=np.zeros(sum(map(len, names)) + 64 * LEARNED_KEYS + MAX_KEY + PADDING, np.uint8),
+        buckets=np.zeros(1 << (2 * rows).bit_length(), np.int64),
+        used=np.array([len(plain) + 1, 0], np.int64),
+    )
+    table.keys[:, SEEN] = -1
+    table.keys[ROOT, SCOPE] = -1
+    for row, (key, name) in enumerate(plain, start=1):
+        begin = int(table.used[1])
+        table.store[begin : begin + len(name)] = np.frombuffer(name, np.uint8)
+        table.keys[row] = begin, len(name), key.scope, ROOT, key.action, key.target, -1, key.required
+        table.used[1] += len(name)
+    return table
+
+
+def _is_plain(name: bytes) -> bool:
+    return min(name) >= 0x20 and b"\\" not in name and b'"' not in name[:-1]

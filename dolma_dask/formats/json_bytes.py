@@ -1,0 +1,198 @@
+"""Kernels over the bytes of a block of lines: newlines, UTF-8, and strings with their escapes resolved.
+
+Cost per core: newlines at 15 GB/s; UTF-8 at 5 GB/s by Arrow's validator, and at 0.5 to 10 GB/s by the kernel that looks for the
+bad lines when there are some; strings copied at 4.5 GB/s when one byte in fifty starts an escape, 20 GB/s when none does.
+"""
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from dolma_dask.formats.json_scan import escape_size, read_hex4
+from dolma_dask.formats.json_vectors import (
+    bit_count,
+    byte_at,
+    copy64,
+    equal64,
+    first_bit,
+    non_ascii64,
+    put_byte,
+)
+
+_BACKSLASH = 0x5C
+
+
+def _short_escapes() -> np.ndarray:
+    """Return int64[256]: the character that a backslash and this byte stand for."""
+    meaning = np.arange(256)
+    meaning[list(b"ntrbf")] = list(b"\n\t\r\b\f")
+    return meaning
+
+
+_SHORT_ESCAPES = _short_escapes()
+
+
+@njit(cache=True, nogil=True)
+def _count_newlines(base: int, size: int) -> int:
+    count, at = 0, 0
+    while at + 64 <= size:
+        count += bit_count(equal64(base + at, 0x0A))
+        at += 64
+    while at < size:
+        count += byte_at(base + at) == 0x0A
+        at += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _list_newlines(base: int, size: int, starts: np.ndarray) -> None:
+    line, at = 1, 0
+    while at + 64 <= size:
+        stops = equal64(base + at, 0x0A)
+        while stops != 0:
+            starts[line] = at + first_bit(stops) + 1
+            line += 1
+            stops &= stops - 1
+        at += 64
+    while at < size:
+        if byte_at(base + at) == 0x0A:
+            starts[line] = at + 1
+            line += 1
+        at += 1
+
+
+def line_starts(block: np.ndarray) -> np.ndarray:
+    """Find where the lines of a block start.
+
+    Parameters
+    ----------
+    block : uint8[n]
+        Lines that all end in a newline (``0x0A``), the last one too.
+
+    Returns
+    -------
+    int64[lines + 1]
+        The first byte of each line, and `n`. An empty block has no lines: ``[0]``.
+    """
+    block = np.ascontiguousarray(block)
+    base = block.ctypes.data
+    starts = np.zeros(_count_newlines(base, block.size) + 1, np.int64)
+    _list_newlines(base, block.size, starts)
+    return starts
+
+
+@njit(cache=True, nogil=True)
+def _valid_utf8(at: int, end: int) -> bool:
+    """Return whether the line from `at` to `end` is UTF-8; its last byte is a newline, which no sequence can hold."""
+    while at < end:
+        byte = byte_at(at)
+        if byte < 0x80:
+            while at + 64 <= end and non_ascii64(at) == 0:
+                at += 64
+            while at < end and byte_at(at) < 0x80:
+                at += 1
+            continue
+        low, high, more = 0x80, 0xBF, 1
+        if 0xC2 <= byte <= 0xDF:
+            pass
+        elif 0xE0 <= byte <= 0xEF:
+            more = 2
+            low = 0xA0 if byte == 0xE0 else 0x80
+            high = 0x9F if byte == 0xED else 0xBF
+        elif 0xF0 <= byte <= 0xF4:
+            more = 3
+            low = 0x90 if byte == 0xF0 else 0x80
+            high = 0x8F if byte == 0xF4 else 0xBF
+        else:
+            return False
+        for _ in range(more):
+            at += 1
+            byte = byte_at(at)
+            if byte < low or byte > high:
+                return False
+            low, high = 0x80, 0xBF
+        at += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def mark_invalid_utf8(base: int, starts: np.ndarray, status: np.ndarray) -> None:
+    """Set `status` uint8[lines] to 1 for each line of the block at `base` that is not UTF-8."""
+    for row in range(len(starts) - 1):
+        if not _valid_utf8(base + starts[row], base + starts[row + 1]):
+            status[row] = 1
+
+
+def is_utf8(block: np.ndarray) -> bool:
+    """Return whether uint8[n] is UTF-8, by Arrow's validator."""
+    offsets = pa.py_buffer(np.array([0, block.size], np.int64))
+    text = pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(block)])
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _put_utf8(at: int, code: int) -> int:
+    """Write a code point at `at`; return the address behind it."""
+    if code < 0x80:
+        put_byte(at, code)
+        return at + 1
+    if code < 0x800:
+        put_byte(at, 0xC0 | (code >> 6))
+        put_byte(at + 1, 0x80 | (code & 0x3F))
+        return at + 2
+    if code < 0x10000:
+        put_byte(at, 0xE0 | (code >> 12))
+        put_byte(at + 1, 0x80 | ((code >> 6) & 0x3F))
+        put_byte(at + 2, 0x80 | (code & 0x3F))
+        return at + 3
+    put_byte(at, 0xF0 | (code >> 18))
+    put_byte(at + 1, 0x80 | ((code >> 12) & 0x3F))
+    put_byte(at + 2, 0x80 | ((code >> 6) & 0x3F))
+    put_byte(at + 3, 0x80 | (code & 0x3F))
+    return at + 4
+
+
+@njit(cache=True, nogil=True)
+def copy_strings(
+    base: int,
+    tail_base: int,
+    tail_row: int,
+    extents: np.ndarray,
+    unescape: bool,
+    out: int,
+    offsets: np.ndarray,
+) -> None:
+    """Copy the values at `extents` int64[2, rows] to `out`, one behind the other; `offsets` int64[rows + 1] receives their ends.
+
+    Escapes are known to be legal. Up to 64 bytes behind the last value are overwritten.
+    """
+    write = out
+    for row in range(extents.shape[1]):
+        origin = base if row < tail_row else tail_base
+        at = origin + extents[0, row]
+        end = origin + extents[1, row]
+        while at < end:
+            copy64(write, at)
+            here = min(64, end - at)
+            if unescape:
+                here = min(here, first_bit(equal64(at, _BACKSLASH)))
+            write += here
+            at += here
+            if here < 64 and at < end:
+                byte = byte_at(at + 1)
+                if byte != 0x75:
+                    put_byte(write, _SHORT_ESCAPES[byte])
+                    write += 1
+                    at += 2
+                    continue
+                size = escape_size(at)
+                code = read_hex4(at + 2)
+                if size == 12:
+                    code = 0x10000 + ((code - 0xD800) << 10) + read_hex4(at + 8) - 0xDC00
+                write = _put_utf8(write, code)
+                at += size
+        offsets[row + 1] = write - out

@@ -1,0 +1,148 @@
+"""JSON lines of documents to Arrow columns: strict, and fast where nothing is wrong.
+
+`scan_documents` is what readers call. A kernel checks every byte of a block and finds the fields; the few lines it declines go
+one by one through the exact parser (`dolma_dask.formats.json_exact`), which either reads them or says what is wrong with them.
+The kernel accepts no line that the exact parser refuses, and gives the same values.
+
+Declined though valid: keys written with an escape, a wanted key written twice, more than 64 levels of nesting.
+
+Cost: about 1.3 GB/s of JSON per core with three fields, of which UTF-8 validation takes a quarter; 2 GB/s for validation alone.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.json_block import PADDING, Lines, WantedKey, string_array
+from dolma_dask.formats.json_bytes import line_starts
+from dolma_dask.formats.json_exact import Field, LineError, parse_fields
+from dolma_dask.formats.json_scan import RAW, STRING
+
+__all__ = ["Field", "LineError", "line_starts", "parse_fields", "scan_documents", "scan_fields"]
+
+
+def scan_fields(
+    block: np.ndarray, starts: np.ndarray, fields: Sequence[Field], required: Collection[str] = ()
+) -> tuple[pa.RecordBatch, np.ndarray]:
+    """Read fields of all lines with the kernel alone.
+
+    Parameters
+    ----------
+    block : uint8[n]
+        Lines that all end in a newline.
+    starts : int64[lines + 1]
+        Where they start, see `line_starts`.
+    fields : sequence of Field
+        Top-level keys to read; none: lines are only checked.
+    required : collection of str
+        Names of fields that must have a value other than null, else the line is declined.
+
+    Returns
+    -------
+    batch : pyarrow.RecordBatch
+        A row per line, a large_string column per field; null where the key is absent or null, or the line declined.
+    status : uint8[lines]
+        0: the line is one JSON object in UTF-8, each "string" field in it a string or null; 1: it is something else, or
+        unusual, and has to go through `parse_fields`.
+    """
+    _check_fields(fields, required)
+    lines = Lines(block, starts)
+    status = lines.utf8_status()
+    wanted = [
+        WantedKey(field.name, 0, STRING if field.kind == "string" else RAW, column, field.name in required)
+        for column, field in enumerate(fields)
+    ]
+    found = lines.walk(wanted, status)
+    columns = [found.strings(i, unescape=field.kind == "string") for i, field in enumerate(fields)]
+    return _record_batch(columns, fields, len(lines)), status
+
+
+def scan_documents(
+    block: np.ndarray, starts: np.ndarray, fields: Sequence[Field], required: Collection[str]
+) -> tuple[pa.RecordBatch, list[tuple[int, LineError]]]:
+    """Read fields of all lines: with the kernel, and what it declines with the exact parser.
+
+    Parameters
+    ----------
+    block, starts, fields
+        As for `scan_fields`.
+    required : collection of str
+        Names of fields that must have a value other than null.
+
+    Returns
+    -------
+    batch : pyarrow.RecordBatch
+        A row per line, a large_string column per field. Bad lines are null in every column.
+    errors : list of (int, LineError)
+        Row in the batch and what is wrong with it, in order.
+    """
+    batch, status = scan_fields(block, starts, fields, required)
+    errors: list[tuple[int, LineError]] = []
+    values: dict[int, dict[str, str | None]] = {}
+    for row in np.flatnonzero(status).tolist():
+        line = block[starts[row] : starts[row + 1] - 1].tobytes()
+        try:
+            values[row] = parse_fields(line, fields, required)
+        except LineError as error:
+            errors.append((row, error))
+    if values:
+        columns = [
+            fill_strings(batch.column(i), {row: found[field.name] for row, found in values.items()})
+            for i, field in enumerate(fields)
+        ]
+        batch = _record_batch(columns, fields, batch.num_rows)
+    return batch, errors
+
+
+def fill_strings(column: pa.LargeStringArray, values: Mapping[int, str | None]) -> pa.LargeStringArray:
+    """Return `column` with other values in some rows that were null; the rows come in order.
+
+    Parameters
+    ----------
+    column : large_string[n]
+        Not sliced; null rows hold no bytes.
+    values : mapping of int to str or None
+        Row and new value.
+    """
+    texts = {row: text.encode("utf-8") for row, text in values.items() if text is not None}
+    if not texts:
+        return column
+    rows = np.fromiter(texts, np.int64, len(texts))
+    _, offset_buffer, data_buffer = column.buffers()
+    old = np.frombuffer(offset_buffer, np.int64)[: len(column) + 1]
+    lengths = np.diff(old)
+    lengths[rows] = [len(text) for text in texts.values()]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    buffer = pa.allocate_buffer(int(offsets[-1]) + PADDING)
+    data, source = np.frombuffer(buffer, np.uint8), np.frombuffer(data_buffer, np.uint8)
+    cuts = [*rows.tolist(), len(column)]
+    data[: old[cuts[0]]] = source[: old[cuts[0]]]
+    for row, following, text in zip(cuts[:-1], cuts[1:], texts.values(), strict=True):
+        end = int(offsets[row + 1])
+        data[end - len(text) : end] = np.frombuffer(text, np.uint8)
+        data[end : offsets[following]] = source[old[row] : old[following]]
+    validity = np.asarray(column.is_valid())
+    validity = validity.copy()
+    validity[rows] = True
+    return string_array(offsets, buffer.slice(0, int(offsets[-1])), validity)
+
+
+def _record_batch(columns: list[pa.Array], fields: Sequence[Field], n_rows: int) -> pa.RecordBatch:
+    """Return a batch that has rows even when it has no columns."""
+    rows = pa.nulls(n_rows)
+    names = [field.name for field in fields]
+    return pa.RecordBatch.from_arrays([*columns, rows], names=[*names, ""]).select(range(len(columns)))
+
+
+def _check_fields(fields: Sequence[Field], required: Collection[str]) -> None:
+    names = [field.name for field in fields]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"fields can be read once only, found twice: {', '.join(map(repr, twice))}")
+    unread = sorted(set(required) - set(names))
+    if unread:
+        raise UsageError(
+            f"required fields must be among the fields read, missing there: {', '.join(map(repr, unread))}"
+        )

@@ -1,0 +1,201 @@
+"""Opens folders of ragged token shards: documents by number, as views of mapped files.
+
+Reads our shards and those of the original tool (no record beside them). Opening a folder reads the headers of every
+shard and nothing else; ids are mapped, never loaded. A document is a view: about 1 us, no copy, read-only. Each
+open shard holds one file descriptor; the ``max_open_shards`` used last stay open (1,024 C4 shards would pass a usual
+``ulimit -n``), and a view keeps its file mapped as long as it lives.
+"""
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dolma_dask.errors import CorruptFileError, DataError, UsageError
+from dolma_dask.formats.ragged import RaggedNames
+from dolma_dask.io.files import is_local, local_path
+from dolma_dask.loaders.ragged_shard import OpenShard, TokenShard, checked_row, read_shard
+
+_DATA, _LENGTHS = ".data.npy", ".len.npy"
+
+
+class RaggedDataset(Sequence[NDArray[np.integer[Any]]]):
+    """Documents of many token shards, in shard order. Make one with `open_ragged`.
+
+    Parameters
+    ----------
+    shards : sequence of TokenShard
+        In the order in which their documents are numbered.
+    max_open_shards : int
+        How many shards stay mapped.
+
+    Attributes
+    ----------
+    shards : tuple of TokenShard
+    """
+
+    def __init__(self, shards: Sequence[TokenShard], *, max_open_shards: int = 64) -> None:
+        self.shards = tuple(shards)
+        self._max_open = max_open_shards
+        self._starts = [0, *accumulate(shard.documents for shard in self.shards)]
+        self._open = lru_cache(maxsize=max_open_shards)(self._open_shard)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.shards, self._max_open)  # a worker maps the files itself
+
+    def __repr__(self) -> str:
+        return f"<RaggedDataset: {len(self.shards)} shards, {len(self)} documents, {self.tokens} {self.dtype} tokens>"
+
+    def _open_shard(self, number: int) -> OpenShard:
+        return self.shards[number].open()
+
+    @property
+    def tokens(self) -> int:
+        """Number of ids in all shards."""
+        return sum(shard.tokens for shard in self.shards)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the ids, the same in all shards."""
+        return self.shards[0].ids.dtype
+
+    def shard(self, number: int) -> OpenShard:
+        """Open shard ``number``, checked; the ones used last stay open."""
+        return self._open(checked_row(number, len(self.shards)))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, row: Any) -> Any:
+        row = checked_row(row, len(self))
+        number = bisect_right(self._starts, row) - 1
+        return self._open(number)[row - self._starts[number]]
+
+    def __iter__(self) -> Iterator[NDArray[np.integer[Any]]]:
+        for number in range(len(self.shards)):
+            yield from self._open(number)
+
+
+def _rebuild(shards: tuple[TokenShard, ...], max_open_shards: int) -> RaggedDataset:
+    return RaggedDataset(shards, max_open_shards=max_open_shards)
+
+
+def open_ragged(
+    folder_or_pair: str | os.PathLike[str], *, partial: bool = False, max_open_shards: int = 64
+) -> RaggedDataset:
+    """Open token shards for reading.
+
+    Parameters
+    ----------
+    folder_or_pair : str or path
+        A flat local folder of shards, or one shard by the path of its ``.data.npy`` or ``.len.npy``.
+    partial : bool
+        Read what is there of an unfinished or partly copied set. Without it, a missing or unfinished shard is an
+        error, because a subset that looks whole is worse than none.
+    max_open_shards : int
+        How many shards stay mapped at a time.
+
+    Returns
+    -------
+    RaggedDataset
+        ``len`` is the number of documents, ``dataset[i]`` a 1-D view of ids.
+
+    Raises
+    ------
+    UsageError
+        Not a local folder or pair, or no shard in it.
+    CorruptFileError
+        A file is truncated, damaged, left over from a writer that was interrupted, or missing.
+    DataError
+        Shards were made with different tokenizers or types.
+    """
+    text = os.fspath(folder_or_pair)
+    if not is_local(text):
+        raise UsageError(
+            f"{text}: token shards are read from local files only; copy the folder first", url=text
+        )
+    path = local_path(text).expanduser().absolute()
+    if path.is_dir():
+        shards = [read_shard(path, names) for names in _list_shards(path, partial)]
+    else:
+        shards = [read_shard(path.parent, RaggedNames(_stem(path)))]
+    _check_uniform(shards)
+    return RaggedDataset(shards, max_open_shards=max_open_shards)
+
+
+def _stem(path: Path) -> str:
+    for suffix in (_DATA, _LENGTHS):
+        if path.name.endswith(suffix):
+            return path.name.removesuffix(suffix)
+    raise UsageError(
+        f"{path} is neither a folder nor the {_DATA} or {_LENGTHS} of a token shard", path=str(path)
+    )
+
+
+def _list_shards(folder: Path, partial: bool) -> list[RaggedNames]:
+    files = {entry.name for entry in os.scandir(folder) if not entry.name.startswith(".")}
+    found = [RaggedNames(name.removesuffix(_DATA)) for name in files if name.endswith(_DATA)]
+    if not partial:
+        _check_left_over(folder, files)
+        _check_complete(folder, found)
+    if not found:
+        below = sorted(name for name in files if any(folder.glob(f"{name}/*{_DATA}")))
+        hint = f"; open one of its folders: {', '.join(below)}" if below else ""
+        raise UsageError(f"{folder} holds no *{_DATA}, expected pairs of *{_DATA} and *{_LENGTHS}{hint}")
+    return sorted(found, key=_order)
+
+
+def _order(names: RaggedNames) -> tuple[str, int]:
+    numbered = names.numbered
+    return (numbered[0], numbered[1]) if numbered else (names.stem, 0)
+
+
+def _check_left_over(folder: Path, files: set[str]) -> None:
+    for name in sorted(files):
+        if name.endswith(_LENGTHS) and name.removesuffix(_LENGTHS) + _DATA not in files:
+            raise CorruptFileError(
+                f"{folder / name} is left over: its {_DATA}, which is written last, does not exist, so the writer was"
+                " interrupted or is still at work. Run it again, or open with partial=True to read the shards that"
+                " are whole",
+                path=str(folder / name),
+            )
+
+
+def _check_complete(folder: Path, found: list[RaggedNames]) -> None:
+    sets: dict[tuple[str, int], set[int]] = {}
+    for name, number, count in filter(None, (names.numbered for names in found)):
+        sets.setdefault((name, count), set()).add(number)
+    for (name, count), numbers in sorted(sets.items()):
+        missing = sorted(set(range(count)) - numbers)
+        if missing:
+            raise CorruptFileError(
+                f"{folder} holds {len(numbers)} of the {count} shards {name}.*-of-*; missing: {missing[:10]}. Run the"
+                " writer again, or open with partial=True to read the shards that are there",
+                folder=str(folder),
+                missing=missing,
+            )
+
+
+def _check_uniform(shards: list[TokenShard]) -> None:
+    """Ids of two vocabularies must not be read as one; shards without a record are taken on trust."""
+    types: dict[object, TokenShard] = {}
+    makers: dict[object, TokenShard] = {}
+    for shard in shards:
+        types.setdefault(shard.ids.dtype.str, shard)
+        if shard.sidecar is not None:
+            made_by = shard.sidecar.tokenizer
+            makers.setdefault((made_by.fingerprint, made_by.bos, made_by.eos), shard)
+    for what, kinds in (("type", types), ("tokenizer fingerprint, bos, eos", makers)):
+        if len(kinds) > 1:
+            (first, one), (second, other) = list(kinds.items())[:2]
+            raise DataError(
+                f"{one.data_path} has {what} {first}, {other.data_path} has {second}; shards of one folder must come"
+                " from one tokenizer and the same special tokens. Write them again, or keep them in two folders",
+                found=[first, second],
+            )

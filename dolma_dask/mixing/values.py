@@ -1,0 +1,194 @@
+"""The values inside of rules: columns, literals, arithmetic; and what they share with the rules around them."""
+
+import keyword
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from dataclasses import fields as _dataclass_fields
+from dataclasses import replace as _dataclass_replace
+from difflib import get_close_matches
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.errors import ExpressionError
+from dolma_dask.mixing.evaluation import Operand, load, number_scalar, without_nan
+
+Columns = Mapping[str, pa.Array]
+ARITHMETIC = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc.divide}
+
+LITERALS = {"bool": pa.bool_(), "string": pa.large_string()}
+# Node is no dataclass itself, but all of its subclasses are.
+_fields: Any = _dataclass_fields
+_replace: Any = _dataclass_replace
+
+
+class Node:
+    """What rules and values have in common: names, spelling, a canonical form. All fields are part of the meaning."""
+
+    level: ClassVar[int] = 8
+    """How tightly the spelling binds, from `Or` (1) to names (8)."""
+
+    def children(self) -> Iterator["Node"]:
+        """The nodes directly below this one."""
+        for part in _fields(self):
+            value = getattr(self, part.name)
+            items = value if isinstance(value, tuple) else (value,)
+            yield from (item for item in items if isinstance(item, Node))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Columns the rule looks at."""
+        return frozenset().union(*(child.names for child in self.children()))
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """The same with other column names; those not in `names` stay."""
+
+        def rename(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(rename(item) for item in value)
+            return value.renamed(names) if isinstance(value, Node) else value
+
+        parts = {part.name: rename(getattr(self, part.name)) for part in _fields(self) if part.init}
+        same: Self = _replace(self, **parts)
+        return same
+
+    def canonical(self) -> list[Any]:
+        """A form that JSON can hold, equal for equal rules: nested lists, each with the node's class first."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return [plain(item) for item in value]
+            return value.canonical() if isinstance(value, Node) else value
+
+        return [type(self).__name__.lower(), *(plain(getattr(self, part.name)) for part in _fields(self))]
+
+    def _spell(self, child: "Node", level: int) -> str:
+        return str(child) if child.level >= level else f"({child})"
+
+
+class Value(Node):
+    """Something to compare: a number, a string or a bool for each row."""
+
+    def evaluate(self, columns: Columns) -> Operand:
+        """Look at `columns`; missing is null."""
+        raise NotImplementedError
+
+    def number(self, columns: Columns) -> Any:
+        """The same as float64, for arithmetic."""
+        operand = self.evaluate(columns)
+        if operand.kind not in ("number", "missing"):
+            raise ExpressionError(
+                f"cannot calculate with {operand.called}, a {operand.kind}; expected numbers"
+            )
+        return operand.data.cast(pa.float64(), safe=False)
+
+
+@dataclass(frozen=True)
+class Name(Value):
+    """A column."""
+
+    name: str
+
+    @property
+    def names(self) -> frozenset[str]:  # noqa: D102
+        return frozenset([self.name])
+
+    def renamed(self, names: Mapping[str, str]) -> "Name":  # noqa: D102
+        return Name(names.get(self.name, self.name))
+
+    def evaluate(self, columns: Columns) -> Operand:  # noqa: D102
+        if self.name not in columns:
+            raise ExpressionError(unknown_name(self.name, columns), name=self.name)
+        data, kind = load(columns[self.name])
+        return Operand(data, kind, f"column {self}")
+
+    def __str__(self) -> str:
+        if all(_is_plain(part) for part in self.name.split(".")):
+            return self.name
+        return "`" + self.name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True)
+class Literal(Value):
+    """A number, a string or a bool; ``1`` and ``1.0`` are equal, ``1`` and ``True`` are not."""
+
+    value: int | float | str | bool
+    kind: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        kind = {bool: "bool", str: "string"}.get(type(self.value), "number")
+        object.__setattr__(self, "kind", kind)
+
+    @property
+    def level(self) -> int:  # type: ignore[override]  # noqa: D102
+        return 7 if str(self).startswith("-") else 8
+
+    def canonical(self) -> list[Any]:  # noqa: D102
+        value = self.value
+        whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+        return ["literal", int(value) if whole else value]
+
+    def evaluate(self, columns: Columns) -> Operand:  # noqa: D102
+        scalar = (
+            number_scalar(self.value) if self.kind == "number" else pa.scalar(self.value, LITERALS[self.kind])
+        )
+        return Operand(scalar, self.kind, str(self))
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True)
+class Negative(Value):
+    """Unary minus."""
+
+    operand: Value
+    level = 7
+
+    def evaluate(self, columns: Columns) -> Operand:  # noqa: D102
+        return Operand(pc.negate(self.operand.number(columns)), "number", f"`{self}`")
+
+    def __str__(self) -> str:
+        return f"-{self._spell(self.operand, 7)}"
+
+
+@dataclass(frozen=True)
+class Arithmetic(Value):
+    """``+ - * /`` in float64; with a missing operand, a divisor of zero, or an undefined result it is missing."""
+
+    sign: str
+    left: Value
+    right: Value
+
+    @property
+    def level(self) -> int:  # type: ignore[override]  # noqa: D102
+        return 5 if self.sign in "+-" else 6
+
+    def evaluate(self, columns: Columns) -> Operand:  # noqa: D102
+        left, right = self.left.number(columns), self.right.number(columns)
+        if self.sign == "/":
+            right = pc.if_else(pc.equal(right, 0.0), pa.scalar(None, pa.float64()), right)
+        return Operand(without_nan(ARITHMETIC[self.sign](left, right)), "number", f"`{self}`")
+
+    def __str__(self) -> str:
+        return f"{self._spell(self.left, self.level)} {self.sign} {self._spell(self.right, self.level + 1)}"
+
+
+def unknown_name(name: str, known: Iterable[str]) -> str:
+    """What to say about a column that does not exist: the names most like it, in full or behind a ``__``."""
+    by_spelling: dict[str, list[str]] = {}
+    for full in known:
+        parts = full.split("__")
+        for k in range(len(parts)):
+            by_spelling.setdefault("__".join(parts[k:]), []).append(full)
+    near = [full for spelling in get_close_matches(name, by_spelling, n=5) for full in by_spelling[spelling]]
+    if near:
+        return f"no column is named {Name(name)}; near it are: {', '.join(str(Name(n)) for n in dict.fromkeys(near))}"
+    some = sorted(known)[:10]
+    return f"no column is named {Name(name)}; there are: {', '.join(str(Name(n)) for n in some) or 'none'}"
+
+
+def _is_plain(part: str) -> bool:
+    return part.isidentifier() and not keyword.iskeyword(unicodedata.normalize("NFKC", part))

@@ -1,0 +1,1 @@
+"""One file per question: they read and answer, and have no journal."""

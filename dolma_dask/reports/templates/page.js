@@ -1,0 +1,102 @@
+// What the page does by itself: sort tables, find signals, fold examples, draw plots when they come into view.
+(() => {
+  "use strict";
+  const root = document.documentElement;
+  root.classList.add("scripted");
+
+  // ------------------------------------------------------------------ tables
+  const valueOf = (row, column) => {
+    const cell = row.cells[column];
+    if (!("sort" in cell.dataset)) return cell.textContent.trim();
+    return cell.dataset.sort === "" ? null : Number(cell.dataset.sort);
+  };
+  const compare = (a, b) => typeof a === "number" && typeof b === "number"
+    ? a - b : String(a).localeCompare(String(b), undefined, {numeric: true});
+  const sortBy = (table, header) => {
+    const column = header.cellIndex;
+    const numeric = header.classList.contains("num") || header.dataset.numeric === "";
+    const before = header.getAttribute("aria-sort");
+    const down = before ? before === "ascending" : numeric;
+    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    header.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const rows = [...table.tBodies[0].rows].map((row) => [valueOf(row, column), row]);
+    rows.sort(([a], [b]) => a === null || b === null ? (a === null) - (b === null) : (down ? -1 : 1) * compare(a, b));
+    table.tBodies[0].append(...rows.map(([, row]) => row));
+  };
+  for (const table of document.querySelectorAll("table.sortable")) {
+    for (const header of table.tHead.rows[0].cells) {
+      if (header.querySelector(".hidden")) continue;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.title = "Sort by this column";
+      button.append(...header.childNodes);
+      button.addEventListener("click", () => sortBy(table, header));
+      header.append(button);
+    }
+  }
+
+  // ------------------------------------------------------------------ find and fold
+  const find = document.getElementById("find");
+  find?.addEventListener("input", () => {
+    const part = find.value.trim().toLowerCase();
+    let found = 0;
+    for (const element of document.querySelectorAll("[data-signal]")) {
+      element.hidden = !element.dataset.signal.toLowerCase().includes(part);
+      found += element.hidden ? 0 : 1;
+    }
+    document.getElementById("nothing-found").hidden = found > 0;
+  });
+  const fold = (open) => () => {
+    for (const example of document.querySelectorAll("details.example")) example.open = open;
+  };
+  document.getElementById("unfold")?.addEventListener("click", fold(true));
+  document.getElementById("fold")?.addEventListener("click", fold(false));
+
+  // ------------------------------------------------------------------ plots
+  const waiting = [...document.querySelectorAll("script.figure")];
+  if (!waiting.length || typeof Bokeh === "undefined") return;
+  const logCounts = document.getElementById("log-counts");
+  const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+
+  const dress = (plot) => {
+    const scale = logCounts.checked ? "log" : "linear";
+    const [text, line, panel] = ["muted", "line", "panel"].map(colour);
+    for (const axis of [...plot.below, ...plot.left]) {
+      axis.setv({major_label_text_color: text, axis_line_color: line, major_tick_line_color: line});
+    }
+    for (const axis of plot.left) axis.visible = axis.name === scale;
+    for (const part of plot.center) {
+      if (part.type === "Grid") part.setv({grid_line_color: line, visible: part.name === scale});
+      if (part.name === "bound") part.line_color = colour("bound");
+    }
+    for (const bars of plot.renderers) {
+      const [barScale, layer] = bars.name.split(" ");
+      const fill = colour(layer === "all" ? "dropped" : "kept");
+      bars.glyph.setv({fill_color: {value: fill}, line_color: {value: panel}});
+      bars.visible = barScale === scale;
+    }
+  };
+  const dressAll = () => {
+    for (const page of Bokeh.documents) page.roots().forEach(dress);
+  };
+  logCounts.addEventListener("change", dressAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dressAll);
+
+  const draw = async (script) => {
+    if (script.dataset.drawn) return;
+    script.dataset.drawn = "started";
+    const target = document.getElementById(script.dataset.plot);
+    await Bokeh.embed.embed_item(JSON.parse(script.textContent), target.id);
+    Bokeh.documents.at(-1).roots().forEach(dress);
+    target.dataset.drawn = "yes";
+  };
+  const watcher = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      watcher.unobserve(entry.target);
+      draw(entry.target.nextElementSibling);
+    }
+  }, {rootMargin: "800px"});
+  for (const script of waiting) watcher.observe(document.getElementById(script.dataset.plot));
+  addEventListener("beforeprint", () => waiting.forEach(draw));
+})();

@@ -1,0 +1,26 @@
+"""Raw files -> Dolma documents: what ``convert`` reads.
+
+`plan_shards` says which raw files make which shard, `open_shard` opens one, and its ``read`` yields blocks of documents. One file per
+kind of source; the rules for fields are in `dolma_dask.sources.mapping`.
+"""
+
+from dolma_dask.sources.base import CONVERTER_VERSION, SCHEMA, Source
+from dolma_dask.sources.mapping import FieldMapping
+from dolma_dask.sources.naming import document_path, known_suffixes
+from dolma_dask.sources.plan import RawShard, open_shard, open_source, plan_shards
+from dolma_dask.sources.presets import PRESETS, preset
+
+__all__ = [
+    "CONVERTER_VERSION",
+    "PRESETS",
+    "SCHEMA",
+    "FieldMapping",
+    "RawShard",
+    "Source",
+    "document_path",
+    "known_suffixes",
+    "open_shard",
+    "open_source",
+    "plan_shards",
+    "preset",
+]

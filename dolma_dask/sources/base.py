@@ -1,0 +1,134 @@
+"""What a source is: raw files in, blocks of Dolma documents out.
+
+A source is a small frozen description, so that it travels to a worker in a few hundred bytes; `read` does the work, streaming: memory is
+a few blocks, whatever the size of the file.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from dolma_dask.io.records import QUARANTINE_HEAD, BadRecord, Block, InputRecord
+from dolma_dask.io.stream import StoredFile
+from dolma_dask.sources.documents import Document
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.large_string()),
+        ("text", pa.large_string()),
+        ("source", pa.large_string()),
+        ("raw", pa.large_binary()),
+    ]
+)
+"""Columns of every block: the mandatory fields, and the document's complete JSON line with its newline."""
+
+TOO_LARGE = "too_large"
+
+CONVERTER_VERSION = 1
+"""Raised whenever some raw record becomes another document than before; part of the key of finished work."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """The protocol; `dolma_dask.sources.open_source` chooses an implementation by file name."""
+
+    def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
+        """Yield the documents in file order, columns as in `SCHEMA`, a row per record of the raw file.
+
+        Parameters
+        ----------
+        inputs : list of InputRecord, optional
+            Gets a record of each raw file when it has been read to its end; their paths are relative to the raw folder.
+
+        Raises
+        ------
+        CorruptFileError
+            A file is truncated, damaged, or of another kind than its suffix says.
+        SchemaError
+            The columns of a table cannot be mapped.
+        SourceChangedError
+            A file was written while it was read.
+        """
+        ...
+
+
+class BlockBuilder:
+    """Collects rows until they are cut off as a block.
+
+    Parameters
+    ----------
+    first_row : int
+        Row number of the first row.
+
+    Attributes
+    ----------
+    size : int
+        Bytes of the documents' lines since the last `take`.
+    """
+
+    def __init__(self, first_row: int = 0) -> None:
+        self._first_row = first_row
+        self._rows: list[Document | None] = []
+        self._bad: list[BadRecord] = []
+        self.size = 0
+
+    @property
+    def row(self) -> int:
+        """Number of the next row."""
+        return self._first_row + len(self._rows)
+
+    def add(self, document: Document) -> None:
+        """Append a document."""
+        self._rows.append(document)
+        self.size += len(document.raw)
+
+    def refuse(self, url: str, byte_offset: int, reason: str, expected: str, raw: bytes) -> None:
+        """Append a row that is null in every column, and the record of why; see `BadRecord` for the parameters."""
+        kept = raw[:QUARANTINE_HEAD] if reason == TOO_LARGE else raw
+        self._bad.append(BadRecord(url, self.row, byte_offset, reason, expected, kept))
+        self._rows.append(None)
+        self.size += len(kept)
+
+    def refuse_size(self, url: str, byte_offset: int, size: int, max_record_bytes: int, raw: bytes) -> None:
+        """Append a row that is null because its record has `size` bytes, more than are allowed."""
+        expected = f"at most {max_record_bytes:,} bytes (max_record_bytes), found {size:,}; raise the limit or drop the record"
+        self.refuse(url, byte_offset, TOO_LARGE, expected, raw)
+
+    def take(self) -> Block:
+        """Return the rows as a block and start the next one."""
+        columns = [
+            pa.array([None if row is None else row[i] for row in self._rows], field.type)
+            for i, field in enumerate(SCHEMA)
+        ]
+        block = Block(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), self._first_row, tuple(self._bad))
+        self._first_row = self.row
+        self._rows, self._bad, self.size = [], [], 0
+        return block
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+
+def finish(stored: StoredFile, path: str, inputs: list[InputRecord] | None) -> None:
+    """Check that a file did not change while it was read, and add its record to `inputs` if there is such a list.
+
+    Parameters
+    ----------
+    stored : StoredFile
+        What is left of it is read for the checksum.
+    path : str
+        The file relative to the raw folder.
+    inputs : list of InputRecord or None
+        As for `Source.read`.
+
+    Raises
+    ------
+    SourceChangedError
+        The file was written meanwhile.
+    """
+    if inputs is not None:
+        while stored.read():
+            pass
+        inputs.append(InputRecord(path, stored.info.bytes, stored.info.stamp, stored.checksum))
+    stored.check_unchanged()

@@ -1,0 +1,96 @@
+"""Which field of a raw record becomes which field of a document.
+
+Rules, the same for every source:
+
+- A string stands for itself, an integer for its decimal digits, ``null`` for a missing field; anything else in a mapped field makes
+  a bad record.
+- A mapped field at the top level moves. One inside an object (``meta.url``) is copied and its object stays byte for byte,
+  except that a nested text is cut out of its object.
+- All other fields become members of ``metadata``. The members of an object that is already called ``metadata`` come first, as
+  they stood; a field whose name is taken there gets ``_raw`` appended.
+- With the default mapping, a line that has ``id``, ``text`` and ``source`` as strings is a document already and stays as it is.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+
+from dolma_dask.errors import UsageError
+
+
+@dataclass(frozen=True)
+class FieldMapping:
+    """What becomes what; equal mappings have equal `canonical` text.
+
+    Attributes
+    ----------
+    id : str or None
+        Field of the id; a dot goes into objects (``meta.id``). None: the field ``id`` where a record has one, else an id made by
+        `generated_id`.
+    text : str
+        Field of the text.
+    source : str or None
+        Field of the source. None: `source_name` if given, else the field ``source``.
+    added, created : str or None
+        Fields of the two time stamps. None: the fields of that name, where they hold a string or an integer. Records without
+        them are fine.
+    source_name : str or None
+        The source of all records; if `source` is given too, only of records without that field.
+    metadata_fields : tuple of str or None
+        Members of ``metadata`` to keep; None keeps all, an empty tuple leaves ``metadata`` out.
+    generated_id : str
+        Pattern for records without an id, over ``path`` (the raw file relative to the raw folder), ``stem`` (the same without its
+        suffix) and ``row`` (0-based; every line of the file counts). It depends on nothing else, so ids stay the same for any
+        number of workers and shards.
+
+    Raises
+    ------
+    UsageError
+        A field name is empty, or `generated_id` cannot tell the rows of a file apart.
+    """
+
+    id: str | None = None
+    text: str = "text"
+    source: str | None = None
+    added: str | None = None
+    created: str | None = None
+    source_name: str | None = None
+    metadata_fields: tuple[str, ...] | None = None
+    generated_id: str = "{stem}-{row:08d}"
+
+    def __post_init__(self) -> None:
+        if self.metadata_fields is not None:
+            object.__setattr__(self, "metadata_fields", tuple(sorted(set(self.metadata_fields))))
+        for name in ("id", "text", "source", "added", "created"):
+            path = getattr(self, name)
+            if path is not None and not all(str(path).split(".")):
+                raise UsageError(
+                    f"mapping: field {path!r} for {name!r} has an empty part; expected a name such as 'url' or 'meta.url'.",
+                    field=path,
+                )
+        self._check_generated_id()
+
+    def _check_generated_id(self) -> None:
+        try:
+            made = {self.generated_id.format(path="a.txt", stem="a", row=row) for row in (1, 2, 10)}
+        except (KeyError, IndexError, ValueError, AttributeError):
+            made = set()
+        if len(made) != 3:
+            raise UsageError(
+                f"mapping: generated_id {self.generated_id!r} does not give each row of a file its own id; expected a pattern "
+                "over {path}, {stem} and {row}, such as '{stem}-{row:08d}'.",
+                generated_id=self.generated_id,
+            )
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nothing was asked for, so that lines which are documents already stay as they are."""
+        return self == FieldMapping()
+
+    @property
+    def source_field(self) -> str | None:
+        """The field that holds the source, or None if `source_name` is meant for all records."""
+        return self.source or (None if self.source_name is not None else "source")
+
+    def canonical(self) -> str:
+        """Return the mapping as JSON with sorted keys, for hashing."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)

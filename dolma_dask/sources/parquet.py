@@ -1,0 +1,182 @@
+"""Parquet tables: one row per record, columns as fields.
+
+A row takes the same way as a line of JSON: its values are written as JSON and spliced by `dolma_dask.sources.documents`, so that a
+table and the JSON lines it was made from give the same documents. Dates and times become ISO 8601 strings, durations too, bytes
+base64, decimals strings, maps arrays of pairs; NaN and infinities become null, as JSON has none. A text column ``metadata`` that
+holds JSON objects is taken as objects, because that is how tables carry free-form metadata.
+Row groups are streamed. Cost: 60 to 100 MB of text per CPU-second, most of it for nested columns.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dolma_dask.errors import CorruptFileError, SchemaError
+from dolma_dask.formats.json_exact import LineError, parse_object
+from dolma_dask.io.parquet import EXTRA, batch_rows, open_parquet
+from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES, StoredFile
+from dolma_dask.sources.base import BlockBuilder, finish
+from dolma_dask.sources.documents import Record, RecordConverter, join_members
+from dolma_dask.sources.mapping import FieldMapping
+
+_DOCUMENT_COLUMNS = frozenset(("id", "text", "source", "added", "created", "metadata", EXTRA))
+_MAX_BATCH_ROWS = 16_384
+
+
+def _encode_other(value: Any) -> Any:
+    """What msgspec does not know: subclasses of its types, such as nanosecond time stamps."""
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_encode_other).encode
+_decode_string = msgspec.json.Decoder(str).decode
+
+
+@dataclass(frozen=True)
+class ParquetTable:
+    """The rows of one Parquet file.
+
+    Attributes
+    ----------
+    url : str
+        The file.
+    path : str
+        The same relative to the raw folder; ids are made from it.
+    mapping : FieldMapping
+        Which column is what.
+    block_bytes : int
+        Bytes per block, about.
+    max_record_bytes : int
+        A row whose document is longer is bad (``too_large``).
+    """
+
+    url: str
+    path: str
+    mapping: FieldMapping = field(default_factory=FieldMapping)
+    block_bytes: int = BLOCK_BYTES
+    max_record_bytes: int = MAX_RECORD_BYTES
+
+    def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
+        """Yield the documents; see `dolma_dask.sources.base.Source`. Bad rows have byte offset 0: a table has no lines."""
+        with closing(StoredFile(self.url)) as stored, open_parquet(self.url) as file:
+            names = file.schema_arrow.names
+            self._check_columns(names)
+            converter = _RowConverter(
+                self, is_documents=self.mapping.is_default and set(names) <= _DOCUMENT_COLUMNS
+            )
+            builder = BlockBuilder()
+            for batch in self._batches(file):
+                for record in _records(batch, self.mapping):
+                    converter.add(builder, record)
+                yield builder.take()
+            finish(stored, self.path, inputs)
+
+    def _batches(self, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+        rows = min(batch_rows(file, self.block_bytes), _MAX_BATCH_ROWS)
+        try:
+            yield from file.iter_batches(batch_size=rows, use_threads=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise CorruptFileError(
+                f"{self.url}: damaged Parquet data ({error}); expected the pages that the footer promises. Fetch or write it again.",
+                url=self.url,
+            ) from error
+
+    def _check_columns(self, names: Sequence[str]) -> None:
+        """Refuse at once what would make every row a bad record."""
+        mapping = self.mapping
+        wanted = [mapping.text] + [name for name in (mapping.id, mapping.added, mapping.created) if name]
+        if mapping.source_field and mapping.source_name is None:
+            wanted.append(mapping.source_field)
+        missing = [name for name in wanted if name not in names and name.partition(".")[0] not in names]
+        twice = sorted({name for name in names if list(names).count(name) > 1})
+        if missing or twice:
+            found = f"no column {', '.join(map(repr, missing))}" if missing else f"two columns {twice[0]!r}"
+            raise SchemaError(
+                f"{self.url}: {found}; it has the columns {', '.join(names)}. Expected a mapping that names the id, text and source, "
+                "or a source_name.",
+                url=self.url,
+                columns=tuple(names),
+            )
+
+
+class _RowConverter:
+    """Rows of one table -> documents."""
+
+    def __init__(self, table: ParquetTable, *, is_documents: bool) -> None:
+        self._table = table
+        self._convert = RecordConverter(table.mapping, table.path).convert
+        self._is_documents = is_documents
+
+    def add(self, builder: BlockBuilder, record: Record | None) -> None:
+        """Append the document of a row to `builder`, or say why it is none."""
+        url, limit = self._table.url, self._table.max_record_bytes
+        line = b""
+        try:
+            if record is None:
+                raise LineError("invalid_utf8", "UTF-8 in all text columns")
+            if self._is_documents:
+                record = _as_document(record)
+            line = join_members(record) or b"{}"
+            document = self._convert(record, builder.row, line if self._is_documents else None)
+        except LineError as error:
+            builder.refuse(url, 0, error.reason, error.expected, line)
+            return
+        if len(document.raw) > limit:
+            builder.refuse_size(url, 0, len(document.raw), limit, line)
+        else:
+            builder.add(document)
+
+
+def _as_document(row: Record) -> Record:
+    """Undo the table form of documents: nulls are missing fields, `EXTRA` holds further ones."""
+    record = {name: value for name, value in row.items() if value != b"null"}
+    extra = record.pop(EXTRA, None)
+    return record if extra is None else {**record, **parse_object(_decode_string(extra).encode())}
+
+
+def _records(batch: pa.RecordBatch, mapping: FieldMapping) -> Iterator[Record | None]:
+    """Yield the rows with their values as JSON; None for a row with invalid UTF-8."""
+    try:
+        columns = [
+            _json_values(column, name, mapping)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
+    except UnicodeDecodeError:
+        if batch.num_rows == 1:
+            yield None
+            return
+        for row in range(batch.num_rows):
+            yield from _records(batch.slice(row, 1), mapping)
+        return
+    for values in zip(*columns, strict=True):
+        yield dict(zip(batch.schema.names, values, strict=True))
+
+
+def _json_values(column: pa.Array, name: str, mapping: FieldMapping) -> list[bytes]:
+    mapped = (mapping.id or "id", mapping.text, mapping.source_field, mapping.added, mapping.created)
+    if name in mapped and (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+        # text in tables that lack the UTF8 annotation
+        column = pc.cast(column, options=pc.CastOptions(pa.large_string(), allow_invalid_utf8=True))
+    values = column.to_pylist()
+    if name == "metadata" and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return [_object_or_string(value) for value in values]
+    return [_encode(value) for value in values]
+
+
+def _object_or_string(value: str | None) -> bytes:
+    if value is None or not value.startswith("{"):
+        return _encode(value)
+    try:
+        parse_object(value.encode())
+    except LineError:
+        return _encode(value)
+    if "\n" in value or "\r" in value:
+        value = msgspec.json.format(value, indent=-1)  # a document is one line; values stay untouched
+    return value.strip().encode()

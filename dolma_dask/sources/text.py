@@ -1,0 +1,157 @@
+"""Plain text files: one document per file.
+
+The id is the path relative to the raw folder, and so is ``metadata.path``. Bytes are taken as they are, line ends
+included; only a UTF-8 byte order mark at the start is dropped, which is no text. Many small files make one shard, so a source takes a list.
+Cost: two `stat` calls and one open per file.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.json_exact import LineError
+from dolma_dask.io.records import QUARANTINE_HEAD, Block, InputRecord
+from dolma_dask.io.stream import (
+    BLOCK_BYTES,
+    MAX_RECORD_BYTES,
+    Compression,
+    StoredFile,
+    compression_of,
+    read_pieces,
+)
+from dolma_dask.sources.base import BlockBuilder, finish
+from dolma_dask.sources.documents import Document, RecordConverter
+from dolma_dask.sources.mapping import FieldMapping
+
+_BOM = b"\xef\xbb\xbf"
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """Text files, each one document; the row is the position in `urls`.
+
+    Attributes
+    ----------
+    urls : tuple of str
+        The files.
+    paths : tuple of str
+        The same relative to the raw folder: the ids.
+    mapping : FieldMapping
+        Only `source_name` and `metadata_fields` apply; `source_name` is needed.
+    block_bytes : int
+        Bytes per block, about.
+    max_record_bytes : int
+        A longer file is bad (``too_large``) and not held in memory.
+
+    Raises
+    ------
+    UsageError
+        The mapping has no `source_name`.
+    """
+
+    urls: tuple[str, ...]
+    paths: tuple[str, ...]
+    mapping: FieldMapping = field(default_factory=FieldMapping)
+    block_bytes: int = BLOCK_BYTES
+    max_record_bytes: int = MAX_RECORD_BYTES
+
+    def __post_init__(self) -> None:
+        check_source_name(self.mapping, self.paths[0] if self.paths else "")
+
+    def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
+        """Yield the documents; see `dolma_dask.sources.base.Source`."""
+        builder = BlockBuilder()
+        for url, path in zip(self.urls, self.paths, strict=True):
+            with closing(StoredFile(url)) as stored:
+                add_text(
+                    builder, stored, compression_of(url.lower()), path, self.mapping, self.max_record_bytes
+                )
+                finish(stored, path, inputs)
+            if builder.size >= self.block_bytes:
+                yield builder.take()
+        if builder:
+            yield builder.take()
+
+
+def check_source_name(mapping: FieldMapping, path: str) -> None:
+    """Refuse a mapping that cannot say where text files come from.
+
+    Raises
+    ------
+    UsageError
+        The mapping has no `source_name`.
+    """
+    if mapping.source_name is None:
+        raise UsageError(
+            f"{path}: a text file does not say what source it is from; expected a source_name in the mapping.",
+            path=path,
+        )
+
+
+def add_text(
+    builder: BlockBuilder,
+    stored: StoredFile,
+    compression: Compression | None,
+    path: str,
+    mapping: FieldMapping,
+    max_record_bytes: int,
+) -> None:
+    """Append the one document of a text file, or say why it is none.
+
+    Parameters
+    ----------
+    builder : BlockBuilder
+        Takes the row.
+    stored : StoredFile
+        The open file, or member of an archive.
+    compression : {"gzip", "zstd"} or None
+        How it is stored.
+    path : str
+        The id.
+    mapping : FieldMapping
+        With a `source_name`.
+    max_record_bytes : int
+        A longer file is bad.
+    """
+    data, size = _read_limited(stored, compression, max_record_bytes)
+    if size > max_record_bytes:
+        builder.refuse_size(stored.url, 0, size, max_record_bytes, data)
+        return
+    try:
+        builder.add(_document(data.removeprefix(_BOM), path, mapping))
+    except LineError as error:
+        builder.refuse(stored.url, 0, error.reason, error.expected, data)
+
+
+def _read_limited(stored: StoredFile, compression: Compression | None, limit: int) -> tuple[bytes, int]:
+    """Return the content and its size; of too long a content only the head is held, but all is read to check the file."""
+    pieces: list[bytes] = []
+    size = 0
+    for piece in read_pieces(stored, compression):
+        size += len(piece)
+        if size <= limit:
+            pieces.append(piece)
+        elif len(pieces) != 1 or len(pieces[0]) > QUARANTINE_HEAD:
+            pieces = [b"".join([*pieces, piece[:QUARANTINE_HEAD]])[:QUARANTINE_HEAD]]
+    return b"".join(pieces), size
+
+
+def _document(data: bytes, path: str, mapping: FieldMapping) -> Document:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        found = f"0x{data[error.start]:02X} at byte {error.start}"
+        raise LineError("invalid_utf8", f"UTF-8; {found} is no part of it") from error
+    nul = data.find(b"\0")
+    if nul >= 0:
+        raise LineError(
+            "nul_byte", f"text without NUL bytes, found one at byte {nul}; is it UTF-16, or no text?"
+        )
+    identity = _encode(path)
+    return RecordConverter(mapping, path).convert(
+        {"id": identity, "text": _encode(text), "path": identity}, 0
+    )

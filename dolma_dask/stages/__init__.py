@@ -1,0 +1,1 @@
+"""One file per verb: thin wiring of kernels, readers and writers under the engine."""

@@ -1,0 +1,87 @@
+"""The keyword arguments that all verbs share, defined once for Python and the command line."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, TypedDict
+
+from cyclopts import Parameter
+
+from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.engine import RunOptions
+from dolma_dask.io.quarantine import OnBadRecord, RecordPolicy
+from dolma_dask.summary import Summary
+
+Many = Parameter(consume_multiple=True, negative="")
+"""A list on the command line: ``--taggers a b`` or the option repeated."""
+
+
+class RunArgs(TypedDict, total=False):
+    """How a verb runs; nothing here changes a byte of its output, except which shards are made."""
+
+    only: Annotated[Sequence[str], Many]
+    """Only shards whose path contains this, or matches it as a shell pattern."""
+    prune: int
+    """Only the first N shards: a rehearsal."""
+    overwrite: Annotated[bool, Parameter(negative="")]
+    """Do everything again, and replace files that this tool did not make."""
+    dry_run: Annotated[bool, Parameter(negative="")]
+    """Tell what would be done, and do nothing."""
+    scheduler: str
+    """synchronous, threads, processes, cluster (a LocalCluster) or a Dask scheduler's address."""
+    workers: int
+    """Number of processes or threads; default: one per processor."""
+    progress: bool
+    """Show how far it is."""
+
+
+class ReadArgs(RunArgs, total=False):
+    """`RunArgs`, and what happens to records that cannot be read."""
+
+    on_bad_record: OnBadRecord
+    """Fail the shard at the first bad record, or quarantine them with their place and reason."""
+    max_bad_fraction: float
+    """Share of all rows that may be quarantined before the run fails (default 0.01)."""
+    max_record_bytes: int
+    """Longer lines are bad records (default 64,000,000)."""
+
+
+def run_options(args: RunArgs) -> RunOptions:
+    """Return what the engine takes."""
+    names = ("overwrite", "dry_run", "scheduler", "workers", "progress")
+    return RunOptions(**{name: args[name] for name in names if name in args})  # type: ignore[literal-required]
+
+
+def record_policy(args: ReadArgs) -> RecordPolicy:
+    """Return what readers and the quarantine take."""
+    names = ("on_bad_record", "max_bad_fraction", "max_record_bytes")
+    return RecordPolicy(**{name: args[name] for name in names if name in args})  # type: ignore[literal-required]
+
+
+def budget(policy: RecordPolicy) -> float:
+    """Return the share of bad rows that a run may end with."""
+    return policy.max_bad_fraction if policy.on_bad_record == "quarantine" else 0.0
+
+
+def as_dataset(dataset: str | Dataset | Summary, source: str | None = None) -> Dataset:
+    """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it."""
+    if isinstance(dataset, Dataset):
+        return dataset
+    return open_dataset(dataset.target if isinstance(dataset, Summary) else dataset, source=source)
+
+
+def selected(dataset: Dataset, args: RunArgs) -> Dataset:
+    """Return the shards that ``only`` and ``prune`` leave."""
+    return dataset.select(tuple(args.get("only", ())), args.get("prune"))
+
+
+def dataset_notes(dataset: Dataset) -> tuple[str, ...]:
+    """Return what a person should know of the listing."""
+    if not dataset.ignored:
+        return ()
+    return (
+        f"{len(dataset.ignored)} files below documents/ are no document files and were left out, first {dataset.ignored[0]}",
+    )
+
+
+def told(args: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a run as the journal and the report show them."""
+    return {name: value for name, value in args.items() if value not in (None, (), [], {})}

@@ -1,0 +1,212 @@
+"""Which documents go on: documents and attributes read side by side, and the rows that a `where` rule keeps.
+
+Shared by every verb that reads a selection (mix, ragged), so that tokens come straight from a mix without a file between.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.alignment import AlignedBlock, AlignedShard, AttributeSets, AttributeSource, open_attributes, shard_inputs
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.engine import Input, inputs_of
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.documents import OPTIONAL, text_bytes
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.mixing.rules import And, Rule
+from dolma_dask.mixing.where import parse, resolve
+
+DOCUMENT_NAMES = ("id", "source", *OPTIONAL)
+"""Document columns that a rule may name besides attribute keys."""
+
+
+@dataclass(frozen=True)
+class ShardWork:
+    """What a worker needs for one shard."""
+
+    shard: Shard
+    sources: tuple[AttributeSource, ...]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A dataset with a rule over its documents.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        All of its shards.
+    rule : Rule or None
+        None keeps every document.
+    sets : AttributeSets or None
+        The attribute sets read beside the documents.
+    """
+
+    dataset: Dataset
+    rule: Rule | None
+    sets: AttributeSets | None
+
+    def work(self, shard: Shard) -> ShardWork:
+        """Return what a worker needs for `shard`."""
+        names = sorted(self.rule.names) if self.rule else []
+        return ShardWork(shard, self.sets.sources(shard, names) if self.sets else ())
+
+    def inputs(self, work: ShardWork) -> tuple[Input, ...]:
+        """Return the files that `work` reads."""
+        return inputs_of(self.dataset.root, shard_inputs(work.shard, work.sources))
+
+    def params(self) -> dict[str, Any]:
+        """Return what of the selection decides the output."""
+        return {
+            "where": self.rule and self.rule.canonical(),
+            "attributes": list(self.sets.files) if self.sets else [],
+            "source": self.dataset.source,
+        }
+
+
+def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]) -> Selection:
+    """Resolve a rule against the attributes of a dataset.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        As it was listed.
+    where : str or Rule, optional
+        Expression over document fields and attribute keys; a unique ending of a key is enough.
+    attributes : sequence of str
+        Attribute sets to read; by default those that the rule needs.
+
+    Raises
+    ------
+    ExpressionError
+        The rule cannot be parsed or names an unknown column.
+    MissingAttributesError
+        A shard lacks a needed attribute file.
+    """
+    rule = parse(where) if isinstance(where, str) else where
+    if rule is None and not attributes:
+        return Selection(dataset, None, None)
+    needs_all = rule is not None and not attributes and not rule.names <= set(DOCUMENT_NAMES)
+    names = tuple(attributes) or (_possible_sets(dataset, rule) if needs_all and rule else ())
+    sets = open_attributes(dataset, names) if names else None
+    if rule is None:
+        return Selection(dataset, None, sets)
+    known = [*DOCUMENT_NAMES, *(sets.keys if sets else ())]
+    rule = resolve(rule, known)
+    if sets and not attributes:
+        owners = {sets.owner(name) for name in rule.names if name not in DOCUMENT_NAMES}
+        sets = AttributeSets(
+            {name: found for name, found in sets.files.items() if name in owners},
+            {name: kinds for name, kinds in sets.kinds.items() if name in owners},
+            sets.proofs,
+        )
+    _check_kinds(rule, sets)
+    return Selection(dataset, rule, sets)
+
+
+def _possible_sets(dataset: Dataset, rule: Rule) -> tuple[str, ...]:
+    if not dataset.attributes:
+        raise UsageError(
+            f"the rule names {', '.join(sorted(rule.names))}, but {dataset.root} has no attributes. Make them: dolma-dask tag."
+        )
+    return dataset.attributes
+
+
+def _check_kinds(rule: Rule, sets: AttributeSets | None) -> None:
+    kinds = {key: kind for keys in (sets.kinds.values() if sets else ()) for key, kind in keys.items()}
+    for name in sorted(rule.names):
+        if kinds.get(name) == "spans":
+            raise UsageError(
+                f"{name!r} has many spans per document; a `where` rule needs one value per document. Use a document-level key."
+            )
+
+
+@dataclass
+class SelectedShard:
+    """The kept documents of one shard, and what was counted on the way.
+
+    Parameters
+    ----------
+    aligned : AlignedShard
+        The shard with its attributes.
+    rule : Rule or None
+        None keeps all.
+    quarantine : Quarantine
+        Takes the bad records.
+
+    Attributes
+    ----------
+    counts : dict
+        ``documents_in, documents_out, text_bytes_in, text_bytes_out``, and per part of the rule the rows it holds for.
+    """
+
+    aligned: AlignedShard
+    rule: Rule | None
+    quarantine: Quarantine
+    counts: dict[str, float] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        parts = conjuncts(self.rule)
+        names = ("documents_in", "documents_out", "text_bytes_in", "text_bytes_out", *(f"where {part}" for part in parts))
+        self.counts.update(dict.fromkeys(names, 0))
+        for aligned in self.aligned:
+            self.quarantine.admit(aligned.block)
+            batch = aligned.block.batch
+            kept = batch.filter(self._mask(aligned, parts))
+            self.counts["documents_in"] += batch.num_rows
+            self.counts["documents_out"] += kept.num_rows
+            self.counts["text_bytes_in"] += text_bytes(batch.column("text"))
+            self.counts["text_bytes_out"] += text_bytes(kept.column("text"))
+            yield kept
+        self.counts["bad_records"] = self.quarantine.count
+
+    def _mask(self, aligned: AlignedBlock, parts: Sequence[Rule]) -> pa.BooleanArray:
+        kept = readable = pc.is_valid(aligned.block.batch.column("id"))
+        columns = _columns(aligned)
+        for part in parts:
+            holds = pc.and_(part.mask(columns), readable)
+            self.counts[f"where {part}"] += pc.sum(holds).as_py() or 0
+            kept = pc.and_(kept, holds)
+        return kept
+
+
+def conjuncts(rule: Rule | None) -> tuple[Rule, ...]:
+    """Return the parts that all must hold."""
+    if rule is None:
+        return ()
+    return rule.rules if isinstance(rule, And) else (rule,)
+
+
+def _columns(aligned: AlignedBlock) -> Mapping[str, pa.Array]:
+    batch = aligned.block.batch
+    documents = {name: batch.column(name) for name in batch.schema.names if name in DOCUMENT_NAMES}
+    return {**documents, **aligned.attributes}
+
+
+def open_selected(
+    root: str, work: ShardWork, rule: Rule | None, columns: Sequence[str], default_source: str | None,
+    policy: RecordPolicy, quarantine: Quarantine,
+) -> SelectedShard:
+    """Return the kept documents of a shard as an iterable of batches with `columns`."""
+    fields = [name for name in OPTIONAL if rule and name in rule.names]
+    aligned = AlignedShard(
+        root, work.shard, (*columns, *fields), work.sources, default_source, policy.max_record_bytes
+    )
+    return SelectedShard(aligned, rule, quarantine)
+
+
+def rule_notes(counts: Mapping[str, float]) -> tuple[str, ...]:
+    """Return warnings for parts of a rule that hold for no row or for every row."""
+    notes = []
+    for name, count in counts.items():
+        part = name.removeprefix("where ")
+        if part == name:
+            continue
+        if count == 0:
+            notes.append(f"{part} holds for none of the rows: nothing can be kept by it")
+        elif count == counts.get("documents_in", 0) - counts.get("bad_records", 0):
+            notes.append(f"{part} holds for every row: it drops nothing")
+    return tuple(notes)

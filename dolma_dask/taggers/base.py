@@ -1,0 +1,50 @@
+"""What a tagger is: a rule that reads columns of a batch and returns one column per attribute.
+
+A tagger never sees files, Dask or JSON. It gets a batch of documents and returns a batch of the same length and
+order; keys, spans and bytes are made elsewhere (`dolma_dask.formats.attributes`). That keeps a published rule set in one small
+file, and lets all taggers of a run share one pass over the text.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+Kind = Literal["document", "spans", "scalar", "dict"]
+"""How a column becomes JSON. ``document``: float64, written ``[[0, len(text), x]]`` (null: key left out);
+``spans``: ``list<struct<start: int64, end: int64, score: float64>>`` in code points, end exclusive;
+``scalar``: a bare number, bool or string; ``dict``: a struct or map of numbers, written as an object."""
+
+
+@runtime_checkable
+class Tagger(Protocol):
+    """The protocol; see `dolma_dask.taggers.registry` for the decorator that makes one from a function.
+
+    Attributes
+    ----------
+    name : str
+        Published name with its version, such as ``gopher_v2``.
+    version : int | str
+        Raised whenever the output changes for some text; part of the key under which finished work is known.
+    params : str
+        Canonical JSON of the parameters, ``"{}"`` if there are none.
+    types : Mapping[str, Kind]
+        Output columns in writing order, and how each is written.
+    reads : tuple of str
+        Columns the tagger looks at; a tagger without ``"text"`` here is not stale when only the text changes.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> int | str: ...
+    @property
+    def params(self) -> str: ...
+    @property
+    def types(self) -> Mapping[str, Kind]: ...
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Tag `batch` (columns `reads`, large_string, no nulls); return columns `types` of equal length and order."""
+        ...

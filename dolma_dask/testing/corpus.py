@@ -1,0 +1,311 @@
+"""Real text for the demo, from the Python installation it runs in: no network, the same bytes every time.
+
+Five kinds, each in its own folder below ``raw/`` and in another raw form, so that converting them is real work:
+
+============  ======================================  ==========================================================
+folder        what                                    raw form
+============  ======================================  ==========================================================
+descriptions  long descriptions of the installed      one ``.jsonl.gz``; fields name, version, description, info
+              distributions
+licences      their licence files, with many exact    plain ``.txt`` files in folders
+              and near duplicates
+stdlib        long docstrings of the standard         two ``.json.gz``, numbered as C4 is; records have no ids
+              library
+topics        the help texts of the language          one ``.jsonl.zst.tar``; the text lies inside an object
+              reference
+api           long docstrings of large packages       one ``.parquet`` with a nested column
+============  ======================================  ==========================================================
+
+``manifest.json`` says what there is, and with which mapping each folder is to be converted. Cost: 4 CPU-seconds, nearly all of it
+for parsing modules; about 5,000 documents and 9 MB of text where only the project's own dependencies are installed, in English.
+"""
+
+import gc
+import gzip
+import io
+import platform
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from dolma_dask.io.files import list_files
+from dolma_dask.io.publish import publish
+from dolma_dask.sources.mapping import FieldMapping
+from dolma_dask.testing import python_texts
+
+VERSION = 1
+"""Raised whenever the same installation gives other raw files than before."""
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class RawSet:
+    """The raw files of one kind, in the folder ``raw/<kind>``.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the folder.
+    files : int
+        Number of raw files.
+    documents : int
+        Number of documents in them.
+    text_bytes : int
+        UTF-8 bytes of the documents' texts.
+    bytes : int
+        Stored bytes.
+    checksum : str
+        xxh3-128 over path and content of each file, in the order of paths, each with its length before it (8 bytes, little-endian).
+    mapping : FieldMapping
+        How the records become documents.
+    """
+
+    kind: str
+    files: int
+    documents: int
+    text_bytes: int
+    bytes: int
+    checksum: str
+    mapping: FieldMapping
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What was collected, and from what.
+
+    Attributes
+    ----------
+    version : int
+        `VERSION` of the collector.
+    python : str
+        Implementation and version of the interpreter.
+    packages : str
+        xxh3-128 of the names and versions of all installed distributions.
+    sets : tuple of RawSet
+        One per kind.
+    """
+
+    version: int
+    python: str
+    packages: str
+    sets: tuple[RawSet, ...]
+
+    @property
+    def documents(self) -> int:
+        """Number of documents of all kinds."""
+        return sum(item.documents for item in self.sets)
+
+    @property
+    def text_bytes(self) -> int:
+        """UTF-8 bytes of all texts."""
+        return sum(item.text_bytes for item in self.sets)
+
+
+def collect_corpus(folder: str | Path) -> Manifest:
+    """Collect the corpus into `folder`, or return at once if it is there already.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Gets ``raw/`` and, last, ``manifest.json``. An older corpus there is replaced when the interpreter or the installed distributions
+        have changed, or a file of it is missing.
+
+    Returns
+    -------
+    Manifest
+    """
+    folder = Path(folder)
+    python, packages = _interpreter(), _package_digest()
+    known = read_manifest(folder)
+    if (
+        known
+        and (known.version, known.python, known.packages) == (VERSION, python, packages)
+        and _is_whole(folder, known)
+    ):
+        return known
+    folder.mkdir(parents=True, exist_ok=True)
+    with _paused_collector(), tempfile.TemporaryDirectory(prefix=".raw-", dir=folder) as scratch:
+        sets = tuple(_write(Path(scratch), kind) for kind in _KINDS)
+        (folder / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(folder / "raw", ignore_errors=True)
+        Path(scratch, "raw").replace(folder / "raw")
+    manifest = Manifest(VERSION, python, packages, sets)
+    with publish(str(folder / MANIFEST)) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    return manifest
+
+
+@contextmanager
+def _paused_collector() -> Iterator[None]:
+    """Syntax trees hold no cycles, but are so many objects that the garbage collector would take a quarter of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def read_manifest(folder: str | Path) -> Manifest | None:
+    """Return the manifest of a corpus, or None if there is none that this version can read."""
+    path = Path(folder, MANIFEST)
+    if not path.is_file():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _interpreter() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def _package_digest() -> str:
+    names = [f"{item.metadata['Name']}=={item.version}" for item in python_texts.distributions()]
+    return xxhash.xxh3_128_hexdigest("\n".join(names).encode())
+
+
+def _is_whole(folder: Path, manifest: Manifest) -> bool:
+    for item in manifest.sets:
+        found = list_files(str(folder / "raw" / item.kind))
+        if (len(found), sum(file.bytes for file in found)) != (item.files, item.bytes):
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How one kind is collected: `write` puts raw files into a folder and returns the texts."""
+
+    name: str
+    write: Callable[[Path], Sequence[str]]
+    mapping: FieldMapping
+
+
+def _write(scratch: Path, kind: _Kind) -> RawSet:
+    folder = scratch / "raw" / kind.name
+    folder.mkdir(parents=True)
+    texts = kind.write(folder)
+    files = list_files(str(folder))
+    return RawSet(
+        kind=kind.name,
+        files=len(files),
+        documents=len(texts),
+        text_bytes=sum(len(text.encode()) for text in texts),
+        bytes=sum(file.bytes for file in files),
+        checksum=_checksum(folder, [file.path for file in files]),
+        mapping=kind.mapping,
+    )
+
+
+def _checksum(folder: Path, paths: Sequence[str]) -> str:
+    digest = xxhash.xxh3_128()
+    for path in paths:
+        for part in (path.encode(), (folder / path).read_bytes()):
+            digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def _json_lines(records: Sequence[dict[str, Any]]) -> bytes:
+    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+
+
+def _gzip(data: bytes) -> bytes:
+    return gzip.compress(data, compresslevel=6, mtime=0)
+
+
+def _write_descriptions(folder: Path) -> list[str]:
+    items = python_texts.capped(python_texts.descriptions(), 3_000_000)
+    records = [
+        {
+            "name": item.name,
+            "version": item.version,
+            "description": item.text,
+            "info": {"summary": item.summary, "requires_python": item.requires_python},
+        }
+        for item in items
+    ]
+    (folder / "packages.jsonl.gz").write_bytes(_gzip(_json_lines(records)))
+    return [item.text for item in items]
+
+
+def _write_licences(folder: Path) -> list[str]:
+    items = python_texts.capped(python_texts.licences(), 3_000_000)
+    for item in items:
+        path = folder / (item.path if item.path.lower().endswith(".txt") else f"{item.path}.txt")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(item.text.encode())
+    return [item.text for item in items]
+
+
+def _write_stdlib(folder: Path) -> list[str]:
+    items = python_texts.capped(python_texts.standard_library_docstrings(), 3_000_000)
+    half = (len(items) + 1) // 2
+    for number, part in enumerate((items[:half], items[half:])):
+        records = [
+            {"text": item.text, "module": item.module, "name": item.name, "line": item.line} for item in part
+        ]
+        path = folder / f"docstrings.{number:05d}-of-00002.json.gz"
+        path.write_bytes(_gzip(_json_lines(records)))
+    return [item.text for item in items]
+
+
+def _write_topics(folder: Path) -> list[str]:
+    items = python_texts.capped(python_texts.topics(), 2_000_000)
+    half = (len(items) + 1) // 2
+    codec = pa.Codec("zstd", compression_level=3)
+    with tarfile.open(folder / "topics.jsonl.zst.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
+        for number, part in enumerate((items[:half], items[half:])):
+            records = [{"content": {"title": item.title, "body": item.text}} for item in part]
+            data = codec.compress(_json_lines(records), asbytes=True)
+            member = tarfile.TarInfo(f"topics-{number}.jsonl.zst")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return [item.text for item in items]
+
+
+def _write_api(folder: Path) -> list[str]:
+    items = python_texts.capped(python_texts.package_docstrings(), 8_000_000)
+    rows = [
+        {
+            "key": f"{item.module}:{item.name or '-'}:{item.line}",
+            "docstring": item.text,
+            "where": {"package": item.package, "module": item.module, "name": item.name, "line": item.line},
+        }
+        for item in items
+    ]
+    where = pa.struct(
+        {"package": pa.string(), "module": pa.string(), "name": pa.string(), "line": pa.int32()}
+    )
+    schema = pa.schema({"key": pa.string(), "docstring": pa.string(), "where": where})
+    table = pa.Table.from_pylist(rows, schema=schema)
+    pq.write_table(table, folder / "api.parquet", compression="zstd", row_group_size=1000)
+    return [item.text for item in items]
+
+
+_KINDS = (
+    _Kind(
+        "descriptions",
+        _write_descriptions,
+        FieldMapping(id="name", text="description", source_name="descriptions"),
+    ),
+    _Kind("licences", _write_licences, FieldMapping(source_name="licences")),
+    _Kind("stdlib", _write_stdlib, FieldMapping(source_name="stdlib")),
+    _Kind(
+        "topics", _write_topics, FieldMapping(id="content.title", text="content.body", source_name="topics")
+    ),
+    _Kind("api", _write_api, FieldMapping(id="key", text="docstring", source_name="api")),
+)

@@ -1,0 +1,100 @@
+"""Words as `str.split` makes them: where they begin and end in UTF-8.
+
+White space is Python's: ten ASCII characters (U+0009 to U+000D, U+001C to U+0020) and the nineteen others whose
+UTF-8 begins with one of the four bytes C2, E1, E2 and E3. So sixty-four bytes are tested at once, and a character is
+looked at by itself only where one of these four bytes stands.
+"""
+
+import numpy as np
+
+from dolma_dask.text.bits import ONE, first_bit, low_bits, range_bits
+from dolma_dask.text.kernels import Bytes, Counts, Int, kernel
+
+_TAB, _CARRIAGE_RETURN, _FILE_SEPARATOR, _BLANK = (np.uint8(byte) for byte in (0x09, 0x0D, 0x1C, 0x20))
+_C2, _E1, _E3 = np.uint8(0xC2), np.uint8(0xE1), np.uint8(0xE3)
+
+
+@kernel
+def space_bytes(data: Bytes, at: Int) -> Int:
+    """Bytes of the white-space character that begins at byte `at`; 0 if another character begins there."""
+    first = data[at]
+    if first < 0x80:
+        return 1 if first == 0x20 or 0x09 <= first <= 0x0D or 0x1C <= first <= 0x1F else 0
+    if first == 0xC2:
+        return 2 if data[at + 1] == 0x85 or data[at + 1] == 0xA0 else 0
+    if first < 0xE1 or first > 0xE3:
+        return 0
+    second, third = data[at + 1], data[at + 2]
+    if first == 0xE2 and second == 0x80:
+        return 3 if third <= 0x8A or third == 0xA8 or third == 0xA9 or third == 0xAF else 0
+    if first == 0xE2:
+        return 3 if second == 0x81 and third == 0x9F else 0
+    if first == 0xE1:
+        return 3 if second == 0x9A and third == 0x80 else 0
+    return 3 if second == 0x80 and third == 0x80 else 0
+
+
+@kernel
+def word_start(data: Bytes, at: Int, end: Int) -> Int:
+    """Byte of the first character from byte `at` on that is not white space; `end` if there is none."""
+    while at < end:
+        width = space_bytes(data, at)
+        if width == 0:
+            return at
+        at += width
+    return end
+
+
+@kernel
+def space_bits(data: Bytes, at: Int, end: Int) -> np.uint64:
+    """Bits of the window at byte `at`, the first of a character, that belong to white space; those from `end` on too.
+
+    White space that reaches over the end of the window has only its first bytes in it.
+    """
+    spaces = range_bits(data, at, _TAB, _CARRIAGE_RETURN) | range_bits(data, at, _FILE_SEPARATOR, _BLANK)
+    spaces |= ~low_bits(end - at)
+    doubtful = (range_bits(data, at, _C2, _C2) | range_bits(data, at, _E1, _E3)) & ~spaces
+    while doubtful:
+        place = first_bit(doubtful)
+        spaces |= low_bits(space_bytes(data, at + place)) << np.uint64(place)
+        doubtful &= doubtful - ONE
+    return spaces
+
+
+@kernel
+def word_end(data: Bytes, at: Int, end: Int) -> Int:
+    """Byte after the word that holds the character at byte `at`: that of the next white space, or `end`."""
+    while at < end:
+        spaces = space_bits(data, at, end)
+        if spaces:
+            return at + first_bit(spaces)
+        at += 61
+        while data[at] & 0xC0 == 0x80:
+            at += 1
+    return end
+
+
+@kernel
+def length_at(rank: Int, ends: Counts, words: Int, common: Counts) -> Int:
+    """Code points of the word that has this rank (from 0) among all words sorted by length.
+
+    ``ends`` is 0 and then the code points up to the end of each word; ``common`` how many words have 0, 1, 2, ...
+    code points, and in its last place how many have more: only if the rank falls among these are all words read, once
+    for each bit of the longest length.
+    """
+    below = np.int64(0)
+    for length in range(common.size - 1):
+        below += common[length]
+        if below > rank:
+            return length
+    low, high = np.int64(common.size - 1), np.int64(ends[words])
+    while low < high:
+        middle = (low + high) // 2
+        below = np.int64(0)
+        for word in range(words):
+            below += ends[word + 1] - ends[word] <= middle
+        if below > rank:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,238 @@
+"""Writes one ragged token shard, in constant memory, visible only when it is whole.
+
+The header of an npy file comes first but holds the final count, and publishing is a stream (an object store cannot
+seek). So ids and lengths go to two unnamed spool files in the system's temporary folder, and header and spool are
+streamed to their place at the end. Commit order: lengths, record, ids last; whoever sees ``data.npy`` sees a whole
+shard. When a shard is written again, its old ``data.npy`` goes first, so that old ids never stand beside new lengths.
+
+Cost of the detour, measured on a local disk: 0.3 CPU-seconds per GB of ids (2.5 when the page cache is full), all in
+the kernel. A GB is 500 million tokens, six CPU-minutes of encoding, so a second way for targets that can seek is not
+worth having. Spool space is the size of the shard; ``TMPDIR`` decides where it lies (on a node whose ``/tmp`` is
+memory, point it at a disk).
+"""
+
+import contextlib
+import tempfile
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.formats.npy import npy_header
+from dolma_dask.formats.ragged import LENGTH_DTYPE, RaggedNames, check_ids, check_lengths
+from dolma_dask.formats.ragged_record import (
+    MAX_SIDECAR_BYTES,
+    Checksums,
+    RaggedSidecar,
+    SourceRecord,
+    TokenizerRecord,
+    parse_sidecar,
+)
+from dolma_dask.io.files import join, read_bytes, remove, stat
+from dolma_dask.io.publish import PublishedFile, publish
+from dolma_dask.tokens.engine import Tokens
+
+COPY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class WrittenShard:
+    """What `RaggedWriter` has made.
+
+    Attributes
+    ----------
+    names : RaggedNames
+        Names of the three files.
+    sidecar : RaggedSidecar
+        Counts and checksums, as in the file beside the shard.
+    bytes : int
+        Size of the three files together.
+    """
+
+    names: RaggedNames
+    sidecar: RaggedSidecar
+    bytes: int
+
+
+class RaggedWriter:
+    """Context manager that writes one token shard; leaving it by an exception writes nothing.
+
+    Parameters
+    ----------
+    folder : str
+        Local path or URL of the flat output folder.
+    names : RaggedNames
+        File names, see `ragged_names`.
+    tokenizer : TokenizerRecord
+        What made the ids; decides their type and the largest id allowed.
+    source : SourceRecord, optional
+        Document shard behind the tokens, for the record.
+    spool_folder : str, optional
+        Where the spool files lie; default is the system's temporary folder.
+
+    Attributes
+    ----------
+    documents, tokens : int
+        Written so far.
+    result : WrittenShard or None
+        Set on clean exit.
+
+    Examples
+    --------
+    >>> with RaggedWriter("out", names, framing.record(engine)) as writer:  # doctest: +SKIP
+    ...     for batch in batches:
+    ...         writer.write(framing.apply(engine.encode(batch["text"])))
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        names: RaggedNames,
+        tokenizer: TokenizerRecord,
+        *,
+        source: SourceRecord | None = None,
+        spool_folder: str | None = None,
+    ) -> None:
+        self.names = names
+        self.tokenizer = tokenizer
+        self.source = source
+        self.result: WrittenShard | None = None
+        self._folder = folder
+        self._largest_id: int | None = None
+        self._stack = contextlib.ExitStack()
+        self._ids = _Spool(tokenizer.dtype, spool_folder)
+        self._lengths = _Spool(LENGTH_DTYPE, spool_folder)
+
+    @property
+    def documents(self) -> int:
+        """Documents written so far."""
+        return self._lengths.count
+
+    @property
+    def tokens(self) -> int:
+        """Tokens written so far."""
+        return self._ids.count
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self._ids.open())
+        self._stack.enter_context(self._lengths.open())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._stack:
+            if kind is None:
+                self.result = self._publish()
+
+    def write(self, tokens: Tokens) -> None:
+        """Append documents.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            Any number of documents; order is kept.
+
+        Raises
+        ------
+        DataError
+            An id is outside of the vocabulary; nothing of the batch is written.
+        """
+        where = join(self._folder, self.names.data)
+        largest = check_ids(tokens.ids, self.tokenizer.vocab_size - 1, where=where)
+        lengths = check_lengths(tokens.lengths)
+        if largest is not None:
+            self._largest_id = max(largest, self._largest_id or 0)
+        self._ids.append(tokens.ids)
+        self._lengths.append(lengths)
+
+    def _publish(self) -> WrittenShard:
+        data_url, lengths_url, sidecar_url = (
+            join(self._folder, name) for name in (self.names.data, self.names.lengths, self.names.sidecar)
+        )
+        _check_replaceable(sidecar_url)
+        remove(data_url)
+        with publish(lengths_url) as lengths:
+            self._lengths.copy_to(lengths)
+        with publish(data_url) as data:  # appears when this block ends: after the record
+            self._ids.copy_to(data)
+            sidecar = self._sidecar(Checksums(data=data.checksum, len=lengths.checksum))
+            with publish(sidecar_url) as record:
+                record.write(sidecar.to_json())
+        return WrittenShard(self.names, sidecar, data.bytes + lengths.bytes + record.bytes)
+
+    def _sidecar(self, checksums: Checksums) -> RaggedSidecar:
+        return RaggedSidecar(
+            dtype=self._ids.dtype.str,
+            documents=self.documents,
+            tokens=self.tokens,
+            max_id=self._largest_id,
+            tokenizer=self.tokenizer,
+            source=self.source,
+            checksums=checksums,
+        )
+
+
+def _check_replaceable(url: str) -> None:
+    """A numbered ``.json`` may be a file of documents: never overwrite one with a record of the same name."""
+    found = stat(url)
+    if found is None:
+        return
+    try:
+        if found.bytes > MAX_SIDECAR_BYTES:
+            raise CorruptFileError(f"{url} has {found.bytes} bytes")
+        parse_sidecar(read_bytes(url), url)
+    except CorruptFileError as error:
+        raise UsageError(
+            f"{url} exists and is not the record of a token shard; write to another folder than that of the documents",
+            url=url,
+        ) from error
+
+
+class _Spool:
+    """Items of one npy file, waiting in an unnamed file for their final count."""
+
+    def __init__(self, dtype: np.dtype[Any], folder: str | None) -> None:
+        self.dtype = dtype
+        self.count = 0
+        self._folder = folder
+        self._file: BinaryIO | None = None
+
+    def open(self) -> BinaryIO:
+        """Make the file; it has no name, so a killed process leaves nothing behind."""
+        self._file = tempfile.TemporaryFile(dir=self._folder, prefix="dolma-dask-")  # noqa: SIM115
+        return self._file
+
+    def _opened(self) -> BinaryIO:
+        if self._file is None or self._file.closed:
+            raise UsageError("the writer is not open; write inside of `with RaggedWriter(...) as writer:`")
+        return self._file
+
+    def append(self, items: NDArray[np.integer[Any]]) -> None:
+        file = self._opened()
+        if items.size:
+            try:
+                file.write(np.ascontiguousarray(items, self.dtype).data)
+            except OSError as error:
+                error.add_note(
+                    f"while spooling a token shard in {self._folder or tempfile.gettempdir()} ({self.count} items so"
+                    " far); set TMPDIR to a folder with room for a whole shard"
+                )
+                raise
+            self.count += items.size
+
+    def copy_to(self, target: PublishedFile) -> None:
+        """Stream header and items."""
+        target.write(npy_header(self.dtype, self.count))
+        file = self._opened()
+        file.flush()
+        file.seek(0)
+        block = memoryview(bytearray(COPY_BYTES))
+        while filled := file.readinto(block):  # type: ignore[attr-defined]
+            target.write(block[:filled])

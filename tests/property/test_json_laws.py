@@ -1,0 +1,214 @@
+"""Laws of the reading of documents, on wild lines: kernel, exact parser and a slow oracle have to agree."""
+
+import numpy as np
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from json_oracle import (
+    RejectedLineError,
+    broken,
+    damaged,
+    deep_objects,
+    deep_values,
+    objects,
+    read_line,
+    scalars,
+    strings,
+    values,
+)
+
+from dolma_dask.formats.json_lines import (
+    Field,
+    LineError,
+    line_starts,
+    parse_fields,
+    scan_documents,
+    scan_fields,
+)
+from dolma_dask.formats.json_scan import MAX_LEVELS
+
+LONG_NAME = "a key that is longer than one vector of sixty-four bytes, by some bytes"
+FIELDS = [
+    Field("id"),
+    Field("text"),
+    Field("metadata", "raw"),
+    Field("é"),
+    Field(""),
+    Field(LONG_NAME),
+    Field('quo"te', "raw"),
+]
+FIELD_LISTS = st.sampled_from([FIELDS, FIELDS[:1], FIELDS[1:3], []])
+NAMES = [field.name for field in FIELDS]
+
+keys = st.one_of(
+    st.sampled_from(
+        ['"id"', '"text"', '"metadata"', '"other"', '"é"', '""', f'"{LONG_NAME}"', '"ids"', '"tex"']
+    ),
+    strings(st.sampled_from([*NAMES, LONG_NAME + "x", "text\0"])),
+    strings(),
+)
+field_values = st.one_of(strings(), scalars, values, deep_values, deep_objects)
+good_lines = st.builds(
+    lambda before, line, after: (before + line + after).encode("utf-8"),
+    st.sampled_from(["", " ", "\t\r "]),
+    objects(keys, field_values),
+    st.sampled_from(["", "\r", " \t"]),
+)
+ordinary_lines = st.builds(
+    lambda name, text, more: f'{{"id": {name}, "text": {text}, "metadata": {more}}}'.encode(),
+    strings(),
+    strings(),
+    values,
+)
+broken_lines = st.builds(lambda value, key: f'{{"id":"a",{key}:{value},"text":"b"}}'.encode(), broken, keys)
+lines = st.one_of(
+    ordinary_lines,
+    good_lines,
+    damaged(good_lines),
+    damaged(ordinary_lines),
+    broken_lines,
+    st.binary(max_size=8).map(lambda line: line.replace(b"\n", b"")),
+    st.sampled_from([b"", b" ", b"{}", b"[]", b"null", b'"a"', b"{} {}", b"{},", b"\xef\xbb\xbf{}", b"\0"]),
+)
+
+
+def as_block(rows: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    block = np.frombuffer(b"".join(row + b"\n" for row in rows), np.uint8)
+    return block, line_starts(block)
+
+
+def expected(
+    line: bytes, fields: list[Field], required: tuple[str, ...] = ()
+) -> dict[str, str | None] | None:
+    """Return the fields by the oracle; None for a line that is no valid record."""
+    try:
+        found = read_line(line)
+    except RejectedLineError:
+        return None
+    row: dict[str, str | None] = {}
+    for field in fields:
+        value = found.last(field.name)
+        row[field.name] = None
+        if value is not None and value.kind != "null":
+            if field.kind == "string" and value.kind != "string":
+                return None
+            row[field.name] = value.raw if field.kind == "raw" else str(value.meaning)
+        elif field.name in required:
+            return None
+    return row
+
+
+def is_declined(line: bytes, fields: list[Field]) -> bool:
+    """Return whether the kernel may decline this valid line, by the list in the module's docstring."""
+    found = read_line(line)
+    names = [key.meaning for key, _ in found.pairs]
+    twice = any(names.count(field.name) > 1 for field in fields)
+    wrong_before = any(
+        value.kind not in ("string", "null")
+        for key, value in found.pairs
+        for field in fields
+        if field.kind == "string" and field.name == key.meaning
+    )
+    return any(key.escaped for key, _ in found.pairs) or twice or wrong_before or found.levels > MAX_LEVELS
+
+
+def first_bad_byte(line: bytes) -> int | None:
+    """Return where Python's decoder stops, None for a line in UTF-8."""
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return None
+
+
+def parsed(
+    line: bytes, fields: list[Field], required: tuple[str, ...] = ()
+) -> dict[str, str | None] | LineError:
+    try:
+        return parse_fields(line, fields, required)
+    except LineError as error:
+        return error
+
+
+@settings(deadline=None)
+@given(lines, FIELD_LISTS, st.sampled_from([(), ("id",), ("id", "text")]))
+@example(b'{"id":"\\ud83d\\ude00"}', FIELDS, ())
+@example(b'{"id":1e999}', [], ())
+@example(b'{"a":' + b"9" * 5000 + b"}", [], ())
+def test_the_exact_parser_accepts_what_the_oracle_accepts(
+    line: bytes, fields: list[Field], required: tuple[str, ...]
+) -> None:
+    required = tuple(name for name in required if any(field.name == name for field in fields))
+    found = parsed(line, fields, required)
+    assert (None if isinstance(found, LineError) else found) == expected(line, fields, required)
+    if isinstance(found, LineError):
+        assert 0 <= found.offset <= len(line)
+        assert found.expected
+
+
+@settings(deadline=None)
+@given(st.lists(lines, max_size=6), FIELD_LISTS)
+def test_the_kernel_accepts_only_what_it_reads_right_and_declines_only_what_is_listed(
+    rows: list[bytes], fields: list[Field]
+) -> None:
+    batch, status = scan_fields(*as_block(rows), fields)
+    batch.validate(full=True)
+    assert batch.num_rows == len(rows) == len(status)
+    assert batch.schema.names == [field.name for field in fields]
+    for line, refused, row in zip(rows, status.tolist(), batch.to_pylist(), strict=True):
+        right = expected(line, fields)
+        if refused:
+            assert right is None or is_declined(line, fields)
+            assert all(value is None for value in row.values())
+        else:
+            assert row == right
+
+
+@settings(deadline=None)
+@given(st.lists(lines, max_size=6), FIELD_LISTS)
+def test_a_scan_reads_every_valid_line_and_names_every_other(rows: list[bytes], fields: list[Field]) -> None:
+    required = tuple(field.name for field in fields[:1])
+    batch, errors = scan_documents(*as_block(rows), fields, required)
+    batch.validate(full=True)
+    rights = [expected(line, fields, required) for line in rows]
+    assert [row for row, _ in errors] == [row for row, right in enumerate(rights) if right is None]
+    nothing = dict.fromkeys([field.name for field in fields])
+    assert batch.to_pylist() == [nothing if right is None else right for right in rights]
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=70), max_size=8))
+def test_line_starts_are_where_newlines_say(pieces: list[bytes]) -> None:
+    data = b"".join(piece + b"\n" for piece in pieces)
+    ends = [at + 1 for at, byte in enumerate(data) if byte == 0x0A]
+    assert line_starts(np.frombuffer(data, np.uint8)).tolist() == [0, *ends]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=6), st.text(max_size=40).map(lambda s: s.encode("utf-8", "surrogatepass"))
+        ),
+        max_size=8,
+    )
+)
+def test_lines_that_are_not_utf8_are_found_one_by_one(pieces: list[bytes]) -> None:
+    rows = [
+        b'{"id":"' + piece.hex().encode() + b'","text":"' + piece.replace(b"\n", b"") + b'"}'
+        for piece in pieces
+    ]
+    _, errors = scan_documents(*as_block(rows), [Field("id")], ())
+    found = {row: error.offset for row, error in errors if error.reason == "invalid_utf8"}
+    assert found == {
+        row: place for row, line in enumerate(rows) if (place := first_bad_byte(line)) is not None
+    }
+
+
+@settings(deadline=None)
+@given(st.lists(ordinary_lines, min_size=1, max_size=4), st.integers(0, 3))
+def test_a_line_reads_the_same_wherever_it_stands(rows: list[bytes], n_before: int) -> None:
+    filler = b'{"id":"' + b"f" * 61 + b'"}'
+    fields = FIELDS[:3]
+    alone, _ = scan_documents(*as_block(rows), fields, ())
+    among, _ = scan_documents(*as_block([filler] * n_before + rows + [filler] * 3), fields, ())
+    assert among.slice(n_before, len(rows)).to_pylist() == alone.to_pylist()

@@ -1,0 +1,269 @@
+"""Shards open as documents by number; what is missing or damaged is named."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dolma_dask.errors import AlignmentError, CorruptFileError, DataError, UsageError
+from dolma_dask.formats.npy import npy_header
+from dolma_dask.formats.ragged import RaggedNames
+from dolma_dask.formats.ragged_record import SpecialToken, TokenizerRecord
+from dolma_dask.loaders.ragged import RaggedDataset, open_ragged
+from dolma_dask.tokens.engine import Tokens
+from dolma_dask.writers.ragged import RaggedWriter
+
+RECORD = TokenizerRecord("f" * 32, "t.json", 50_277)
+SHARDS = [[[1, 2, 3], [], [40_000]], [], [[7], [8, 9]]]
+ALL = [document for shard in SHARDS for document in shard]
+
+
+def write(folder: Path, stem: str, documents: list[list[int]], record: TokenizerRecord = RECORD) -> None:
+    flat = np.array([token for document in documents for token in document], "<u2")
+    with RaggedWriter(str(folder), RaggedNames(stem), record) as writer:
+        writer.write(Tokens(flat, np.array([len(document) for document in documents], np.int32)))
+
+
+def save_pair(folder: Path, stem: str, ids: np.ndarray, lengths: np.ndarray) -> None:
+    np.save(folder / f"{stem}.data.npy", ids)
+    np.save(folder / f"{stem}.len.npy", lengths)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number, documents in enumerate(SHARDS):
+        write(tmp_path, f"wiki.{number:05d}-of-00003", documents)
+    return tmp_path
+
+
+def as_lists(dataset: RaggedDataset) -> list[list[int]]:
+    return [document.tolist() for document in dataset]
+
+
+def test_documents_by_number_and_in_order(folder: Path) -> None:
+    dataset = open_ragged(folder)
+    assert (len(dataset), dataset.tokens, dataset.dtype) == (5, 7, np.dtype("<u2"))
+    assert as_lists(dataset) == ALL
+    assert [dataset[row].tolist() for row in range(5)] == ALL
+    assert dataset[-1].tolist() == dataset[np.int64(4)].tolist() == [8, 9]
+    assert [shard.documents for shard in dataset.shards] == [3, 0, 2]
+    assert "3 shards, 5 documents, 7 uint16 tokens" in repr(dataset)
+
+
+@pytest.mark.parametrize("row", [5, -6])
+def test_a_row_that_is_not_there(folder: Path, row: int) -> None:
+    with pytest.raises(IndexError, match=f"item {row} of 5"):
+        open_ragged(folder)[row]
+
+
+def test_documents_are_plain_read_only_views(folder: Path) -> None:
+    document = open_ragged(folder)[0]
+    assert type(document) is np.ndarray
+    assert not document.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        document[0] = 1
+
+
+def test_a_view_outlives_its_shard_being_closed(folder: Path) -> None:
+    dataset = open_ragged(folder, max_open_shards=1)
+    first = dataset[0]
+    assert dataset[4].tolist() == [8, 9]
+    del dataset
+    assert first.tolist() == [1, 2, 3]
+
+
+def test_only_so_many_shards_stay_open(folder: Path) -> None:
+    dataset = open_ragged(folder, max_open_shards=2)
+    assert as_lists(dataset) == as_lists(dataset) == ALL
+    assert dataset._open.cache_info().currsize == 2
+
+
+def test_opening_reads_no_lengths(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("read too early")
+
+    monkeypatch.setattr(np, "fromfile", forbidden)
+    assert len(open_ragged(folder)) == 5
+
+
+def test_a_dataset_pickles_small(folder: Path) -> None:
+    dataset = open_ragged(folder)
+    dataset[0]
+    pickled = pickle.dumps(dataset)
+    assert len(pickled) < 3000
+    assert as_lists(pickle.loads(pickled)) == ALL
+
+
+@pytest.mark.parametrize("suffix", [".data.npy", ".len.npy"])
+def test_one_pair_by_either_file(folder: Path, suffix: str) -> None:
+    assert as_lists(open_ragged(folder / f"wiki.00002-of-00003{suffix}")) == SHARDS[2]
+
+
+def test_offsets_do_not_wrap_at_int32(tmp_path: Path) -> None:
+    stem, count = "big", 2**31 + 5
+    save_pair(tmp_path, stem, np.zeros(0, "<i2"), np.array([2**31 - 1, 6], "<i4"))
+    data = tmp_path / f"{stem}.data.npy"
+    with data.open("r+b") as file:  # sparse: takes no space
+        file.write(npy_header(np.dtype("<i2"), count))
+        file.truncate(128 + 2 * count)
+    dataset = open_ragged(tmp_path)
+    assert dataset.shard(0).offsets.tolist() == [0, 2**31 - 1, count]
+    assert dataset[1].size == 6
+
+
+def test_shards_sort_by_number_not_by_letters(tmp_path: Path) -> None:
+    for number in range(11):
+        save_pair(tmp_path, f"x.{number}-of-11", np.array([number], "<i2"), np.array([1], "<i4"))
+    assert as_lists(open_ragged(tmp_path)) == [[number] for number in range(11)]
+
+
+def test_a_pair_of_another_tool_needs_no_record(tmp_path: Path) -> None:
+    save_pair(tmp_path, "plain", np.array([5, 6, 7], "<i4"), np.array([1, 2], "<i2"))
+    assert as_lists(open_ragged(str(tmp_path))) == [[5], [6, 7]]
+
+
+# -- what is wrong is named ------------------------------------------------------------------------------------
+
+
+def test_truncated_ids(folder: Path) -> None:
+    path = folder / "wiki.00000-of-00003.data.npy"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(
+        CorruptFileError, match=r"00000.* has 133 bytes, expected 136 .*4 tokens.*truncated; copy"
+    ):
+        open_ragged(folder)
+
+
+def test_trailing_bytes(folder: Path) -> None:
+    path = folder / "wiki.00002-of-00003.len.npy"
+    path.write_bytes(path.read_bytes() + b"xx")
+    with pytest.raises(
+        CorruptFileError, match=r"00002-of-00003.len.npy has 138 bytes, expected 136.*too long"
+    ):
+        open_ragged(folder)
+
+
+@pytest.mark.parametrize("size", [0, 5, 9, 60])
+def test_truncated_header(folder: Path, size: int) -> None:
+    path = folder / "wiki.00000-of-00003.data.npy"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(CorruptFileError, match=r"00000-of-00003.data.npy"):
+        open_ragged(folder)
+
+
+def test_raw_memmap_named_npy(tmp_path: Path) -> None:
+    np.zeros(300, np.uint16).tofile(tmp_path / "a.data.npy")
+    with pytest.raises(CorruptFileError, match=r"not an npy file.*raw memmaps"):
+        open_ragged(tmp_path)
+
+
+@pytest.mark.parametrize("array", [np.zeros((2, 2), np.int16), np.zeros(4), np.array([{}], object)])
+def test_not_a_row_of_integers(tmp_path: Path, array: np.ndarray) -> None:
+    np.save(tmp_path / "a.data.npy", array, allow_pickle=True)
+    with pytest.raises(CorruptFileError, match="expected one dimension of integers"):
+        open_ragged(tmp_path)
+
+
+def test_missing_lengths(folder: Path) -> None:
+    (folder / "wiki.00000-of-00003.len.npy").unlink()
+    with pytest.raises(
+        CorruptFileError, match=r"00000-of-00003.len.npy does not exist; a token shard is a pair"
+    ):
+        open_ragged(folder)
+
+
+def test_left_over_lengths(folder: Path) -> None:
+    (folder / "wiki.00002-of-00003.data.npy").unlink()
+    with pytest.raises(CorruptFileError, match=r"00002-of-00003.len.npy is left over.*partial=True"):
+        open_ragged(folder)
+    assert as_lists(open_ragged(folder, partial=True)) == SHARDS[0]
+
+
+def test_missing_shard(folder: Path) -> None:
+    for path in folder.glob("wiki.00001*"):
+        path.unlink()
+    with pytest.raises(CorruptFileError, match=r"holds 2 of the 3 shards .*missing: \[1\]"):
+        open_ragged(folder)
+    assert as_lists(open_ragged(folder, partial=True)) == ALL
+
+
+def test_lengths_of_another_run(tmp_path: Path) -> None:
+    save_pair(tmp_path, "a", np.arange(5, dtype="<i2"), np.array([2, 2], "<i4"))
+    dataset = open_ragged(tmp_path)
+    with pytest.raises(AlignmentError, match=r"2 lengths that add up to 4 tokens, .* holds 5"):
+        dataset[0]
+
+
+def test_negative_length(tmp_path: Path) -> None:
+    save_pair(tmp_path, "a", np.arange(5, dtype="<i2"), np.array([6, -1], "<i4"))
+    with pytest.raises(CorruptFileError, match="document 1 has length -1"):
+        open_ragged(tmp_path)[0]
+
+
+def test_record_of_another_run(folder: Path) -> None:
+    (folder / "wiki.00000-of-00003.json").write_bytes((folder / "wiki.00002-of-00003.json").read_bytes())
+    with pytest.raises(
+        AlignmentError, match=r"00000-of-00003.json describes .*\(2, 3, '<u2'\).* \(3, 4, '<u2'\)"
+    ):
+        open_ragged(folder)
+
+
+@pytest.mark.parametrize("content", ['{"version": 1}', "[]", "{", '{"text": "a"}\n{"text": "b"}'])
+def test_record_that_is_none(folder: Path, content: str) -> None:
+    (folder / "wiki.00000-of-00003.json").write_text(content, encoding="utf-8")
+    with pytest.raises(CorruptFileError, match=r"00000-of-00003.json is not the record of a token shard"):
+        open_ragged(folder)
+
+
+def test_record_of_a_later_release(folder: Path) -> None:
+    path = folder / "wiki.00000-of-00003.json"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace('"version": 1', '"version": 99'), encoding="utf-8"
+    )
+    with pytest.raises(CorruptFileError, match="has version 99, this release reads up to 1"):
+        open_ragged(folder)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        TokenizerRecord("0" * 32, "t.json", 50_277),
+        TokenizerRecord("f" * 32, "t.json", 50_277, eos=SpecialToken("</s>", 1)),
+        TokenizerRecord("f" * 32, "t.json", 300),
+    ],
+)
+def test_shards_of_two_tokenizers(tmp_path: Path, other: TokenizerRecord) -> None:
+    write(tmp_path, "a.00000-of-00002", [[1]])
+    write(tmp_path, "a.00001-of-00002", [[1]], other)
+    with pytest.raises(DataError, match="must come from one tokenizer"):
+        open_ragged(tmp_path)
+
+
+def test_a_file_that_shrinks_after_opening(folder: Path) -> None:
+    dataset = open_ragged(folder)
+    path = folder / "wiki.00000-of-00003.data.npy"
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(CorruptFileError, match="truncated"):
+        dataset[0]
+
+
+def test_verify_finds_a_changed_byte(folder: Path) -> None:
+    shard = open_ragged(folder).shards[0]
+    shard.verify()
+    content = bytearray(shard.data_path.read_bytes())
+    content[-1] ^= 1
+    shard.data_path.write_bytes(content)
+    with pytest.raises(CorruptFileError, match="bytes changed since they were written"):
+        open_ragged(folder).shards[0].verify()
+
+
+def test_not_a_folder_of_shards(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="read from local files only"):
+        open_ragged("s3://bucket/tokens")
+    with pytest.raises(UsageError, match=r"neither a folder nor the .data.npy or .len.npy"):
+        open_ragged(tmp_path / "nothing")
+    (tmp_path / "train").mkdir()
+    save_pair(tmp_path / "train", "a", np.zeros(1, "<i2"), np.ones(1, "<i4"))
+    with pytest.raises(UsageError, match=r"holds no \*.data.npy.*open one of its folders: train"):
+        open_ragged(tmp_path)

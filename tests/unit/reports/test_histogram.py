@@ -1,0 +1,181 @@
+import json
+import math
+import sys
+from bisect import bisect_right
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.reports.bins import DISPLAY_BINS, display_edges, signal_histogram
+from dolma_dask.reports.histogram import MAX_BINS, Histogram
+from dolma_dask.reports.model import SignalHistogram
+
+any_value = st.one_of(
+    st.floats(width=64),
+    st.integers(-20, 200).map(float),
+    st.floats(0, 1),
+    st.sampled_from(
+        [0.0, -0.0, 5e-324, -5e-324, 1.7e308, -1.7e308, sys.float_info.max, math.inf, -math.inf, math.nan]
+    ),
+)
+any_values = st.lists(any_value, max_size=200)
+
+
+def state(histogram: Histogram) -> str:
+    return json.dumps(histogram.to_json(), allow_nan=False)
+
+
+def total(parts: list[list[float]]) -> Histogram:
+    merged = Histogram()
+    for part in parts:
+        merged = merged + Histogram.of(part)
+    return merged
+
+
+def oracle(values: list[float], edges: list[float]) -> list[int]:
+    """Count one value at a time: half-open bins, the last one closed."""
+    counts = [0] * (len(edges) - 1)
+    for value in values:
+        if math.isfinite(value):
+            assert edges[0] <= value <= edges[-1]
+            counts[min(bisect_right(edges, value) - 1, len(counts) - 1)] += 1
+    return counts
+
+
+@given(st.lists(any_values, max_size=6), st.randoms())
+def test_merged_parts_equal_the_whole_in_any_order(parts, random):
+    whole = Histogram.of([value for part in parts for value in part])
+    assert state(total(parts)) == state(whole)
+    random.shuffle(parts)
+    assert state(total(parts)) == state(whole)
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 17])
+def test_merged_parts_equal_the_whole_when_bins_get_coarser(pieces):
+    rng = np.random.default_rng(1)
+    values = rng.integers(0, 2**64, 60_000, dtype=np.uint64).view(np.float64)  # all exponents, both signs
+    values = np.concatenate((values, rng.lognormal(0, 3, 20_000)))
+    whole = Histogram.of(values)
+    rng.shuffle(values)
+    merged = total(np.array_split(values, pieces))
+    assert state(merged) == state(whole)
+    assert whole.shift == 52
+    assert len(whole.keys) <= MAX_BINS
+    assert whole.keys.nbytes + whole.counts.nbytes <= 64 * 1024
+
+
+@given(any_values)
+def test_bookkeeping(values):
+    histogram = Histogram.of(values)
+    finite = [value for value in values if math.isfinite(value)]
+    assert histogram.nulls == sum(map(math.isnan, values))
+    assert histogram.infinite == sum(map(math.isinf, values))
+    assert histogram.n == len(values) - histogram.nulls
+    assert histogram.min == min(finite, default=None)
+    assert histogram.max == max(finite, default=None)
+    assert histogram.integral == all(value.is_integer() for value in finite)
+
+
+@given(any_values)
+def test_json_round_trip(values):
+    histogram = Histogram.of(values)
+    again = Histogram.from_json(json.loads(state(histogram)))
+    assert state(again) == state(histogram)
+    assert state(again + histogram) == state(histogram + again)
+
+
+@pytest.mark.parametrize(
+    "damage", [{"keys": [1, 2, 3]}, {"keys": [[1]]}, {"keys": "x"}, {"shift": None}, {"counts": None}]
+)
+def test_damaged_state_is_an_error(damage):
+    good = Histogram.of([1.0, 2.0]).to_json()
+    with pytest.raises(CorruptFileError, match="damaged"):
+        Histogram.from_json({**good, **damage})
+    del good["nulls"]
+    with pytest.raises(CorruptFileError, match="nulls"):
+        Histogram.from_json(good)
+
+
+@settings(max_examples=300)
+@given(any_values, st.data())
+def test_display_counts_are_exact(values, data):
+    kept = [value for value in values if data.draw(st.booleans())] if len(values) < 20 else values[::2]
+    shown = signal_histogram("k", Histogram.of(values), Histogram.of(kept))
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        assert len(shown.edges) == len(shown.counts) == 0
+        return
+    edges = shown.edges.tolist()
+    assert all(a < b for a, b in pairwise(edges))
+    assert np.isfinite(shown.edges).all()
+    assert 1 <= len(shown.counts) <= DISPLAY_BINS
+    assert shown.counts.tolist() == oracle(values, edges)
+    assert shown.kept_counts is not None
+    assert shown.kept_counts.tolist() == oracle(kept, edges)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.random.default_rng(0).lognormal(6, 1.2, 50_000),
+        -np.random.default_rng(0).lognormal(6, 1.2, 50_000),
+        np.random.default_rng(0).normal(0, 1, 50_000) ** 5,
+        np.random.default_rng(0).random(50_000),
+        np.round(np.random.default_rng(0).lognormal(6, 1.2, 50_000)),
+        np.random.default_rng(0).integers(0, 2**62, 50_000).astype(float),
+    ],
+    ids=["lognormal", "negative", "both signs", "uniform", "counts", "huge counts"],
+)
+def test_display_counts_of_many_values_are_exact(values):
+    shown = signal_histogram("k", Histogram.of(values))
+    assert shown.counts.tolist() == np.histogram(values, shown.edges)[0].tolist()
+    assert shown.counts.sum() == len(values)
+    assert 20 <= len(shown.counts) <= DISPLAY_BINS
+
+
+@given(st.lists(st.integers(-(10**6), 10**9).map(float), min_size=1))
+def test_whole_numbers_get_whole_edges(values):
+    edges, _ = display_edges(Histogram.of(values))
+    assert (edges == np.floor(edges)).all()
+
+
+def test_scale_follows_the_skew():
+    rng = np.random.default_rng(2)
+    chosen = {
+        "word count": display_edges(Histogram.of(np.round(rng.lognormal(6, 1.5, 20_000))))[1],
+        "share": display_edges(Histogram.of(rng.beta(5, 2, 20_000)))[1],
+        "mean word length": display_edges(Histogram.of(rng.normal(5, 0.5, 20_000)))[1],
+        "few whole numbers": display_edges(Histogram.of(rng.integers(0, 30, 20_000)))[1],
+        "one value": display_edges(Histogram.of([0.3, 0.3]))[1],
+        "zeros": display_edges(Histogram.of(np.zeros(9)))[1],
+        "outlier": display_edges(Histogram.of([*rng.normal(5, 0.5, 1000), 1e6]))[1],
+    }
+    assert chosen == {
+        "word count": "log",
+        "share": "linear",
+        "mean word length": "linear",
+        "few whole numbers": "linear",
+        "one value": "linear",
+        "zeros": "linear",
+        "outlier": "log",
+    }
+
+
+def test_small_whole_numbers_have_a_bar_each():
+    shown = signal_histogram("k", Histogram.of([1, 2, 2, 5]))
+    assert shown.edges.tolist() == [1, 2, 3, 4, 5, 6]
+    assert shown.counts.tolist() == [1, 2, 0, 0, 1]
+
+
+def test_kept_values_must_be_a_part():
+    with pytest.raises(UsageError, match="not a part"):
+        signal_histogram("k", Histogram.of([1.0, 2.0]), Histogram.of([1.0, 1.0]))
+
+
+def test_edges_and_counts_must_agree():
+    with pytest.raises(UsageError, match="'k' has 2 edges, 2 counts"):
+        SignalHistogram("k", np.array([0.0, 1.0]), np.array([1, 2]))

@@ -1,0 +1,109 @@
+"""Which file is what, and which files make which shard."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from dolma_dask.errors import UsageError
+from dolma_dask.io.files import FileInfo, list_files
+from dolma_dask.sources import PRESETS, FieldMapping, Source, open_shard, open_source, plan_shards, preset
+from dolma_dask.sources.jsonl import JsonLines
+from dolma_dask.sources.naming import document_path, known_suffixes, split_suffix
+from dolma_dask.sources.parquet import ParquetTable
+from dolma_dask.sources.tar import TarArchive
+from dolma_dask.sources.text import TextFiles
+
+NAMED = FieldMapping(source_name="s")
+
+
+@pytest.mark.parametrize(
+    "path, stem, kind, compression",
+    [
+        ("en/c4-train.00000-of-01024.json.gz", "en/c4-train.00000-of-01024", "jsonl", "gzip"),
+        ("a.jsonl", "a", "jsonl", None),
+        ("a.b.JSONL.ZST", "a.b", "jsonl", "zstd"),
+        ("train/00.jsonl.zst.tar", "train/00", "tar", None),
+        ("x.tar", "x", "tar", None),
+        ("x.parquet", "x", "parquet", None),
+        ("x.parquet.txt", "x.parquet", "text", None),
+        ("x.md.gz", "x", "text", "gzip"),
+    ],
+)
+def test_names_are_read(path: str, stem: str, kind: str, compression: str | None) -> None:
+    name = split_suffix(path)
+    assert (name.stem, name.kind, name.compression) == (stem, kind, compression)
+    assert document_path(path) == f"{stem}.jsonl.gz"
+
+
+@pytest.mark.parametrize("path", ["a.csv", "a", "a.jsonl.bz2", "a.tar.gz", "a.parquet.gz", "a.gz", "jsonl"])
+def test_an_unknown_suffix_is_refused_with_the_known_ones(path: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        split_suffix(path)
+    assert all(suffix in str(caught.value) for suffix in known_suffixes())
+
+
+@pytest.mark.parametrize("suffix", known_suffixes())
+def test_every_known_suffix_opens_a_source_that_travels(suffix: str) -> None:
+    source = open_source(f"s3://b/raw/x{suffix}", f"x{suffix}", NAMED)
+    assert isinstance(source, Source)
+    assert pickle.loads(pickle.dumps(source)) == source
+    assert len(pickle.dumps(source)) < 1000
+
+
+def test_each_kind_has_its_source() -> None:
+    kinds = {"a.json.gz": JsonLines, "a.parquet": ParquetTable, "a.tar": TarArchive, "a.txt": TextFiles}
+    for name, kind in kinds.items():
+        assert type(open_source(name, name, NAMED)) is kind
+
+
+def test_records_keep_their_paths_and_texts_share_shards() -> None:
+    names = ["b/x.json.gz", "c.parquet", "t/1.txt", "t/2.md", "t/3.txt"]
+    files = [FileInfo(name, 10, "mtime:1") for name in names]
+    shards = plan_shards(files, text_shard_bytes=20)
+    assert [(shard.path, [file.path for file in shard.files], shard.bytes) for shard in shards] == [
+        ("b/x.jsonl.gz", ["b/x.json.gz"], 10),
+        ("c.jsonl.gz", ["c.parquet"], 10),
+        ("text-00000.jsonl.gz", ["t/1.txt", "t/2.md"], 20),
+        ("text-00001.jsonl.gz", ["t/3.txt"], 10),
+    ]
+    assert len(plan_shards(files, text_shard_files=1)) == 5
+    assert len(plan_shards(files, text_shard_bytes=1)) == 5
+
+
+def test_two_files_of_one_name_are_refused() -> None:
+    files = [FileInfo("a.jsonl", 1, ""), FileInfo("a.parquet", 1, "")]
+    with pytest.raises(UsageError, match=r"a\.jsonl and a\.parquet"):
+        plan_shards(files)
+
+
+def test_a_planned_shard_is_read_in_the_order_of_the_listing(tmp_path: Path) -> None:
+    for name in ("b.txt", "a/z.txt", "é.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(name, encoding="utf-8")
+    (shard,) = plan_shards(list_files(str(tmp_path)))
+    (block,) = open_shard(str(tmp_path), shard, NAMED).read()
+    assert block.batch.column("id").to_pylist() == ["a/z.txt", "b.txt", "é.txt"]
+
+
+def test_presets_are_found_by_name() -> None:
+    assert preset("redpajama_v2").text == "raw_content"
+    assert preset("dolma").is_default
+    assert len({mapping.canonical() for mapping in PRESETS.values()}) == len(PRESETS)
+    with pytest.raises(UsageError, match="redpajama_v2"):
+        preset("redpajama")
+
+
+@pytest.mark.conformance
+def test_ids_of_redpajama_v2_are_those_of_its_signals(shared: Path) -> None:
+    import gzip
+    import json
+
+    root = shared / "conformance" / "rpv2"
+    path = "2023-06/0000/de_head.json.gz"
+    source = open_source(str(root / "documents" / path), path, preset("redpajama_v2"))
+    ids = [value for block in source.read() for value in block.batch.column("id").to_pylist()]
+    signals = next((root / "quality_signals").rglob("2023-06/0000/de_head.signals.json.gz"))
+    with gzip.open(signals) as lines:
+        assert {json.loads(line)["id"] for line in lines} <= set(ids)

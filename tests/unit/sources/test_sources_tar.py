@@ -1,0 +1,110 @@
+"""Tar archives: members in order, rows through all of them, and damage found."""
+
+import gzip
+import io
+import tarfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.sources.mapping import FieldMapping
+from dolma_dask.sources.tar import TarArchive
+
+PILE = FieldMapping(source="meta.pile_set_name")
+
+
+def line(number: int) -> bytes:
+    return b'{"text":"t%d","meta":{"pile_set_name":"Wiki"}}\n' % number
+
+
+def archive(path: Path, members: dict[str, bytes], **options: object) -> Path:
+    with tarfile.open(path, "w", **options) as tar:  # type: ignore[call-overload]
+        folder = tarfile.TarInfo("folder")
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+        for name, data in members.items():
+            if name.endswith(".gz"):
+                data = gzip.compress(data)
+            elif name.endswith(".zst"):
+                data = pa.Codec("zstd").compress(data, asbytes=True)
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def read(path: Path, mapping: FieldMapping = PILE, **limits: int) -> list[Block]:
+    return list(TarArchive(str(path), f"pile/{path.name}", mapping, **limits).read())
+
+
+def column(blocks: list[Block], name: str) -> list[object]:
+    return [value for block in blocks for value in block.batch.column(name).to_pylist()]
+
+
+MEMBERS = {
+    "folder/a.jsonl.zst": line(0) + line(1),
+    ".DS_Store": b"\0\1",
+    "b.jsonl": line(2),
+    "empty.jsonl": b"",
+    "c.jsonl.gz": line(3) + b"oops\n" + line(5),
+}
+
+
+@pytest.mark.parametrize("tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_rows_count_through_all_members(tmp_path: Path, tar_format: int) -> None:
+    path = archive(tmp_path / "00.jsonl.zst.tar", MEMBERS, format=tar_format)
+    blocks = read(path, block_bytes=1)
+    assert column(blocks, "text") == ["t0", "t1", "t2", "t3", None, "t5"]
+    assert column(blocks, "id") == [f"pile/00-{i:08d}" if i != 4 else None for i in range(6)]
+    assert set(column(blocks, "source")) == {"Wiki", None}
+    starts = [block.first_row for block in blocks]
+    assert starts == [sum(block.num_rows for block in blocks[:i]) for i in range(len(blocks))]
+    (bad,) = (record for block in blocks for record in block.bad)
+    assert (bad.row, bad.byte_offset, bad.reason, bad.raw) == (4, len(line(3)), "invalid_json", b"oops")
+    assert bad.url == f"{path}#c.jsonl.gz"
+
+
+def test_text_members_are_named_by_archive_and_member(tmp_path: Path) -> None:
+    path = archive(tmp_path / "books.tar", {"x/one.txt": b"1", "two.md": b"2"})
+    blocks = read(path, FieldMapping(source_name="books"))
+    assert column(blocks, "id") == ["pile/books/x/one.txt", "pile/books/two.md"]
+    with pytest.raises(UsageError, match="source_name"):
+        read(path)
+
+
+def test_an_unknown_member_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"image\.png: unknown suffix"):
+        read(archive(tmp_path / "a.tar", {"a.jsonl": line(0), "image.png": b"\0"}))
+
+
+def test_an_archive_cut_anywhere_is_an_error(tmp_path: Path) -> None:
+    path = archive(tmp_path / "a.tar", {"a.jsonl": line(0) * 30, "b.jsonl.zst": line(1) * 30})
+    data = path.read_bytes()
+    end = len(data.rstrip(b"\0"))
+    end += -end % 512  # the end-of-archive blocks come next
+    for size in [*range(0, end + 1, 256), end]:
+        path.write_bytes(data[:size])
+        with pytest.raises(CorruptFileError, match=r"whole tar archive|truncated"):
+            read(path)
+    path.write_bytes(data[: end + 1024])
+    assert len(column(read(path), "id")) == 60
+
+
+def test_a_file_of_another_kind_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(b"no tar at all " * 100)
+    with pytest.raises(CorruptFileError, match="not a whole tar archive"):
+        read(path)
+
+
+def test_the_archive_is_recorded_with_the_checksum_of_all_its_bytes(tmp_path: Path) -> None:
+    import xxhash
+
+    path = archive(tmp_path / "a.tar", {"a.jsonl": line(0)})
+    inputs: list[InputRecord] = []
+    list(TarArchive(str(path), "a.tar", PILE).read(inputs))
+    data = path.read_bytes()
+    assert [(item.bytes, item.checksum) for item in inputs] == [(len(data), xxhash.xxh3_128_hexdigest(data))]

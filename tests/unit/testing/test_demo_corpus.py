@@ -1,0 +1,128 @@
+"""The demo's corpus: large enough, the same every time, and convertible as its manifest says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dolma_dask.io.files import list_files
+from dolma_dask.sources import open_shard, plan_shards
+from dolma_dask.testing import corpus, python_texts
+from dolma_dask.testing.corpus import Manifest, collect_corpus, read_manifest
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("corpus")
+
+
+@pytest.fixture(scope="module")
+def manifest(folder: Path) -> Manifest:
+    return collect_corpus(folder)
+
+
+def test_there_is_enough_text(manifest: Manifest) -> None:
+    assert 2_500 <= manifest.documents <= 10_000
+    assert 5_000_000 <= manifest.text_bytes <= 20_000_000
+    assert all(item.documents for item in manifest.sets)
+
+
+def test_the_manifest_converts_every_set_without_a_bad_record(folder: Path, manifest: Manifest) -> None:
+    for item in manifest.sets:
+        root = str(folder / "raw" / item.kind)
+        ids: list[str] = []
+        size = 0
+        for shard in plan_shards(list_files(root)):
+            for block in open_shard(root, shard, item.mapping).read():
+                assert not block.bad
+                ids += block.batch.column("id").to_pylist()
+                size += sum(len(text.encode()) for text in block.batch.column("text").to_pylist())
+        assert (len(ids), size) == (item.documents, item.text_bytes)
+        assert len(set(ids)) == len(ids)
+
+
+def test_a_whole_corpus_is_not_collected_again(
+    folder: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise AssertionError("collected again")
+
+    monkeypatch.setattr(corpus, "_write", fail)
+    assert collect_corpus(folder) == manifest
+    assert read_manifest(folder) == manifest
+
+
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collect only kinds that need no parsing of modules."""
+    licences = [python_texts.Licence(f"a/{i}/LICENCE", "text " * i) for i in range(5)]
+    monkeypatch.setattr(python_texts, "licences", lambda: iter(licences))
+    kinds = tuple(kind for kind in corpus._KINDS if kind.name in ("licences", "topics"))
+    monkeypatch.setattr(corpus, "_KINDS", kinds)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.path: (folder / file.path).read_bytes() for file in list_files(str(folder))}
+
+
+def test_the_same_installation_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    one, other = collect_corpus(tmp_path / "one"), collect_corpus(tmp_path / "other")
+    assert one == other
+    assert contents(tmp_path / "one") == contents(tmp_path / "other")
+    assert not list(tmp_path.rglob(".*"))
+
+
+@pytest.mark.parametrize("damage", ["file", "manifest", "packages", "version"])
+def test_an_incomplete_or_older_corpus_is_collected_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    small(monkeypatch)
+    before = collect_corpus(tmp_path)
+    whole = contents(tmp_path)
+    (tmp_path / "raw" / "licences" / "left-over.txt").write_text("x")
+    if damage == "file":
+        (tmp_path / "raw" / "topics" / "topics.jsonl.zst.tar").unlink()
+    elif damage == "manifest":
+        (tmp_path / "manifest.json").write_text("{")
+    elif damage == "packages":
+        monkeypatch.setattr(corpus, "_package_digest", lambda: "other")
+    else:
+        monkeypatch.setattr(corpus, "VERSION", 99)
+    after = collect_corpus(tmp_path)
+    assert after.sets == before.sets
+    found = contents(tmp_path)
+    del whole["manifest.json"], found["manifest.json"]
+    assert found == whole
+
+
+def test_a_failed_collection_leaves_the_older_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    collect_corpus(tmp_path)
+    whole = contents(tmp_path)
+    monkeypatch.setattr(corpus, "VERSION", 99)
+    monkeypatch.setattr(corpus, "_KINDS", (*corpus._KINDS, corpus._Kind("bad", lambda _: 1 / 0, None)))  # type: ignore[arg-type,return-value]
+    with pytest.raises(ZeroDivisionError):
+        collect_corpus(tmp_path)
+    assert contents(tmp_path) == whole
+
+
+def test_docstrings_are_found_where_they_stand(tmp_path: Path) -> None:
+    text = "Word " * 100
+    path = tmp_path / "module.py"
+    path.write_text(
+        f'"""{text}"""\n\nclass A:\n    if True:\n        def b(self):\n            """{text}"""\n\n'
+        '            async def c():\n                """short"""\n\n'
+        f'try:\n    pass\nexcept ValueError:\n    pass\nelse:\n    def d():\n        """{text}"""\n'
+    )
+    found = list(python_texts._docstrings("p", ("p", "module.py"), path))
+    assert [(item.module, item.name, item.line) for item in found] == [
+        ("p.module", "", 1),
+        ("p.module", "A.b", 5),
+        ("p.module", "d", 16),
+    ]
+    assert {item.text.strip() for item in found} == {text.strip()}
+
+
+def test_the_limit_cuts_in_order() -> None:
+    topics = [python_texts.Topic(str(i), "x" * size) for i, size in enumerate((5, 0, 400_000, 5, 5, 1))]
+    assert [item.title for item in python_texts.capped(topics, 12)] == ["0", "3"]
