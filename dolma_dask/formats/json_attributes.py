@@ -11,7 +11,7 @@ double.
 Cost: see the benchmark; about 1 GB/s per core for one of 24 keys.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from dolma_dask.formats.json_attribute_rows import (
     AttributeKind,
     AttributeRow,
     Form,
+    Span,
     Value,
     guess_form,
     parse_attributes,
@@ -42,7 +43,14 @@ __all__ = [
     "scan_attributes",
 ]
 
-_ACTIONS = {"document": DOCUMENT, "spans": SPANS, "number": NUMBER, "bool": BOOLEAN, "string": STRING, "dict": NUMBER}
+_ACTIONS = {
+    "document": DOCUMENT,
+    "spans": SPANS,
+    "number": NUMBER,
+    "bool": BOOLEAN,
+    "string": STRING,
+    "dict": NUMBER,
+}
 _ID_COLUMN, _SOURCE_COLUMN, _FIRST_STRING = 0, 1, 2
 
 
@@ -105,7 +113,9 @@ def scan_attributes(
     columns = {key: _column(found, kind, targets[key]) for key, kind in keys.items()}
     for key, kind in keys.items():
         if kind == "string":
-            columns[key] = fill_strings(columns[key], {row: _text(read.values[key]) for row, read in rows.items()})
+            columns[key] = fill_strings(
+                columns[key], {row: _text(read.values[key]) for row, read in rows.items()}
+            )
     ids = fill_strings(found.strings(_ID_COLUMN, unescape=True), {row: read.id for row, read in rows.items()})
     sources = found.strings(_SOURCE_COLUMN, unescape=True)
     return AttributeBatch(
@@ -128,7 +138,9 @@ def _targets(keys: Mapping[str, AttributeKind]) -> dict[str, int]:
     return targets
 
 
-def _wanted_keys(keys: Mapping[str, AttributeKind], targets: Mapping[str, int], form: Form) -> list[WantedKey]:
+def _wanted_keys(
+    keys: Mapping[str, AttributeKind], targets: Mapping[str, int], form: Form
+) -> list[WantedKey]:
     """Return the table of keys for the kernel: the row's own, the attributes, and keys inside of objects."""
     scope = 1 if form == "nested" else 0
     _check_keys(keys, form)
@@ -160,8 +172,47 @@ def _check_keys(keys: Mapping[str, AttributeKind], form: Form) -> None:
             raise SchemaError(f"attribute '{key}' is to be one number of an object: write it as object.name")
         if kind != "dict" and key in outers:
             raise SchemaError(f"attribute '{key}' cannot be read both as an object and as {kind}")
-        if form == "flat" and key.partition(".")[0 if kind == "dict" else 0] in (*ROW_FIELDS, "attributes"):
+        name = key.partition(".")[0] if kind == "dict" else key
+        if form == "flat" and name in (*ROW_FIELDS, "attributes"):
             raise SchemaError(f"'{key}' is a field of the row in the flat form, no attribute")
+
+
+def _put_numbers(
+    found: Walk,
+    keys: Mapping[str, AttributeKind],
+    targets: Mapping[str, int],
+    rows: Mapping[int, AttributeRow],
+) -> None:
+    """Write the numbers and booleans of rows that the exact parser read into the arrays of the kernel."""
+    for key, kind in keys.items():
+        if kind in ("string", "spans"):
+            continue
+        for row, read in rows.items():
+            value = read.values[key]
+            if isinstance(value, float | bool):
+                found.numbers[targets[key], row] = value
+                found.present[targets[key], row] = 1
+
+
+def _with_spans(
+    found: Walk,
+    keys: Mapping[str, AttributeKind],
+    targets: Mapping[str, int],
+    rows: Mapping[int, AttributeRow],
+) -> Walk:
+    """Return `found` with the spans of rows that the exact parser read."""
+    spans: list[Span] = []
+    for key in (key for key, kind in keys.items() if kind == "spans"):
+        for row, read in rows.items():
+            value = read.values[key]
+            if isinstance(value, list):
+                found.lists[targets[key], :, row] = len(found.scores) + len(spans), len(value)
+                spans.extend(value)
+    bounds = np.array([span[:2] for span in spans], np.int64).reshape(-1, 2)
+    scores = np.array([span[2] for span in spans], np.float64)
+    return replace(
+        found, bounds=np.concatenate([found.bounds, bounds]), scores=np.concatenate([found.scores, scores])
+    )
 
 
 def _column(found: Walk, kind: AttributeKind, target: int) -> pa.Array:

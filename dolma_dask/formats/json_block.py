@@ -7,7 +7,7 @@ their data, so that later kernels may load whole vectors too.
 Cost: a few calls per block; the columns of spans and numbers are written once by the kernel and not copied.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -123,6 +123,38 @@ def string_array(offsets: np.ndarray, data: pa.Buffer, validity: np.ndarray) -> 
     """Return a large_string array over `data`; `offsets` int64[n + 1], `validity` bool[n]."""
     buffers = [bitmap(validity), pa.py_buffer(offsets), data]
     return pa.Array.from_buffers(pa.large_string(), len(validity), buffers)
+
+
+def fill_strings(column: pa.LargeStringArray, values: Mapping[int, str | None]) -> pa.LargeStringArray:
+    """Return `column` with other values in some rows that were null; the rows come in order.
+
+    Parameters
+    ----------
+    column : large_string[n]
+        Not sliced; null rows hold no bytes.
+    values : mapping of int to str or None
+        Row and new value.
+    """
+    texts = {row: text.encode("utf-8") for row, text in values.items() if text is not None}
+    if not texts:
+        return column
+    rows = np.fromiter(texts, np.int64, len(texts))
+    _, offset_buffer, data_buffer = column.buffers()
+    old = np.frombuffer(offset_buffer, np.int64)[: len(column) + 1]
+    lengths = np.diff(old)
+    lengths[rows] = [len(text) for text in texts.values()]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    buffer = pa.allocate_buffer(int(offsets[-1]) + PADDING)
+    data, source = np.frombuffer(buffer, np.uint8), np.frombuffer(data_buffer, np.uint8)
+    cuts = [*rows.tolist(), len(column)]
+    data[: old[cuts[0]]] = source[: old[cuts[0]]]
+    for row, following, text in zip(cuts[:-1], cuts[1:], texts.values(), strict=True):
+        end = int(offsets[row + 1])
+        data[end - len(text) : end] = np.frombuffer(text, np.uint8)
+        data[end : offsets[following]] = source[old[row] : old[following]]
+    validity = column.is_valid().to_numpy(zero_copy_only=False)
+    validity[rows] = True
+    return string_array(offsets, buffer.slice(0, int(offsets[-1])), validity)
 
 
 @njit(cache=True, nogil=True)

@@ -18,7 +18,7 @@ import xxhash
 from isal import igzip_lib
 
 from dolma_dask.errors import CorruptFileError, SourceChangedError
-from dolma_dask.formats.json_block import line_starts
+from dolma_dask.formats.json_lines import line_starts
 from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, stat
 
 Compression = Literal["gzip", "zstd"]

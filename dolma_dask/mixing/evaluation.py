@@ -70,7 +70,7 @@ def check_comparable(left: Operand, right: Operand, sign: str) -> None:
 def alike(left: Any, right: Any) -> tuple[Any, Any]:
     """Two numbers in one type: integers stay exact, others become float64."""
     types = (left.type, right.type)
-    if not all(pa.types.is_integer(t) or t == WIDE_INTEGER for t in types):
+    if not all(map(_is_exact, types)):
         return left.cast(pa.float64(), safe=False), right.cast(pa.float64(), safe=False)
     if pa.uint64() in types or WIDE_INTEGER in types:
         return left.cast(WIDE_INTEGER), right.cast(WIDE_INTEGER)
@@ -79,15 +79,26 @@ def alike(left: Any, right: Any) -> tuple[Any, Any]:
 
 def is_in(data: pa.Array, values: list[Any]) -> pa.BooleanArray:
     """Which values of `data` are among `values`, all of its kind; false where null."""
-    if not (pa.types.is_integer(data.type) or pa.types.is_floating(data.type)):
-        return pc.is_in(data, value_set=pa.array(values, data.type))
     if pa.types.is_floating(data.type):
         return _is_in_floats(data, values)
-    bounds = np.iinfo(data.type.to_pandas_dtype())
-    whole = [v for v in values if isinstance(v, int) and bounds.min <= v <= bounds.max]
+    if not _is_exact(data.type):
+        return pc.is_in(data, value_set=pa.array(values, data.type))
+    least, most = _bounds(data.type)
+    whole = [v for v in values if isinstance(v, int) and least <= v <= most]
     found = pc.is_in(data, value_set=pa.array(whole, data.type))
     floats = [v for v in values if isinstance(v, float)]
     return pc.or_(found, _is_in_floats(data.cast(pa.float64(), safe=False), floats)) if floats else found
+
+
+def _is_exact(of: pa.DataType) -> bool:
+    return pa.types.is_integer(of) or of == WIDE_INTEGER
+
+
+def _bounds(of: pa.DataType) -> tuple[int, int]:
+    if of == WIDE_INTEGER:
+        return 1 - 10**38, 10**38 - 1
+    bounds = np.iinfo(of.to_pandas_dtype())
+    return int(bounds.min), int(bounds.max)
 
 
 def _is_in_floats(data: pa.Array, values: list[Any]) -> pa.BooleanArray:

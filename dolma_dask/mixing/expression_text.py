@@ -7,6 +7,7 @@ places in Python's tree are places in the text.
 import ast
 import re
 import warnings
+from functools import cached_property
 
 from dolma_dask.errors import ExpressionError
 
@@ -118,11 +119,7 @@ class ExpressionText:
 
     def _syntax_error(self, error: SyntaxError) -> ExpressionError:
         # Only here are columns counted in characters.
-        at = (
-            self._line_starts()[(error.lineno or 1) - 1] + error.offset - 1
-            if error.offset
-            else len(self.text)
-        )
+        at = self._line_starts[(error.lineno or 1) - 1] + error.offset - 1 if error.offset else len(self.text)
         message = f"cannot read this: {error.msg}"
         if self.code[at : at + 1] == "=":
             message = "comparing is written =="
@@ -140,11 +137,12 @@ class ExpressionText:
 
     def _place(self, line: int, byte: int) -> int:
         """Offset in the text of Python's line and column, which counts UTF-8 bytes."""
-        start = self._line_starts()[line - 1]
+        start = self._line_starts[line - 1]
         if self.code.isascii():
             return start + byte
         return start + len(self.code[start:].encode()[:byte].decode(errors="ignore"))
 
+    @cached_property
     def _line_starts(self) -> list[int]:
         """Lines are broken only inside of strings in three quotes."""
         code = self.code[self._margin :]

@@ -189,13 +189,15 @@ class _Reader:
     def _name_parts(self, node: ast.expr) -> list[str]:
         """Parts as they were typed: Python's tree holds them in another Unicode normalisation."""
         start, end = self.text.span(node)
-        before = []
+        before: list[str] = []
         if isinstance(node, ast.Attribute):
             before = self._name_parts(node.value)
             start = self.text.span(node.value)[1]
         elif not isinstance(node, ast.Name):
             raise self.text.error_at(node, "only column names may have a dot")
-        part = self.text.ticked.get(end) or self.text.code[start:end].strip(" .")
+        if end in self.text.ticked:
+            return [*before, self.text.ticked[end]]
+        part = self.text.code[start:end].strip(" .")
         if ")" in part:
             raise self.text.error_at(node, "a column name stands without parentheses")
         return [*before, part]

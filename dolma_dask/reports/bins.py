@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dolma_dask.errors import UsageError
-from dolma_dask.reports.histogram import Floats, Histogram, Ints, boundary, ordered
+from dolma_dask.reports.histogram import LARGEST, Floats, Histogram, Ints, boundary, ordered
 from dolma_dask.reports.model import Scale, SignalHistogram
 
 DISPLAY_BINS = 60
 """Bars that still can be told apart in a plot 500 pixels wide."""
 
-_LARGEST = float(np.finfo(np.float64).max)
 _DECADE_STEPS = (
     *(1 / 24, 1 / 20, 1 / 16, 1 / 12, 1 / 10, 1 / 8, 1 / 6, 1 / 5, 1 / 4, 1 / 3, 1 / 2),
     *(1, 2, 5, 10, 20, 50, 100, 200, 700),
@@ -139,7 +138,7 @@ def _linear_edges(histogram: Histogram, low: float, high: float, max_bins: int) 
             break
         multiple += 1
     with np.errstate(over="ignore"):
-        return np.minimum(np.arange(first, last + 1, dtype=np.float64) * steps * unit, _LARGEST)
+        return np.clip(np.arange(first, last + 1, dtype=np.float64) * steps * unit, -LARGEST, LARGEST)
 
 
 def _round_up(multiple: int) -> int:
@@ -165,7 +164,7 @@ def _log_edges(histogram: Histogram, low: float, high: float, max_bins: int) -> 
         )
         edges = _snapped(histogram, np.concatenate((-below[::-1], zero, above)))
         if edges[-1] < high:  # the bins are coarse, and the last edge was moved below the largest value
-            edges = np.append(edges, min(boundary(histogram.keys[-1:] + 1, histogram.shift)[0], _LARGEST))
+            edges = np.append(edges, boundary(histogram.keys[-1:] + 1, histogram.shift))
         edges = _trimmed(edges, low, high)
         if len(edges) - 1 <= max_bins:
             break
@@ -178,7 +177,7 @@ def _side(smallest: float, largest: float, step: float) -> Floats:
     last = max(first, math.ceil(math.log10(largest) / step)) + 1
     with np.errstate(over="ignore", under="ignore"):
         powers: Floats = 10.0 ** (step * np.arange(first, last + 1, dtype=np.float64))
-        return np.minimum(powers, _LARGEST)
+        return np.minimum(powers, LARGEST)
 
 
 def _snapped(histogram: Histogram, edges: Floats) -> Floats:

@@ -27,6 +27,7 @@ FINEST_SHIFT = 40
 COARSEST_SHIFT = 52
 """One bin per power of two."""
 
+LARGEST = float(np.finfo(np.float64).max)
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 Floats = npt.NDArray[np.float64]
@@ -41,11 +42,11 @@ def ordered(values: Floats) -> Ints:
 
 
 def boundary(keys: Keys, shift: int) -> Floats:
-    """Lower ends of the bins `keys`: the smallest value that falls in each."""
+    """Lower ends of the bins `keys`: the smallest finite value that falls in each."""
     ordered = keys.astype(np.int64) << shift
     magnitude = np.abs(ordered).view(np.float64)
     signed: Floats = np.where(ordered < 0, -magnitude, magnitude)
-    return signed
+    return np.clip(signed, -LARGEST, LARGEST)
 
 
 def _sum_by_key(keys: Keys, counts: Ints) -> tuple[Keys, Ints]:

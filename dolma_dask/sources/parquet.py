@@ -4,7 +4,7 @@ A row takes the same way as a line of JSON: its values are written as JSON and s
 table and the JSON lines it was made from give the same documents. Dates and times become ISO 8601 strings, durations too, bytes
 base64, decimals strings, maps arrays of pairs; NaN and infinities become null, as JSON has none. A text column ``metadata`` that
 holds JSON objects is taken as objects, because that is how tables carry free-form metadata.
-Row groups are streamed. Cost: 60 to 100 MB of text per CPU-second, most of it for nested columns.
+Row groups are streamed. Cost: about 110 MB of JSON per CPU-second, measured with one nested column.
 """
 
 from collections.abc import Iterator, Sequence

@@ -20,6 +20,7 @@ from dolma_dask.dataset import matches
 from dolma_dask.engine import Input, Plan, Task, Unit
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
+from dolma_dask.formats.attributes import Form
 from dolma_dask.formats.digests import RowDigest
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.layout import FileFormat
@@ -29,7 +30,8 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_shard, plan_shards, preset
-from dolma_dask.stages.options import Many, ReadArgs, budget, record_policy, run_options, told
+from dolma_dask.stages.convert_attributes import convert_attributes
+from dolma_dask.stages.options import Many, ReadArgs, as_dataset, budget, record_policy, run_options, told
 from dolma_dask.summary import Summary
 from dolma_dask.writers.open import open_writer
 
@@ -54,6 +56,9 @@ def convert(
     under: str | None = None,
     shard_bytes: int | None = None,
     format: FileFormat = "jsonl.gz",
+    attributes: str | None = None,
+    form: Form = "nested",
+    rename: str | None = None,
     **options: Unpack[ReadArgs],
 ) -> Summary:
     """Turn raw files into documents: .jsonl .json .jsonl.gz .jsonl.zst .jsonl.zst.tar .parquet .txt .md, files, folders and globs.
@@ -84,6 +89,12 @@ def convert(
         Bytes of JSON per output shard, about; by default one shard per input file.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the documents.
+    attributes : str, optional
+        Instead of raw files, convert this attribute set of the dataset INPUTS; `to` is the same dataset.
+    form : {"nested", "flat"}, optional
+        Form of the converted attributes: that of the Dolma toolkit, or keys at the top level.
+    rename : str, optional
+        Name of the converted attribute set; default: the old name with the form behind it.
 
     Returns
     -------
@@ -96,6 +107,10 @@ def convert(
     UsageError
         A file has an unknown suffix, or no file was found.
     """
+    if attributes is not None:
+        dataset = as_dataset(inputs if isinstance(inputs, str) else inputs[0], source)
+        _check_in_place(dataset.root, to)
+        return convert_attributes(dataset, attributes, form=form, rename=rename, **options)
     base, found = list_raw([inputs] if isinstance(inputs, str) else list(inputs))
     fields = _mapping(
         preset(mapping),
@@ -125,6 +140,11 @@ def convert(
         max_bad_fraction=budget(policy),
     )
     return engine.run(plan, run_options(options))
+
+
+def _check_in_place(root: str, to: str) -> None:
+    if layout.dataset_root(files.normalize(to)) != root:
+        raise UsageError(f"attributes are converted inside their dataset {root}; expected --to {root}, found {to}.")
 
 
 def _mapping(base: FieldMapping, **asked: Any) -> FieldMapping:

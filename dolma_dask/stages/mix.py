@@ -97,7 +97,7 @@ def mix(
         stage=stage,
         root=target,
         tasks=[stage.task(selection, shard, key) for shard in chosen.shards],
-        params=told({"where": where and str(where), "attributes": list(attributes), "format": format, "from": found.root}),
+        params=told({"where": None if where is None else str(where), "attributes": list(attributes), "format": format, "from": found.root}),
         writes=(f"{layout.DOCUMENTS}/",),
         version=dolma_dask.__version__,
         all_units=frozenset(stage.path(shard) for shard in found.shards),

@@ -113,7 +113,7 @@ def ragged(
         stage=stage,
         root=target,
         tasks=[stage.task(selection, shard, names[shard.path], key) for shard in chosen.shards],
-        params=told({"from": found.root, "tokenizer": Path(tokenizer).name, "where": where and str(where), "bos": bos, "eos": eos}),
+        params=told({"from": found.root, "tokenizer": Path(tokenizer).name, "where": None if where is None else str(where), "bos": bos, "eos": eos}),
         writes=tuple(sorted({item.data.rsplit(".", 3)[0].split("-of-")[0].rsplit(".", 1)[0] + "." for item in names.values()})),
         version=dolma_dask.__version__,
         all_units=all_files,

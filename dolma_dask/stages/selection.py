@@ -51,7 +51,7 @@ class Selection:
 
     def work(self, shard: Shard) -> ShardWork:
         """Return what a worker needs for `shard`."""
-        names = sorted(self.rule.names) if self.rule else []
+        names = sorted(self.rule.names) if self.rule is not None else []
         return ShardWork(shard, self.sets.sources(shard, names) if self.sets else ())
 
     def inputs(self, work: ShardWork) -> tuple[Input, ...]:
@@ -61,7 +61,7 @@ class Selection:
     def params(self) -> dict[str, Any]:
         """Return what of the selection decides the output."""
         return {
-            "where": self.rule and self.rule.canonical(),
+            "where": None if self.rule is None else self.rule.canonical(),
             "attributes": list(self.sets.files) if self.sets else [],
             "source": self.dataset.source,
         }
@@ -89,8 +89,9 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
     rule = parse(where) if isinstance(where, str) else where
     if rule is None and not attributes:
         return Selection(dataset, None, None)
-    needs_all = rule is not None and not attributes and not rule.names <= set(DOCUMENT_NAMES)
-    names = tuple(attributes) or (_possible_sets(dataset, rule) if needs_all and rule else ())
+    names = tuple(attributes)
+    if rule is not None and not names and not rule.names <= set(DOCUMENT_NAMES):
+        names = _possible_sets(dataset, rule)
     sets = open_attributes(dataset, names) if names else None
     if rule is None:
         return Selection(dataset, None, sets)
@@ -191,7 +192,7 @@ def open_selected(
     policy: RecordPolicy, quarantine: Quarantine,
 ) -> SelectedShard:
     """Return the kept documents of a shard as an iterable of batches with `columns`."""
-    fields = [name for name in OPTIONAL if rule and name in rule.names]
+    fields = [name for name in OPTIONAL if rule is not None and name in rule.names]
     aligned = AlignedShard(
         root, work.shard, (*columns, *fields), work.sources, default_source, policy.max_record_bytes
     )

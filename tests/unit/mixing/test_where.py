@@ -28,8 +28,7 @@ def mask(expression, **columns):
 
 def error(expression, columns=None):
     with pytest.raises(ExpressionError) as caught:
-        rule = parse(expression)
-        rule.mask(COLUMNS if columns is None else columns)
+        parse(expression).mask(COLUMNS if columns is None else columns)
     return str(caught.value)
 
 

@@ -1,0 +1,254 @@
+"""Taggers made from plain functions: of one text, or of a whole batch.
+
+A function of one text costs a Python call per document, about 1 microsecond besides its own work. What it returns is
+checked and converted here, and any error names the tagger, the row and the document's id.
+"""
+
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dolma_dask.errors import DataError
+from dolma_dask.taggers.base import Kind
+from dolma_dask.taggers.digest import digest, surroundings
+
+SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
+"""Arrow type of a ``spans`` column."""
+NUMBERS_BY_NAME = pa.map_(pa.string(), pa.float64())
+"""Arrow type of a ``dict`` column made from a function of one text."""
+SCALARS: Mapping[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionTagger:
+    """A tagger that calls a function; made by `dolma_dask.taggers.registry.tagger`.
+
+    Attributes
+    ----------
+    name, types, reads
+        As in `dolma_dask.taggers.base.Tagger`.
+    function : callable
+        Takes one str per column of `reads`, or a whole batch.
+    whole_batch : bool
+        Which of the two.
+    scalars : Mapping[str, type]
+        For each type of kind ``scalar``: bool, int, float or str.
+    fixed_version : int, str or None
+        None: the version is a digest of the function, taken when it is asked for and fixed by pickling.
+    """
+
+    name: str
+    types: Mapping[str, Kind]
+    reads: tuple[str, ...]
+    function: Callable[..., Any]
+    whole_batch: bool
+    scalars: Mapping[str, type]
+    source: str
+    fixed_version: int | str | None
+
+    @property
+    def params(self) -> str:
+        """Parameters: a function has none."""
+        return "{}"
+
+    @property
+    def version(self) -> int | str:
+        """The version given, or the digest."""
+        if self.fixed_version is not None:
+            return self.fixed_version
+        shape = (dict(self.types), self.reads, self.whole_batch, dict(self.scalars))
+        return digest(self.source, surroundings(self.function), shape)
+
+    @property
+    def description(self) -> str:
+        """First line of the function's docstring."""
+        return (getattr(self.function, "__doc__", None) or "").strip().partition("\n")[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (
+            self.name,
+            dict(self.types),
+            self.reads,
+            self.function,
+            self.whole_batch,
+            dict(self.scalars),
+        )
+        return FunctionTagger, (*fields, self.source, self.version)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Tag a batch; see `Tagger`.
+
+        Raises
+        ------
+        DataError
+            If the function fails on a document, or returns something that its types do not announce.
+        """
+        return self._tag_batch(batch) if self.whole_batch else self._tag_texts(batch)
+
+    def _tag_texts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns: dict[str, list[Any]] = {name: [] for name in self.types}
+        documents = zip(*(batch.column(name).to_pylist() for name in self.reads), strict=True)
+        for row, document in enumerate(documents):
+            try:
+                values = self._values(self.function(*document), document)
+            except Exception as error:
+                raise self._row_error(batch, row, error) from error
+            for name, value in values.items():
+                columns[name].append(value)
+        arrays = [pa.array(columns[name], self._arrow_type(name)) for name in self.types]
+        return pa.RecordBatch.from_arrays(arrays, names=list(self.types))
+
+    def _values(self, returned: Any, document: tuple[str, ...]) -> dict[str, Any]:
+        """One value per type from what the function returned for a document."""
+        if len(self.types) == 1:
+            returned = dict.fromkeys(self.types, returned)
+        elif returned is None:
+            returned = {}
+        elif not isinstance(returned, Mapping) or not returned.keys() <= self.types.keys():
+            raise DataError(
+                f"returned {returned!r:.80}; expected a dict with keys among {list(self.types)}, or None"
+            )
+        length = len(document[self.reads.index("text")]) if "text" in self.reads else None
+        return {
+            name: None if (value := returned.get(name)) is None else self._convert(name, value, length)
+            for name in self.types
+        }
+
+    def _convert(self, name: str, value: Any, length: int | None) -> Any:
+        kind = self.types[name]
+        if kind == "document":
+            return _number(value)
+        if kind == "spans":
+            return _spans(value, length)
+        if kind == "dict":
+            return _numbers_by_name(value)
+        return _scalar(value, self.scalars[name])
+
+    def _arrow_type(self, name: str) -> pa.DataType:
+        kind = self.types[name]
+        if kind == "scalar":
+            return SCALARS[self.scalars[name]]
+        return {"document": pa.float64(), "spans": SPANS, "dict": NUMBERS_BY_NAME}[kind]
+
+    def _tag_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            tagged = self.function(batch)
+        except Exception as error:
+            raise DataError(
+                f"tagger {self.name!r} failed on a batch of {batch.num_rows} documents: "
+                f"{type(error).__name__}: {error}. Call its `.function` on this batch to see why.",
+                tagger=self.name,
+            ) from error
+        check_columns(self.name, self.types, tagged, batch.num_rows)
+        return tagged.select(list(self.types))
+
+    def _row_error(self, batch: pa.RecordBatch, row: int, error: Exception) -> DataError:
+        identity = batch.column("id")[row].as_py() if "id" in batch.schema.names else None
+        known = "" if identity is None else f" (id {identity!r})"
+        what = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
+        return DataError(
+            f"tagger {self.name!r} failed on row {row} of the batch{known}: {what}. "
+            "Call its `.function` on this text to see why; let it return None where there is no value.",
+            tagger=self.name,
+            row=row,
+            id=identity,
+        )
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise DataError(f"returned {value!r:.80}; expected a finite number")
+    return float(value)
+
+
+def _scalar(value: Any, expected: type) -> Any:
+    if expected is float:
+        return _number(value)
+    if expected is int and isinstance(value, numbers.Integral):
+        return int(value)
+    if not isinstance(value, expected):
+        raise DataError(f"returned {value!r:.80}; expected {expected.__name__}")
+    return value
+
+
+def _numbers_by_name(value: Any) -> list[tuple[str, float]]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise DataError(f"returned {value!r:.80}; expected a dict of str to numbers")
+    return [(key, _number(number)) for key, number in value.items()]
+
+
+def _spans(value: Any, length: int | None) -> list[dict[str, float]]:
+    """Check (start, end, score) triples against the text's length and sort them by place."""
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
+        raise DataError(f"returned {value!r:.80}; expected a list of (start, end, score)")
+    spans = []
+    for span in value:
+        if not isinstance(span, Iterable) or len(triple := tuple(span)) != 3:
+            raise DataError(f"returned the span {span!r:.80}; expected (start, end, score)")
+        start, end, score = triple
+        integers = isinstance(start, numbers.Integral) and isinstance(end, numbers.Integral)
+        if not integers or not 0 <= start <= end or (length is not None and end > length):
+            inside = "" if length is None else f" inside a text of {length} characters"
+            raise DataError(f"returned the span {triple!r:.80}; expected integers 0 <= start <= end{inside}")
+        spans.append({"start": int(start), "end": int(end), "score": _number(score)})
+    return sorted(spans, key=lambda span: (span["start"], span["end"]))
+
+
+def fits_kind(kind: Kind, arrow_type: pa.DataType) -> bool:
+    """Whether a column of this Arrow type can be written as `kind`."""
+    types = pa.types
+    if kind == "document":
+        return bool(arrow_type == pa.float64())
+    if kind == "spans":
+        return bool(arrow_type == SPANS)
+    if kind == "scalar":
+        return any(
+            test(arrow_type) for test in (types.is_integer, types.is_floating, types.is_boolean, _is_text)
+        )
+    if types.is_map(arrow_type):
+        return _is_text(arrow_type.key_type) and _is_number(arrow_type.item_type)
+    return types.is_struct(arrow_type) and all(_is_number(field.type) for field in arrow_type)
+
+
+def _is_text(arrow_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type))
+
+
+def _is_number(arrow_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type))
+
+
+def check_columns(name: str, types: Mapping[str, Kind], tagged: Any, rows: int) -> None:
+    """Check that what a tagger returned for a batch of `rows` documents is what its `types` announce.
+
+    Raises
+    ------
+    DataError
+        Naming the tagger, the column, and what was expected.
+    """
+
+    def fail(what: str) -> DataError:
+        return DataError(f"tagger {name!r} {what}", tagger=name)
+
+    if not isinstance(tagged, pa.RecordBatch):
+        raise fail(f"returned a {type(tagged).__name__}; expected a pyarrow RecordBatch")
+    if tagged.num_rows != rows:
+        raise fail(
+            f"returned {tagged.num_rows} rows for {rows} documents; expected one row for each, in their order"
+        )
+    if sorted(tagged.schema.names) != sorted(types):
+        raise fail(f"returned the columns {tagged.schema.names}; its types are {list(types)}")
+    for field in tagged.schema:
+        if not fits_kind(types[field.name], field.type):
+            raise fail(
+                f"returned column {field.name!r} as {field.type}, which is not of kind {types[field.name]!r}"
+            )

@@ -1,0 +1,377 @@
+"""The report page in a real browser: headless Chromium, spoken to through its debugging pipe, page opened as a file.
+
+No network is needed and none may be touched: every request the browser makes for the page is looked at.
+"""
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dolma_dask.reports import page
+from dolma_dask.reports.bins import signal_histogram
+from dolma_dask.reports.histogram import Histogram
+from dolma_dask.reports.model import (
+    Example,
+    FailureRow,
+    QuarantineRow,
+    ReportData,
+    RuleRow,
+    SourceRow,
+    StageRow,
+)
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+TIMEOUT_S = 60
+HOSTILE = (
+    "</script><script>window.hit=1</script>\"'><img src=http://127.0.0.1:9/x onerror=window.hit=1>{{7*7}}<!--"
+)
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium binary found; install it with: apt-get install chromium"
+    ),
+]
+
+# Chromium reads commands from file descriptor 3 and writes answers to 4.
+LAUNCHER = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+os.dup2(ends[0], 3), os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+OPTIONS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"),
+    *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe"),
+]  # fmt: skip
+
+
+class Browser:
+    """One tab of a headless Chromium; ``events`` holds what it reported since the last page was opened."""
+
+    def __init__(self, profile: Path) -> None:
+        command_end, self._write = os.pipe()
+        self._read, answer_end = os.pipe()
+        launch = [sys.executable, "-c", LAUNCHER, str(command_end), str(answer_end), str(CHROMIUM)]
+        self._chromium = subprocess.Popen(
+            [*launch, *OPTIONS, f"--user-data-dir={profile}", "about:blank"],
+            pass_fds=(command_end, answer_end),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(command_end)
+        os.close(answer_end)
+        self._buffer, self._number, self._session = b"", 0, None
+        self.events: list[dict[str, Any]] = []
+        tab = next(t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page")
+        self._session = self.call("Target.attachToTarget", targetId=tab["targetId"], flatten=True)[
+            "sessionId"
+        ]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        deadline = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < deadline:
+            while b"\0" in self._buffer:
+                line, self._buffer = self._buffer.split(b"\0", 1)
+                answer = json.loads(line)
+                if answer.get("id") == self._number:
+                    assert "error" not in answer, answer
+                    return answer["result"]
+                self.events.append(answer)
+            if select.select([self._read], [], [], 1)[0]:
+                self._buffer += os.read(self._read, 1 << 20)
+        raise TimeoutError(f"chromium did not answer {method} within {TIMEOUT_S} s")
+
+    def open(self, path: Path, width: int = 1280, dark: bool = False) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.call("Page.navigate", url="about:blank")
+        self.wait_for("location.href === 'about:blank'")
+        self.events.clear()
+        self.call("Page.navigate", url=path.as_uri())
+        self.wait_for("location.protocol === 'file:' && document.readyState === 'complete'")
+
+    def run(self, script: str) -> Any:
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def wait_for(self, condition: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not self.run(f"Boolean({condition})"):
+            assert time.monotonic() < deadline, f"still waiting for: {condition}"
+            time.sleep(0.05)
+
+    def draw_all(self) -> None:
+        """Scroll through the page as a reader does, until every plot is there."""
+        self.run(
+            "document.querySelectorAll('.plot').forEach((plot, i) => setTimeout(() => plot.scrollIntoView(), 60 * i))"
+        )
+        self.wait_for("[...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn === 'yes')")
+        self.wait_for(f"({INK}).every(pixels => pixels > 500)")
+
+    def complaints(self) -> list[str]:
+        """Console errors and warnings, uncaught exceptions, blocked loads."""
+        found = []
+        for event in self.events:
+            params = event["params"]
+            bad_call = event["method"] == "Runtime.consoleAPICalled" and params["type"] in {
+                "error",
+                "warning",
+                "assert",
+            }
+            if bad_call or event["method"] in {
+                "Runtime.exceptionThrown",
+                "Log.entryAdded",
+                "Network.loadingFailed",
+            }:
+                found.append(json.dumps(params)[:500])
+        return found
+
+    def requests(self) -> list[str]:
+        sent = (event for event in self.events if event["method"] == "Network.requestWillBeSent")
+        return [event["params"]["request"]["url"] for event in sent]
+
+    def close(self) -> None:
+        self._chromium.terminate()
+        try:
+            self._chromium.wait(10)
+        except subprocess.TimeoutExpired:
+            self._chromium.kill()
+            self._chromium.wait(10)
+        os.close(self._read)
+        os.close(self._write)
+
+
+# Painted pixels of every plot: its canvases lie in nested shadow roots.
+INK = """[...document.querySelectorAll('.plot')].map(plot => {
+  const canvases = [];
+  const visit = node => {
+    if (node.tagName === 'CANVAS') canvases.push(node);
+    for (const child of [...(node.shadowRoot?.children ?? []), ...node.children]) visit(child);
+  };
+  visit(plot);
+  return canvases.reduce((sum, canvas) => {
+    if (!canvas.width || !canvas.height) return sum;
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', {willReadFrequently: true});
+    copy.drawImage(canvas, 0, 0);
+    const data = copy.getImageData(0, 0, canvas.width, canvas.height).data;
+    let painted = 0;
+    for (let i = 3; i < data.length; i += 4) painted += data[i] > 0;
+    return sum + painted;
+  }, 0);
+})"""
+
+# Lowest contrast (WCAG 2.1, section 1.4.3) between text and what lies behind it; bars and swatches hold no text.
+CONTRAST = """(() => {
+  const parse = colour => { const p = colour.match(/[\\d.]+/g).map(Number); return colour.startsWith('color(') ? [255*p[0],255*p[1],255*p[2],p[3] ?? 1] : [...p.slice(0,3), p[3] ?? 1]; };
+  const light = ([r, g, b]) => { const f = c => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; }; return 0.2126*f(r) + 0.7152*f(g) + 0.0722*f(b); };
+  const behind = node => { for (let n = node; n; n = n.parentElement) { const c = parse(getComputedStyle(n).backgroundColor); if (c[3] > 0.5) return c; } return [255, 255, 255]; };
+  let worst = [99, ''];
+  for (const node of document.querySelectorAll('body *')) {
+    const own = [...node.childNodes].some(child => child.nodeType === 3 && child.textContent.trim());
+    if (!own || !node.offsetParent || node.closest('script, svg, .plot')) continue;
+    const pair = [light(parse(getComputedStyle(node).color)), light(behind(node))].sort((a, b) => b - a);
+    const ratio = (pair[0] + 0.05) / (pair[1] + 0.05);
+    if (ratio < worst[0]) worst = [ratio, node.outerHTML.slice(0, 120)];
+  }
+  return worst;
+})()"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    tab = Browser(tmp_path_factory.mktemp("chromium"))
+    yield tab
+    tab.close()
+
+
+def sample(signals: int, text: str = "") -> ReportData:
+    rng = np.random.default_rng(0)
+    words = np.round(rng.lognormal(5.5, 1.1, 3000))
+    kept = words >= 50
+    columns = [words, rng.beta(6, 2, 3000), -rng.lognormal(5, 2, 3000) + 300]
+    return ReportData(
+        f"Report {text}",
+        f"wiki/v1{text}",
+        "2025-01-01 12:00 UTC",
+        "0.1.0",
+        [StageRow(f"tag{text}", 3012, 3000, 900_000, 8_000_000, None, 4.5, 4, 0, 12, f"note{text}"),
+         StageRow("mix", 3000, int(kept.sum()), 5_000_000, 7_500_000, 1_900_000, 2.0, 4, 1)],
+        [SourceRow(f"{name}{text}", n, 1000 * n, n // 2, 500 * n, 125 * n) for name, n in (("books", 9), ("web", 2000), ("code", 991))],
+        [signal_histogram(f"gopher__gopher__signal_{i}{text}", Histogram.of(columns[i % 3]), Histogram.of(columns[i % 3][kept]),
+                          quantiles={0.1: 40.0, 0.5: 245.0, 0.9: 1000.0}, threshold=[(f">={text}", 50.0)] if i % 3 == 0 else [])
+         for i in range(signals)],
+        [RuleRow(f"words < 50{text}", int((~kept).sum()), float((~kept).mean()))],
+        [Example(side, f"words < 50{text}", f"gopher__gopher__words{text}", 49.0, f"web{text}", "id" + "x" * 900 + text,
+                 f"documents/0.jsonl.gz{text}", 7, f"line one\n\tline two {text} \u202e" + "long" * 500)
+         for side in ("just inside", "just outside")],
+        f"words >= 50{text}",
+        [FailureRow("mix", f"documents/3.jsonl.gz{text}", f"CorruptFileError: truncated {text}")],
+        [QuarantineRow("tag", f"not JSON{text}", 12)],
+    )  # fmt: skip
+
+
+def written(folder: Path, data: ReportData) -> Path:
+    path = folder / "report.html"
+    path.write_text(page.render(data), "utf-8")
+    return path
+
+
+def assert_clean(browser: Browser, path: Path) -> None:
+    assert browser.complaints() == []
+    assert [url for url in browser.requests() if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
+
+
+def test_plots_are_drawn_from_a_file_without_network_or_errors(browser, tmp_path):
+    path = written(tmp_path, sample(3))
+    browser.open(path)
+    browser.draw_all()
+    assert len(browser.run(INK)) == 3
+    shot = base64.b64decode(browser.call("Page.captureScreenshot", format="png")["data"])
+    assert shot.startswith(b"\x89PNG")
+    assert len(shot) > 20_000
+    assert_clean(browser, path)
+
+
+def test_what_would_be_a_complaint_is_seen(browser, tmp_path):
+    """The check above must be able to fail: a load and a script that the policy does not name."""
+    path = written(tmp_path, sample(0))
+    path.write_text(
+        path.read_text("utf-8").replace(
+            "</main>", "<img src='http://127.0.0.1:9/x'><script>window.hit = 1</script></main>"
+        )
+    )
+    browser.open(path)
+    browser.wait_for("true")
+    assert len(browser.complaints()) >= 2
+    assert browser.run("window.hit") is None
+
+
+def test_sixty_signals_are_drawn_as_the_reader_scrolls(browser, tmp_path):
+    path = written(tmp_path, sample(60))
+    browser.open(path)
+    assert browser.run("document.querySelectorAll('.plot[data-drawn]').length") < 60
+    browser.draw_all()
+    assert_clean(browser, path)
+
+
+def test_hostile_text_stays_text(browser, tmp_path):
+    path = written(tmp_path, sample(3, HOSTILE))
+    browser.open(path)
+    browser.draw_all()
+    assert browser.run("window.hit") is None
+    assert browser.run("document.images.length") == 0
+    assert HOSTILE in browser.run("document.querySelector('.excerpt').textContent")
+    assert HOSTILE in browser.run("document.title")
+    middle = browser.run("(() => { const b = document.querySelector('.plot').getBoundingClientRect(); scrollBy(0, b.y - 300); return [b.x + b.width / 2, 300 + b.height / 2]; })()")  # fmt: skip
+    for x in (0, 3, 6):
+        browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=middle[0] + x, y=middle[1])
+    assert browser.run("window.hit") is None
+    assert_clean(browser, path)
+
+
+def test_tooltip_names_the_bar(browser, tmp_path):
+    browser.open(written(tmp_path, sample(1)))
+    browser.draw_all()
+    box = browser.run("(() => { const b = document.querySelector('.plot').getBoundingClientRect(); return [b.x + b.width * 0.6, b.y + 150]; })()")  # fmt: skip
+    text = "(() => { const t = []; const v = n => { if (n.classList?.contains('bk-Tooltip') || /tooltip/i.test(n.className)) t.push((n.shadowRoot ?? n).textContent); for (const c of [...(n.shadowRoot?.children ?? []), ...n.children]) v(c); }; v(document.body); return t.join(' '); })()"  # fmt: skip
+    deadline = time.monotonic() + 20
+    shown, x = "", 0
+    while "kept" not in shown:
+        assert time.monotonic() < deadline, f"no tooltip: {shown!r}"
+        x = (x + 2) % 20
+        browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + x, y=box[1])
+        time.sleep(0.1)
+        shown = browser.run(text)
+    assert "from" in shown
+    assert "to below" in shown
+
+
+def test_tables_sort_by_a_click(browser, tmp_path):
+    browser.open(written(tmp_path, sample(1)))
+    names = "[...document.querySelectorAll('#sources tbody th')].map(cell => cell.textContent)"
+    click = "document.querySelectorAll('#sources thead button')[{}].click()"
+    assert browser.run(names) == ["books", "web", "code"]
+    browser.run(click.format(1))
+    assert browser.run(names) == ["web", "code", "books"]  # by documents as numbers: 2,000, 991, 9
+    assert (
+        browser.run("document.querySelectorAll('#sources thead th')[1].getAttribute('aria-sort')")
+        == "descending"
+    )
+    browser.run(click.format(1))
+    assert browser.run(names) == ["books", "code", "web"]
+    browser.run(click.format(0))
+    assert browser.run(names) == ["books", "code", "web"]
+
+
+def test_log_counts_and_find(browser, tmp_path):
+    path = written(tmp_path, sample(9))
+    browser.open(path)
+    browser.draw_all()
+    shown = "Bokeh.documents.flatMap(d => d.roots()).flatMap(p => p.renderers.filter(r => r.visible).map(r => r.name))"
+    assert set(browser.run(shown)) == {"linear all", "linear kept"}
+    browser.run("document.getElementById('log-counts').click()")
+    assert set(browser.run(shown)) == {"log all", "log kept"}
+    browser.run(
+        "find = document.getElementById('find'); find.value = 'NAL_7'; find.dispatchEvent(new Event('input'))"
+    )
+    assert (
+        browser.run("[...document.querySelectorAll('article.signal')].filter(a => a.offsetParent).length")
+        == 1
+    )
+    browser.run("find.value = 'nothing like it'; find.dispatchEvent(new Event('input'))")
+    assert browser.run("document.getElementById('nothing-found').offsetParent !== null")
+    assert_clean(browser, path)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_readable_at_any_width_in_light_and_dark(browser, tmp_path, width, dark):
+    path = written(tmp_path, sample(3, " " + "wide" * 100))
+    browser.open(path, width, dark)
+    browser.draw_all()
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    ratio, where = browser.run(CONTRAST)
+    assert ratio >= 4.5, where  # WCAG 2.1 AA
+    page_light = browser.run(
+        "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128"
+    )
+    assert page_light is not dark
+    assert_clean(browser, path)
+
+
+def test_complete_without_script(browser, tmp_path):
+    path = written(tmp_path, sample(2))
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(path)
+        assert "complete without JavaScript" in browser.run("document.body.innerText")
+        assert browser.run("document.getElementById('log-counts').offsetParent === null")
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)

@@ -1,0 +1,76 @@
+"""Rules of the project itself: layers, public names, cheap import, no stray words."""
+
+import ast
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from importlinter import cli as linter
+
+import dolma_dask
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_layers_are_kept(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert linter.lint_imports(config_filename="pyproject.toml", cache_dir=None) == 0
+
+
+def test_every_module_stands_in_a_layer():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    named = {name.strip().removeprefix("dolma_dask.") for line in layers for name in line.split("|")}
+    found = {module.name for module in pkgutil.iter_modules(dolma_dask.__path__)} - {"__main__"}
+    assert found == named
+
+
+def test_public_names_work_after_importing_every_module():
+    for module in pkgutil.walk_packages(dolma_dask.__path__, "dolma_dask."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in dolma_dask.__all__:
+        assert callable(getattr(dolma_dask, name)), name
+    modules = {module.name for module in pkgutil.iter_modules(dolma_dask.__path__)}
+    assert not modules & set(dolma_dask.__all__)
+    assert sorted(dolma_dask.__all__) == dolma_dask.__all__
+
+
+def test_import_and_help_load_nothing_heavy():
+    code = (
+        "import sys, dolma_dask, dolma_dask.cli as cli\n"
+        "status = cli.main(['--help'])\n"
+        "heavy = {'numba', 'pyarrow', 'dask', 'distributed', 'pandas', 'numpy', 'bokeh', 'tokenizers'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy or status else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_modules_say_what_they_are_and_no_bare_errors_reach_users():
+    for path in (ROOT / "dolma_dask").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        if path.read_text().strip():
+            assert ast.get_docstring(tree), f"{path} has no docstring"
+        raised = {
+            node.exc.func.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name)
+        }
+        assert not raised & {"Exception", "RuntimeError"}, path
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+def test_locks_have_hashes_and_no_addresses(name):
+    text = (ROOT / name).read_text()
+    assert "--hash=sha256:" in text
+    assert not re.search(r"https?://|index-url", text)
+
+
+def test_version_is_in_the_changelog():
+    assert f"## {dolma_dask.__version__}" in (ROOT / "CHANGELOG.md").read_text()
