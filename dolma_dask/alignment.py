@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.dataset import Dataset, Shard, shard_info
-from dolma_dask.errors import AlignmentError, MissingAttributesError, SchemaError, StaleAttributesError, UsageError
+from dolma_dask.errors import (
+    AlignmentError,
+    MissingAttributesError,
+    SchemaError,
+    StaleAttributesError,
+    UsageError,
+)
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import RowDigest
 from dolma_dask.formats.json_attributes import AttributeKind
@@ -132,9 +138,15 @@ def open_attributes(dataset: Dataset, names: Sequence[str]) -> AttributeSets:
     for name in names:
         if name not in dataset.attributes:
             known = ", ".join(dataset.attributes) or "none"
-            raise UsageError(f"{dataset.root} has no attribute set {name!r}; it has: {known}. Make it: dolma-dask tag.")
+            raise UsageError(
+                f"{dataset.root} has no attribute set {name!r}; it has: {known}. Make it: dolma-dask tag."
+            )
     found = {name: _files_of(dataset, name) for name in names}
-    records = {path: record for journal in journals(dataset.root) for path, record in _attribute_records(journal.verb, journal.by_file())}
+    records = {
+        path: record
+        for journal in journals(dataset.root)
+        for path, record in _attribute_records(journal.verb, journal.by_file())
+    }
     kinds = {name: _kinds_of(dataset, found[name], records) for name in names}
     _check_clash(kinds)
     proofs = {path: _proof(verb, path, record) for path, (verb, record) in records.items()}
@@ -289,7 +301,10 @@ class AlignedShard:
         columns = tuple(dict.fromkeys(("id", "text", "source", *self.columns)))
         path = layout.document_path(self.shard.path)
         documents = DocumentFile(
-            files.join(self.root, path), columns, source=self.default_source, max_record_bytes=self.max_record_bytes
+            files.join(self.root, path),
+            columns,
+            source=self.default_source,
+            max_record_bytes=self.max_record_bytes,
         )
         followers = [_Follower(self.root, self.shard, source) for source in self.sources]
         ids, content = RowDigest(), RowDigest()
@@ -301,7 +316,10 @@ class AlignedShard:
             taken = [follower.take(block) for follower in followers]
             yield AlignedBlock(block, {key: array for one in taken for key, array in one.columns.items()})
         self.state.ids_digest, self.state.content_digest = ids.hexdigest(), content.hexdigest()
-        self.state.inputs = (_input(path, documents), *(follower.finish(self.state) for follower in followers))
+        self.state.inputs = (
+            _input(path, documents),
+            *(follower.finish(self.state) for follower in followers),
+        )
         self.state.unproved = tuple(follower.source.name for follower in followers if not follower.proved)
 
 
@@ -343,14 +361,18 @@ class _Follower:
     def _next(self, row: int) -> AttributeBlock:
         following = next(self._blocks, None)
         if following is None:
-            raise self._error(f"has {row:,} rows, fewer than documents/{self._shard.path}; row {row:,} is missing")
+            raise self._error(
+                f"has {row:,} rows, fewer than documents/{self._shard.path}; row {row:,} is missing"
+            )
         return following
 
     def _compare(self, block: Block, taken: AttributeBlock) -> None:
         for name, theirs in (("id", taken.ids), ("source", taken.sources)):
             ours = block.batch.column(name)
             differs = pc.fill_null(pc.not_equal(ours, theirs), False)
-            if name == "id":  # a row without id stands for a document that could not be read; it must be so on both sides
+            if (
+                name == "id"
+            ):  # a row without id stands for a document that could not be read; it must be so on both sides
                 differs = pc.or_(differs, pc.xor(pc.is_null(ours), pc.is_null(theirs)))
             if pc.any(differs).as_py():
                 row = pc.index(differs, True).as_py()
@@ -390,7 +412,8 @@ class _Follower:
 
     def _error(self, found: str) -> AlignmentError:
         return AlignmentError(
-            f"{self.source.info.path} {found}. {_again(self.source.name, self._shard.path)}", shard=self._shard.path
+            f"{self.source.info.path} {found}. {_again(self.source.name, self._shard.path)}",
+            shard=self._shard.path,
         )
 
 
@@ -409,4 +432,3 @@ def _concatenate(parts: Sequence[AttributeBlock], empty: AttributeBlock) -> Attr
 def shard_inputs(shard: Shard, sources: Sequence[AttributeSource]) -> tuple[FileInfo, ...]:
     """Return the files that a shard with its attributes is read from, relative to the dataset."""
     return (shard_info(shard), *(source.info for source in sources))
-

@@ -58,7 +58,12 @@ def configured_scheduler() -> str | None:
     import dask
 
     name = dask.config.get("scheduler", None)
-    aliases = {"sync": "synchronous", "single-threaded": "synchronous", "threading": "threads", "multiprocessing": "processes"}
+    aliases = {
+        "sync": "synchronous",
+        "single-threaded": "synchronous",
+        "threading": "threads",
+        "multiprocessing": "processes",
+    }
     return aliases.get(name, name) if isinstance(name, str) else None
 
 
@@ -116,7 +121,10 @@ def _start_local(workers: int) -> Iterator["Client"]:
     from distributed import Client, LocalCluster
 
     environment = {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}
-    config: dict[str, Any] = {**_CONFIG, "distributed.nanny.pre-spawn-environ": {**_nanny_defaults(), **environment}}
+    config: dict[str, Any] = {
+        **_CONFIG,
+        "distributed.nanny.pre-spawn-environ": {**_nanny_defaults(), **environment},
+    }
     with (
         dask.config.set(config),
         LocalCluster(
@@ -155,7 +163,9 @@ def cluster(profile: str = "laptop", *, workers: int | None = None) -> Iterator[
     ...     tag("corpus/wiki", ["gopher_v2"])
     """
     if profile != "laptop" and "://" not in profile:
-        raise UsageError(f"unknown cluster profile {profile!r}; expected 'laptop' or an address such as tcp://host:8786.")
+        raise UsageError(
+            f"unknown cluster profile {profile!r}; expected 'laptop' or an address such as tcp://host:8786."
+        )
     opened = local_client(workers or cpu_count()) if profile == "laptop" else remote_client(profile)
     with opened as client, client.as_current():
         yield client

@@ -120,7 +120,9 @@ def open_dataset(url: str, *, source: str | None = None, version: str | None = N
         There is no document file.
     """
     if version is not None and source is None:
-        raise UsageError("`version` was given without `source`; expected both, as in sources/<source>/<version>.")
+        raise UsageError(
+            "`version` was given without `source`; expected both, as in sources/<source>/<version>."
+        )
     base = layout.version_root(url, source, version) if source and version else url
     root = layout.dataset_root(files.normalize(base))
     listed = files.list_files(files.join(root, layout.DOCUMENTS))

@@ -43,7 +43,13 @@ IN_FLIGHT_PER_THREAD = 3
 RETRIES = 2
 RETRY_SECONDS = 0.5
 
-_TRANSIENT = {"EndpointConnectionError", "ClientPayloadError", "ConnectionClosedError", "ReadTimeoutError", "IncompleteRead"}
+_TRANSIENT = {
+    "EndpointConnectionError",
+    "ClientPayloadError",
+    "ConnectionClosedError",
+    "ReadTimeoutError",
+    "IncompleteRead",
+}
 _PERMANENT = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 
 
@@ -211,7 +217,9 @@ def run(plan: Plan, options: RunOptions) -> Summary:
     left = [task for task in (_without(task, finished) for task in plan.tasks) if task.units]
     summary = Summary(plan.stage.verb, plan.root, skipped=len(plan.tasks) - len(left), notes=plan.notes)
     if options.dry_run:
-        return replace(summary, planned=tuple(task.shard for task in left), seconds=time.monotonic() - started)
+        return replace(
+            summary, planned=tuple(task.shard for task in left), seconds=time.monotonic() - started
+        )
     _check_replaceable(left, journal, existing, options.overwrite)
     _check_strays(plan, journal, existing, options.overwrite)
     tally = _Tally(records=dict(finished))
@@ -286,7 +294,9 @@ def _finished_units(
 def _is_finished(record: Record, unit: Unit, task: Task, existing: Mapping[str, int]) -> bool:
     return (
         record.key == unit.key
-        and all(existing.get(file.path) == file.bytes for file in record.files if not file.path.startswith("_"))
+        and all(
+            existing.get(file.path) == file.bytes for file in record.files if not file.path.startswith("_")
+        )
         and _same_inputs(record.inputs, task.inputs)
     )
 
@@ -306,7 +316,10 @@ def _check_replaceable(
     left: Sequence[Task], journal: Journal, existing: Mapping[str, int], overwrite: bool
 ) -> None:
     foreign = [
-        unit.name for task in left for unit in task.units if unit.name in existing and not journal.may_write(unit.name)
+        unit.name
+        for task in left
+        for unit in task.units
+        if unit.name in existing and not journal.may_write(unit.name)
     ]
     if foreign and not overwrite:
         raise UsageError(
@@ -333,9 +346,7 @@ def _work(plan: Plan, left: list[Task], journal: Journal, options: RunOptions, t
     """Run the tasks that are left; every result reaches the journal at once."""
     writer = journal.start(plan.params, plan.writes, plan.version)
     sweep(plan.root)
-    progress = make_progress(
-        plan.stage.verb, sum(task.bytes for task in left), len(left), options.progress
-    )
+    progress = make_progress(plan.stage.verb, sum(task.bytes for task in left), len(left), options.progress)
 
     def take(task: Task, result: list[Record] | Failure) -> None:
         if isinstance(result, Failure):
@@ -385,7 +396,9 @@ def _conclude(plan: Plan, tally: _Tally, summary: Summary) -> Summary:
     return summary
 
 
-def _stage_error(verb: str, failures: Sequence[Failure], shards: int, summary: Summary | None = None) -> StageError:
+def _stage_error(
+    verb: str, failures: Sequence[Failure], shards: int, summary: Summary | None = None
+) -> StageError:
     first = failures[0]
     return StageError(
         f"{verb}: {len(failures)} of {shards} shards failed; the others are finished. "
@@ -454,7 +467,9 @@ def _on_dask(name: str, stage: Stage, tasks: Sequence[Task], workers: int, take:
                 take(task, outcome)
 
     graph = [
-        dask.delayed(run_batch, pure=False)(_Quoted(stage), _Quoted(batch), dask_key_name=f"{stage.verb}-{index:08d}")
+        dask.delayed(run_batch, pure=False)(
+            _Quoted(stage), _Quoted(batch), dask_key_name=f"{stage.verb}-{index:08d}"
+        )
         for index, batch in enumerate(_batches(tasks, workers))
     ]
     with _OnResult():

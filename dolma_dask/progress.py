@@ -124,7 +124,9 @@ class _Notebook(_Counting):
         self._display: Any = display(self._page(), display_id=True)
 
     def _page(self) -> Any:
-        return self._html(f"<progress value={self.bytes} max={max(self.total_bytes, 1)}></progress> {self.text()}")
+        return self._html(
+            f"<progress value={self.bytes} max={max(self.total_bytes, 1)}></progress> {self.text()}"
+        )
 
     def show(self) -> None:
         self._display.update(self._page())

@@ -9,7 +9,16 @@ from dolma_dask.errors import Failure
 
 _UNITS = (("bytes", 1e6, "MB"), ("seconds", 1.0, "s"))
 
-_ORDER = ("documents_in", "documents_out", "text_bytes_in", "text_bytes_out", "text_bytes", "tokens", "bytes_in", "bytes_out")
+_ORDER = (
+    "documents_in",
+    "documents_out",
+    "text_bytes_in",
+    "text_bytes_out",
+    "text_bytes",
+    "tokens",
+    "bytes_in",
+    "bytes_out",
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,10 @@ class Summary:
         counts = sorted(self.counts.items(), key=lambda item: _position(item[0]))
         rows = [("shards", shards), *((label(name), show(name, value)) for name, value in counts)]
         if self.planned:
-            rows = [("would work on", f"{len(self.planned):,} shards"), ("done before", f"{self.skipped:,} shards")]
+            rows = [
+                ("would work on", f"{len(self.planned):,} shards"),
+                ("done before", f"{self.skipped:,} shards"),
+            ]
             rows += [("", path) for path in self.planned[:20]]
         return [*rows, ("seconds", f"{self.seconds:,.1f}"), ("where", self.target)]
 
@@ -85,7 +97,9 @@ class Summary:
         width = max(len(name) for name, _ in rows)
         lines = [f"{self.verb}", *(f"  {name:<{width}}  {value}" for name, value in rows)]
         lines += [f"  note: {note}" for note in self.notes]
-        return "\n".join([*lines, *(f"  FAILED {item.shard}: {item.error}: {item.message}" for item in self.failures)])
+        return "\n".join(
+            [*lines, *(f"  FAILED {item.shard}: {item.error}: {item.message}" for item in self.failures)]
+        )
 
     def _repr_html_(self) -> str:
         cells = "".join(
@@ -108,7 +122,9 @@ def label(name: str) -> str:
     """Return the words for a count's name; a rule stands as it is."""
     if name.startswith("where "):
         return name
-    return name.replace("_", " ").removesuffix(" bytes") if name.endswith("_bytes") else name.replace("_", " ")
+    return (
+        name.replace("_", " ").removesuffix(" bytes") if name.endswith("_bytes") else name.replace("_", " ")
+    )
 
 
 def show(name: str, value: float) -> str:

@@ -22,6 +22,7 @@ from dolma_dask.formats.json_write import (
     Bytes,
     Numbers,
     Offsets,
+    for_kernel,
     join_texts,
     put_digits,
     put_piece,
@@ -72,7 +73,7 @@ def assemble_rows(
     out, offsets = np.empty(size, np.uint8), np.empty(rows + 1, np.int64)
     hard = (numbers.offsets, numbers.hard)
     flat = lengths is None
-    ends = np.zeros(rows, np.int64) if lengths is None else lengths
+    ends = for_kernel(np.zeros(rows, np.int64) if lengths is None else lengths)
     _write_rows(*head, *tail, *key, *text, *hard, numbers.values, slots, state, ends, flat, out, offsets)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(out[: offsets[-1]])]
     return pa.Array.from_buffers(pa.large_binary(), rows, buffers)

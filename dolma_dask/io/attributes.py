@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import BadRecordError, SchemaError
-from dolma_dask.formats.json_attributes import AttributeKind, LineError, guess_form, sample_kinds, scan_attributes
+from dolma_dask.formats.json_attributes import (
+    AttributeKind,
+    LineError,
+    guess_form,
+    sample_kinds,
+    scan_attributes,
+)
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.parquet import batch_rows, open_parquet
 from dolma_dask.io.records import BadRecord
@@ -129,8 +135,14 @@ class AttributeFile:
                 return pa.nulls(batch.num_rows, pa.float64())
             column = pc.struct_field(column, member)
         if self.kinds[key] in ("document", "number", "dict"):
-            if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_null(column.type)):
-                raise SchemaError(f"{self.url}: column {key!r} is {column.type}; expected a number.", url=self.url)
+            if not (
+                pa.types.is_integer(column.type)
+                or pa.types.is_floating(column.type)
+                or pa.types.is_null(column.type)
+            ):
+                raise SchemaError(
+                    f"{self.url}: column {key!r} is {column.type}; expected a number.", url=self.url
+                )
             return pc.cast(column, pa.float64())
         return column
 
@@ -185,7 +197,10 @@ def _field_kinds(url: str, field: pa.Field) -> dict[str, AttributeKind]:
         return {field.name: "spans"}
     if pa.types.is_struct(kind):
         return {f"{field.name}.{kind.field(i).name}": "dict" for i in range(kind.num_fields)}
-    raise SchemaError(f"{url}: column {field.name!r} is {kind}; expected numbers, strings, bools, spans or a struct.", url=url)
+    raise SchemaError(
+        f"{url}: column {field.name!r} is {kind}; expected numbers, strings, bools, spans or a struct.",
+        url=url,
+    )
 
 
 def empty_block(kinds: Mapping[str, AttributeKind]) -> AttributeBlock:

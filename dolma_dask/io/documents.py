@@ -72,7 +72,9 @@ class DocumentFile:
         self.max_record_bytes = max_record_bytes
         self.block_bytes = block_bytes
         self.stored = StoredFile(url, section)
-        self._fields = [Field(name, "raw" if name == METADATA else "string") for name in self.columns if name != RAW]
+        self._fields = [
+            Field(name, "raw" if name == METADATA else "string") for name in self.columns if name != RAW
+        ]
         self._required = required_of(self.columns, has_source=source is not None)
 
     def __iter__(self) -> Iterator[Block]:
@@ -115,11 +117,16 @@ class DocumentFile:
         lengths = np.diff(starts)
         found = dict(errors)
         if int(lengths.max(initial=0)) > self.max_record_bytes:
-            found |= {int(row): self._too_large(int(lengths[row])) for row in np.flatnonzero(lengths > self.max_record_bytes)}
+            found |= {
+                int(row): self._too_large(int(lengths[row]))
+                for row in np.flatnonzero(lengths > self.max_record_bytes)
+            }
         batch = self._arrange(self._with_source(batch), lines, starts)
         if found:
             batch = without_rows(batch, found)
-        bad = tuple(self._bad(lines, row, int(starts[row]), int(starts[row + 1]), found[row]) for row in sorted(found))
+        bad = tuple(
+            self._bad(lines, row, int(starts[row]), int(starts[row + 1]), found[row]) for row in sorted(found)
+        )
         return Block(batch, lines.first_row, bad)
 
     def _with_source(self, batch: pa.RecordBatch) -> pa.RecordBatch:

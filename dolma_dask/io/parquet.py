@@ -55,7 +55,9 @@ def read_parquet_documents(
     names = set(file.schema_arrow.names)
     wanted = list(file.schema_arrow.names) if RAW in columns else [name for name in columns if name in names]
     first_row = 0
-    for batch in file.iter_batches(batch_size=batch_rows(file, block_bytes), columns=wanted, use_threads=False):
+    for batch in file.iter_batches(
+        batch_size=batch_rows(file, block_bytes), columns=wanted, use_threads=False
+    ):
         arrays = [_column(url, batch, name) for name in columns]
         result = pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
         bad = tuple(_bad_rows(url, result, required, first_row))
@@ -76,16 +78,27 @@ def _column(url: str, batch: pa.RecordBatch, name: str) -> pa.Array:
         return pa.array(texts, pa.large_string())
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_null(column.type)):
+    if not (
+        pa.types.is_string(column.type)
+        or pa.types.is_large_string(column.type)
+        or pa.types.is_null(column.type)
+    ):
         raise SchemaError(
-            f"{url}: column {name!r} has type {column.type}; expected strings. Convert the file: dolma-dask convert.", url=url
+            f"{url}: column {name!r} has type {column.type}; expected strings. Convert the file: dolma-dask convert.",
+            url=url,
         )
     return pc.cast(column, pa.large_string())
 
 
-def _bad_rows(url: str, batch: pa.RecordBatch, required: Sequence[str], first_row: int) -> Iterator[BadRecord]:
+def _bad_rows(
+    url: str, batch: pa.RecordBatch, required: Sequence[str], first_row: int
+) -> Iterator[BadRecord]:
     missing = [name for name in required if name in batch.schema.names and batch.column(name).null_count]
-    rows = {row: name for name in missing for row in pc.indices_nonzero(pc.is_null(batch.column(name))).to_pylist()}
+    rows = {
+        row: name
+        for name in missing
+        for row in pc.indices_nonzero(pc.is_null(batch.column(name))).to_pylist()
+    }
     for row in sorted(rows):
         expected = f"a string in column {rows[row]!r}, found null"
         yield BadRecord(url, first_row + row, 0, "missing_field", expected, b"")
@@ -104,7 +117,9 @@ def _raw_line(row: dict[str, Any]) -> bytes:
     """Put a document's line together; ``metadata`` and ``extra`` go in as the JSON text they are."""
     extra = row.pop(EXTRA, None)
     metadata = row.pop(METADATA, None)
-    members = [encode_value(name) + b":" + encode_value(value) for name, value in row.items() if value is not None]
+    members = [
+        encode_value(name) + b":" + encode_value(value) for name, value in row.items() if value is not None
+    ]
     if metadata is not None:
         text = metadata.encode() if isinstance(metadata, str) else encode_value(metadata)
         members.append(b'"metadata":' + text)

@@ -32,7 +32,13 @@ MAX_RECORD_BYTES = 64_000_000
 KEPT_HEAD_BYTES = 64 * 1024
 """Of a longer line, what is kept to show in the quarantine file."""
 
-_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"PAR1": "parquet", b"BZh": "bzip2", b"\xfd7zX": "xz"}
+_MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PAR1": "parquet",
+    b"BZh": "bzip2",
+    b"\xfd7zX": "xz",
+}
 
 
 def compression_of(path: str) -> Compression | None:

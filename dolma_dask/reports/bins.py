@@ -134,6 +134,8 @@ def _linear_edges(histogram: Histogram, low: float, high: float, max_bins: int) 
     while True:
         steps = _round_up(multiple) if histogram.integral else multiple
         first, last = math.floor(ends[0] / steps), math.floor(ends[1] / steps) + 1
+        if low < 0:
+            first = min(first, -1)  # a tiny negative number divided by a large unit is zero
         if last - first <= max_bins:
             break
         multiple += 1

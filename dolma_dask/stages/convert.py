@@ -126,14 +126,26 @@ def convert(
     target = files.normalize(to)
     policy = record_policy(options)
     stage = ConvertStage(target, base, fields, shard_bytes, policy)
-    folder = "" if under is None else "".join(f"{layout.check_name(part, 'folder')}/" for part in under.strip("/").split("/"))
+    folder = (
+        ""
+        if under is None
+        else "".join(f"{layout.check_name(part, 'folder')}/" for part in under.strip("/").split("/"))
+    )
     groups = _groups(plan_shards(found), shard_bytes, format, folder)
     chosen = _selected(groups, tuple(options.get("only", ())), options.get("prune"))
     plan = Plan(
         stage=stage,
         root=target,
         tasks=[stage.task(group) for group in chosen],
-        params=told({"inputs": base, "mapping": fields.canonical(), "under": under, "shard_bytes": shard_bytes, "format": format}),
+        params=told(
+            {
+                "inputs": base,
+                "mapping": fields.canonical(),
+                "under": under,
+                "shard_bytes": shard_bytes,
+                "format": format,
+            }
+        ),
         writes=(f"{layout.DOCUMENTS}/{folder}",),
         version=dolma_dask.__version__,
         all_units=frozenset(layout.document_path(group.path) for group in groups),
@@ -144,7 +156,9 @@ def convert(
 
 def _check_in_place(root: str, to: str) -> None:
     if layout.dataset_root(files.normalize(to)) != root:
-        raise UsageError(f"attributes are converted inside their dataset {root}; expected --to {root}, found {to}.")
+        raise UsageError(
+            f"attributes are converted inside their dataset {root}; expected --to {root}, found {to}."
+        )
 
 
 def _mapping(base: FieldMapping, **asked: Any) -> FieldMapping:
@@ -173,7 +187,9 @@ def list_raw(inputs: Sequence[str]) -> tuple[str, list[FileInfo]]:
     found = {info.path: info for item in inputs for info in _list_one(files.normalize(item))}
     bases = [_fixed_part(files.normalize(item)) for item in inputs]
     base = bases[0] if len(set(bases)) == 1 else _common_folder(bases)
-    relative = [FileInfo(path[len(base) :].lstrip("/"), info.bytes, info.stamp) for path, info in found.items()]
+    relative = [
+        FileInfo(path[len(base) :].lstrip("/"), info.bytes, info.stamp) for path, info in found.items()
+    ]
     return base, sorted(relative, key=lambda info: info.path.encode())
 
 
@@ -181,7 +197,9 @@ def _common_folder(bases: Sequence[str]) -> str:
     try:
         return posixpath.commonpath(bases)
     except ValueError:
-        raise UsageError(f"the inputs {bases[0]} and {bases[-1]} lie in different stores; convert them one by one.") from None
+        raise UsageError(
+            f"the inputs {bases[0]} and {bases[-1]} lie in different stores; convert them one by one."
+        ) from None
 
 
 def _fixed_part(url: str) -> str:
@@ -202,16 +220,22 @@ def _list_one(url: str) -> list[FileInfo]:
     base = _fixed_part(url)
     if not set(url) & set("*?[") and not _is_folder(url) and (info := files.stat(url)):
         return [FileInfo(url, info.bytes, info.stamp)]
-    listed = [FileInfo(files.join(base, info.path), info.bytes, info.stamp) for info in files.list_files(base)]
+    listed = [
+        FileInfo(files.join(base, info.path), info.bytes, info.stamp) for info in files.list_files(base)
+    ]
     if base != url:
         listed = [info for info in listed if _glob_matches(info.path, url)]
     if not listed:
-        raise UsageError(f"{url}: no files found; expected a file, a folder with files, or a glob such as 'raw/**/*.jsonl.gz'.")
+        raise UsageError(
+            f"{url}: no files found; expected a file, a folder with files, or a glob such as 'raw/**/*.jsonl.gz'."
+        )
     return listed
 
 
 def _glob_matches(path: str, pattern: str) -> bool:
-    translated = re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
+    translated = (
+        re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
+    )
     return re.fullmatch(translated.replace(r"\?", "[^/]"), path) is not None
 
 
@@ -397,4 +421,3 @@ class _Parts:
             self._size += int(ends[stop] - ends[0])
             rows = rows.slice(stop)
         self._writer.write(rows)
-

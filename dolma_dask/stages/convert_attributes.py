@@ -24,7 +24,7 @@ from dolma_dask.io import files
 from dolma_dask.io.records import BadRecord
 from dolma_dask.io.stream import LineBlock, StoredFile, compression_of, read_lines
 from dolma_dask.journal import Record, work_key
-from dolma_dask.stages.options import RunArgs, dataset_notes, run_options, selected, told
+from dolma_dask.stages.options import ReadArgs, dataset_notes, run_options, selected, told
 from dolma_dask.summary import Summary
 from dolma_dask.writers.jsonl import JsonlWriter
 
@@ -33,7 +33,7 @@ VERSION = 1
 
 
 def convert_attributes(
-    dataset: Dataset, name: str, *, form: Form, rename: str | None = None, **options: Unpack[RunArgs]
+    dataset: Dataset, name: str, *, form: Form, rename: str | None = None, **options: Unpack[ReadArgs]
 ) -> Summary:
     """Write an attribute set in another form, as a further set of the same dataset.
 
@@ -48,11 +48,13 @@ def convert_attributes(
     rename : str, optional
         Name of the new set; default: the old one with ``-nested`` or ``-flat``.
     **options
-        See `dolma_dask.stages.options.RunArgs`.
+        See `dolma_dask.stages.options.ReadArgs`.
     """
     target = layout.check_name(rename or f"{name}-{form}", "attribute set")
     if target == name:
-        raise UsageError(f"attribute set {name!r} cannot be converted in place; expected another name in `rename`.")
+        raise UsageError(
+            f"attribute set {name!r} cannot be converted in place; expected another name in `rename`."
+        )
     chosen = selected(dataset, options)
     sets = open_attributes(chosen, [name])
     stage = AttributeFormStage(dataset.root, dataset.source, target, form)
@@ -137,7 +139,9 @@ class AttributeFormStage:
         stored = StoredFile(url)
         try:
             for block in read_lines(stored, compression_of(url)):
-                yield pa.array([self._row(url, block, row) for row in range(len(block.starts) - 1)], pa.large_binary())
+                yield pa.array(
+                    [self._row(url, block, row) for row in range(len(block.starts) - 1)], pa.large_binary()
+                )
         finally:
             stored.close()
 
@@ -147,14 +151,18 @@ class AttributeFormStage:
             members = parse_object(block.data[start:stop].tobytes())
             return _nested(members) if self.form == "nested" else _flat(members)
         except LineError as error:
-            place = BadRecord(url, block.first_row + row, block.byte_offset + int(start), error.reason, error.expected, b"")
+            place = BadRecord(
+                url, block.first_row + row, block.byte_offset + int(start), error.reason, error.expected, b""
+            )
             raise BadRecordError(f"{place}. Make the attributes again.", url=url, row=place.row) from error
 
 
 def _json_format(path: str) -> layout.FileFormat:
     found = layout.format_of(path)
     if found == "parquet":
-        raise UsageError(f"{path}: attributes in Parquet have neither the flat nor the nested form; expected JSON lines.")
+        raise UsageError(
+            f"{path}: attributes in Parquet have neither the flat nor the nested form; expected JSON lines."
+        )
     return found
 
 
@@ -162,8 +170,8 @@ def _nested(members: dict[str, bytes]) -> bytes:
     """Return the nested row; a nested one stays."""
     identity, source, error = (members.pop(name, None) for name in ("id", "source", "error"))
     inside = members["attributes"].strip() if "attributes" in members else _object(members)
-    row = {"id": identity or b"null", "attributes": inside}
-    return _object({**row, **{name: value for name, value in (("source", source), ("error", error)) if value}}) + b"\n"
+    row = {"id": identity or b"null", "attributes": inside, "source": source, "error": error}
+    return _object({name: value for name, value in row.items() if value is not None}) + b"\n"
 
 
 def _flat(members: dict[str, bytes]) -> bytes:
@@ -171,13 +179,20 @@ def _flat(members: dict[str, bytes]) -> bytes:
     inside = parse_object(members["attributes"]) if "attributes" in members else {}
     taken = sorted(RESERVED & set(inside))
     if taken:
-        raise LineError("wrong_type", f"attribute keys other than {', '.join(sorted(RESERVED))}; found {taken[0]!r}")
-    head = {name: members[name] for name in ("source", "id") if name in members}
-    rest = inside or {name: value for name, value in members.items() if name not in RESERVED}
-    error = {"error": members["error"]} if "error" in members else {}
-    return _object({**head, **rest, **error}) + b"\n"
+        raise LineError(
+            "wrong_type", f"attribute keys other than {', '.join(sorted(RESERVED))}; found {taken[0]!r}"
+        )
+    values = inside or {name: value for name, value in members.items() if name not in RESERVED}
+    row: dict[str, bytes] = {name: members[name] for name in ("source", "id") if name in members}
+    row.update(values)
+    if "error" in members:
+        row["error"] = members["error"]
+    return _object(row) + b"\n"
 
 
 def _object(members: dict[str, bytes]) -> bytes:
-    return b"{" + b",".join(msgspec.json.encode(name) + b":" + value.strip() for name, value in members.items()) + b"}"
-
+    return (
+        b"{"
+        + b",".join(msgspec.json.encode(name) + b":" + value.strip() for name, value in members.items())
+        + b"}"
+    )

@@ -76,11 +76,31 @@ class DemoSummary:
         }
 
     def __str__(self) -> str:
-        rows = [("stage", "documents", "text MB", "tokens", "seconds"), *(_row(stage) for stage in self.stages)]
+        rows = [
+            ("stage", "documents", "text MB", "tokens", "seconds"),
+            *(_row(stage) for stage in self.stages),
+        ]
         widths = [max(len(row[column]) for row in rows) for column in range(5)]
-        table = ["  ".join(f"{cell:>{width}}" if at else f"{cell:<{width}}" for at, (cell, width) in enumerate(zip(row, widths, strict=True))) for row in rows]
+        table = [
+            "  ".join(
+                f"{cell:>{width}}" if at else f"{cell:<{width}}"
+                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows
+        ]
         done = "" if self.fresh else "\nEverything was done before; nothing was computed again."
-        return "\n".join([*table, "", f"decoded from the tokens: {self.sample!r}", f"tokens: {self.tokens}", f"report: {self.report}"]) + done
+        return (
+            "\n".join(
+                [
+                    *table,
+                    "",
+                    f"decoded from the tokens: {self.sample!r}",
+                    f"tokens: {self.tokens}",
+                    f"report: {self.report}",
+                ]
+            )
+            + done
+        )
 
 
 def _row(stage: Summary) -> tuple[str, str, str, str, str]:
@@ -97,7 +117,7 @@ def _row(stage: Summary) -> tuple[str, str, str, str, str]:
 
 
 def demo(
-    *, folder: str = "demo", report: str = "reports/demo.html", documents: int | None = None, **options: Unpack[RunArgs]
+    *, folder: str = "demo", report: str = "reports/demo.html", **options: Unpack[RunArgs]
 ) -> DemoSummary:
     """Do the whole job on text from this Python installation: package descriptions, licences, docstrings.
 
@@ -109,8 +129,6 @@ def demo(
         Where the data goes.
     report : str, optional
         The page to write.
-    documents : int, optional
-        Keep about this many documents: for a quick try.
 
     Returns
     -------
@@ -126,14 +144,14 @@ def demo(
     token = DEFAULT_SCHEDULER.set("cluster")
     try:
         with clusters.shared_cluster():
-            return _run(place, str(Path(report).absolute()), documents, options)
+            return _run(place, str(Path(report).absolute()), options)
     finally:
         DEFAULT_SCHEDULER.reset(token)
 
 
-def _run(place: Path, page: str, documents: int | None, options: RunArgs) -> DemoSummary:
+def _run(place: Path, page: str, options: RunArgs) -> DemoSummary:
     v0, v1, tokens = str(place / "v0"), str(place / "v1"), str(place / "tokens")
-    manifest = collect_corpus(place, documents=documents) if documents else collect_corpus(place)
+    manifest = collect_corpus(place)
     converted = _convert(manifest, place, v0, options)
     tokenizer = _tokenizer(place, v0)
     tagged = tag(v0, TAGGERS, **options)
@@ -214,7 +232,9 @@ def check_tokens(dataset_url: str, folder: str, tokenizer: str) -> str:
         for row in {0, len(texts) // 2, len(texts) - 1} if texts else ():
             found = arrays[first + row][:-1]  # without the end token
             if not np.array_equal(found, engine.encode(_column(texts[row])).ids):
-                raise DataError(f"{folder}: the tokens of documents/{shard.path}, row {row}, are not those of its text.")
+                raise DataError(
+                    f"{folder}: the tokens of documents/{shard.path}, row {row}, are not those of its text."
+                )
             sample = sample or decode(tokenizer, found)[:SAMPLE_CHARACTERS]
         first += len(texts)
     if first != len(arrays):

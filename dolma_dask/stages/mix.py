@@ -87,17 +87,28 @@ def mix(
     found = as_dataset(dataset, source)
     target = files.normalize(to)
     if layout.dataset_root(target) == found.root:
-        raise UsageError(f"mix would write over its own input {found.root}; expected another folder or URL in --to.")
+        raise UsageError(
+            f"mix would write over its own input {found.root}; expected another folder or URL in --to."
+        )
     policy = record_policy(options)
     chosen = selected(found, options)
     selection = select(chosen, where, attributes)
     stage = MixStage(target, found.root, found.source, selection.rule, format, policy)
-    key = work_key("mix", VERSION, {**selection.params(), "max_record_bytes": policy.max_record_bytes, **_bad(policy)})
+    key = work_key(
+        "mix", VERSION, {**selection.params(), "max_record_bytes": policy.max_record_bytes, **_bad(policy)}
+    )
     plan = Plan(
         stage=stage,
         root=target,
         tasks=[stage.task(selection, shard, key) for shard in chosen.shards],
-        params=told({"where": None if where is None else str(where), "attributes": list(attributes), "format": format, "from": found.root}),
+        params=told(
+            {
+                "where": None if where is None else str(where),
+                "attributes": list(attributes),
+                "format": format,
+                "from": found.root,
+            }
+        ),
         writes=(f"{layout.DOCUMENTS}/",),
         version=dolma_dask.__version__,
         all_units=frozenset(stage.path(shard) for shard in found.shards),
@@ -173,7 +184,11 @@ class MixStage:
             rows=int(rows.counts["documents_out"]),
             ids_digest=ids.hexdigest(),
             content_digest=content.hexdigest(),
-            counts={**rows.counts, "bytes_out": writer.record.bytes, "unproved_attribute_files": len(state.unproved)},
+            counts={
+                **rows.counts,
+                "bytes_out": writer.record.bytes,
+                "unproved_attribute_files": len(state.unproved),
+            },
             info={"unproved": list(state.unproved)},
         )
         return [record]

@@ -113,8 +113,23 @@ def ragged(
         stage=stage,
         root=target,
         tasks=[stage.task(selection, shard, names[shard.path], key) for shard in chosen.shards],
-        params=told({"from": found.root, "tokenizer": Path(tokenizer).name, "where": None if where is None else str(where), "bos": bos, "eos": eos}),
-        writes=tuple(sorted({item.data.rsplit(".", 3)[0].split("-of-")[0].rsplit(".", 1)[0] + "." for item in names.values()})),
+        params=told(
+            {
+                "from": found.root,
+                "tokenizer": Path(tokenizer).name,
+                "where": None if where is None else str(where),
+                "bos": bos,
+                "eos": eos,
+            }
+        ),
+        writes=tuple(
+            sorted(
+                {
+                    item.data.rsplit(".", 3)[0].split("-of-")[0].rsplit(".", 1)[0] + "."
+                    for item in names.values()
+                }
+            )
+        ),
         version=dolma_dask.__version__,
         all_units=all_files,
         max_bad_fraction=budget(policy),
@@ -205,8 +220,14 @@ class RaggedStage:
 
 
 def _files(written: WrittenShard, folder: str) -> tuple[FileRecord, ...]:
-    checksums = {written.names.data: written.sidecar.checksums.data, written.names.lengths: written.sidecar.checksums.len}
-    found = {name: files.stat(files.join(folder, name)) for name in (written.names.data, written.names.lengths, written.names.sidecar)}
+    checksums = {
+        written.names.data: written.sidecar.checksums.data,
+        written.names.lengths: written.sidecar.checksums.len,
+    }
+    found = {
+        name: files.stat(files.join(folder, name))
+        for name in (written.names.data, written.names.lengths, written.names.sidecar)
+    }
     return tuple(
         FileRecord(name, info.bytes, checksums.get(name, ""), written.sidecar.documents)
         for name, info in found.items()

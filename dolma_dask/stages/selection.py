@@ -10,7 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.alignment import AlignedBlock, AlignedShard, AttributeSets, AttributeSource, open_attributes, shard_inputs
+from dolma_dask.alignment import (
+    AlignedBlock,
+    AlignedShard,
+    AttributeSets,
+    AttributeSource,
+    open_attributes,
+    shard_inputs,
+)
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Input, inputs_of
 from dolma_dask.errors import UsageError
@@ -151,7 +158,13 @@ class SelectedShard:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         parts = conjuncts(self.rule)
-        names = ("documents_in", "documents_out", "text_bytes_in", "text_bytes_out", *(f"where {part}" for part in parts))
+        names = (
+            "documents_in",
+            "documents_out",
+            "text_bytes_in",
+            "text_bytes_out",
+            *(f"where {part}" for part in parts),
+        )
         self.counts.update(dict.fromkeys(names, 0))
         for aligned in self.aligned:
             self.quarantine.admit(aligned.block)
@@ -188,8 +201,13 @@ def _columns(aligned: AlignedBlock) -> Mapping[str, pa.Array]:
 
 
 def open_selected(
-    root: str, work: ShardWork, rule: Rule | None, columns: Sequence[str], default_source: str | None,
-    policy: RecordPolicy, quarantine: Quarantine,
+    root: str,
+    work: ShardWork,
+    rule: Rule | None,
+    columns: Sequence[str],
+    default_source: str | None,
+    policy: RecordPolicy,
+    quarantine: Quarantine,
 ) -> SelectedShard:
     """Return the kept documents of a shard as an iterable of batches with `columns`."""
     fields = [name for name in OPTIONAL if rule is not None and name in rule.names]

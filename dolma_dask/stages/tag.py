@@ -18,7 +18,7 @@ from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.engine import Plan, Task, Unit, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.formats.attributes import AttributeColumn, attribute_key, encode_rows
+from dolma_dask.formats.attributes import AttributeColumn, attribute_key
 from dolma_dask.formats.digests import RowDigest
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.layout import FileFormat
@@ -104,7 +104,9 @@ def tag(
 
 def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[Tagger, ...]]:
     if not taggers:
-        raise UsageError("no taggers were given; expected names such as gopher_v2. See them all: dolma-dask list.")
+        raise UsageError(
+            "no taggers were given; expected names such as gopher_v2. See them all: dolma-dask list."
+        )
     names = [tagger.name for tagger in taggers]
     if len(set(names)) < len(names):
         raise UsageError(f"a tagger was given twice in {names}; expected each once.")
@@ -149,8 +151,16 @@ class TagStage:
 
     def key(self, name: str) -> str:
         """Return the key of the set: taggers, their versions and parameters, and what reading depends on."""
-        taggers = [[tagger.name, str(tagger.version), tagger.params, list(tagger.types)] for tagger in self.sets[name]]
-        params = {"set": name, "taggers": taggers, "source": self.source, "max_record_bytes": self.policy.max_record_bytes}
+        taggers = [
+            [tagger.name, str(tagger.version), tagger.params, list(tagger.types)]
+            for tagger in self.sets[name]
+        ]
+        params = {
+            "set": name,
+            "taggers": taggers,
+            "source": self.source,
+            "max_record_bytes": self.policy.max_record_bytes,
+        }
         return work_key(self.verb, VERSION, params)
 
     def run_shard(self, task: Task) -> list[Record]:
@@ -162,13 +172,18 @@ class TagStage:
         columns = tuple(dict.fromkeys(("id", "text", "source", *sorted(reads))))
         document = layout.document_path(shard.path)
         reader = DocumentFile(
-            join(self.root, document), columns, source=self.source, max_record_bytes=self.policy.max_record_bytes
+            join(self.root, document),
+            columns,
+            source=self.source,
+            max_record_bytes=self.policy.max_record_bytes,
         )
         quarantine = Quarantine(self.root, self.verb, shard.path, self.policy)
-        ids, content, counts = RowDigest(), RowDigest(), dict.fromkeys(("documents_in", "text_bytes"), 0)
+        ids, content = RowDigest(), RowDigest()
+        counts: dict[str, float] = dict.fromkeys(("documents_in", "text_bytes"), 0)
         with ExitStack() as stack:
             writers = {
-                name: stack.enter_context(open_attribute_writer(self.root, self.path(name, shard))) for name in sets
+                name: stack.enter_context(open_attribute_writer(self.root, self.path(name, shard)))
+                for name in sets
             }
             kinds: dict[str, dict[str, str | None]] = {name: {} for name in sets}
             for block in reader:
@@ -188,7 +203,7 @@ class TagStage:
                 key=wanted[self.path(name, shard)].key,
                 inputs=(source,),
                 files=(writers[name].record, *(kept if index == 0 else ())),
-                rows=counts["documents_in"],
+                rows=int(counts["documents_in"]),
                 ids_digest=ids.hexdigest(),
                 content_digest=content.hexdigest(),
                 counts=totals if index == 0 else {},
@@ -208,7 +223,10 @@ class TagStage:
     ) -> None:
         batch = _readable(block)
         lengths = code_point_lengths(batch.column("text"))
-        errors = {record.row - block.first_row: f"{record.reason}: expected {record.expected}" for record in block.bad}
+        errors = {
+            record.row - block.first_row: f"{record.reason}: expected {record.expected}"
+            for record in block.bad
+        }
         ids, sources = block.batch.column("id"), block.batch.column("source")
         for name, writer in writers.items():
             columns = [column for tagger in self.sets[name] for column in _columns(name, tagger, batch)]
@@ -231,7 +249,9 @@ def _read_kinds(column: AttributeColumn) -> list[tuple[str, str | None]]:
         return [(column.key, column.kind)]
     if column.kind == "dict":
         members = kind.num_fields if pa.types.is_struct(kind) else 0
-        return [(f"{column.key}.{kind.field(i).name}", "dict") for i in range(members)] or [(column.key, None)]
+        return [(f"{column.key}.{kind.field(i).name}", "dict") for i in range(members)] or [
+            (column.key, None)
+        ]
     if pa.types.is_boolean(kind):
         return [(column.key, "bool")]
     return [(column.key, "string" if pa.types.is_large_string(kind) else "number")]

@@ -54,7 +54,11 @@ class AttributeWriter(Protocol):
 
 def open_attribute_writer(root: str, path: str) -> AttributeWriter:
     """Return the writer for the attribute file `path` below `root`; the suffix chooses the format."""
-    return AttributeParquetWriter(root, path) if format_of(path) == "parquet" else AttributeJsonlWriter(root, path)
+    return (
+        AttributeParquetWriter(root, path)
+        if format_of(path) == "parquet"
+        else AttributeJsonlWriter(root, path)
+    )
 
 
 class AttributeJsonlWriter(JsonlWriter):
@@ -147,11 +151,15 @@ class AttributeParquetWriter:
         return self._record
 
 
-def _table(
-    ids: Any, sources: Any, columns: Sequence[AttributeColumn], errors: Mapping[int, str]
-) -> pa.Table:
-    messages = [errors.get(row) for row in range(len(ids))] if errors else pa.nulls(len(ids), pa.large_string())
-    arrays = [pa.array(ids, pa.large_string()), pa.array(sources, pa.large_string()), pa.array(messages, pa.large_string())]
+def _table(ids: Any, sources: Any, columns: Sequence[AttributeColumn], errors: Mapping[int, str]) -> pa.Table:
+    messages = (
+        [errors.get(row) for row in range(len(ids))] if errors else pa.nulls(len(ids), pa.large_string())
+    )
+    arrays = [
+        pa.array(ids, pa.large_string()),
+        pa.array(sources, pa.large_string()),
+        pa.array(messages, pa.large_string()),
+    ]
     names = ["id", "source", "error"]
     kinds = {column.key: column.kind for column in columns if column.kind in ("document", "spans")}
     metadata = {KINDS_KEY: msgspec.json.encode(kinds)} if columns and len(kinds) == len(columns) else {}

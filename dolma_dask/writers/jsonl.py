@@ -32,7 +32,11 @@ def _zstd(data: bytes) -> bytes:
     return bytes(pa.Codec("zstd", compression_level=ZSTD_LEVEL).compress(data, asbytes=True))
 
 
-_COMPRESS: dict[FileFormat, Callable[[bytes], bytes]] = {"jsonl.gz": _gzip, "jsonl.zst": _zstd, "jsonl": bytes}
+_COMPRESS: dict[FileFormat, Callable[[bytes], bytes]] = {
+    "jsonl.gz": _gzip,
+    "jsonl.zst": _zstd,
+    "jsonl": bytes,
+}
 
 
 class JsonlWriter:

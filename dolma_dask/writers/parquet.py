@@ -36,7 +36,11 @@ class ParquetWriter:
     def __enter__(self) -> "ParquetWriter":
         self._spool = tempfile.TemporaryFile()  # noqa: SIM115  closed in __exit__
         self._file = pq.ParquetWriter(
-            self._spool, documents_table([]).schema, compression="zstd", compression_level=1, use_dictionary=False
+            self._spool,
+            documents_table([]).schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=False,
         )
         return self
 

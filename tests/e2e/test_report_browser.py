@@ -128,11 +128,11 @@ class Browser:
             time.sleep(0.05)
 
     def draw_all(self) -> None:
-        """Scroll through the page as a reader does, until every plot is there."""
-        self.run(
-            "document.querySelectorAll('.plot').forEach((plot, i) => setTimeout(() => plot.scrollIntoView(), 60 * i))"
-        )
-        self.wait_for("[...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn === 'yes')")
+        """Scroll through the page as a reader does, from plot to plot, until every one is there."""
+        for i in range(self.run("document.querySelectorAll('.plot').length")):
+            plot = f"document.querySelectorAll('.plot')[{i}]"
+            self.run(f"{plot}.scrollIntoView()")
+            self.wait_for(f"{plot}.dataset.drawn === 'yes'")
         self.wait_for(f"({INK}).every(pixels => pixels > 500)")
 
     def complaints(self) -> list[str]:

@@ -34,7 +34,15 @@ def test_no_dataset_says_what_was_expected(tmp_path, capsys):
 def test_summary_as_json(tmp_path, capsys):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a.jsonl").write_text('{"id":"1","text":"one","source":"s"}\n')
-    words = ["convert", str(tmp_path / "raw"), "--to", str(tmp_path / "v0"), "--scheduler", "synchronous", "--json"]
+    words = [
+        "convert",
+        str(tmp_path / "raw"),
+        "--to",
+        str(tmp_path / "v0"),
+        "--scheduler",
+        "synchronous",
+        "--json",
+    ]
     assert cli.main(words) == 0
     assert json.loads(capsys.readouterr().out)["counts"]["documents_out"] == 1
 

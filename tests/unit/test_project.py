@@ -60,7 +60,9 @@ def test_modules_say_what_they_are_and_no_bare_errors_reach_users():
         raised = {
             node.exc.func.id
             for node in ast.walk(tree)
-            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name)
+            if isinstance(node, ast.Raise)
+            and isinstance(node.exc, ast.Call)
+            and isinstance(node.exc.func, ast.Name)
         }
         assert not raised & {"Exception", "RuntimeError"}, path
 

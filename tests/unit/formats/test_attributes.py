@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import DataError, SchemaError, UsageError
+from dolma_dask.formats import attribute_rows, json_write
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key, encode_rows, make_variable_name
 
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
@@ -248,6 +249,34 @@ def test_calls_that_cannot_be_right_are_refused():
         encode([document(1.0, 2.0)])
     with pytest.raises(SchemaError, match="lengths has 2 rows"):
         encode(lengths=[1, 2])
+
+
+def test_kernels_are_compiled_once():
+    """Arrow's buffers are read-only or not depending on where they come from, and slices are views: no new kernels."""
+    columns = [
+        document(1.0, 2.0),
+        AttributeColumn("s", "spans", pa.array([[{"start": 0, "end": 1, "score": 1.0}], None], SPANS)),
+        AttributeColumn("f", "scalar", pa.array([0.1, None])),
+    ]
+    stored = pa.BufferOutputStream()
+    batch = pa.record_batch(
+        [strings("a", "b"), *(c.values for c in columns)], ["id", *(c.key for c in columns)]
+    )
+    with pa.ipc.new_stream(stored, batch.schema) as writer:
+        writer.write_batch(batch)
+    loaded = pa.ipc.open_stream(stored.getvalue().to_pybytes()).read_next_batch()
+    for source in (batch, loaded, loaded.slice(1), batch.slice(2)):
+        ids = source["id"]
+        lengths = np.arange(10, dtype=np.int64)[::5][: len(ids)]
+        lengths.flags.writeable = source is batch
+        encode_rows(ids, ids, lengths, [AttributeColumn(c.key, c.kind, source[c.key]) for c in columns])
+    kernels = (
+        json_write._write_strings,
+        json_write._write_numbers,
+        json_write._write_spans,
+        attribute_rows._write_rows,
+    )
+    assert [len(kernel.signatures) for kernel in kernels] == [1, 1, 1, 1]
 
 
 def test_variable_names():

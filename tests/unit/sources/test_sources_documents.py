@@ -155,7 +155,8 @@ good_records = st.fixed_dictionaries(
         "metadata": values | st.dictionaries(names, values, max_size=4),
         "url": values,
         "url_raw": values,
-        "meta": st.dictionaries(names, values, max_size=4),
+        "meta": st.dictionaries(names, values, max_size=4)
+        | st.dictionaries(names, st.text(max_size=3), min_size=4),
     },
 )
 mappings = st.builds(
@@ -220,6 +221,34 @@ def test_members_of_an_existing_metadata_object_keep_their_bytes_and_come_first(
         rb'{"id":"5","text":"t","source":"s","metadata":{ "url" : "\u0061", "n":1.0,"url_raw":"b","k":2}}'
         + b"\n"
     )
+
+
+def test_fields_whose_names_are_taken_get_different_names() -> None:
+    line = b'{"text":"t","source":"s","metadata":{"a":1,"a_raw":2},"a_raw":3,"a":4,"b":5}'
+    wanted = {"a": 1, "a_raw": 2, "a_raw_raw": 3, "a_raw_raw_raw": 4, "b": 5}
+    assert json.loads(convert(line).raw)["metadata"] == wanted
+
+
+@pytest.mark.parametrize(
+    "path, line, metadata",
+    [
+        ("a.b", b'{"a":{"b":"t"},"n":1}', {"n": 1}),
+        ("a.b", b'{"a":{"b":"t","c":1.0},"n":1}', {"a": {"c": 1.0}, "n": 1}),
+        ("a.b.c", b'{"a":{"b":{"c":"t"},"d":2}}', {"a": {"d": 2}}),
+        ("a.b.c", b'{"a":{"b.c":"t","b":{"c":1}}}', {"a": {"b": {"c": 1}}}),
+        ("a.b", b'{"a":{"b":1},"a.b":"t"}', {"a": {"b": 1}}),
+        ("metadata.body", b'{"metadata":{"body":"t","n":1}}', {"n": 1}),
+    ],
+)
+def test_a_nested_text_is_cut_out_of_its_object(path: str, line: bytes, metadata: dict[str, Any]) -> None:
+    found = json.loads(convert(line, FieldMapping(text=path, source_name="s")).raw)
+    assert (found["text"], found["metadata"]) == ("t", metadata)
+
+
+def test_other_nested_fields_are_copied() -> None:
+    line = b'{"text":"t","meta":{ "id" : 1, "set":"web"}}'
+    found = convert(line, FieldMapping(id="meta.id", source="meta.set"))
+    assert found.raw == b'{"id":"1","text":"t","source":"web","metadata":{"meta":{ "id" : 1, "set":"web"}}}\n'
 
 
 @pytest.mark.parametrize(

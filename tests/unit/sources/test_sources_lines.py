@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,12 @@ def block_of(lines: list[bytes]) -> LineBlock:
     return LineBlock(np.frombuffer(b"".join(lines), np.uint8), starts, first_row=3, byte_offset=100)
 
 
+@pytest.fixture
+def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a file of a few lines come in many blocks."""
+    monkeypatch.setattr("dolma_dask.io.stream.READ_BYTES", 64)
+
+
 def rows_of(source: Source) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for block in source.read():
@@ -65,10 +72,11 @@ def test_every_way_of_storing_gives_the_same_documents(tmp_path: Path, suffix: s
     assert [row["id"] for row in rows] == [str(i) for i in range(50)]
 
 
+@pytest.mark.usefixtures("small_reads")
 @pytest.mark.parametrize("block_bytes", [1, 100, 1 << 20])
 def test_generated_ids_do_not_depend_on_blocks(tmp_path: Path, block_bytes: int) -> None:
     lines = [json.dumps({"text": f"t{i}", "timestamp": "2019", "url": "u"}) for i in range(120)]
-    path = write(tmp_path / "c4-train.00000-of-01024.json.gz", "\n".join(lines).encode())
+    path = write(tmp_path / "c4-train.00000-of-01024.json", "\n".join(lines).encode())
     mapping = FieldMapping(created="timestamp", source_name="c4")
     rows = rows_of(JsonLines(str(path), f"en/{path.name}", mapping, block_bytes))
     assert [row["id"] for row in rows] == [f"en/c4-train.00000-of-01024-{i:08d}" for i in range(120)]
@@ -81,6 +89,7 @@ def test_generated_ids_do_not_depend_on_blocks(tmp_path: Path, block_bytes: int)
     }
 
 
+@pytest.mark.usefixtures("small_reads")
 @pytest.mark.parametrize("mapping", [FieldMapping(), FieldMapping(id="id")])
 @pytest.mark.parametrize("block_bytes", [1, 1 << 20])
 def test_a_bad_line_is_a_null_row_with_its_place(
@@ -89,6 +98,7 @@ def test_a_bad_line_is_a_null_row_with_its_place(
     lines = [GOOD % (0, 0), *(line for bad, _ in BAD for line in (bad, GOOD % (1, 1)))]
     path = write(tmp_path / "a.jsonl", b"".join(lines))
     blocks = list(JsonLines(str(path), "a.jsonl", mapping, block_bytes).read())
+    assert len(blocks) == 1 or block_bytes == 1
     bad = [record for block in blocks for record in block.bad]
     assert [(record.row, record.reason) for record in bad] == [
         (2 * i + 1, reason) for i, (_, reason) in enumerate(BAD)
@@ -103,15 +113,17 @@ def test_a_bad_line_is_a_null_row_with_its_place(
     assert [row["id"] for row in rows if row != empty] == ["0", *["1"] * len(BAD)]
 
 
+@pytest.mark.usefixtures("small_reads")
 @pytest.mark.parametrize("mapping", [FieldMapping(), FieldMapping(source_name="s")])
+@pytest.mark.parametrize("block_bytes", [50, 1 << 20])
 def test_an_oversized_line_is_bad_and_the_rows_after_it_keep_their_numbers(
-    tmp_path: Path, mapping: FieldMapping
+    tmp_path: Path, mapping: FieldMapping, block_bytes: int
 ) -> None:
     longer = GOOD % (10**80, 1)
     huge = b'{"text":"' + b"x" * 200_000 + b'"}\n'
     data = GOOD % (0, 0) + longer + huge + GOOD % (3, 3)
     path = write(tmp_path / "a.jsonl", data)
-    blocks = list(JsonLines(str(path), "a.jsonl", mapping, block_bytes=50, max_record_bytes=60).read())
+    blocks = list(JsonLines(str(path), "a.jsonl", mapping, block_bytes, max_record_bytes=60).read())
     bad = [record for block in blocks for record in block.bad]
     assert [(record.row, record.reason) for record in bad] == [(1, "too_large"), (2, "too_large")]
     assert "found 200,0" in bad[1].expected
@@ -119,6 +131,12 @@ def test_an_oversized_line_is_bad_and_the_rows_after_it_keep_their_numbers(
     assert len(bad[1].raw) <= 64 * 1024
     rows = [row for block in blocks for row in block.batch.to_pylist()]
     assert [row["text"] for row in rows] == ["text 0", None, None, "text 3"]
+
+
+def test_a_document_that_is_too_large_is_bad_on_the_fast_path_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", GOOD % (0, 0) + GOOD % (10**80, 1))
+    (block,) = JsonLines(str(path), "a.jsonl", max_record_bytes=60).read()
+    assert [(record.row, record.reason) for record in block.bad] == [(1, "too_large")]
 
 
 def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
@@ -143,8 +161,6 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
 
 
 def test_the_files_read_are_recorded(tmp_path: Path) -> None:
-    import xxhash
-
     path = write(tmp_path / "a.jsonl.gz", GOOD % (1, 1))
     inputs: list[InputRecord] = []
     list(JsonLines(str(path), "x/a.jsonl.gz").read(inputs))

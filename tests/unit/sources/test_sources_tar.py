@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import xxhash
 
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.io.records import Block, InputRecord
@@ -101,8 +102,6 @@ def test_a_file_of_another_kind_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_archive_is_recorded_with_the_checksum_of_all_its_bytes(tmp_path: Path) -> None:
-    import xxhash
-
     path = archive(tmp_path / "a.tar", {"a.jsonl": line(0)})
     inputs: list[InputRecord] = []
     list(TarArchive(str(path), "a.tar", PILE).read(inputs))

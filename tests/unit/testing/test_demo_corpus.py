@@ -106,6 +106,10 @@ def test_a_failed_collection_leaves_the_older_corpus(tmp_path: Path, monkeypatch
     assert contents(tmp_path) == whole
 
 
+def test_packed_bytes_hold_no_time() -> None:
+    assert corpus._gzip(b"x")[4:8] == bytes(4)
+
+
 def test_docstrings_are_found_where_they_stand(tmp_path: Path) -> None:
     text = "Word " * 100
     path = tmp_path / "module.py"

@@ -1,0 +1,294 @@
+"""How a dataset came to be, as its journals tell it: which verbs ran, on what, and what went in and out.
+
+A mixed dataset names the one it was made from, so the history is followed back to the first. Numbers are sums over the records of
+shards that the dataset has now and whose files are still those of the record. Cost: one listing per dataset and some 10 us per record.
+"""
+
+import io
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+from dolma_dask.journal import Journal, Record, RunRecord, journals
+from dolma_dask.reports.model import QuarantineRow, StageRow
+from dolma_dask.reports.numbers import UNKNOWN, plural
+
+MAKES_DOCUMENTS = ("convert", "mix")
+"""Verbs that begin a dataset; the others follow in the order in which they were first run."""
+
+MOST_LINKS = 100
+"""Datasets that a history is followed through."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One verb of the history.
+
+    Attributes
+    ----------
+    verb : str
+        Its name.
+    root : str
+        Where it wrote.
+    runs : tuple of RunRecord
+        Every start of it, oldest first.
+    records : tuple of Record
+        Its finished units whose files are there as they were written.
+    """
+
+    verb: str
+    root: str
+    runs: tuple[RunRecord, ...]
+    records: tuple[Record, ...]
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """What the newest run was asked."""
+        return self.runs[-1].params if self.runs else {}
+
+    @property
+    def newest(self) -> float:
+        """Time of the last thing that happened, in seconds since 1970; 0 if nothing did."""
+        return max(
+            (*(run.started for run in self.runs), *(record.finished for record in self.records)), default=0.0
+        )
+
+
+@dataclass(frozen=True)
+class History:
+    """The steps that led to a dataset and to token shards made of it.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+        In order.
+    parent : str or None
+        Root of the dataset that the newest mix selected from, if it is there.
+    notes : tuple of str
+        What could not be followed.
+    """
+
+    steps: tuple[Step, ...]
+    parent: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def of_shards(self, wanted: Collection[str]) -> "History":
+        """Return the history of the shards whose `stem` is wanted."""
+        steps = (
+            replace(step, records=tuple(r for r in step.records if stem(r.shard) in wanted))
+            for step in self.steps
+        )
+        return replace(self, steps=tuple(steps))
+
+    def step(self, root: str, verb: str) -> Step | None:
+        """Return what `verb` did at `root`."""
+        return next((step for step in self.steps if (step.root, step.verb) == (root, verb)), None)
+
+    def stage_rows(self) -> list[StageRow]:
+        """Make a row for each step."""
+        return [stage_row(step) for step in self.steps]
+
+    def created(self) -> str:
+        """Return when the last step ended, in UTC; a dash if no journal knows."""
+        newest = max((step.newest for step in self.steps), default=0.0)
+        return datetime.fromtimestamp(newest, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if newest else UNKNOWN
+
+
+def stem(shard: str) -> str:
+    """Return what a shard is known by in every version: its path without suffix and without the number of a part."""
+    return layout.stem_of(layout.unit_of(shard))
+
+
+def read_history(root: str, tokens: Sequence[str] = ()) -> History:
+    """Follow the journals of a dataset back to its first version, and forward to token shards.
+
+    Parameters
+    ----------
+    root : str
+        Of the dataset.
+    tokens : sequence of str
+        Folders that the verb ragged wrote.
+
+    Raises
+    ------
+    UsageError
+        A folder of `tokens` has no journal.
+    """
+    roots, notes = _lineage(root)
+    steps = [step for found in roots for step in _steps(found)]
+    steps += [_ragged_step(files.normalize(folder)) for folder in tokens]
+    return History(tuple(steps), roots[-2] if len(roots) > 1 else None, notes)
+
+
+def _lineage(root: str) -> tuple[list[str], tuple[str, ...]]:
+    """Return the roots from the first version to `root`, and a note if the first cannot be reached."""
+    roots = [root]
+    while len(roots) < MOST_LINKS:
+        told = _newest_params(Journal(roots[-1], "mix")).get("from")
+        if not isinstance(told, str):
+            break
+        found = find_parent(roots[-1], told)
+        if found is None:
+            note = f"{last_name(roots[-1])} was mixed from {last_name(told)}, which is not there any more: what came before is left out"
+            return roots[::-1], (note,)
+        if found in roots:
+            break
+        roots.append(found)
+    return roots[::-1], ()
+
+
+def _newest_params(journal: Journal) -> Mapping[str, Any]:
+    return journal.runs[-1].params if journal.runs else {}
+
+
+def find_parent(root: str, told: str) -> str | None:
+    """Return the dataset that `root` was mixed from: where the journal says, or beside `root` if both were moved; None if neither."""
+    moved = files.join(root.rpartition("/")[0], last_name(told))
+    return next((url for url in (told, moved) if url != root and _has_documents(url)), None)
+
+
+def _has_documents(root: str) -> bool:
+    return any(layout.suffix_of(info.path) for info in files.list_files(files.join(root, layout.DOCUMENTS)))
+
+
+def last_name(url: str) -> str:
+    """Return the last part of a URL or path: what may be shown of a place that is nobody else's business."""
+    return url.rstrip("/").rpartition("/")[2]
+
+
+def _steps(root: str) -> list[Step]:
+    found = [journal for journal in journals(root) if journal.runs or journal.records]
+    if not found:
+        return []
+    folders = (layout.DOCUMENTS, layout.ATTRIBUTES)
+    sizes = {
+        f"{name}/{info.path}": info.bytes
+        for name in folders
+        for info in files.list_files(files.join(root, name))
+    }
+    found.sort(
+        key=lambda journal: (
+            journal.verb not in MAKES_DOCUMENTS,
+            journal.runs[0].started if journal.runs else 0.0,
+        )
+    )
+    return [_step(journal, sizes) for journal in found]
+
+
+def _ragged_step(folder: str) -> Step:
+    journal = Journal(folder, "ragged")
+    if not journal.runs and not journal.records:
+        raise UsageError(
+            f"{folder} has no journal of ragged ({layout.JOURNAL}/ragged); expected a folder with token shards. Name the folder that "
+            "`dolma-dask ragged` wrote, or leave it out of --tokens."
+        )
+    return _step(journal, {info.path: info.bytes for info in files.list_files(folder)})
+
+
+def _step(journal: Journal, sizes: Mapping[str, int]) -> Step:
+    there = (record for record in journal.records.values() if _is_there(record, sizes))
+    records = sorted(there, key=lambda record: record.unit.encode())
+    return Step(journal.verb, journal.root, tuple(journal.runs), tuple(records))
+
+
+def _is_there(record: Record, sizes: Mapping[str, int]) -> bool:
+    return all(sizes.get(file.path) == file.bytes for file in record.files if not file.path.startswith("_"))
+
+
+# ------------------------------------------------------------------------------------------------ rows of the page
+
+
+def stage_row(step: Step) -> StageRow:
+    """Sum up the records of one verb."""
+    counts = _totals(step.records)
+    documents_in = counts.get("documents_in")
+    written = sum(
+        file.bytes for record in step.records for file in record.files if not file.path.startswith("_")
+    )
+    return StageRow(
+        verb=step.verb,
+        documents_in=documents_in,
+        documents_out=counts.get("documents_out", documents_in),
+        bytes_out=written if step.records else None,
+        text_bytes=counts.get("text_bytes_out", counts.get("text_bytes")),
+        tokens=counts.get("tokens"),
+        seconds=round(sum(record.seconds for record in step.records), 3) if step.records else None,
+        shards=len({record.shard for record in step.records}),
+        bad_records=counts.get("bad_records", 0),
+        note=_note(step, counts),
+    )
+
+
+def _totals(records: Sequence[Record]) -> dict[str, int]:
+    """Add up counts; attribute sets of one shard count the same documents, and only once."""
+    units: dict[str, Counter[str]] = {}
+    for record in records:
+        derived = record.unit.startswith(f"{layout.ATTRIBUTES}/")
+        known = units.setdefault(f"{layout.ATTRIBUTES}/{record.shard}" if derived else record.unit, Counter())
+        known |= Counter({name: int(count) for name, count in record.counts.items()})  # the larger of both
+    names = {name for record in records for name in record.counts}
+    return {name: sum(counts[name] for counts in units.values()) for name in names}
+
+
+def _note(step: Step, counts: Mapping[str, int]) -> str:
+    told = step.params
+    parts: list[str] = []
+    if step.verb == "tag":
+        parts.append(
+            ", ".join(sorted({name for record in step.records for name in record.info.get("taggers", ())}))
+        )
+    if isinstance(told.get("from"), str):
+        parts.append(f"from {last_name(told['from'])}")
+    parts += [f"{name} {told[name]}" for name in ("tokenizer", "bos", "eos") if told.get(name)]
+    if counts.get("unproved_attribute_files"):
+        parts.append(
+            plural(counts["unproved_attribute_files"], "attribute file")
+            + " without a record of how it was made"
+        )
+    return "; ".join(filter(None, parts))
+
+
+class _Quarantined(msgspec.Struct):
+    """What of a quarantined record is counted."""
+
+    reason: str
+
+
+def quarantine_rows(steps: Sequence[Step], wanted: Collection[str]) -> list[QuarantineRow]:
+    """Count quarantined records of the shards whose `stem` is wanted, by verb and reason.
+
+    Raises
+    ------
+    CorruptFileError
+        A quarantine file is damaged.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    for root, verb in dict.fromkeys((step.root, step.verb) for step in steps):
+        folder = files.join(root, f"{layout.QUARANTINE}/{verb}")
+        for info in files.list_files(folder):
+            shard, _, suffix = info.path.rpartition(".")
+            if suffix == "jsonl" and stem(shard) in wanted:
+                counts.update((verb, reason) for reason in _reasons(files.join(folder, info.path)))
+    verbs = list(dict.fromkeys(step.verb for step in steps))
+    order = sorted(counts, key=lambda item: (verbs.index(item[0]), -counts[item], item[1]))
+    return [QuarantineRow(verb, reason.replace("_", " "), counts[verb, reason]) for verb, reason in order]
+
+
+def _reasons(url: str) -> Iterable[str]:
+    decoder = msgspec.json.Decoder(_Quarantined)
+    with io.BufferedReader(files.open_read(url)) as lines:  # type: ignore[type-var]
+        for number, line in enumerate(lines):
+            try:
+                yield decoder.decode(line).reason
+            except msgspec.DecodeError as error:
+                raise CorruptFileError(
+                    f"{url}, line {number}: {error}; expected a quarantined record. Run the verb again, or delete the file.",
+                    url=url,
+                ) from error

@@ -1,0 +1,120 @@
+"""convert: inputs by file, folder and glob, sizes of shards, several sources in one dataset, forms of attributes."""
+
+import json
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import BadRecordBudgetError, UsageError
+
+from .conftest import document, read_lines, write_lines
+
+
+@pytest.fixture
+def raw(tmp_path):
+    write_lines(tmp_path / "raw/2019/a.jsonl.gz", [document(number) for number in range(5)])
+    write_lines(tmp_path / "raw/2020/b.json.gz", [json.dumps({"text": "t", "url": "u"})])
+    return tmp_path / "raw"
+
+
+def names(root):
+    return sorted(
+        path.relative_to(root / "documents").as_posix() for path in (root / "documents").rglob("*.gz")
+    )
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        ("raw", ["2019/a.jsonl.gz", "2020/b.jsonl.gz"]),
+        ("raw/*/a.jsonl.gz", ["2019/a.jsonl.gz"]),
+        ("raw/**/*.gz", ["2019/a.jsonl.gz", "2020/b.jsonl.gz"]),
+        ("raw/2019/a.jsonl.gz", ["a.jsonl.gz"]),
+        (["raw/2019", "raw/2020"], ["2019/a.jsonl.gz", "2020/b.jsonl.gz"]),
+    ],
+)
+def test_inputs(raw, tmp_path, inputs, expected):
+    items = [inputs] if isinstance(inputs, str) else inputs
+    dk.convert([str(tmp_path / item) for item in items], to=str(tmp_path / "v0"), source="s", progress=False)
+    assert names(tmp_path / "v0") == expected
+
+
+def test_nothing_found_is_an_error(tmp_path):
+    with pytest.raises(UsageError, match="no files found"):
+        dk.convert(str(tmp_path / "*.jsonl"), to=str(tmp_path / "v0"))
+
+
+def test_unknown_suffix_is_an_error(tmp_path):
+    write_lines(tmp_path / "raw/a.doc", ["x"])
+    with pytest.raises(UsageError, match=r"a\.doc.*unknown suffix"):
+        dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"))
+
+
+def test_ids_do_not_depend_on_the_size_of_shards(raw, tmp_path):
+    kept = {}
+    for size in (None, 1, 150, 10**9):
+        to = tmp_path / f"v{size}"
+        dk.convert(str(raw), to=str(to), source="s", shard_bytes=size, progress=False)
+        kept[size] = sorted(line for name in names(to) for line in read_lines(to / "documents" / name))
+    assert len(names(tmp_path / "v1")) == 6
+    assert names(tmp_path / f"v{10**9}") == ["shard-00000.jsonl.gz"]
+    assert kept[None] == kept[1] == kept[150] == kept[10**9]
+
+
+def test_fewer_parts_than_before_leave_none_behind(raw, tmp_path):
+    to = tmp_path / "v0"
+    dk.convert(str(raw), to=str(to), source="s", shard_bytes=1, progress=False)
+    assert "shard-00000-part-00004.jsonl.gz" in names(to)
+    write_lines(raw / "2019/a.jsonl.gz", [document(0), document(1)])
+    dk.convert(str(raw), to=str(to), source="s", shard_bytes=1, progress=False)
+    assert names(to) == ["shard-00000-part-00001.jsonl.gz", "shard-00000.jsonl.gz", "shard-00001.jsonl.gz"]
+
+
+def test_several_sources_in_one_dataset(raw, tmp_path):
+    to = str(tmp_path / "v0")
+    dk.convert(str(raw / "2019"), to=to, under="one", progress=False)
+    dk.convert(str(raw / "2020"), to=to, under="two", id="url", source="web", progress=False)
+    assert names(tmp_path / "v0") == ["one/a.jsonl.gz", "two/b.jsonl.gz"]
+    assert json.loads(read_lines(tmp_path / "v0/documents/two/b.jsonl.gz")[0]) == {
+        "id": "u",
+        "text": "t",
+        "source": "web",
+    }
+    assert dk.convert(str(raw / "2019"), to=to, under="one", progress=False).skipped == 1
+
+
+def test_budget_of_bad_records(tmp_path):
+    write_lines(tmp_path / "raw/a.jsonl", [document(0), "nonsense", document(1)])
+    options = {"to": str(tmp_path / "v0"), "on_bad_record": "quarantine", "progress": False}
+    for _ in range(2):  # also when all is done before
+        with pytest.raises(BadRecordBudgetError, match=r"1 of 3 rows are bad \(33.333%\)"):
+            dk.convert(str(tmp_path / "raw"), **options)
+    summary = dk.convert(str(tmp_path / "raw"), max_bad_fraction=0.4, **options)
+    assert summary.counts["documents_out"] == 2
+
+
+@pytest.mark.parametrize("file_format", ["jsonl.zst", "parquet"])
+def test_output_formats(raw, tmp_path, file_format):
+    dk.convert(str(raw), to=str(tmp_path / "v0"), source="s", format=file_format, progress=False)
+    assert {path.suffix for path in (tmp_path / "v0/documents").rglob("*.*")} == {
+        f".{file_format.rsplit('.')[-1]}"
+    }
+
+
+def test_attributes_to_flat_and_back(tagged):
+    root = str(tagged)
+    dk.convert(root, to=root, attributes="char_length_v1", form="flat", progress=False)
+    flat = [json.loads(line) for line in read_lines(tagged / "attributes/char_length_v1-flat/x/a.jsonl.gz")]
+    assert list(flat[0]) == ["source", "id", "char_length_v1__char_length_v1__length"]
+    dk.convert(root, to=root, attributes="char_length_v1-flat", form="nested", rename="again", progress=False)
+    old = [json.loads(line) for line in read_lines(tagged / "attributes/char_length_v1/x/a.jsonl.gz")]
+    new = [json.loads(line) for line in read_lines(tagged / "attributes/again/x/a.jsonl.gz")]
+    assert new == old
+    summary = dk.mix(
+        root, to=str(tagged.parent / "v1"), where="length > 5", attributes=["again"], progress=False
+    )
+    assert summary.counts["unproved_attribute_files"] == 0
+    with pytest.raises(UsageError, match="in place"):
+        dk.convert(root, to=root, attributes="again", rename="again")
+    with pytest.raises(UsageError, match="inside their dataset"):
+        dk.convert(root, to=str(tagged.parent / "v9"), attributes="again")

@@ -1,0 +1,128 @@
+"""tag: paths, one pass, experiments, error rows, plug-in objects, resuming per attribute set."""
+
+import json
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import StageError, UsageError
+from dolma_dask.journal import Journal
+
+from .conftest import TEXTS, document, read_lines, write_lines
+
+
+def test_rows_line_up_and_folders_are_kept(tagged):
+    rows = [json.loads(line) for line in read_lines(tagged / "attributes/char_length_v1/x/a.jsonl.gz")]
+    assert [row["id"] for row in rows] == [f"d{number}" for number in range(6)]
+    key = "char_length_v1__char_length_v1__length"
+    assert [row["attributes"][key] for row in rows] == [[[0, len(text), float(len(text))]] for text in TEXTS]
+    assert (tagged / "attributes/whitespace_tokenizer_v1/y/z/b.jsonl.gz").exists()
+
+
+def test_a_single_file_keeps_its_folder(tmp_path):
+    write_lines(tmp_path / "documents/deep/er/only.jsonl.gz", [document(0)])
+    dk.tag(str(tmp_path), ["char_length_v1"], progress=False)
+    assert (tmp_path / "attributes/char_length_v1/deep/er/only.jsonl.gz").exists()
+
+
+def test_experiment_puts_all_taggers_in_one_set(dataset):
+    dk.tag(str(dataset), ["char_length_v1", "whitespace_tokenizer_v1"], experiment="exp", progress=False)
+    row = json.loads(read_lines(dataset / "attributes/exp/x/a.jsonl.gz")[0])
+    assert list(row["attributes"]) == ["exp__char_length_v1__length", "exp__whitespace_tokenizer_v1__length"]
+
+
+def test_a_further_tagger_does_not_redo_the_others(tagged):
+    before = {record.unit: record.finished for record in Journal(str(tagged), "tag").records.values()}
+    summary = dk.tag(str(tagged), ["char_length_v1", "gopher_v2"], progress=False)
+    assert summary.done == 2
+    after = {record.unit: record.finished for record in Journal(str(tagged), "tag").records.values()}
+    assert all(after[unit] == finished for unit, finished in before.items())
+    assert dk.tag(str(tagged), ["char_length_v1", "gopher_v2"], progress=False).skipped == 2
+
+
+def test_all_kinds_of_output_are_written_and_read(dataset):
+    @dk.tagger(
+        name="kinds_v1", types={"len": "document", "first": "spans", "flag": bool, "lang": "dict"}, version=1
+    )
+    def kinds(text: str) -> dict[str, object]:
+        return {
+            "len": float(len(text)),
+            "first": [(0, 1, 1.0)] if text else [],
+            "flag": "a" in text,
+            "lang": {"en": 0.9, "fr": 0.1},
+        }
+
+    dk.tag(str(dataset), [kinds], progress=False)
+    row = json.loads(read_lines(dataset / "attributes/kinds_v1/x/a.jsonl.gz")[0])["attributes"]
+    assert row["kinds_v1__kinds_v1__len"] == [[0, 13, 13.0]]
+    assert row["kinds_v1__kinds_v1__first"] == [[0, 1, 1.0]]
+    assert row["kinds_v1__kinds_v1__flag"] is False
+    assert row["kinds_v1__kinds_v1__lang"] == {"en": 0.9, "fr": 0.1}
+    kept = dk.mix(
+        str(dataset),
+        to=str(dataset.parent / "v1"),
+        where="`kinds_v1__kinds_v1__flag` and `kinds_v1__kinds_v1__lang.en` > 0.5",
+        progress=False,
+    )
+    assert kept.counts["documents_out"] == sum("a" in text for text in (TEXTS * 2)[:10])
+
+
+@pytest.mark.parametrize("file_format", ["jsonl.zst", "jsonl", "parquet"])
+def test_formats_can_be_chosen_and_mixed_from(dataset, file_format):
+    dk.tag(str(dataset), ["char_length_v1"], format=file_format, progress=False)
+    assert (dataset / f"attributes/char_length_v1/x/a.{file_format}").exists()
+    summary = dk.mix(str(dataset), to=str(dataset.parent / "v1"), where="length >= 10", progress=False)
+    assert summary.counts["documents_out"] == sum(len(text) >= 10 for text in (TEXTS * 2)[:10])
+
+
+def test_an_unreadable_document_keeps_its_row_with_an_error(tmp_path):
+    write_lines(tmp_path / "documents/a.jsonl.gz", [document(0), "nonsense", document(2)])
+    with pytest.raises(StageError, match=r"row 1, byte \d+: invalid json"):
+        dk.tag(str(tmp_path), ["char_length_v1"], progress=False)
+    assert not (tmp_path / "attributes/char_length_v1").exists() or not list(
+        (tmp_path / "attributes/char_length_v1").iterdir()
+    )
+    summary = dk.tag(
+        str(tmp_path), ["char_length_v1"], on_bad_record="quarantine", max_bad_fraction=0.5, progress=False
+    )
+    assert summary.exit_status == 1
+    assert summary.counts["bad_records"] == 1
+    rows = [json.loads(line) for line in read_lines(tmp_path / "attributes/char_length_v1/a.jsonl.gz")]
+    assert rows[1]["id"] is None
+    assert rows[1]["attributes"] == {}
+    assert "invalid_json" in rows[1]["error"]
+    assert [row["id"] for row in rows] == ["d0", None, "d2"]
+    mixed = dk.mix(
+        str(tmp_path),
+        to=str(tmp_path.parent / "v1"),
+        where="length >= 0",
+        on_bad_record="quarantine",
+        max_bad_fraction=0.5,
+        progress=False,
+    )
+    assert mixed.counts["documents_out"] == 2
+    assert mixed.counts["bad_records"] == 1
+
+
+def test_source_may_be_given_once(tmp_path):
+    write_lines(tmp_path / "documents/a.jsonl.gz", ['{"id":"1","text":"x"}'])
+    with pytest.raises(StageError, match="source"):
+        dk.tag(str(tmp_path), ["char_length_v1"], progress=False)
+    dk.tag(str(tmp_path), ["char_length_v1"], source="wiki", progress=False)
+    assert json.loads(read_lines(tmp_path / "attributes/char_length_v1/a.jsonl.gz")[0])["source"] == "wiki"
+
+
+@pytest.mark.parametrize(
+    ("taggers", "message"),
+    [(["gopher_v3"], "gopher_v2"), ([], "no taggers"), (["char_length_v1", "char_length_v1"], "twice")],
+)
+def test_wrong_taggers_are_named(dataset, taggers, message):
+    with pytest.raises(UsageError, match=message):
+        dk.tag(str(dataset), taggers)
+
+
+def test_attributes_of_other_tools_are_not_overwritten(dataset):
+    write_lines(dataset / "attributes/char_length_v1/x/a.jsonl.gz", ["{}"])
+    with pytest.raises(UsageError, match="--overwrite"):
+        dk.tag(str(dataset), ["char_length_v1"], progress=False)
+    assert dk.tag(str(dataset), ["char_length_v1"], overwrite=True, progress=False).done == 2
