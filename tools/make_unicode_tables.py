@@ -9,10 +9,13 @@ together with a raise of the ``version`` of every tagger whose output changes.
 """
 
 import unicodedata
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import regex
+
+from dolma_dask.text import tables
 
 TARGET = Path(__file__).resolve().parent.parent / "dolma_dask" / "text" / "tables.npz"
 CODE_POINTS = 0x110000
@@ -20,24 +23,21 @@ BLOCK = 256
 SURROGATES = range(0xD800, 0xE000)
 
 
-def classify() -> np.ndarray:
-    """The class byte of every code point, uint8 of shape (0x110000,); bits as in `dolma_dask.text.tables`."""
-    from dolma_dask.text import tables
-
+def classify(codes: Iterable[int] = range(CODE_POINTS)) -> np.ndarray:
+    """The class byte of each code point, uint8 of shape (codes,); bits as in `dolma_dask.text.tables`."""
     word, space = regex.compile(r"\w"), regex.compile(r"\s")
-    classes = np.zeros(CODE_POINTS, np.uint8)
-    for code in range(CODE_POINTS):
-        if code in SURROGATES:
-            continue
+
+    def class_of(code: int) -> int:
         char = chr(code)
-        classes[code] = (
+        return (
             tables.SPACE * char.isspace()
             | tables.LETTER * char.isalpha()
             | tables.REGEX_SPACE * (space.match(char) is not None)
             | tables.REGEX_WORD * (word.match(char) is not None)
             | tables.ASSIGNED * (unicodedata.category(char) != "Cn")
         )
-    return classes
+
+    return np.array([0 if code in SURROGATES else class_of(code) for code in codes], np.uint8)
 
 
 def compress(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

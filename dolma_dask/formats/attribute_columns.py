@@ -111,7 +111,7 @@ def _quote(name: str) -> str:
 def _map_members(key: str, values: pa.MapArray) -> pa.LargeStringArray:
     """The same of maps, whose members differ from row to row."""
     bounds, rows = _bounds(values)
-    items = values.items.slice(0)
+    items = values.items.slice(bounds[0], bounds[-1] - bounds[0])
     numbers = float_values(key, "dict", items)
     inside = validity(items) & validity(values)[rows]
     check_finite(key, numbers, inside, rows)

@@ -107,15 +107,13 @@ class RowDigest:
 
 def _sizes(column: pa.Array, cut: Offsets) -> NDArray[np.int64]:
     """What is written as the length of each value (n,)."""
-    valid = validity(column)
-    sizes = np.where(valid, np.diff(cut), 0)
+    sizes = np.where(validity(column), np.diff(cut), -1)
     if sizes.max(initial=0) >= NULL_SIZE:
         row = int(sizes.argmax())
         raise DataError(
             f"row {row} of a batch holds {sizes[row]} bytes in one string; at most 4 GiB can be digested"
         )
-    sizes[~valid] = NULL_SIZE
-    return sizes
+    return np.where(sizes < 0, NULL_SIZE, sizes)
 
 
 @njit(cache=True, nogil=True)

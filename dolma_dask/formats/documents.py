@@ -57,6 +57,15 @@ def without_rows(batch: pa.RecordBatch, rows: Collection[int]) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
+def with_source(batch: pa.RecordBatch, source: str | None) -> pa.RecordBatch:
+    """Return `batch` with `source` where its column ``source`` is null; as it is if there is no such column or no `source`."""
+    position = batch.schema.get_field_index("source")
+    if source is None or position < 0 or not batch.column(position).null_count:
+        return batch
+    filled = pc.fill_null(batch.column(position), source)
+    return batch.set_column(position, batch.schema.field(position), filled)
+
+
 def text_bytes(text: pa.LargeStringArray) -> int:
     """Return the UTF-8 bytes of a text column."""
     if len(text) == 0:

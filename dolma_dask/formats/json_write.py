@@ -91,8 +91,9 @@ def span_texts(
     numbers = prepare_numbers(scores, inside, rounded=True)
     out = np.empty(len(scores) * (2 * MAX_INTEGER + MAX_NUMBER + 5) + 2 * len(valid), np.uint8)
     offsets = np.empty(len(valid) + 1, np.int64)
-    flat = (for_kernel(column) for column in (bounds, starts, ends, scores))
-    _write_spans(*flat, numbers.state, numbers.offsets, numbers.hard, out, offsets)
+    bounds, starts, ends = for_kernel(bounds), for_kernel(starts), for_kernel(ends)
+    hard = (numbers.offsets, numbers.hard)
+    _write_spans(bounds, starts, ends, for_kernel(scores), numbers.state, *hard, out, offsets)
     return large_strings(offsets, out, valid)
 
 

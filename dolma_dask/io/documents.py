@@ -1,21 +1,30 @@
 """Read a document file into blocks of columns, strict and streaming.
 
 The newline scan defines rows. Only the asked columns are made; ``raw`` is a view of the block. Lines are checked in full (strict JSON,
-valid UTF-8, required strings); what is wrong comes as `BadRecord` beside its null row. Memory: a few blocks of 8 MB, whatever the file.
+valid UTF-8, required strings); what is wrong comes as `BadRecord` beside its null row. Memory: a few blocks of 2 MB, whatever the file.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from dolma_dask.formats.documents import METADATA, RAW, check_columns, null_batch, required_of, without_rows
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.documents import (
+    METADATA,
+    RAW,
+    check_columns,
+    null_batch,
+    required_of,
+    with_source,
+    without_rows,
+)
 from dolma_dask.formats.json_exact import Field, LineError
 from dolma_dask.formats.json_lines import scan_documents
 from dolma_dask.formats.layout import format_of
-from dolma_dask.io.parquet import read_parquet_documents
-from dolma_dask.io.records import BadRecord, Block
+from dolma_dask.io.parquet import DocumentTable
+from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large
 from dolma_dask.io.stream import (
     BLOCK_BYTES,
     MAX_RECORD_BYTES,
@@ -28,7 +37,7 @@ from dolma_dask.io.stream import (
 
 
 class DocumentFile:
-    """One document file, or a section of it, as an iterable of blocks.
+    """One document file, or a section of it, as an iterable of blocks; each iteration reads it anew.
 
     Parameters
     ----------
@@ -39,11 +48,11 @@ class DocumentFile:
     source : str, optional
         Source of documents that lack the field.
     section : Section, optional
-        Part of a gzip or plain file, cut at members.
+        Part of a file of lines, cut at members.
     max_record_bytes : int
-        Longer lines are bad records (``too_large``) and never held in memory.
+        Longer lines, counted with their newline, are bad records (``too_large``) and never held in memory.
     block_bytes : int
-        Decompressed bytes per block.
+        Decompressed bytes per block, about.
 
     Attributes
     ----------
@@ -52,8 +61,10 @@ class DocumentFile:
 
     Raises
     ------
-    CorruptFileError, SourceChangedError
-        While iterating.
+    CorruptFileError, SchemaError, SourceChangedError
+        While iterating; the first also at once if there is no such file.
+    UsageError
+        A column is unknown.
     """
 
     def __init__(
@@ -71,6 +82,8 @@ class DocumentFile:
         self.source = source
         self.max_record_bytes = max_record_bytes
         self.block_bytes = block_bytes
+        if section is not None and format_of(url) == "parquet":
+            raise UsageError(f"{url}: a table has no members; expected a section only of a file of lines.")
         self.stored = StoredFile(url, section)
         self._fields = [
             Field(name, "raw" if name == METADATA else "string") for name in self.columns if name != RAW
@@ -78,17 +91,20 @@ class DocumentFile:
         self._required = required_of(self.columns, has_source=source is not None)
 
     def __iter__(self) -> Iterator[Block]:
+        if self.stored.position != self.stored.section.start.offset:
+            self.stored.rewind()
         try:
-            yield from self._parquet() if format_of(self.url) == "parquet" else self._lines()
+            yield from self._rows_of_table() if format_of(self.url) == "parquet" else self._lines()
             self.stored.check_unchanged()
         finally:
             self.stored.close()
 
-    def _parquet(self) -> Iterator[Block]:
-        while self.stored.read():  # the checksum; parquet itself is read by its footer
+    def _rows_of_table(self) -> Iterator[Block]:
+        while self.stored.read():  # the checksum; a table itself is read from its footer
             pass
-        for block in read_parquet_documents(self.url, self.columns, self._required, self.block_bytes):
-            yield Block(self._with_source(block.batch), block.first_row, block.bad)
+        yield from DocumentTable(
+            self.url, self.columns, self._required, self.source, self.max_record_bytes, self.block_bytes
+        )
 
     def _lines(self) -> Iterator[Block]:
         lines = read_lines(
@@ -100,61 +116,46 @@ class DocumentFile:
         for block in lines:
             yield self._oversize(block) if block.oversize_bytes else self._parse(block)
 
-    def _oversize(self, block: LineBlock) -> Block:
-        bad = self._bad(block, 0, 0, len(block.data), self._too_large(block.oversize_bytes))
-        return Block(null_batch(self.columns), block.first_row, (bad,))
-
-    def _too_large(self, found: int) -> LineError:
-        return LineError(
-            "too_large",
-            f"at most {self.max_record_bytes:,} bytes (max_record_bytes), found {found:,}; raise the limit or drop the record",
-            0,
-        )
+    def _oversize(self, lines: LineBlock) -> Block:
+        reason = too_large(lines.oversize_bytes, self.max_record_bytes)
+        bad = BadRecord(self.url, lines.first_row, lines.byte_offset, TOO_LARGE, reason, lines.data.tobytes())
+        return Block(null_batch(self.columns), lines.first_row, (bad,))
 
     def _parse(self, lines: LineBlock) -> Block:
-        starts = lines.starts
-        batch, errors = scan_documents(lines.data, starts, self._fields, self._required)
-        lengths = np.diff(starts)
-        found = dict(errors)
-        if int(lengths.max(initial=0)) > self.max_record_bytes:
-            found |= {
-                int(row): self._too_large(int(lengths[row]))
-                for row in np.flatnonzero(lengths > self.max_record_bytes)
-            }
-        batch = self._arrange(self._with_source(batch), lines, starts)
-        if found:
-            batch = without_rows(batch, found)
-        bad = tuple(
-            self._bad(lines, row, int(starts[row]), int(starts[row + 1]), found[row]) for row in sorted(found)
-        )
+        batch, errors = scan_documents(lines.data, lines.starts, self._fields, self._required)
+        batch = with_source(self._arrange(batch, lines), self.source)
+        bad = self._bad_records(lines, dict(errors))
+        if bad:
+            batch = without_rows(batch, [record.row - lines.first_row for record in bad])
         return Block(batch, lines.first_row, bad)
 
-    def _with_source(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        position = batch.schema.get_field_index("source")
-        if self.source is None or position < 0:
-            return batch
-        filled = pc.fill_null(batch.column(position), self.source)
-        return batch.set_column(position, batch.schema.field(position), filled)
-
-    def _arrange(self, batch: pa.RecordBatch, lines: LineBlock, starts: np.ndarray) -> pa.RecordBatch:
+    def _arrange(self, batch: pa.RecordBatch, lines: LineBlock) -> pa.RecordBatch:
         """Put the columns in the asked order, ``raw`` among them as a view of the block."""
         if RAW not in self.columns:
             return batch
-        raw = pa.Array.from_buffers(
-            pa.large_binary(), len(starts) - 1, [None, pa.py_buffer(starts), pa.py_buffer(lines.data)]
-        )
+        buffers = [None, pa.py_buffer(lines.starts), pa.py_buffer(lines.data)]
+        raw = pa.Array.from_buffers(pa.large_binary(), len(lines.starts) - 1, buffers)
         arrays = [raw if name == RAW else batch.column(name) for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
 
-    def _bad(self, lines: LineBlock, row: int, start: int, stop: int, error: LineError) -> BadRecord:
-        expected = error.expected
-        if error.reason == "missing_field" and "'source'" in expected:
-            expected += " (or give the source once for the whole dataset: source=..., --source)"
-        return BadRecord(
-            url=self.url,
-            row=lines.first_row + row,
-            byte_offset=lines.byte_offset + start,
-            reason=error.reason,
-            expected=expected,
-            raw=lines.data[start:stop].tobytes().rstrip(b"\n"),
-        )
+    def _bad_records(self, lines: LineBlock, errors: Mapping[int, LineError]) -> tuple[BadRecord, ...]:
+        lengths: npt.NDArray[np.int64] = np.diff(lines.starts)
+        large = np.flatnonzero(lengths > self.max_record_bytes).tolist()
+        rows = sorted({*large, *errors})
+        return tuple(self._bad_record(lines, row, int(lengths[row]), errors.get(row)) for row in rows)
+
+    def _bad_record(self, lines: LineBlock, row: int, length: int, error: LineError | None) -> BadRecord:
+        start = int(lines.starts[row])
+        raw = lines.data[start : start + length - 1].tobytes()
+        place = (self.url, lines.first_row + row, lines.byte_offset + start)
+        if length > self.max_record_bytes or error is None:
+            return BadRecord(
+                *place, TOO_LARGE, too_large(length, self.max_record_bytes), raw[:QUARANTINE_HEAD]
+            )
+        return BadRecord(*place, error.reason, _with_hint(error), raw)
+
+
+def _with_hint(error: LineError) -> str:
+    if error.reason == "missing_field" and "'source'" in error.expected:
+        return f"{error.expected} (or give the source once for the whole dataset: source=..., --source)"
+    return error.expected

@@ -2,18 +2,27 @@
 
 Local paths never go through fsspec: `os.stat` gives nanoseconds, and the command line starts faster. A file's *stamp* says
 "these are the same bytes as last time" without reading them: ``mtime_ns`` locally, the ETag on an object store.
+What cannot be listed is an error: a folder without permission or a dangling link would be documents lost in silence.
 """
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any, BinaryIO, cast
 
 import xxhash
 
+from dolma_dask.errors import CorruptFileError, UsageError
+
 READ_BYTES = 1 << 20
 """Bytes asked from a file at a time: large enough for a disk, small enough for the cache."""
+
+_STAMPS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified", "created")
+"""What stores call the thing that changes with every write, best first."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,7 @@ class FileInfo:
     bytes : int
         Stored size.
     stamp : str
-        Changes whenever the file is written again.
+        Changes whenever the file is written again; empty if the store tells nothing of the kind.
     """
 
     path: str
@@ -57,55 +66,118 @@ def normalize(url: str) -> str:
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system behind a remote `url`, and the path in it."""
+    """Return the fsspec file system behind a remote `url`, and the path in it.
+
+    Raises
+    ------
+    UsageError
+        Nothing that is installed can open such a URL.
+    """
     import fsspec
 
-    return cast(tuple[Any, str], fsspec.core.url_to_fs(url))
+    try:
+        return cast(tuple[Any, str], fsspec.core.url_to_fs(url))
+    except (ValueError, ImportError) as error:
+        raise UsageError(
+            f"{url} cannot be opened: {error}; expected a local path or the URL of a store that fsspec knows, such as "
+            "s3://bucket/folder. Correct it, or install what the store needs."
+        ) from error
 
 
 def stat(url: str) -> FileInfo | None:
-    """Return size and stamp of one file, or None if there is none."""
+    """Return size and stamp of one file, or None if there is none (a folder is no file)."""
     if is_local(url):
         try:
             found = local_path(url).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return FileInfo(url, found.st_size, f"mtime:{found.st_mtime_ns}")
+        return None if S_ISDIR(found.st_mode) else _local_info(url, found)
     fs, path = filesystem(url)
     fs.invalidate_cache(path)
     try:
-        return _remote_info(url, fs.info(path))
+        info = fs.info(path)
     except FileNotFoundError:
         return None
+    return None if info["type"] == "directory" else _remote_info(url, info)
+
+
+def _local_info(path: str, found: os.stat_result) -> FileInfo:
+    return FileInfo(path, found.st_size, f"mtime:{found.st_mtime_ns}")
 
 
 def _remote_info(path: str, info: dict[str, Any]) -> FileInfo:
-    tag = info.get("ETag") or info.get("etag") or info.get("mtime") or info.get("LastModified")
-    return FileInfo(path, int(info["size"]), f"tag:{str(tag).strip(chr(34))}")
+    tag = next((info[name] for name in _STAMPS if info.get(name)), None)
+    if isinstance(tag, datetime):
+        tag = tag.timestamp()
+    return FileInfo(path, int(info["size"]), "" if tag is None else f"tag:{str(tag).strip(chr(34))}")
 
 
 def list_files(root: str) -> list[FileInfo]:
-    """List all files below `root`, hidden ones left out, sorted by the UTF-8 bytes of their relative paths."""
+    """List all files below `root`, hidden ones left out, sorted by the UTF-8 bytes of their relative paths.
+
+    Links to files and folders are followed. There is no such folder: no files.
+
+    Raises
+    ------
+    CorruptFileError
+        A link leads nowhere or in a circle, or a name is not UTF-8.
+    PermissionError
+        A folder may not be read.
+    """
     found = _list_local(local_path(root)) if is_local(root) else _list_remote(root)
-    return sorted(found, key=lambda info: info.path.encode())
+    return sorted(found, key=_sort_key)
+
+
+def _sort_key(info: FileInfo) -> bytes:
+    try:
+        return info.path.encode()
+    except UnicodeEncodeError:
+        raise CorruptFileError(
+            f"{info.path!r}: a file name that is not UTF-8; expected names in UTF-8, which journals and reports can write. "
+            "Rename the file."
+        ) from None
 
 
 def _list_local(root: Path) -> Iterator[FileInfo]:
-    for folder, folders, names in os.walk(root, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            if not name.startswith("."):
-                path = Path(folder, name)
-                info = path.stat()
-                yield FileInfo(path.relative_to(root).as_posix(), info.st_size, f"mtime:{info.st_mtime_ns}")
+    if root.is_dir():
+        yield from _walk(str(root), "", (os.path.realpath(root),))
+
+
+def _walk(folder: str, relative: str, above: tuple[str, ...]) -> Iterator[FileInfo]:
+    """Yield the files of `folder`; `above` holds the real paths of it and the folders it was reached through."""
+    with os.scandir(folder) as entries:
+        visible = [entry for entry in entries if not entry.name.startswith(".")]
+    for entry in visible:
+        if entry.is_dir():
+            real = os.path.realpath(entry.path) if entry.is_symlink() else f"{above[-1]}/{entry.name}"
+            if real in above:
+                raise _bad_link(entry, "to a folder that holds it")
+            yield from _walk(entry.path, f"{relative}{entry.name}/", (*above, real))
+        elif entry.is_file():
+            with suppress(FileNotFoundError):  # removed meanwhile
+                yield _local_info(relative + entry.name, entry.stat())
+        elif entry.is_symlink():
+            raise _bad_link(entry, "to a file that is not there")
+
+
+def _bad_link(entry: os.DirEntry[str], found: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"{entry.path}: a link {found}; expected a link to a file or another folder. Mend or remove it.",
+        url=entry.path,
+    )
 
 
 def _list_remote(root: str) -> Iterator[FileInfo]:
     fs, base = filesystem(root)
     fs.invalidate_cache()
-    for path, info in fs.find(base, detail=True).items():
-        relative = path[len(base) :].lstrip("/")
-        if info["type"] == "file" and not any(part.startswith(".") for part in relative.split("/")):
+    prefix = f"{base.rstrip('/')}/"
+    try:
+        found = fs.find(base, detail=True)
+    except FileNotFoundError:
+        return
+    for path, info in found.items():
+        relative = path.removeprefix(prefix)
+        if path.startswith(prefix) and info["type"] == "file" and "/." not in f"/{relative}":
             yield _remote_info(relative, info)
 
 
@@ -115,10 +187,21 @@ def list_folders(root: str) -> list[str]:
         path = local_path(root)
         names = [item.name for item in path.iterdir() if item.is_dir()] if path.is_dir() else []
     else:
-        fs, base = filesystem(root)
-        found = fs.ls(base, detail=True) if fs.isdir(base) else []
-        names = [item["name"].rstrip("/").rsplit("/", 1)[-1] for item in found if item["type"] == "directory"]
+        names = list(_remote_folders(root))
     return sorted(name for name in names if not name.startswith("."))
+
+
+def _remote_folders(root: str) -> Iterator[str]:
+    fs, base = filesystem(root)
+    fs.invalidate_cache()
+    try:
+        found = fs.ls(base, detail=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for item in found:
+        path = item["name"].rstrip("/")
+        if item["type"] == "directory" and path != base.rstrip("/"):
+            yield path.rsplit("/", 1)[-1]
 
 
 def open_read(url: str) -> BinaryIO:
@@ -141,7 +224,7 @@ def remove(url: str) -> None:
         local_path(url).unlink(missing_ok=True)
         return
     fs, path = filesystem(url)
-    if fs.exists(path):
+    with suppress(FileNotFoundError):
         fs.rm_file(path)
 
 

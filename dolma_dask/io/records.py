@@ -13,6 +13,14 @@ import pyarrow as pa
 QUARANTINE_HEAD = 64 * 1024
 """Bytes of an oversized record that are kept for the quarantine file."""
 
+TOO_LARGE = "too_large"
+"""Reason of a record that was not read because it is longer than allowed."""
+
+
+def too_large(found: int, max_record_bytes: int) -> str:
+    """Return what was expected instead of a record of `found` bytes."""
+    return f"at most {max_record_bytes:,} bytes (max_record_bytes), found {found:,}; raise the limit or drop the record"
+
 
 @dataclass(frozen=True)
 class BadRecord:

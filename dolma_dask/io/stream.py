@@ -1,25 +1,40 @@
 """Stored bytes -> decompressed lines, in blocks, with every kind of damage named.
 
-Memory is a few blocks, whatever the size of the file. All stored bytes are hashed on the way (xxh3-128, about 10 GB/s), so that
-the reader of a file can say which file it read, and whether it changed meanwhile. gzip goes through isal (600 MB/s of text) with
-our own loop over members, because the file classes cannot tell a truncated file from garbage after the last member.
+Memory is a few blocks, whatever the size of the file. gzip goes through isal (600 MB/s of text) with our own loop over members,
+because the file classes cannot tell a truncated file from garbage after the last member; thousands of tiny members cost no more than
+their bytes. A line longer than allowed is never held: only its length and head are kept.
 """
 
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import xxhash
 from isal import igzip_lib
 
-from dolma_dask.errors import CorruptFileError, SourceChangedError
+from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats.json_lines import line_starts
-from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, stat
+from dolma_dask.io.files import READ_BYTES
+from dolma_dask.io.records import QUARANTINE_HEAD
+from dolma_dask.io.stored import Member, Section, StoredFile
+
+__all__ = [
+    "BLOCK_BYTES",
+    "MAX_RECORD_BYTES",
+    "Compression",
+    "LineBlock",
+    "Member",
+    "Section",
+    "StoredFile",
+    "compression_of",
+    "read_lines",
+    "read_pieces",
+]
 
 Compression = Literal["gzip", "zstd"]
 
@@ -27,18 +42,24 @@ BLOCK_BYTES = 2 << 20
 """Decompressed bytes per block: stays in the cache between kernels (344 MB/s read at 2 MiB, 235 at 8 MiB, measured)."""
 
 MAX_RECORD_BYTES = 64_000_000
-"""Default for the longest line that is held in memory."""
+"""Default for the longest line, with its newline, that is held in memory."""
 
-KEPT_HEAD_BYTES = 64 * 1024
-"""Of a longer line, what is kept to show in the quarantine file."""
+_FIRST_FEED = 16 * 1024
+_LARGEST_FEED = 1 << 20
+"""Bytes given to a decompressor at a time: what a member leaves over is copied, so a tiny member gets little."""
 
-_MAGIC = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PAR1": "parquet",
-    b"BZh": "bzip2",
-    b"\xfd7zX": "xz",
-}
+_KINDS = (
+    (rb"\x1f\x8b", "gzip data"),
+    (rb"\x28\xb5\x2f\xfd", "zstd data"),
+    (rb"PAR1\x15", "a Parquet table"),
+    (rb"BZh[1-9]1AY&SY", "bzip2 data"),
+    (rb"\xfd7zXZ\0", "xz data"),
+    (rb"PK\x03\x04", "a zip archive"),
+    (rb"[ \t\r\n]*\{", "plain JSON"),
+)
+"""What files start with, as a pattern: long enough that no text is taken for something else."""
+
+_ISAL_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, zlib.error)  # type: ignore[assignment]
 
 
 def compression_of(path: str) -> Compression | None:
@@ -48,149 +69,108 @@ def compression_of(path: str) -> Compression | None:
     return "zstd" if path.endswith((".zst", ".zstd")) else None
 
 
-@dataclass(frozen=True)
-class Member:
-    """Where a gzip member or zstd frame starts, in a file that can be split there.
-
-    Attributes
-    ----------
-    offset : int
-        Stored byte offset.
-    row : int
-        First row.
-    text_offset : int
-        Offset in decompressed bytes.
-    """
-
-    offset: int = 0
-    row: int = 0
-    text_offset: int = 0
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of a file that starts and ends at members; the default is the whole file."""
-
-    start: Member = Member()
-    stop_offset: int | None = None
-
-
-class StoredFile:
-    """Stored bytes of a file or of a section of it, hashed while they are read.
-
-    Parameters
-    ----------
-    url : str
-        Local path or fsspec URL.
-    section : Section
-        Which part to read.
-
-    Raises
-    ------
-    CorruptFileError
-        There is no such file.
-    """
-
-    def __init__(self, url: str, section: Section | None = None) -> None:
-        self.url = url
-        self.section = section or Section()
-        found = stat(url)
-        if found is None:
-            raise CorruptFileError(
-                f"{url}: no such file; it was listed before: was it moved or deleted?", url=url
-            )
-        self.info: FileInfo = found
-        self._handle: BinaryIO = open_read(url)
-        self._digest = xxhash.xxh3_128()
-        self.position = self.section.start.offset
-        if self.position:
-            self._handle.seek(self.position)
-
-    def read(self, size: int = READ_BYTES) -> bytes:
-        """Return up to `size` further bytes, empty at the end of the section."""
-        if self.section.stop_offset is not None:
-            size = min(size, self.section.stop_offset - self.position)
-        data = self._handle.read(size) if size > 0 else b""
-        self._digest.update(data)
-        self.position += len(data)
-        return data
-
-    def close(self) -> None:
-        """Close the file."""
-        self._handle.close()
-
-    @property
-    def checksum(self) -> str:
-        """The xxh3-128 hex digest of the bytes read so far: of the file, once a whole file has been read."""
-        return self._digest.hexdigest()
-
-    def check_unchanged(self) -> None:
-        """Compare size and stamp with those at the start.
-
-        Raises
-        ------
-        SourceChangedError
-            The file was written while it was read.
-        """
-        now = stat(self.url)
-        if now is None or (now.bytes, now.stamp) != (self.info.bytes, self.info.stamp):
-            found = "is gone" if now is None else f"has {now.bytes} bytes ({now.stamp})"
-            raise SourceChangedError(
-                f"{self.url} {found}; when reading began it had {self.info.bytes} bytes ({self.info.stamp}). "
-                "Expected input files to stay as they are while they are read; run again when nobody writes to them.",
-                url=self.url,
-            )
-
-
-def read_pieces(stored: StoredFile, compression: Compression | None) -> Iterator[bytes]:
-    """Yield decompressed pieces of at most about `BLOCK_BYTES`.
+def read_pieces(
+    stored: StoredFile, compression: Compression | None, piece_bytes: int = BLOCK_BYTES
+) -> Iterator[bytes]:
+    """Yield decompressed pieces of at most `piece_bytes`, none of them empty.
 
     Raises
     ------
     CorruptFileError
         The file is truncated, damaged, or of another kind than its suffix says.
     """
-    if compression == "gzip":
-        return _gunzip(stored)
-    return _unzstd(stored) if compression == "zstd" else _plain(stored)
+    if compression is None:
+        return _plain(stored, piece_bytes)
+    if not stored.info.bytes:
+        raise CorruptFileError(
+            f"{stored.url}: truncated: the file has 0 bytes; expected {compression} data, which has some even for an empty text. "
+            "Fetch or write the file again, or remove it.",
+            url=stored.url,
+            offset=0,
+        )
+    return _gunzip(stored, piece_bytes) if compression == "gzip" else _unzstd(stored, piece_bytes)
 
 
-def _plain(stored: StoredFile) -> Iterator[bytes]:
-    first = True
-    while piece := stored.read(READ_BYTES):
-        if first and (kind := _kind_of(piece)):
-            raise _wrong_kind(stored, f"{kind} data", "plain text")
-        first = False
+def _plain(stored: StoredFile, piece_bytes: int) -> Iterator[bytes]:
+    piece = stored.read(min(READ_BYTES, piece_bytes))
+    if _kind_of(piece) not in ("plain JSON", "other data"):
+        raise _wrong_kind(stored, piece, "plain text")
+    while piece:
         yield piece
+        piece = stored.read(min(READ_BYTES, piece_bytes))
 
 
-def _gunzip(stored: StoredFile) -> Iterator[bytes]:
-    data = stored.read()
-    first = True
-    while data:
-        if not data.startswith(b"\x1f\x8b"[: len(data)]):
-            _check_after_member(stored, data, first)
+class _Feed:
+    """Stored bytes in portions; what one member leaves over is there for the next."""
+
+    def __init__(self, stored: StoredFile) -> None:
+        self._stored = stored
+        self._data = b""
+        self._at = 0
+
+    def starts_with(self, magic: bytes) -> bool:
+        """Tell whether what comes next is `magic`, or as much of it as was read."""
+        self._fill()
+        return self._data.startswith(magic[: len(self._data) - self._at], self._at)
+
+    def take(self, size: int) -> memoryview:
+        """Return up to `size` bytes, empty at the end."""
+        self._fill()
+        start = self._at
+        self._at = min(start + size, len(self._data))
+        return memoryview(self._data)[start : self._at]
+
+    def give_back(self, count: int) -> None:
+        """Return the last `count` bytes that were taken."""
+        self._at -= count
+
+    def _fill(self) -> None:
+        if self._at == len(self._data):
+            self._data, self._at = self._stored.read(), 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left."""
+        self._fill()
+        return not self._data
+
+
+def _gunzip(stored: StoredFile, piece_bytes: int) -> Iterator[bytes]:
+    feed = _Feed(stored)
+    is_first = True
+    while not feed.is_empty:
+        if not feed.starts_with(b"\x1f\x8b"):
+            _check_after_member(stored, feed, is_first)
             return
-        member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-        while not member.eof:
-            if not data and member.needs_input and not (data := stored.read()):
+        yield from _gunzip_member(stored, feed, piece_bytes)
+        is_first = False
+
+
+def _gunzip_member(stored: StoredFile, feed: _Feed, piece_bytes: int) -> Iterator[bytes]:
+    member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    size = _FIRST_FEED
+    while not member.eof:
+        given: bytes | memoryview = b""
+        if member.needs_input:
+            given = feed.take(size)
+            size = min(2 * size, _LARGEST_FEED)
+            if not given:
                 raise _truncated(stored, "gzip member")
-            try:
-                piece = member.decompress(data, BLOCK_BYTES)
-            except (igzip_lib.IsalError, zlib.error) as error:
-                raise _damaged(stored, "gzip", error) from error
-            data = b""
-            if piece:
-                yield piece
-        data = member.unused_data or stored.read()
-        first = False
+        try:
+            piece = member.decompress(given, piece_bytes)
+        except _ISAL_ERRORS as error:
+            raise _damaged(stored, "gzip", error) from error
+        if piece:
+            yield piece
+    feed.give_back(len(member.unused_data))
 
 
-def _check_after_member(stored: StoredFile, data: bytes, first: bool) -> None:
+def _check_after_member(stored: StoredFile, feed: _Feed, is_first: bool) -> None:
     """Accept zero padding after the last member, as gzip itself does; refuse the rest."""
+    data = bytes(feed.take(READ_BYTES))
     offset = stored.position - len(data)
-    if first:
-        raise _wrong_kind(stored, f"{_kind_of(data) or 'other'} data ({data[:4]!r})", "gzip data")
+    if is_first:
+        raise _wrong_kind(stored, data, "gzip data")
     while data:
         if data.strip(b"\0"):
             raise CorruptFileError(
@@ -199,7 +179,7 @@ def _check_after_member(stored: StoredFile, data: bytes, first: bool) -> None:
                 url=stored.url,
                 offset=offset,
             )
-        data = stored.read()
+        data = bytes(feed.take(READ_BYTES))
 
 
 class _Handle:
@@ -208,44 +188,47 @@ class _Handle:
     closed = False
     readable = seekable = writable = staticmethod(lambda: False)
 
-    def __init__(self, stored: StoredFile) -> None:
+    def __init__(self, stored: StoredFile, head: bytes) -> None:
         self._stored = stored
+        self._head = head
 
     def read(self, size: int = -1) -> bytes:
-        return self._stored.read(READ_BYTES if size < 0 else size)
+        if self._head:
+            data, self._head = self._head[:size], self._head[size:]
+            return data
+        return self._stored.read(size)
 
     def close(self) -> None:
         self.closed = True
 
 
-def _unzstd(stored: StoredFile) -> Iterator[bytes]:
+def _unzstd(stored: StoredFile, piece_bytes: int) -> Iterator[bytes]:
     # pyarrow names truncation, which zstandard's stream reader takes for the end of the file
-    if not stored.info.bytes:
-        return
-    with closing(pa.CompressedInputStream(pa.PythonFile(_Handle(stored), mode="r"), "zstd")) as stream:
-        read_any = False
+    head = stored.read()
+    if head and not head.startswith(b"\x28\xb5\x2f\xfd"[: len(head)]) and head[1:4] != b"\x2a\x4d\x18":
+        raise _wrong_kind(stored, head, "zstd data")
+    handle = pa.PythonFile(_Handle(stored, head), mode="r")
+    with closing(pa.CompressedInputStream(handle, "zstd")) as stream:
         while True:
             try:
-                piece = stream.read(READ_BYTES)
+                piece = stream.read(min(READ_BYTES, piece_bytes))
             except OSError as error:
                 if "Truncated" in str(error):
                     raise _truncated(stored, "zstd frame") from error
-                if not read_any:
-                    raise _wrong_kind(stored, f"no zstd frame ({error})", "zstd data") from error
                 raise _damaged(stored, "zstd", error) from error
             if not piece:
                 return
-            read_any = True
             yield piece
 
 
-def _kind_of(data: bytes) -> str | None:
-    return next((kind for magic, kind in _MAGIC.items() if data.startswith(magic)), None)
+def _kind_of(data: bytes) -> str:
+    return next((kind for pattern, kind in _KINDS if re.match(pattern, data)), "other data")
 
 
-def _wrong_kind(stored: StoredFile, found: str, expected: str) -> CorruptFileError:
+def _wrong_kind(stored: StoredFile, data: bytes, expected: str) -> CorruptFileError:
     return CorruptFileError(
-        f"{stored.url}: found {found} at its start; expected {expected}, as the suffix says. Rename the file to what it is.",
+        f"{stored.url}: found {_kind_of(data)} ({data[:4]!r}) at its start; expected {expected}, as the suffix says. Rename the file "
+        "to what it is.",
         url=stored.url,
     )
 
@@ -305,7 +288,7 @@ def read_lines(
     Parameters
     ----------
     stored : StoredFile
-        An open file.
+        A file at its start.
     compression : {"gzip", "zstd"} or None
         How it is stored.
     block_bytes : int
@@ -316,66 +299,93 @@ def read_lines(
     Yields
     ------
     LineBlock
+
+    Raises
+    ------
+    CorruptFileError
+        The file is truncated, damaged, or of another kind than its suffix says.
     """
-    cutter = _LineCutter(stored.section.start.row, stored.section.start.text_offset, max_record_bytes)
-    waiting: list[bytes] = []
-    size = 0
-    for piece in read_pieces(stored, compression):
-        waiting.append(piece)
-        size += len(piece)
-        if size >= block_bytes:
-            yield from cutter.add(b"".join(waiting))
-            waiting, size = [], 0
-    yield from cutter.add(b"".join(waiting))
+    cutter = _LineCutter(stored.section.start, block_bytes, max_record_bytes)
+    for piece in read_pieces(stored, compression, min(block_bytes, BLOCK_BYTES)):
+        yield from cutter.add(piece)
     yield from cutter.end()
 
 
 class _LineCutter:
-    """Holds the unfinished last line between pieces; drops what exceeds the longest allowed record."""
+    """Collects pieces until they make a block of whole lines; every byte is copied once."""
 
-    def __init__(self, row: int, offset: int, max_record_bytes: int) -> None:
-        self._row = row
-        self._offset = offset
+    def __init__(self, start: Member, block_bytes: int, max_record_bytes: int) -> None:
+        self._row = start.row
+        self._offset = start.text_offset
+        self._block_bytes = block_bytes
         self._max = max_record_bytes
-        self._carry = b""
-        self._skipped = 0  # bytes of an oversized line that were dropped
+        self._whole: list[bytes | memoryview] = []  # lines that have ended
+        self._open: list[bytes | memoryview] = []  # the last line, which has not
+        self._whole_bytes = self._open_bytes = 0
+        self._is_dropping = False  # the last line is too long: of it, only `_head` is kept, not `_open`
+        self._head = bytearray()
 
-    def add(self, data: bytes) -> Iterator[LineBlock]:
-        if self._skipped:
-            end = data.find(b"\n") + 1
+    def add(self, piece: bytes) -> Iterator[LineBlock]:
+        if self._is_dropping:
+            end = piece.find(b"\n") + 1
+            self._drop(memoryview(piece)[: end or len(piece)])
             if not end:
-                self._skipped += len(data)
                 return
-            self._skipped += end
-            data = data[end:]
             yield self._oversize()
-        data = self._carry + data if self._carry else data
-        cut = data.rfind(b"\n") + 1
-        self._carry = data[cut:] if cut else data
-        if cut:
-            yield self._block(data if cut == len(data) else data[:cut])
-        if len(self._carry) > self._max:
-            self._skipped = len(self._carry)
-            self._carry = self._carry[:KEPT_HEAD_BYTES]
+            piece = piece[end:]
+        self._take(piece)
+        if self._open_bytes > self._max:
+            yield from self._flush()
+            self._start_dropping()
+        elif self._whole_bytes + self._open_bytes >= self._block_bytes:
+            yield from self._flush()
 
     def end(self) -> Iterator[LineBlock]:
-        if self._skipped:
+        """Yield what is left; the last line counts with the newline that it lacks."""
+        if self._is_dropping:
+            self._drop(memoryview(b"\n"))
             yield self._oversize()
-        elif self._carry:
-            yield self._block(self._carry + b"\n")
+        elif self._open_bytes:
+            self._take(b"\n")
+        yield from self._flush()
 
-    def _block(self, data: bytes) -> LineBlock:
-        array = np.frombuffer(data, np.uint8)
-        starts = line_starts(array)
-        block = LineBlock(array, starts, self._row, self._offset)
+    def _take(self, piece: bytes) -> None:
+        cut = piece.rfind(b"\n") + 1
+        view = memoryview(piece)
+        if cut:
+            self._whole += [*self._open, view[:cut]]
+            self._whole_bytes += self._open_bytes + cut
+            self._open, self._open_bytes = [], 0
+        if cut < len(piece):
+            self._open.append(view[cut:])
+            self._open_bytes += len(piece) - cut
+
+    def _flush(self) -> Iterator[LineBlock]:
+        if not self._whole:
+            return
+        data = np.frombuffer(b"".join(self._whole), np.uint8)
+        self._whole, self._whole_bytes = [], 0
+        starts = line_starts(data)
+        block = LineBlock(data, starts, self._row, self._offset)
         self._row += len(starts) - 1
         self._offset += len(data)
-        return block
+        yield block
+
+    def _start_dropping(self) -> None:
+        pieces, self._open, self._open_bytes = self._open, [], 0
+        self._is_dropping = True
+        for piece in pieces:
+            self._drop(memoryview(piece))
+
+    def _drop(self, piece: memoryview) -> None:
+        self._open_bytes += len(piece)
+        self._head += piece[: QUARANTINE_HEAD - len(self._head)]
 
     def _oversize(self) -> LineBlock:
-        head = np.frombuffer(self._carry, np.uint8)
-        block = LineBlock(head, np.array([0, len(head)]), self._row, self._offset, self._skipped)
+        head = np.frombuffer(bytes(self._head).removesuffix(b"\n"), np.uint8)
+        starts = np.array([0, len(head)], np.int64)
+        block = LineBlock(head, starts, self._row, self._offset, self._open_bytes)
         self._row += 1
-        self._offset += self._skipped
-        self._carry, self._skipped = b"", 0
+        self._offset += self._open_bytes
+        self._is_dropping, self._head, self._open_bytes = False, bytearray(), 0
         return block

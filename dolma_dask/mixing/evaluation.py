@@ -91,7 +91,7 @@ def is_in(data: pa.Array, values: list[Any]) -> pa.BooleanArray:
 
 
 def _is_exact(of: pa.DataType) -> bool:
-    return pa.types.is_integer(of) or of == WIDE_INTEGER
+    return bool(pa.types.is_integer(of) or of == WIDE_INTEGER)
 
 
 def _bounds(of: pa.DataType) -> tuple[int, int]:

@@ -95,7 +95,7 @@ class SignalHistogram:
             kept = "none" if self.kept_counts is None else f"{len(self.kept_counts)}"
             raise UsageError(
                 f"histogram of {self.key!r} has {len(self.edges)} edges, {len(self.counts)} counts and {kept} kept "
-                "counts; n + 1 edges need n counts. Make it with dolma_dask.reports.histogram.signal_histogram.",
+                "counts; n + 1 edges need n counts. Make it with dolma_dask.reports.bins.signal_histogram.",
                 key=self.key,
             )
 

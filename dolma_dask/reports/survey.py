@@ -105,6 +105,11 @@ class Survey:
     bounds: tuple[Bound, ...] = ()
     examples: int = 3
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Columns to read."""
+        return frozenset(self.keys).union(*(part.names for part in self.parts))
+
 
 @dataclass(frozen=True, order=True)
 class Candidate:

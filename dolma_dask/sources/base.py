@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from dolma_dask.io.records import QUARANTINE_HEAD, BadRecord, Block, InputRecord
+from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, InputRecord, too_large
 from dolma_dask.io.stream import StoredFile
 from dolma_dask.sources.documents import Document
 
@@ -22,8 +22,6 @@ SCHEMA = pa.schema(
     ]
 )
 """Columns of every block: the mandatory fields, and the document's complete JSON line with its newline."""
-
-TOO_LARGE = "too_large"
 
 CONVERTER_VERSION = 1
 """Raised whenever some raw record becomes another document than before; part of the key of finished work."""
@@ -92,7 +90,7 @@ class BlockBuilder:
 
     def refuse_size(self, url: str, byte_offset: int, size: int, max_record_bytes: int, raw: bytes) -> None:
         """Append a row that is null because its record has `size` bytes, more than are allowed."""
-        expected = f"at most {max_record_bytes:,} bytes (max_record_bytes), found {size:,}; raise the limit or drop the record"
+        expected = too_large(size, max_record_bytes)
         self.refuse(url, byte_offset, TOO_LARGE, expected, raw)
 
     def take(self) -> Block:

@@ -11,7 +11,7 @@ from typing import Annotated, Unpack
 
 import dolma_dask
 from dolma_dask import engine
-from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.dataset import Shard
 from dolma_dask.engine import Plan, Task, Unit
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -23,8 +23,10 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.journal import Record, work_key
 from dolma_dask.mixing.where import Rule
 from dolma_dask.stages.options import (
+    DatasetLike,
     Many,
     ReadArgs,
+    RuleLike,
     as_dataset,
     budget,
     dataset_notes,
@@ -42,11 +44,11 @@ VERSION = 1
 
 
 def mix(
-    dataset: str | Dataset | Summary,
+    dataset: DatasetLike,
     /,
     *,
     to: str,
-    where: str | Rule | None = None,
+    where: RuleLike = None,
     attributes: Annotated[Sequence[str], Many] = (),
     format: FileFormat | None = None,
     source: str | None = None,

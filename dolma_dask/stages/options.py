@@ -8,10 +8,33 @@ from cyclopts import Parameter
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.engine import RunOptions
 from dolma_dask.io.quarantine import OnBadRecord, RecordPolicy
+from dolma_dask.mixing.rules import Rule
 from dolma_dask.summary import Summary
 
 Many = Parameter(consume_multiple=True, negative="")
 """A list on the command line: ``--taggers a b`` or the option repeated."""
+
+
+def _as_typed(_: Any, tokens: Sequence[Any]) -> str:
+    """Take a word of the command line as it stands: Python also takes objects in its place."""
+    return str(tokens[0].value)
+
+
+def _as_listed(_: Any, tokens: Sequence[Any]) -> list[str]:
+    return [str(token.value) for token in tokens]
+
+
+Word = Parameter(converter=_as_typed, n_tokens=1, accepts_keys=False)
+"""One word on the command line, an object from Python."""
+
+Words = Parameter(converter=_as_listed, n_tokens=1, accepts_keys=False, consume_multiple=True, negative="")
+"""A list of them."""
+
+DatasetLike = Annotated[str | Dataset | Summary, Word]
+"""A folder or URL, an open dataset, or the summary of the verb that wrote it."""
+
+RuleLike = Annotated[str | Rule | None, Word]
+"""An expression, or rules joined by ``& | ~``."""
 
 
 class RunArgs(TypedDict, total=False):

@@ -22,8 +22,10 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.mixing.where import Rule
 from dolma_dask.stages.options import (
+    DatasetLike,
     Many,
     ReadArgs,
+    RuleLike,
     as_dataset,
     budget,
     dataset_notes,
@@ -43,12 +45,12 @@ VERSION = 1
 
 
 def ragged(
-    dataset: str | Dataset | Summary,
+    dataset: DatasetLike,
     to: str,
     /,
     *,
     tokenizer: str,
-    where: str | Rule | None = None,
+    where: RuleLike = None,
     attributes: Annotated[Sequence[str], Many] = (),
     bos: str | None = None,
     eos: str | None = None,

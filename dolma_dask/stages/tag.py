@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 import dolma_dask
 from dolma_dask import engine
-from dolma_dask.dataset import Dataset, Shard, shard_info
+from dolma_dask.dataset import Shard, shard_info
 from dolma_dask.engine import Plan, Task, Unit, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -28,8 +28,9 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.stages.options import (
-    Many,
+    DatasetLike,
     ReadArgs,
+    Words,
     as_dataset,
     dataset_notes,
     record_policy,
@@ -48,9 +49,9 @@ VERSION = 1
 
 
 def tag(
-    dataset: str | Dataset | Summary,
+    dataset: DatasetLike,
     /,
-    taggers: Annotated[Sequence[str | Tagger], Many],
+    taggers: Annotated[Sequence[str | Tagger], Words],
     *,
     experiment: str | None = None,
     format: FileFormat | None = None,

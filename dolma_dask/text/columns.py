@@ -27,9 +27,8 @@ def text_buffers(text: pa.LargeStringArray) -> tuple[Bytes, Counts]:
         Text ``i`` is ``data[offsets[i]:offsets[i + 1]]``; the first offset of a slice is not 0.
     """
     _, offsets_buffer, data_buffer = text.buffers()
-    if len(text) == 0 or offsets_buffer is None:
-        offsets = np.zeros(len(text) + 1, np.int64)
-    else:
+    offsets = np.zeros(1, np.int64)
+    if len(text) > 0:
         offsets = np.frombuffer(offsets_buffer, np.int64, len(text) + 1, 8 * text.offset)
     data = np.zeros(WINDOW, np.uint8)
     if data_buffer is not None and data_buffer.size >= WINDOW:

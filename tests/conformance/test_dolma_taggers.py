@@ -26,7 +26,9 @@ def test_every_score_is_that_of_the_toolkit(shared, name):
         documents = read_rows(path)
         expected = read_rows(folder / "attributes" / name / path.relative_to(folder / "documents"))
         texts = [document["text"] for document in documents]
-        tagged = tagger(pa.RecordBatch.from_arrays([pa.array(texts, pa.large_string())], names=["text"])).to_pylist()
+        tagged = tagger(
+            pa.RecordBatch.from_arrays([pa.array(texts, pa.large_string())], names=["text"])
+        ).to_pylist()
         for document, text, scores, row in zip(documents, texts, tagged, expected, strict=True):
             assert row["id"] == document["id"]
             spans = {

@@ -33,7 +33,9 @@ def gopher(text):
             sum(any(char.isalpha() for char in word) for word in words), words
         ),
         "required_word_count": sum(word in REQUIRED for word in words),
-        "fraction_of_lines_starting_with_bullet_point": _share(sum(line.startswith(("*", "-")) for line in lines), lines),
+        "fraction_of_lines_starting_with_bullet_point": _share(
+            sum(line.startswith(("*", "-")) for line in lines), lines
+        ),
         "fraction_of_lines_ending_with_ellipsis": _share(sum(line.endswith("…") for line in lines), lines),
         "fraction_of_duplicate_lines": _share(sum(n for n in copies.values() if n > 1), lines),
         "fraction_of_characters_in_duplicate_lines": (
@@ -67,7 +69,11 @@ def _ngrams(words, chars):
     return result
 
 
-ORACLES = {"char_length_v1": char_length, "gopher_v2": gopher, "whitespace_tokenizer_v1": whitespace_tokenizer}
+ORACLES = {
+    "char_length_v1": char_length,
+    "gopher_v2": gopher,
+    "whitespace_tokenizer_v1": whitespace_tokenizer,
+}
 
 SPACES = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\u00a0\u1680\u2000\u2005\u200a\u2028\u2029\u202f\u205f\u3000"
 NEAR_SPACES = "\x08\x0e\x1b\x84\u00a1\u1681\u180e\u200b\u200c\u200d\u2027\u202e\u2060\u3001\ufeff"
@@ -86,10 +92,30 @@ characters = st.one_of(
 )
 wild = st.one_of(st.text(characters, max_size=300), st.text(st.sampled_from("é\u3000あ…a #\n"), max_size=200))
 words = st.one_of(
-    st.sampled_from(["a", "b", "the", "be", "#1", "…", "-", "*", "Привет", "日本語", "x" * 63, "é" * 32, "to\x00", "w" * 300]),
+    st.sampled_from(
+        [
+            "a",
+            "b",
+            "the",
+            "be",
+            "#1",
+            "…",
+            "-",
+            "*",
+            "Привет",
+            "日本語",
+            "x" * 63,
+            "é" * 32,
+            "to\x00",
+            "w" * 300,
+        ]
+    ),
     st.text(st.sampled_from("ab"), min_size=1, max_size=3),
 )
-gaps = st.one_of(st.sampled_from([" ", "\n", "\n\n", "\r\n", "\u3000", " \u00a0 "]), st.text(st.sampled_from(SPACES), min_size=1))
+gaps = st.one_of(
+    st.sampled_from([" ", "\n", "\n\n", "\r\n", "\u3000", " \u00a0 "]),
+    st.text(st.sampled_from(SPACES), min_size=1),
+)
 
 
 @st.composite

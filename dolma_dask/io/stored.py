@@ -1,0 +1,133 @@
+"""The stored bytes of a file, hashed while they are read, so that a reader can say which file it read.
+
+xxh3-128 costs about 10 GB/s. A file that another writer changes meanwhile is found out by its size and stamp at the end.
+"""
+
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import xxhash
+
+from dolma_dask.errors import CorruptFileError, SourceChangedError
+from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, stat
+
+
+@dataclass(frozen=True)
+class Member:
+    """Where a gzip member or zstd frame starts, in a file that can be split there.
+
+    Attributes
+    ----------
+    offset : int
+        Stored byte offset.
+    row : int
+        First row.
+    text_offset : int
+        Offset in decompressed bytes.
+    """
+
+    offset: int = 0
+    row: int = 0
+    text_offset: int = 0
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a file that starts and ends at members; the default is the whole file."""
+
+    start: Member = Member()
+    stop_offset: int | None = None
+
+
+class StoredFile:
+    """Stored bytes of a file or of a section of it; opened at the first read.
+
+    Parameters
+    ----------
+    url : str
+        Local path or fsspec URL.
+    section : Section
+        Which part to read.
+
+    Attributes
+    ----------
+    info : FileInfo
+        The file when reading began.
+    position : int
+        Offset of the next stored byte.
+
+    Raises
+    ------
+    CorruptFileError
+        There is no such file.
+    """
+
+    def __init__(self, url: str, section: Section | None = None) -> None:
+        self.url = url
+        self.section = section or Section()
+        self._handle: BinaryIO | None = None
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Start again, with the file as it is now."""
+        self.close()
+        found = stat(self.url)
+        if found is None:
+            raise _missing(self.url)
+        self.info: FileInfo = found
+        self.position = self.section.start.offset
+        self._digest = xxhash.xxh3_128()
+
+    def read(self, size: int = READ_BYTES) -> bytes:
+        """Return up to `size` further bytes, empty at the end of the section."""
+        if self._handle is None:
+            self._handle = self._open()
+        if self.section.stop_offset is not None:
+            size = min(size, self.section.stop_offset - self.position)
+        data = self._handle.read(size) if size > 0 else b""
+        self._digest.update(data)
+        self.position += len(data)
+        return data
+
+    def _open(self) -> BinaryIO:
+        try:
+            handle = open_read(self.url)
+        except FileNotFoundError:
+            raise _missing(self.url) from None
+        handle.seek(self.position)
+        return handle
+
+    def close(self) -> None:
+        """Close the file; `checksum` and `position` stay."""
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+
+    @property
+    def checksum(self) -> str:
+        """The xxh3-128 hex digest of the bytes read so far: of the file, once a whole file has been read."""
+        return self._digest.hexdigest()
+
+    def check_unchanged(self) -> None:
+        """Compare size and stamp with those at the start.
+
+        Raises
+        ------
+        SourceChangedError
+            The file was written while it was read.
+        """
+        now = stat(self.url)
+        if now is None or (now.bytes, now.stamp) != (self.info.bytes, self.info.stamp):
+            found = "is gone" if now is None else f"has {now.bytes} bytes ({now.stamp})"
+            raise SourceChangedError(
+                f"{self.url} {found}; when reading began it had {self.info.bytes} bytes ({self.info.stamp}). "
+                "Expected input files to stay as they are while they are read; run again when nobody writes to them.",
+                url=self.url,
+            )
+
+
+def _missing(url: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"{url}: no such file; expected the file that was listed. Was it moved or deleted? Put it back, or list again.",
+        url=url,
+    )

@@ -1,0 +1,100 @@
+"""What the documents of a dataset were selected from: an earlier version by mix, or the dataset itself by ragged with a rule."""
+
+from dataclasses import dataclass, replace
+
+from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.reports.history import History, Step, last_name, stem
+from dolma_dask.reports.numbers import plural
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the documents were selected from.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        The shards that were selected from; the dataset itself if no earlier version is known.
+    step : Step or None
+        What selected.
+    notes : tuple of str
+        What a person should know.
+    """
+
+    dataset: Dataset
+    step: Step | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str | None:
+        """The rule as the user wrote it."""
+        where = self.step.params.get("where") if self.step else None
+        return where if isinstance(where, str) else None
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Attribute sets that were read for the rule, as the records tell."""
+        records = self.step.records if self.step else ()
+        paths = [item.path.split("/") for record in records for item in record.inputs]
+        return tuple(sorted({parts[1] for parts in paths if parts[0] == layout.ATTRIBUTES}))
+
+
+def find_origin(found: Dataset, history: History, source: str | None) -> Origin:
+    """Find what the documents of a dataset were selected from.
+
+    Parameters
+    ----------
+    found : Dataset
+        As it was listed.
+    history : History
+        Its journals.
+    source : str, optional
+        Source of documents that lack the field.
+
+    Raises
+    ------
+    UsageError
+        Token shards in `history` belong to other documents.
+    """
+    stems = {stem(shard.path) for shard in found.shards}
+    _check_tokens(found.root, stems, history)
+    step = history.step(found.root, "mix")
+    if step is None:
+        return Origin(found, _selecting_step(found, history))
+    if history.parent is None:
+        return Origin(found)
+    parent = open_dataset(history.parent, source=source or step.params.get("source"))
+    shards = tuple(shard for shard in parent.shards if stem(shard.path) in stems)
+    names = last_name(parent.root), last_name(found.root)
+    if not shards:
+        return Origin(found, notes=("{} has none of the shards of {} any more".format(*names),))
+    return Origin(
+        replace(parent, shards=shards), step, _missing_notes(len(parent.shards) - len(shards), *names)
+    )
+
+
+def _missing_notes(missing: int, parent: str, child: str) -> tuple[str, ...]:
+    if not missing:
+        return ()
+    return (
+        f"{plural(missing, 'shard')} of {parent} {'is' if missing == 1 else 'are'} not in {child} and not counted",
+    )
+
+
+def _selecting_step(found: Dataset, history: History) -> Step | None:
+    """Return the step that made tokens straight from a selection of `found`, if one did."""
+    ragged = (step for step in history.steps if step.verb == "ragged" and step.params.get("where"))
+    name = last_name(found.root)
+    return next((step for step in ragged if last_name(str(step.params.get("from"))) == name), None)
+
+
+def _check_tokens(root: str, stems: set[str], history: History) -> None:
+    for step in history.steps:
+        made_from = [record.shard for record in step.records]
+        if step.verb == "ragged" and made_from and not any(stem(shard) in stems for shard in made_from):
+            raise UsageError(
+                f"{step.root} was made from other documents: its first shard {made_from[0]!r} is not in {root}; expected token shards "
+                "of this dataset. Leave it out of --tokens."
+            )
