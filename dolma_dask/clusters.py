@@ -4,8 +4,11 @@ Workers are processes with one thread each, because taggers written in Python ho
 records, so nothing is worth spilling: the thresholds leave the memory to the kernels, and a worker that outgrows its limit is restarted.
 """
 
+import multiprocessing
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -13,18 +16,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask.errors import UsageError
+from dolma_dask.settings import DEFAULT_SCHEDULER
 
 if TYPE_CHECKING:
     from distributed import Client
 
 SCHEDULERS = ("synchronous", "threads", "processes", "cluster")
 
+_ALIASES = {
+    "sync": "synchronous",
+    "single-threaded": "synchronous",
+    "threading": "threads",
+    "multiprocessing": "processes",
+}
+"""Further names of Dask's own schedulers."""
+
 _CONFIG = {
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": 0.85,
     "distributed.worker.memory.terminate": 0.95,
-    "distributed.scheduler.allowed-failures": 3,
+    "distributed.scheduler.worker-saturation": 1.0,  # a task that waits on a worker is blamed when another kills it
     "distributed.comm.timeouts.connect": "60s",
 }
 
@@ -34,6 +46,100 @@ _WORKER_ENVIRONMENT = {
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where tasks run.
+
+    Attributes
+    ----------
+    client : distributed.Client or None
+        Of a cluster.
+    scheduler : object
+        Without a client: what `dask.compute` takes for this, a name or an executor.
+    workers : int
+        Threads or processes of that scheduler.
+    """
+
+    client: "Client | None" = None
+    scheduler: Any = "synchronous"
+    workers: int = 1
+
+
+@contextmanager
+def open_place(asked: str | None, workers: int | None, tasks: int) -> Iterator[Place]:
+    """Find where to run, and start a cluster if need be, for the length of the block.
+
+    The first of these counts: what is `asked`, a scheduler named by Dask's configuration, the active client, the default of the way of
+    calling (`dolma_dask.settings`).
+
+    Parameters
+    ----------
+    asked : str, optional
+        One of `SCHEDULERS` or the address of a scheduler.
+    workers : int, optional
+        Processes or threads; default: Dask's ``num_workers``, else one per processor.
+    tasks : int
+        A LocalCluster gets no more workers than this.
+
+    Raises
+    ------
+    UsageError
+        An unknown scheduler, or none answers at the address.
+    """
+    chosen = _choose(asked)
+    count = workers or _configured("num_workers") or cpu_count()
+    with ExitStack() as stack:
+        if chosen == "cluster":
+            yield Place(stack.enter_context(local_client(min(count, tasks))))
+        elif isinstance(chosen, str) and "://" in chosen:
+            yield Place(stack.enter_context(remote_client(chosen)))
+        elif hasattr(chosen, "scheduler_info"):
+            yield Place(_usable(chosen))
+        else:
+            yield Place(scheduler=chosen, workers=count)
+
+
+def _choose(asked: str | None) -> Any:
+    """Return the name of a scheduler, an address, a client, or an executor from Dask's configuration."""
+    if asked is not None:
+        return check_scheduler(asked)
+    configured = _configured("scheduler")
+    if isinstance(configured, str):
+        configured = _ALIASES.get(configured, configured)
+    if configured in (None, "distributed", "dask.distributed"):
+        client = active_client()
+        if client is None and configured is not None:
+            raise UsageError(
+                f"Dask's configuration asks for the scheduler {configured!r}, but no client is active. Start one: dk.cluster()."
+            )
+        return client or DEFAULT_SCHEDULER.get()
+    return check_scheduler(configured) if isinstance(configured, str) else configured
+
+
+def _configured(name: str) -> Any:
+    import dask
+
+    return dask.config.get(name, None)
+
+
+def _usable(client: "Client") -> "Client":
+    if client.asynchronous:
+        raise UsageError(
+            "the active Dask client is asynchronous; expected one that can be waited for. Make it with asynchronous=False."
+        )
+    return client
+
+
+def check_scheduler(name: str) -> str:
+    """Return `name` if it names a scheduler or an address; raise `UsageError` otherwise."""
+    if name in SCHEDULERS or "://" in name:
+        return name
+    raise UsageError(
+        f"unknown scheduler {name!r}; expected one of {', '.join(SCHEDULERS)}, or the address of a Dask scheduler such as "
+        "tcp://host:8786."
+    )
 
 
 def cpu_count() -> int:
@@ -53,28 +159,24 @@ def active_client() -> "Client | None":
         return None
 
 
-def configured_scheduler() -> str | None:
-    """Return the scheduler name that Dask's configuration asks for, if any."""
-    import dask
-
-    name = dask.config.get("scheduler", None)
-    aliases = {
-        "sync": "synchronous",
-        "single-threaded": "synchronous",
-        "threading": "threads",
-        "multiprocessing": "processes",
-    }
-    return aliases.get(name, name) if isinstance(name, str) else None
+def prepare_process() -> None:
+    """Make a worker process a good child: Ctrl-C is for the command, which ends its workers; and it never outlives the command."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name, value in _WORKER_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 
 
-def check_scheduler(name: str) -> str:
-    """Return `name` if it names a scheduler or an address; raise `UsageError` otherwise."""
-    if name in SCHEDULERS or "://" in name:
-        return name
-    raise UsageError(
-        f"unknown scheduler {name!r}; expected one of {', '.join(SCHEDULERS)}, or the address of a Dask scheduler such as "
-        "tcp://host:8786."
-    )
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def dask_setup(_worker: object) -> None:
+    """Ready a worker of a LocalCluster; called by Dask, because this module is a preload of it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 _shared: ContextVar["_Shared | None"] = ContextVar("shared_cluster", default=None)
@@ -123,22 +225,24 @@ def _start_local(workers: int) -> Iterator["Client"]:
     environment = {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}
     config: dict[str, Any] = {
         **_CONFIG,
-        "distributed.nanny.pre-spawn-environ": {**_nanny_defaults(), **environment},
+        "distributed.nanny.pre-spawn-environ": {
+            **(_configured("distributed.nanny.pre-spawn-environ") or {}),
+            **environment,
+        },
+        "distributed.worker.preload": [*(_configured("distributed.worker.preload") or ()), __name__],
     }
     with (
         dask.config.set(config),
         LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
-
-
-def _nanny_defaults() -> dict[str, Any]:
-    import dask
-
-    return dict(dask.config.get("distributed.nanny.pre-spawn-environ", {}))
 
 
 @contextmanager
@@ -178,7 +282,7 @@ def remote_client(address: str) -> Iterator["Client"]:
 
     try:
         client = Client(address, set_as_default=False, timeout="30s")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise UsageError(
             f"no Dask scheduler answers at {address} ({error}); expected one that is running. Start it, or leave --scheduler out."
         ) from error

@@ -2,17 +2,57 @@
 
 import sys
 import time
-from typing import Any, Protocol
+from typing import Any, Self
 
 LINE_SECONDS = 10.0
 """How often a plain line is printed at most."""
 
 
-class Progress(Protocol):
-    """Told about finished work; used as a context manager."""
+class Progress:
+    """Counts finished work; this class shows nothing. Used as a context manager.
+
+    Parameters
+    ----------
+    verb : str
+        Shown before the bar.
+    total_bytes, total_shards : int
+        Stored input bytes and shards that are to be done.
+    """
+
+    def __init__(self, verb: str, total_bytes: int, total_shards: int) -> None:
+        self.verb = verb
+        self.total_bytes = total_bytes
+        self.total_shards = total_shards
+        self.bytes = 0
+        self.shards = 0
+        self.started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def advance(self, stored_bytes: int, shards: int) -> None:
-        """Count finished work."""
+        """Count finished work, failed shards included."""
+        self.bytes += stored_bytes
+        self.shards += shards
+        self.show()
+
+    def text(self) -> str:
+        """Return the line that says how far it is; MB of stored bytes."""
+        seconds = max(time.monotonic() - self.started, 1e-3)
+        return (
+            f"{self.verb}: {self.shards:,}/{self.total_shards:,} shards, {self.bytes / 1e6:,.0f}/{self.total_bytes / 1e6:,.0f} MB, "
+            f"{self.bytes / 1e6 / seconds:,.1f} MB/s"
+        )
+
+    def open(self) -> None:
+        """Begin to show."""
+
+    def show(self) -> None:
+        """Show what has been counted."""
 
     def close(self) -> None:
         """Show the end."""
@@ -30,11 +70,15 @@ def make_progress(verb: str, total_bytes: int, shards: int, enabled: bool = True
     enabled : bool
         False shows nothing.
     """
-    if not enabled or not shards:
-        return _Silent()
+    return _kind(enabled and shards > 0)(verb, total_bytes, shards)
+
+
+def _kind(enabled: bool) -> type[Progress]:
+    if not enabled:
+        return Progress
     if _in_notebook():
-        return _Notebook(verb, total_bytes, shards)
-    return _Terminal(verb, total_bytes, shards) if sys.stderr.isatty() else _Lines(verb, total_bytes, shards)
+        return _Notebook
+    return _Terminal if sys.stderr.isatty() else _Lines
 
 
 def _in_notebook() -> bool:
@@ -43,40 +87,7 @@ def _in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-class _Silent:
-    def advance(self, stored_bytes: int, shards: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class _Counting:
-    def __init__(self, verb: str, total_bytes: int, shards: int) -> None:
-        self.verb = verb
-        self.total_bytes = total_bytes
-        self.total_shards = shards
-        self.bytes = 0
-        self.shards = 0
-        self.started = time.monotonic()
-
-    def advance(self, stored_bytes: int, shards: int) -> None:
-        self.bytes += stored_bytes
-        self.shards += shards
-        self.show()
-
-    def show(self) -> None:
-        raise AssertionError("shown by the subclasses")
-
-    def text(self) -> str:
-        seconds = max(time.monotonic() - self.started, 1e-3)
-        return (
-            f"{self.verb}: {self.shards:,}/{self.total_shards:,} shards, {self.bytes / 1e6:,.0f}/{self.total_bytes / 1e6:,.0f} MB, "
-            f"{self.bytes / 1e6 / seconds:,.1f} MB/s"
-        )
-
-
-class _Lines(_Counting):
+class _Lines(Progress):
     _shown = 0.0
 
     def show(self) -> None:
@@ -90,9 +101,8 @@ class _Lines(_Counting):
             sys.stderr.write(self.text() + "\n")
 
 
-class _Terminal(_Counting):
-    def __init__(self, verb: str, total_bytes: int, shards: int) -> None:
-        super().__init__(verb, total_bytes, shards)
+class _Terminal(Progress):
+    def open(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
@@ -105,19 +115,21 @@ class _Terminal(_Counting):
             TimeRemainingColumn(),
             console=Console(stderr=True),
         )
-        self._task = self._bar.add_task(verb, total=total_bytes, shards=f"0/{shards:,}")
+        self._task = self._bar.add_task(self.verb, total=self.total_bytes, shards=self._shards())
         self._bar.start()
 
+    def _shards(self) -> str:
+        return f"{self.shards:,}/{self.total_shards:,}"
+
     def show(self) -> None:
-        self._bar.update(self._task, completed=self.bytes, shards=f"{self.shards:,}/{self.total_shards:,}")
+        self._bar.update(self._task, completed=self.bytes, shards=self._shards())
 
     def close(self) -> None:
         self._bar.stop()
 
 
-class _Notebook(_Counting):
-    def __init__(self, verb: str, total_bytes: int, shards: int) -> None:
-        super().__init__(verb, total_bytes, shards)
+class _Notebook(Progress):
+    def open(self) -> None:
         from IPython.display import HTML, display
 
         self._html: Any = HTML

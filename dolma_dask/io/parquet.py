@@ -1,31 +1,31 @@
-"""Documents as Parquet tables.
+"""Read documents from Parquet tables, streaming.
 
-A document table has string columns ``id text source added created``; ``metadata`` holds JSON text (or a struct, which becomes
-JSON), and ``extra`` the JSON text of an object with all further fields, so that nothing is lost between JSON lines and Parquet.
-Tables that were written here say so in their schema (`OURS`); in others every string is only a string until it proves to be JSON.
-Rows are streamed. Slower than JSON lines where the whole line is asked (``raw``), because it must be put together.
+Which columns a table has stands in `dolma_dask.formats.document_rows`. Strings are checked for UTF-8, which Parquet does not do, and pages
+against their checksums. Slower than JSON lines where the whole line is asked (``raw``), because it must be put together.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dolma_dask.errors import CorruptFileError, SchemaError
+from dolma_dask.formats.document_rows import (
+    EXTRA,
+    documents_table,
+    encode_value,
+    is_ours,
+    metadata_text,
+    raw_lines,
+)
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS, schema_of, with_source, without_rows
-from dolma_dask.formats.json_exact import LineError, parse_object
 from dolma_dask.io.files import filesystem, is_local, local_path
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large
 
-EXTRA = "extra"
-
-OURS = {b"dolma_dask.documents": b"1"}
-"""Schema metadata of the tables that `documents_table` makes: ``metadata`` and ``extra`` are JSON text of one line."""
+__all__ = ["EXTRA", "DocumentTable", "batch_rows", "documents_table", "open_parquet", "read_batches"]
 
 
 def open_parquet(url: str) -> pq.ParquetFile:
@@ -132,13 +132,13 @@ class DocumentTable:
 
     def _column(self, batch: pa.RecordBatch, name: str, hidden: Collection[int]) -> pa.Array:
         if name == RAW:
-            return pa.array(_raw_lines(batch, hidden), pa.large_binary())
+            return pa.array(raw_lines(batch, hidden), pa.large_binary())
         if name not in batch.schema.names:
             return pa.nulls(batch.num_rows, pa.large_string())
         column = batch.column(name)
-        if name == METADATA and not (_is_ours(batch.schema) and column.type == pa.large_string()):
-            texts = (_metadata_text(value) for value in column.to_pylist())
-            return pa.array([text and text.decode() for text in texts], pa.large_string())
+        if name == METADATA and not (is_ours(batch.schema) and column.type == pa.large_string()):
+            texts = [None if value is None else metadata_text(value).decode() for value in column.to_pylist()]
+            return pa.array(texts, pa.large_string())
         return pc.cast(column, pa.large_string())
 
     def _bad_records(self, batch: pa.RecordBatch, first_row: int) -> Iterator[BadRecord]:
@@ -171,11 +171,7 @@ _HINTS = {"source": " (or give the source once for the whole dataset: source=...
 def _is_string(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_string(kind.value_type)
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
-def _is_ours(schema: pa.Schema) -> bool:
-    return OURS.items() <= (schema.metadata or {}).items()
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -210,88 +206,3 @@ def _row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
         if column.type == pa.large_string()
     }
     return encode_value({name: value and value.decode(errors="replace") for name, value in values.items()})
-
-
-def _encode_other(value: Any) -> str:
-    """Return what msgspec does not know as a string: subclasses of its types, such as time stamps in nanoseconds."""
-    return str(value.isoformat() if hasattr(value, "isoformat") else value)
-
-
-_encoder = msgspec.json.Encoder(enc_hook=_encode_other)
-_decode_text = msgspec.json.Decoder(str).decode
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def encode_value(value: Any) -> bytes:
-    """Return compact JSON of a Python value from Arrow; dates become ISO strings, bytes base64, maps arrays of pairs."""
-    return _encoder.encode(value)
-
-
-def _metadata_text(value: Any) -> bytes | None:
-    """Return a value of a table that is not ours as JSON of one line; a string that holds an object is one."""
-    if value is None:
-        return None
-    if isinstance(value, str) and _object_members(value):
-        text = value.strip().encode()
-        return msgspec.json.format(text, indent=-1) if b"\n" in text else text
-    return encode_value(value)
-
-
-def _object_members(text: str) -> dict[str, bytes]:
-    """Return the members of a JSON object; none if it is something else."""
-    try:
-        return parse_object(text.encode()) if text.lstrip().startswith("{") else {}
-    except LineError:
-        return {}
-
-
-def _raw_lines(batch: pa.RecordBatch, hidden: Collection[int]) -> list[bytes | None]:
-    is_ours = _is_ours(batch.schema)
-    return [None if i in hidden else _raw_line(row, is_ours) for i, row in enumerate(batch.to_pylist())]
-
-
-def _raw_line(row: dict[str, Any], is_ours: bool) -> bytes:
-    """Put a document's line together; the members of ``extra`` stand among the others."""
-    extra, metadata = row.pop(EXTRA, None), row.pop(METADATA, None)
-    members = [
-        encode_value(name) + b":" + encode_value(value) for name, value in row.items() if value is not None
-    ]
-    if metadata is not None:
-        members.append(
-            b'"metadata":' + (metadata.encode() if is_ours else _metadata_text(metadata) or b"null")
-        )
-    if extra is not None:
-        members.append(_spliced(extra, row, is_ours))
-    return b"{" + b",".join(members) + b"}\n"
-
-
-def _spliced(extra: Any, row: dict[str, Any], is_ours: bool) -> bytes:
-    if is_ours:
-        return bytes(extra[1:-1].encode())
-    inner = _object_members(extra) if isinstance(extra, str) else {}
-    if not inner or inner.keys() & {*row, METADATA}:
-        return b'"extra":' + encode_value(extra)
-    return b",".join(encode_value(name) + b":" + value for name, value in inner.items())
-
-
-def documents_table(lines: Sequence[bytes]) -> pa.Table:
-    """Return the Parquet form of document lines, as `DocumentTable` reads it back."""
-    rows = [_table_row(line) for line in lines]
-    names = (*STRINGS, METADATA, EXTRA)
-    columns = [pa.array([row.get(name) for row in rows], pa.large_string()) for name in names]
-    return pa.table(columns, names=list(names)).replace_schema_metadata(OURS)
-
-
-def _table_row(line: bytes) -> dict[str, str]:
-    """Return the columns of one line; a known field that is no string, or null, is kept in ``extra`` as it is."""
-    members = _members.decode(line)
-    row: dict[str, str] = {}
-    for name in STRINGS:
-        if bytes(members.get(name, b"")).startswith(b'"'):
-            row[name] = _decode_text(members.pop(name))
-    if bytes(members.get(METADATA, b"null")) != b"null":
-        row[METADATA] = bytes(members.pop(METADATA)).decode()
-    if members:
-        inside = b",".join(encode_value(name) + b":" + bytes(value) for name, value in members.items())
-        row[EXTRA] = (b"{" + inside + b"}").decode()
-    return row

@@ -1,15 +1,17 @@
 """Files that appear whole or not at all.
 
-Locally: a hidden temporary file beside the target, fsync, rename, fsync of the folder. On an object store: one upload
-that becomes visible when it is completed. A killed writer leaves only a hidden ``.tmp`` file, which `sweep` removes once the
-process that made it is gone. Cost: one fsync per file.
+Locally: a hidden temporary file beside the target, fsync, rename, fsync of the folder. On S3 and Google Cloud Storage: one upload
+that becomes visible when it is completed. On other stores: a hidden object that is moved to its place. A killed local writer leaves only
+a hidden ``.tmp`` file, which `sweep` removes once the process that made it is gone. Cost: one fsync per file.
 """
 
+import errno
 import os
+import re
 import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +20,15 @@ import xxhash
 from dolma_dask.io.files import filesystem, is_local, local_path
 
 _SUFFIX = ".tmp"
+
+_COMPLETES_UPLOADS = {"s3", "s3a", "gs", "gcs"}
+"""Stores whose files stay invisible until ``commit``."""
+
+_PART_BYTES = 16 << 20
+"""Bytes of one part of an upload, held in memory; stores allow 10,000 parts."""
+
+_NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF}
+"""What file systems answer that cannot sync a folder; the rename is as durable there as they make it."""
 
 
 class PublishedFile:
@@ -79,59 +90,107 @@ def _publish_local(target: Path) -> Iterator[BinaryIO]:
             handle.flush()
             os.fsync(handle.fileno())
         temporary.replace(target)
-        _fsync_folder(target.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    _fsync_folder(target.parent)
 
 
 def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
 
 
 @contextmanager
 def _publish_remote(url: str) -> Iterator[BinaryIO]:
     fs, path = filesystem(url)
-    handle = fs.open(path, "wb", autocommit=False)
+    protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
+    opened = _upload(fs, path) if protocols & _COMPLETES_UPLOADS else _move_into_place(fs, path)
+    with opened as handle:
+        yield handle
+
+
+@contextmanager
+def _upload(fs: Any, path: str) -> Iterator[BinaryIO]:
+    handle = fs.open(path, "wb", autocommit=False, block_size=_PART_BYTES)
     try:
         yield handle
         handle.close()
         handle.commit()
     except BaseException:
         handle.discard()
+        handle.closed = True  # or its end would begin the upload again
         raise
 
 
+@contextmanager
+def _move_into_place(fs: Any, path: str) -> Iterator[BinaryIO]:
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/{_temporary_name(name)}"
+    fs.makedirs(folder, exist_ok=True)
+    try:
+        with fs.open(temporary, "wb") as handle:
+            yield handle
+        _rename(fs, temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            fs.rm_file(temporary)
+        raise
+
+
+def _rename(fs: Any, old: str, new: str) -> None:
+    from fsspec import AbstractFileSystem
+
+    if type(fs).mv is not AbstractFileSystem.mv:
+        fs.mv(old, new)
+        return
+    fs.cp_file(old, new)  # the general mv takes brackets in a name for a pattern
+    fs.rm_file(old)
+
+
 def _temporary_name(name: str) -> str:
-    return f".{name[:150]}.{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"
+    """Return a name that tells who writes the file; file systems allow 255 bytes."""
+    short = name.encode()[:100].decode(errors="ignore")
+    return f".{short}.{_owner()}-{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"
+
+
+def _owner() -> str:
+    """Return where a process number means what it says: this host and, in containers, this space of process numbers."""
+    try:
+        space = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        space = 0
+    host = re.sub(r"[^A-Za-z0-9]", "_", socket.gethostname())
+    return f"{host}_{space}"
 
 
 def sweep(root: str) -> int:
     """Remove temporary files below a local `root` whose writers on this host are gone; return their number."""
     if not is_local(root):
         return 0  # an upload that was not completed is not visible
-    left = [path for path in local_path(root).rglob(f".*{_SUFFIX}") if _is_orphan(path)]
+    pattern = re.compile(rf"\..*\.{_owner()}-(\d+)-[0-9a-f]{{8}}{re.escape(_SUFFIX)}", re.DOTALL)
+    left = [path for path in local_path(root).rglob(f".*{_SUFFIX}") if _is_orphan(pattern, path)]
     for path in left:
         path.unlink(missing_ok=True)
     return len(left)
 
 
-def _is_orphan(path: Path) -> bool:
-    owner = path.name.removesuffix(_SUFFIX).rsplit(".", 1)[-1].rsplit("-", 2)
-    if len(owner) != 3 or not owner[1].isdigit():
-        return False
-    host, pid, _ = owner
-    return socket.gethostname().endswith(host) and not _is_alive(int(pid))
+def _is_orphan(pattern: re.Pattern[str], path: Path) -> bool:
+    match = pattern.fullmatch(path.name)
+    return match is not None and not _is_alive(int(match[1]))
 
 
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

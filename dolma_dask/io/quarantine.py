@@ -1,5 +1,6 @@
 """What happens to bad records: the shard fails at the first, or they go to a file with their place, reason and bytes."""
 
+import tempfile
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,7 +8,7 @@ import msgspec
 
 from dolma_dask.errors import BadRecordError
 from dolma_dask.formats import layout
-from dolma_dask.io.files import join, remove
+from dolma_dask.io.files import READ_BYTES, join, remove
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import BadRecord, Block, FileRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
@@ -16,6 +17,9 @@ OnBadRecord = Literal["fail", "quarantine"]
 
 MAX_BAD_FRACTION = 0.01
 """Default share of rows that may be quarantined in a run."""
+
+_HELD_BYTES = 8 << 20
+"""Bytes of bad records that are held in memory; more wait in a temporary file."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class RecordPolicy:
 
 
 class Quarantine:
-    """Collects the bad records of one shard.
+    """Collects the bad records of one shard; memory is bounded, however many there are.
 
     Parameters
     ----------
@@ -50,18 +54,19 @@ class Quarantine:
         Path of the shard.
     policy : RecordPolicy
         With ``fail``, the first bad record raises.
+
+    Attributes
+    ----------
+    count : int
+        Bad records so far.
     """
 
     def __init__(self, root: str, verb: str, shard: str, policy: RecordPolicy) -> None:
+        self.count = 0
         self._root = root
         self._path = f"{layout.QUARANTINE}/{verb}/{shard}.jsonl"
         self._policy = policy
-        self._lines: list[bytes] = []
-
-    @property
-    def count(self) -> int:
-        """Bad records so far."""
-        return len(self._lines)
+        self._waiting = tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)  # noqa: SIM115  gone with this object
 
     def admit(self, block: Block) -> None:
         """Take the bad records of a block.
@@ -71,18 +76,24 @@ class Quarantine:
         BadRecordError
             The policy is to fail.
         """
-        if block.bad and self._policy.on_bad_record == "fail":
-            raise _failure(block.bad[0])
-        self._lines += [msgspec.json.encode(record.to_json()) + b"\n" for record in block.bad]
+        for record in block.bad:
+            if self._policy.on_bad_record == "fail":
+                raise _failure(record)
+            self._waiting.write(msgspec.json.encode(record.to_json()) + b"\n")
+            self.count += 1
 
     def close(self) -> tuple[FileRecord, ...]:
         """Publish the quarantine file, or remove the one of an earlier run if there is nothing to keep."""
-        if not self._lines:
-            remove(join(self._root, self._path))
-            return ()
-        with publish(join(self._root, self._path)) as out:
-            out.write(b"".join(self._lines))
-        return (FileRecord(self._path, out.bytes, out.checksum, len(self._lines)),)
+        url = join(self._root, self._path)
+        with self._waiting as waiting:
+            if not self.count:
+                remove(url)
+                return ()
+            waiting.seek(0)
+            with publish(url) as out:
+                while piece := waiting.read(READ_BYTES):
+                    out.write(piece)
+        return (FileRecord(self._path, out.bytes, out.checksum, self.count),)
 
 
 def _failure(record: BadRecord) -> BadRecordError:

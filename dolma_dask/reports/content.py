@@ -4,10 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import dolma_dask
-from dolma_dask.reports.history import History, quarantine_rows, stem
+from dolma_dask.reports.history import History, stem
 from dolma_dask.reports.model import ReportData, StageRow
 from dolma_dask.reports.origin import Origin
-from dolma_dask.reports.survey import Findings, Survey, example_rows, rule_rows, signal_rows, source_rows
+from dolma_dask.reports.survey import Findings, Survey
+from dolma_dask.reports.tables import (
+    example_rows,
+    quarantine_rows,
+    rule_rows,
+    signal_rows,
+    source_rows,
+    stage_row,
+)
 
 
 def report_data(
@@ -27,7 +35,7 @@ def report_data(
     title, dataset : str
         Heading, and the name a reader should see.
     history : History
-        What the journals tell of all shards.
+        What the journals tell of `shards`.
     origin : Origin
         What was selected from.
     shards : sequence of str
@@ -39,8 +47,6 @@ def report_data(
     found : Findings
         What was found in all of `shards`.
     """
-    wanted = {stem(path) for path in shards}
-    history = history.of_shards(wanted)
     return ReportData(
         title=title,
         dataset=dataset,
@@ -52,7 +58,7 @@ def report_data(
         rules=rule_rows(spelled, found),
         examples=example_rows(survey, spelled, found),
         where=origin.where,
-        quarantine=quarantine_rows(history.steps, wanted),
+        quarantine=quarantine_rows(history.steps, {stem(path) for path in shards}),
     )
 
 
@@ -73,7 +79,7 @@ def disagreement(history: History, origin: Origin, found: Findings) -> str | Non
 def _stages(history: History, origin: Origin, shards: int, found: Findings) -> list[StageRow]:
     if not history.steps:
         return [_read_row(shards, found)]
-    rows = history.stage_rows()
+    rows = [stage_row(step) for step in history.steps]
     note = disagreement(history, origin, found)
     for index, step in enumerate(history.steps):
         if note and origin.step and (step.root, step.verb) == (origin.step.root, origin.step.verb):

@@ -4,21 +4,16 @@ A mixed dataset names the one it was made from, so the history is followed back 
 shards that the dataset has now and whose files are still those of the record. Cost: one listing per dataset and some 10 us per record.
 """
 
-import io
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
-from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.journal import Journal, Record, RunRecord, journals
-from dolma_dask.reports.model import QuarantineRow, StageRow
-from dolma_dask.reports.numbers import UNKNOWN, plural
+from dolma_dask.reports.numbers import UNKNOWN
 
 MAKES_DOCUMENTS = ("convert", "mix")
 """Verbs that begin a dataset; the others follow in the order in which they were first run."""
@@ -90,10 +85,6 @@ class History:
     def step(self, root: str, verb: str) -> Step | None:
         """Return what `verb` did at `root`."""
         return next((step for step in self.steps if (step.root, step.verb) == (root, verb)), None)
-
-    def stage_rows(self) -> list[StageRow]:
-        """Make a row for each step."""
-        return [stage_row(step) for step in self.steps]
 
     def created(self) -> str:
         """Return when the last step ended, in UTC; a dash if no journal knows."""
@@ -200,95 +191,3 @@ def _step(journal: Journal, sizes: Mapping[str, int]) -> Step:
 
 def _is_there(record: Record, sizes: Mapping[str, int]) -> bool:
     return all(sizes.get(file.path) == file.bytes for file in record.files if not file.path.startswith("_"))
-
-
-# ------------------------------------------------------------------------------------------------ rows of the page
-
-
-def stage_row(step: Step) -> StageRow:
-    """Sum up the records of one verb."""
-    counts = _totals(step.records)
-    documents_in = counts.get("documents_in")
-    written = sum(
-        file.bytes for record in step.records for file in record.files if not file.path.startswith("_")
-    )
-    return StageRow(
-        verb=step.verb,
-        documents_in=documents_in,
-        documents_out=counts.get("documents_out", documents_in),
-        bytes_out=written if step.records else None,
-        text_bytes=counts.get("text_bytes_out", counts.get("text_bytes")),
-        tokens=counts.get("tokens"),
-        seconds=round(sum(record.seconds for record in step.records), 3) if step.records else None,
-        shards=len({record.shard for record in step.records}),
-        bad_records=counts.get("bad_records", 0),
-        note=_note(step, counts),
-    )
-
-
-def _totals(records: Sequence[Record]) -> dict[str, int]:
-    """Add up counts; attribute sets of one shard count the same documents, and only once."""
-    units: dict[str, Counter[str]] = {}
-    for record in records:
-        derived = record.unit.startswith(f"{layout.ATTRIBUTES}/")
-        known = units.setdefault(f"{layout.ATTRIBUTES}/{record.shard}" if derived else record.unit, Counter())
-        known |= Counter({name: int(count) for name, count in record.counts.items()})  # the larger of both
-    names = {name for record in records for name in record.counts}
-    return {name: sum(counts[name] for counts in units.values()) for name in names}
-
-
-def _note(step: Step, counts: Mapping[str, int]) -> str:
-    told = step.params
-    parts: list[str] = []
-    if step.verb == "tag":
-        parts.append(
-            ", ".join(sorted({name for record in step.records for name in record.info.get("taggers", ())}))
-        )
-    if isinstance(told.get("from"), str):
-        parts.append(f"from {last_name(told['from'])}")
-    parts += [f"{name} {told[name]}" for name in ("tokenizer", "bos", "eos") if told.get(name)]
-    if counts.get("unproved_attribute_files"):
-        parts.append(
-            plural(counts["unproved_attribute_files"], "attribute file")
-            + " without a record of how it was made"
-        )
-    return "; ".join(filter(None, parts))
-
-
-class _Quarantined(msgspec.Struct):
-    """What of a quarantined record is counted."""
-
-    reason: str
-
-
-def quarantine_rows(steps: Sequence[Step], wanted: Collection[str]) -> list[QuarantineRow]:
-    """Count quarantined records of the shards whose `stem` is wanted, by verb and reason.
-
-    Raises
-    ------
-    CorruptFileError
-        A quarantine file is damaged.
-    """
-    counts: Counter[tuple[str, str]] = Counter()
-    for root, verb in dict.fromkeys((step.root, step.verb) for step in steps):
-        folder = files.join(root, f"{layout.QUARANTINE}/{verb}")
-        for info in files.list_files(folder):
-            shard, _, suffix = info.path.rpartition(".")
-            if suffix == "jsonl" and stem(shard) in wanted:
-                counts.update((verb, reason) for reason in _reasons(files.join(folder, info.path)))
-    verbs = list(dict.fromkeys(step.verb for step in steps))
-    order = sorted(counts, key=lambda item: (verbs.index(item[0]), -counts[item], item[1]))
-    return [QuarantineRow(verb, reason.replace("_", " "), counts[verb, reason]) for verb, reason in order]
-
-
-def _reasons(url: str) -> Iterable[str]:
-    decoder = msgspec.json.Decoder(_Quarantined)
-    with io.BufferedReader(files.open_read(url)) as lines:  # type: ignore[type-var]
-        for number, line in enumerate(lines):
-            try:
-                yield decoder.decode(line).reason
-            except msgspec.DecodeError as error:
-                raise CorruptFileError(
-                    f"{url}, line {number}: {error}; expected a quarantined record. Run the verb again, or delete the file.",
-                    url=url,
-                ) from error

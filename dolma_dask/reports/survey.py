@@ -7,7 +7,7 @@ blocks, as long as there are no more than 10,000 sources. Memory: at most 100 KB
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,17 +17,11 @@ import pyarrow.compute as pc
 
 from dolma_dask.mixing.rules import Compare, Rule
 from dolma_dask.mixing.values import Literal, Name
-from dolma_dask.reports.bins import signal_histogram
-from dolma_dask.reports.histogram import Histogram, boundary
-from dolma_dask.reports.model import Example, RuleRow, Side, SignalHistogram, SourceRow
+from dolma_dask.reports.histogram import Histogram
+from dolma_dask.reports.model import Side
 
 EXCERPT_CHARACTERS = 600
 """Code points of a document that an example shows."""
-
-QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-
-SHOWN_SOURCES = 200
-"""Rows of the table of sources; the rest share one more row."""
 
 COUNTED_SOURCES = 10_000
 """Sources that are told apart while counting, at least; the smallest of more are put together."""
@@ -72,16 +66,10 @@ def bounds_of(parts: Sequence[Rule]) -> tuple[Bound, ...]:
 def _bound(rule: Rule) -> tuple[str, str, float] | None:
     match rule:
         case Compare(sign, Name(key), Literal(value, kind="number")):
-            pass
-        case Compare(mirrored, Literal(value, kind="number"), Name(key)):
-            sign = _MIRRORED[mirrored]
-        case _:
-            return None
-    try:
-        number = float(value)
-    except OverflowError:  # a whole number of more than 308 digits
-        return None
-    return (key, sign, number) if math.isfinite(number) else None
+            return key, sign, float(value)
+        case Compare(sign, Literal(value, kind="number"), Name(key)):
+            return key, _MIRRORED[sign], float(value)
+    return None
 
 
 @dataclass(frozen=True)
@@ -292,72 +280,3 @@ def excerpt(text: pa.Array) -> str:
     if len(start) <= EXCERPT_CHARACTERS:
         return start
     return start[:EXCERPT_CHARACTERS].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
-
-
-# ------------------------------------------------------------------------------------------------ rows of the page
-
-
-def signal_rows(survey: Survey, found: Findings) -> list[SignalHistogram]:
-    """Bin every signal for the page."""
-    return [_signal_row(survey, key, found.signals.get(key, Values())) for key in survey.keys]
-
-
-def _signal_row(survey: Survey, key: str, values: Values) -> SignalHistogram:
-    lines = dict.fromkeys((bound.sign, bound.value) for bound in survey.bounds if bound.key == key)
-    return signal_histogram(
-        key,
-        values.every,
-        values.kept if survey.parts else None,
-        quantiles=quantiles(values.every),
-        threshold=tuple(lines),
-    )
-
-
-def quantiles(histogram: Histogram, probabilities: Iterable[float] = QUANTILES) -> dict[float, float]:
-    """Return the smallest finite value that at least this share of finite values does not exceed.
-
-    True to one bin of the histogram: a 4,096th of the value while no more than 4,096 bins are used, exact for whole numbers below 8,192.
-    """
-    total = np.cumsum(histogram.counts)
-    if not len(total):
-        return {}
-    lower = np.clip(boundary(histogram.keys, histogram.shift), histogram.min, histogram.max)
-    ranks = {p: max(1, math.ceil(p * int(total[-1]))) for p in probabilities}
-    return {p: float(lower[np.searchsorted(total, rank)]) for p, rank in ranks.items()}
-
-
-def source_rows(survey: Survey, found: Findings) -> list[SourceRow]:
-    """Make the table of sources, largest first."""
-    known = 4 if survey.parts else 2
-    rows = largest_sources(found.sources, SHOWN_SOURCES)
-    return [SourceRow(source, *counts[:known].tolist()) for source, counts in rows.items()]
-
-
-def rule_rows(spelled: Sequence[str], found: Findings) -> list[RuleRow]:
-    """Make the table of conditions, each spelled as in `spelled`."""
-    documents = found.rows - found.bad
-    counts = [found.matched.get(part, 0) for part in range(len(spelled))]
-    return [
-        RuleRow(rule, n, n / documents if documents else 0.0) for rule, n in zip(spelled, counts, strict=True)
-    ]
-
-
-def example_rows(survey: Survey, spelled: Sequence[str], found: Findings) -> list[Example]:
-    """Make the examples: by condition, those inside before those outside, nearest first."""
-    sides: tuple[Side, ...] = ("just inside", "just outside")
-    return [
-        Example(
-            side,
-            spelled[bound.part],
-            bound.key,
-            near.value,
-            near.source,
-            near.id,
-            near.shard,
-            near.row,
-            near.excerpt,
-        )
-        for bound in survey.bounds
-        for side in sides
-        for near in found.near.get((bound.part, side), ())
-    ]

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.json_exact import LineError, parse_object
-from dolma_dask.io.parquet import EXTRA, OURS, open_parquet, read_batches
+from dolma_dask.formats.document_rows import EXTRA, is_ours
+from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES, StoredFile
 from dolma_dask.sources.base import BlockBuilder, finish
@@ -68,8 +69,8 @@ class ParquetTable:
         with closing(StoredFile(self.url)) as stored, open_parquet(self.url) as file:
             schema = file.schema_arrow
             self._check_columns(schema.names)
-            is_ours = self.mapping.is_default and OURS.items() <= (schema.metadata or {}).items()
-            converter = _RowConverter(self, is_ours=is_ours)
+            is_documents = self.mapping.is_default and is_ours(schema)
+            converter = _RowConverter(self, is_ours=is_documents)
             builder = BlockBuilder()
             for batch in read_batches(self.url, file, None, self.block_bytes):
                 for start in range(0, batch.num_rows, _MAX_BLOCK_ROWS):

@@ -332,15 +332,15 @@ class ConvertStage:
         quarantine = Quarantine(self.target, self.verb, group.path, self.policy)
         ids, content = RowDigest(), RowDigest()
         counts = dict.fromkeys(("documents_in", "documents_out", "text_bytes_out"), 0)
+        inputs: list[InputRecord] = []
         with _Parts(self.target, unit.name, self.shard_bytes) as parts:
-            for batch in self._documents(group, quarantine, counts):
+            for batch in self._documents(group, quarantine, counts, inputs):
                 ids.update(batch.column("source"), batch.column("id"))
                 content.update(batch.column("source"), batch.column("id"), batch.column("text"))
                 counts["documents_out"] += batch.num_rows
                 counts["text_bytes_out"] += text_bytes(batch.column("text"))
                 parts.write(batch.column("raw"))
         kept = quarantine.close()
-        inputs = [_input(item) for item in task.inputs]
         record = Record(
             unit=unit.name,
             shard=group.path,
@@ -360,11 +360,11 @@ class ConvertStage:
         return [record]
 
     def _documents(
-        self, group: RawGroup, quarantine: Quarantine, counts: dict[str, int]
+        self, group: RawGroup, quarantine: Quarantine, counts: dict[str, int], inputs: list[InputRecord]
     ) -> Iterator[pa.RecordBatch]:
         for shard in group.shards:
             source = open_shard(self.base, shard, self.mapping, max_record_bytes=self.policy.max_record_bytes)
-            for block in source.read():
+            for block in source.read(inputs):
                 quarantine.admit(block)
                 counts["documents_in"] += block.num_rows
                 yield block.batch.filter(block.batch.column("id").is_valid()) if block.bad else block.batch
@@ -378,10 +378,6 @@ class ConvertStage:
             path = f"{folder}/{info.path}"
             if layout.unit_of(path) == unit:
                 files.remove(files.join(self.target, path))
-
-
-def _input(item: Input) -> InputRecord:
-    return InputRecord(item.info.path, item.info.bytes, item.info.stamp, files.checksum(item.url))
 
 
 class _Parts:

@@ -21,7 +21,7 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.mixing.where import parse
 from dolma_dask.reports.content import disagreement, report_data
-from dolma_dask.reports.history import last_name, read_history
+from dolma_dask.reports.history import last_name, read_history, stem
 from dolma_dask.reports.model import ReportData
 from dolma_dask.reports.origin import Origin, find_origin
 from dolma_dask.reports.survey import Findings, Survey, bounds_of, look_at
@@ -98,10 +98,11 @@ def report(
     found = Findings()
     for result in engine.gather(view.stage(), view.tasks(), run_options(options)):
         found.add(result, examples)
+    history = history.of_shards({stem(path) for path in paths})
     shown = _shown(dataset, listed)
     data = report_data(_title(title, shown), shown, history, origin, paths, view.survey, view.spelled, found)
     _publish(target, data)
-    changed = disagreement(history, origin, found) if len(paths) == len(origin.dataset.shards) else None
+    changed = disagreement(history, origin, found)
     return Summary(
         "report",
         target,

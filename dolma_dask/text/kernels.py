@@ -4,6 +4,8 @@ Kernels hold no Python objects and allocate nothing, so reference counting is sw
 adds an atomic increment and decrement around inner calls, which made word scanning three times slower. A kernel must
 therefore get its scratch memory from its caller, and must not make arrays or slices of arrays.
 
+The module itself does not import numba, so that the types cost nothing where no kernel is used.
+
 numba looks only at the file of the outermost kernel when it decides whether its cached machine code is still good.
 After a change to a function that kernels in other files call, remove the ``__pycache__`` folders.
 """
@@ -11,7 +13,6 @@ After a change to a function that kernels in other files call, remove the ``__py
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -25,8 +26,6 @@ Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-_NJIT: Any = numba.njit
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -42,5 +41,8 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     callable
         With the attributes of a numba dispatcher; ``.py_func`` is `function`.
     """
-    compiled: Callable[P, R] = _NJIT(cache=True, nogil=True, _nrt=False, no_cfunc_wrapper=True)(function)
+    import numba
+
+    njit: Any = numba.njit
+    compiled: Callable[P, R] = njit(cache=True, nogil=True, _nrt=False, no_cfunc_wrapper=True)(function)
     return compiled

@@ -1,7 +1,8 @@
 """JSON lines in gzip members or zstd frames of 8 MiB of text, cut at a record: the same bytes everywhere, splittable, resumable.
 
 Each member is deflated in one call at isal level 1 (500 MB/s; levels 0 to 2 give the same bytes on every CPU, 3 does not), without time
-or name. Members cost +0.01 % in size and make the file readable in parts. The cut depends on the bytes alone, never on batches.
+or name. Members cost +0.01 % in size and make the file readable in parts. zstd frames carry a checksum, as gzip members do by
+nature, so that a reader finds damage. The cut depends on the bytes alone, never on batches.
 """
 
 from collections.abc import Callable
@@ -10,8 +11,10 @@ from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 from isal import igzip
 
+from dolma_dask.errors import DataError
 from dolma_dask.formats.layout import FileFormat, format_of
 from dolma_dask.io.files import join
 from dolma_dask.io.publish import PublishedFile, publish
@@ -23,19 +26,30 @@ MEMBER_BYTES = 8 << 20
 GZIP_LEVEL = 1
 ZSTD_LEVEL = 3
 
+_NEWLINE = 0x0A
 
-def _gzip(data: bytes) -> bytes:
+Text = bytes | bytearray
+
+
+def _gzip(data: Text) -> Text:
     return igzip.compress(data, GZIP_LEVEL, mtime=0)
 
 
-def _zstd(data: bytes) -> bytes:
-    return bytes(pa.Codec("zstd", compression_level=ZSTD_LEVEL).compress(data, asbytes=True))
+def _zstd(data: Text) -> Text:
+    """Return one frame with a checksum, which pyarrow leaves out: a flag in its header and 4 bytes at its end (RFC 8878, 3.1.1)."""
+    frame = bytearray(pa.Codec("zstd", compression_level=ZSTD_LEVEL).compress(data, asbytes=True))
+    frame[4] |= 0x04
+    return frame + (xxhash.xxh64_intdigest(data) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
-_COMPRESS: dict[FileFormat, Callable[[bytes], bytes]] = {
+def _plain(data: Text) -> Text:
+    return data
+
+
+_COMPRESS: dict[FileFormat, Callable[[Text], Text]] = {
     "jsonl.gz": _gzip,
     "jsonl.zst": _zstd,
-    "jsonl": bytes,
+    "jsonl": _plain,
 }
 
 
@@ -55,56 +69,70 @@ class JsonlWriter:
         self._url = join(root, path)
         self._compress = _COMPRESS[format_of(path)]
         self._members: list[tuple[int, int, int]] = []
-        self._waiting: list[memoryview] = []
-        self._waiting_bytes = self._waiting_rows = 0
+        self._waiting = bytearray()
+        self._waiting_rows = 0
         self._rows = self._text_bytes = 0
-        self._stack = ExitStack()
 
     def __enter__(self) -> "JsonlWriter":
-        self._out: PublishedFile = self._stack.enter_context(publish(self._url))
+        with ExitStack() as stack:
+            self._out: PublishedFile = stack.enter_context(publish(self._url))
+            stack.push(self._finish)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if kind is None:
-                self._end_member()
-        except BaseException as late:
-            self._stack.__exit__(type(late), late, late.__traceback__)
-            raise
         self._stack.__exit__(kind, error, trace)
 
+    def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write what waits; an empty file gets one empty member, so that it is a valid file."""
+        if kind is None and (self._waiting_rows or not self._members):
+            self._end_member()
+
     def write(self, rows: pa.LargeBinaryArray) -> None:
-        """Append rows, each with its final newline; no nulls."""
-        _, offsets, data = rows.buffers()
-        ends = np.frombuffer(offsets, np.int64)[rows.offset : rows.offset + len(rows) + 1]
+        """Append rows, each with its final newline; no nulls.
+
+        Raises
+        ------
+        DataError
+            A row is null or lacks its newline: it would be lost, or run into the next.
+        """
         if len(rows) == 0:
             return
+        _, offsets, data = rows.buffers()
+        ends = np.frombuffer(offsets, np.int64)[rows.offset : rows.offset + len(rows) + 1]
+        self._check_rows(rows, ends)
         view = memoryview(data)
         done = 0
         while done < len(rows):
-            wanted = ends[done] + MEMBER_BYTES - self._waiting_bytes
+            wanted = ends[done] + MEMBER_BYTES - len(self._waiting)
             stop = min(int(np.searchsorted(ends[done + 1 :], wanted)) + done + 1, len(rows))
-            self._take(view[ends[done] : ends[stop]], stop - done)
+            self._waiting += view[ends[done] : ends[stop]]
+            self._waiting_rows += stop - done
+            if len(self._waiting) >= MEMBER_BYTES:
+                self._end_member()
             done = stop
 
-    def _take(self, data: memoryview, rows: int) -> None:
-        self._waiting.append(data)
-        self._waiting_bytes += len(data)
-        self._waiting_rows += rows
-        if self._waiting_bytes >= MEMBER_BYTES:
-            self._end_member()
+    def _check_rows(self, rows: pa.LargeBinaryArray, ends: np.ndarray) -> None:
+        data = np.frombuffer(rows.buffers()[2], np.uint8)
+        is_line = np.diff(ends) > 0
+        is_line[is_line] = data[ends[1:][is_line] - 1] == _NEWLINE
+        if not is_line.all():
+            row = self._rows + self._waiting_rows + int(is_line.argmin())
+            raise DataError(
+                f"{self._url}: row {row} to be written is null or has no newline at its end; expected one line of JSON. "
+                "Leave out what could not be read, and end each row with a newline.",
+                url=self._url,
+                row=row,
+            )
 
     def _end_member(self) -> None:
-        """Write what waits as one member; an empty file gets one empty member, so that it is a valid file."""
-        if not self._waiting and self._members:
-            return
         self._members.append((self._out.bytes, self._rows, self._text_bytes))
-        self._out.write(self._compress(b"".join(self._waiting)))
+        self._out.write(self._compress(self._waiting))
         self._rows += self._waiting_rows
-        self._text_bytes += self._waiting_bytes
-        self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
+        self._text_bytes += len(self._waiting)
+        self._waiting, self._waiting_rows = bytearray(), 0
 
     @property
     def record(self) -> FileRecord:

@@ -131,6 +131,76 @@ lines = st.one_of(
 )
 
 
+ROW_PARTS = [
+    '"a__doc":[[0,12,0.5]]',
+    '"a__doc":[[1,12,0.5]]',
+    '"a__doc":[[0,12,0.5],[0,12,0.5]]',
+    '"a__doc":[ [ 0 , 12 , 1e2 ] ]',
+    '"a__doc":[[-0,12,1]]',
+    '"a__doc":[[0,12]]',
+    '"a__doc":[[0,12,1,2]]',
+    '"a__doc":[[0,12,null]]',
+    '"a__doc":[0,12,1]',
+    '"a__doc":[[0,12,1]',
+    '"a__doc":[[0,12,1],]',
+    '"a__doc":0.5',
+    '"a__doc":null',
+    '"a__doc":[[0,999999999999999999,1]]',
+    '"a__doc":[[0,9223372036854775807,1]]',
+    '"a__doc":[[0,9223372036854775808,1]]',
+    '"a__doc":[[0,-9223372036854775808,1]]',
+    '"a__doc":[[0,012,1]]',
+    '"a__doc":[[0,12,01]]',
+    '"a__doc":[[0,12.0,1]]',
+    '"a__doc":[[0,12.5,1]]',
+    '"a__spans":[]',
+    '"a__spans":[[1,2,3],[2,3,0.25]]',
+    '"a__spans":[[1,2,3][2,3,0.25]]',
+    '"a__spans":[[1,2,3],[2,3]]',
+    '"a__spans":{}',
+    '"score":1, "score":2',
+    '"score":true',
+    '"score":"1"',
+    '"score":12345678901234567890123',
+    '"score":1e999',
+    '"score":0.1234567890123456789',
+    '"flag":true',
+    '"flag":false',
+    '"flag":truth',
+    '"flag":1',
+    '"flag":null',
+    '"label":"\\u00e9 \\n"',
+    '"label":7',
+    '"lang":{"en":0.5, "fr":0.25, "é.x":1}',
+    '"lang":{"en":0.5, "en":0.25}',
+    '"lang":{"en":"a"}',
+    '"lang":{"fr":"a", "":3}',
+    '"lang":{}',
+    '"lang":null',
+    '"lang":[]',
+    '"lang":{"en":true}',
+    '"lang":{"\\u0065n":1}',
+    '"\\u0073core":1',
+    '"other":{"id":4, "en":"not wanted here"}',
+    '"en":"not wanted here", "fr":1',
+    '"lang.en":"another key"',
+]
+CRAFTED = [
+    line.replace("%", part).encode()
+    for part in ROW_PARTS
+    for line in (
+        '{"id":"i","source":"s","attributes":{%}}',
+        '{"attributes":{"z":[1], %, "score": 7.5} ,"source":"s","id":"i","en":"x"}',
+        '{"attributes":{%, "a__spans": [[5,6,7.0]]},"id":"i","source":null}',
+        '{"id":"i","source":"s",%}',
+        '{"id":null,"attributes":{%},"error":"why"}',
+        '{"source":"s","attributes":{%}}',
+        '{"id":"i","attributes":{%},"attributes":{"score":3}}',
+    )
+]
+"""Rows with each part, in both forms, before and behind other keys; bad rows stand between good ones."""
+
+
 class WrongRowError(Exception):
     """The row is no valid attribute row."""
 
@@ -265,6 +335,9 @@ def test_the_exact_parser_accepts_what_the_oracle_accepts(
 
 @settings(deadline=None)
 @given(st.lists(lines, max_size=6), KEY_LISTS, FORMS)
+@example(CRAFTED, KEYS, "nested")
+@example(CRAFTED, KEYS, "flat")
+@example(CRAFTED[:], {"a__spans": "spans", "lang.en": "dict"}, "nested")
 def test_a_scan_reads_every_valid_row_and_names_every_other(
     rows: list[bytes], keys: dict[str, AttributeKind], form: Form
 ) -> None:

@@ -1,0 +1,96 @@
+"""What happens to a task where it runs: tried, tried again where that may help, timed, and never allowed to stop its neighbours."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from dolma_dask.engine.plan import Stage, Task
+from dolma_dask.errors import DolmaDaskError, Failure
+from dolma_dask.journal import Record
+
+RETRIES = 2
+RETRY_SECONDS = 0.5
+
+_TRANSIENT = {
+    "EndpointConnectionError",
+    "ClientPayloadError",
+    "ConnectionClosedError",
+    "ReadTimeoutError",
+    "IncompleteRead",
+}
+_PERMANENT = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+
+Outcome = Any
+"""What a task came to: the records of its units (for a stage that only reads, what it returns), or a `Failure`."""
+
+
+class Quoted:
+    """Hides a value from Dask, which would look for its own collections in lists and dataclasses."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Quoted, (self.value,)
+
+
+def run_batch(stage: Quoted, tasks: Quoted) -> list[Outcome]:
+    """Do some tasks one after another; a failing one does not stop the next."""
+    return [attempt(stage.value, task) for task in tasks.value]
+
+
+def attempt(stage: Stage, task: Task) -> Outcome:
+    """Do one task, at most ``1 + RETRIES`` times, and return its records or its failure."""
+    for number in range(RETRIES + 1):
+        try:
+            return _timed(stage, task)
+        except DolmaDaskError as error:
+            return failure(task, error)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  every failure is reported with its shard at the end
+            if number == RETRIES or not is_transient(error):
+                return failure(task, error)
+            time.sleep(RETRY_SECONDS * 2**number)
+    raise AssertionError("the last attempt returns")
+
+
+def failure(task: Task, error: BaseException) -> Failure:
+    """Return the failure of `task` by `error`, with the notes that were added on its way."""
+    notes = getattr(error, "__notes__", ())
+    return Failure(task.shard, type(error).__name__, "; ".join([str(error) or repr(error), *notes]))
+
+
+def is_transient(error: BaseException) -> bool:
+    """Tell whether trying again may help: a connection, not a missing file."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return bool(names & _TRANSIENT) or (isinstance(error, OSError) and not isinstance(error, _PERMANENT))
+
+
+def _timed(stage: Stage, task: Task) -> Outcome:
+    started = time.perf_counter()
+    result = stage.run_shard(task)
+    if not _is_records(result):
+        return result
+    seconds = round((time.perf_counter() - started) / max(len(result), 1), 4)
+    now = time.time()
+    return [msgspec.structs.replace(record, seconds=seconds, finished=now) for record in result]
+
+
+def _is_records(result: Any) -> bool:
+    return isinstance(result, list) and all(isinstance(item, Record) for item in result)
+
+
+def batches(tasks: Sequence[Task], limit: int) -> list[list[Task]]:
+    """Group neighbouring tasks up to `limit` stored bytes, so that Dask's millisecond per task vanishes; large ones stay alone."""
+    grouped: list[list[Task]] = []
+    size = 0
+    for task in tasks:
+        if not grouped or size + task.bytes > limit:
+            grouped.append([])
+            size = 0
+        grouped[-1].append(task)
+        size += task.bytes
+    return grouped

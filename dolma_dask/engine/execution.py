@@ -1,0 +1,314 @@
+"""Tasks on Dask: its own schedulers in this process, threads or processes, or a distributed cluster; big tasks first.
+
+A result reaches the caller as soon as its batch ends. A process that dies is replaced, and the tasks it worked on are tried alone, so that a
+shard that kills its worker again and again fails by its own name and takes no neighbour along. However a run ends, nothing goes on behind it.
+"""
+
+import ctypes
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import dask
+from dask.callbacks import Callback
+from dask.multiprocessing import get_context
+
+from dolma_dask import clusters
+from dolma_dask.clusters import Place
+from dolma_dask.engine.attempts import Outcome, Quoted, batches, run_batch
+from dolma_dask.engine.plan import Stage, Task
+from dolma_dask.errors import Failure, UsageError
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+BATCH_BYTES = 32_000_000
+"""Stored bytes of small shards that share one Dask task."""
+
+BATCHES_PER_WORKER = 4
+"""At least so many batches for each worker, so that all are busy to the end."""
+
+IN_FLIGHT_PER_THREAD = 3
+"""Batches that a cluster holds per thread: enough to never run dry, few enough to keep the scheduler light."""
+
+LEAST_IN_FLIGHT = 16
+"""Batches that a cluster holds at least: what makes an adaptive one grow."""
+
+COUNT_THREADS_SECONDS = 2.0
+"""How often a cluster is asked for its threads: it may grow and shrink."""
+
+HOPELESS = 2
+"""So many tasks that killed a process of their own, and none that did not: the cause is not in the tasks."""
+
+Take = Callable[[Task, Outcome], None]
+
+
+def execute(stage: Stage, tasks: Sequence[Task], place: Place, take: Take) -> None:
+    """Map `stage` over `tasks`, and hand each outcome to `take` in this thread as soon as it is known.
+
+    Parameters
+    ----------
+    stage : Stage
+        The work.
+    tasks : sequence of Task
+        In any order.
+    place : Place
+        Where to run.
+    take : callable
+        Gets each task once, with its records or its `Failure`.
+
+    Raises
+    ------
+    UsageError
+        The stage cannot be sent to another process.
+    """
+    ordered = sorted(tasks, key=lambda task: (-task.bytes, task.shard))
+    if place.client is not None:
+        _check_sendable(stage)
+        _Flight(place.client, stage, take).run(ordered)
+    else:
+        if place.scheduler == "processes":
+            _check_sendable(stage)
+        _Local(place, stage, take).run(ordered)
+
+
+def _check_sendable(stage: Stage) -> None:
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(stage)
+    except Exception as error:
+        raise UsageError(
+            f"the work of {stage.verb} cannot be sent to another process ({type(error).__name__}: {error}); expected objects that pickle. "
+            "Make such objects inside of the function that uses them, or run in this process: scheduler='threads'."
+        ) from error
+
+
+def _grouped(tasks: Sequence[Task], workers: int) -> list[list[Task]]:
+    share = sum(task.bytes for task in tasks) // (BATCHES_PER_WORKER * max(workers, 1))
+    return batches(tasks, min(BATCH_BYTES, share))
+
+
+class _Local:
+    """Runs batches under one of Dask's own schedulers.
+
+    Parameters
+    ----------
+    place : Place
+        Names the scheduler.
+    stage, take
+        See `execute`.
+    """
+
+    def __init__(self, place: Place, stage: Stage, take: Take) -> None:
+        self._place = place
+        self._stage = Quoted(stage)
+        self._verb = stage.verb
+        self._take = take
+        self._delivered = self._deadly = 0
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Run all tasks; when a process dies, those that ran are tried alone before the rest goes on."""
+        waiting = _grouped(tasks, self._place.workers)
+        while waiting:
+            suspects, waiting = self._compute(waiting, self._place.workers)
+            self._try_alone([[task] for batch in suspects for task in batch])
+            if self._deadly >= HOPELESS and not self._delivered:
+                self._give_up(waiting)
+                return
+
+    def _try_alone(self, waiting: list[list[Task]]) -> None:
+        """Run tasks one by one, so that the one that kills its process is known."""
+        while waiting:
+            suspects, waiting = self._compute(waiting, 1)
+            for (task,) in suspects:
+                self._deadly += 1
+                self._fail(task, _killed("the process that worked on it alone was killed"))
+
+    def _give_up(self, waiting: list[list[Task]]) -> None:
+        message = (
+            f"worker processes die before they do anything ({self._deadly} tried); expected them to live. In a script, verbs that start "
+            "processes must be called below `if __name__ == '__main__':`; else look for a lack of memory, or use scheduler='threads'."
+        )
+        for task in (task for batch in waiting for task in batch):
+            self._fail(task, message)
+
+    def _fail(self, task: Task, message: str) -> None:
+        self._take(task, Failure(task.shard, "WorkerDied", message))
+
+    def _compute(self, waiting: list[list[Task]], workers: int) -> tuple[list[list[Task]], list[list[Task]]]:
+        """Run batches; if a process dies, return those that ran then and those that had not begun."""
+        run = uuid.uuid4().hex[:8]
+        left = {f"{self._verb}-{run}-{index:08d}": batch for index, batch in enumerate(waiting)}
+        running: set[str] = set()
+
+        def begin(key: str, *_: Any) -> None:
+            running.add(key)
+
+        def end(key: str, outcomes: list[Outcome], *_: Any) -> None:
+            running.discard(key)
+            for task, outcome in zip(left.pop(key), outcomes, strict=True):
+                self._delivered += 1
+                self._take(task, outcome)
+
+        try:
+            with _pool(self._place.scheduler, workers) as (options, call):
+                graph = [
+                    dask.delayed(call, pure=False)(self._stage, Quoted(batch), dask_key_name=key)
+                    for key, batch in left.items()
+                ]
+                callbacks = [(None, None, begin, end, None), *Callback.active]
+                dask.compute(
+                    *graph,
+                    scheduler=self._place.scheduler,
+                    callbacks=callbacks,
+                    optimize_graph=False,
+                    chunksize=1,
+                    **options,
+                )
+        except BrokenExecutor:
+            rest = [batch for key, batch in left.items() if key not in running]
+            return [left[key] for key in sorted(running)], rest
+        return [], []
+
+
+def _killed(what: str) -> str:
+    return (
+        f"{what}; expected it to fit in a worker's memory and the taggers to stay within Python. Give the workers more memory "
+        "(fewer workers on a machine), or run this shard alone with --only and --scheduler synchronous to see why."
+    )
+
+
+@contextmanager
+def _pool(scheduler: Any, workers: int) -> Iterator[tuple[dict[str, Any], Callable[..., Any]]]:
+    """Yield what `dask.compute` needs for its own schedulers and what to call; an exception stops what still runs."""
+    running = _Stoppable()
+    pool: Executor | None = None
+    if scheduler == "threads":
+        pool = ThreadPoolExecutor(workers, thread_name_prefix="dolma-dask")
+    elif scheduler == "processes":
+        pool = ProcessPoolExecutor(workers, mp_context=get_context(), initializer=clusters.prepare_process)
+    try:
+        yield ({"pool": pool} if pool else {}), (running if scheduler == "threads" else run_batch)
+    except BaseException:
+        running.stop()
+        _kill(pool)
+        raise
+    finally:
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+
+def _kill(pool: Executor | None) -> None:
+    """End the processes of a pool; there is no public way before Python 3.14."""
+    for process in list((getattr(pool, "_processes", None) or {}).values()):
+        process.kill()
+
+
+class _Stoppable:
+    """Runs batches in threads, and can stop them between two byte codes; without it Ctrl-C would wait for whole shards."""
+
+    def __init__(self) -> None:
+        self._threads: set[int] = set()
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def __call__(self, stage: Quoted, tasks: Quoted) -> list[Outcome]:
+        identity = threading.get_ident()
+        with self._lock:
+            if self._stopped:
+                return []
+            self._threads.add(identity)
+        try:
+            return run_batch(stage, tasks)
+        finally:
+            with self._lock:
+                self._threads.discard(identity)
+
+    def stop(self) -> None:
+        """Raise KeyboardInterrupt in every thread that runs a batch; its writers then remove what they have begun."""
+        with self._lock:
+            self._stopped = True
+            for identity in self._threads:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(identity), ctypes.py_object(KeyboardInterrupt)
+                )
+
+
+class _Flight:
+    """Runs batches on a distributed cluster, a bounded number at a time.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Connected.
+    stage, take
+        See `execute`.
+    """
+
+    def __init__(self, client: "Client", stage: Stage, take: Take) -> None:
+        from distributed import as_completed
+
+        self._client = client
+        self._stage = Quoted(stage)
+        self._verb = stage.verb
+        self._take = take
+        self._waiting: deque[list[Task]] = deque()
+        self._running: dict[Future, list[Task]] = {}
+        self._completed = as_completed(loop=client.loop)
+        self._threads = 1
+        self._counted = 0.0
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Run all tasks."""
+        self._waiting.extend(_grouped(tasks, self._count_threads()))
+        try:
+            self._fill()
+            for future in self._completed:
+                self._land(future, self._running.pop(future))
+                self._fill()
+        except BaseException:
+            with suppress(Exception):
+                self._client.cancel(list(self._running), force=True)
+            raise
+
+    def _count_threads(self) -> int:
+        if time.monotonic() - self._counted > COUNT_THREADS_SECONDS:
+            self._threads = max(sum(self._client.nthreads().values()), 1)
+            self._counted = time.monotonic()
+        return self._threads
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < max(
+            LEAST_IN_FLIGHT, IN_FLIGHT_PER_THREAD * self._count_threads()
+        ):
+            batch = self._waiting.popleft()
+            key = f"{self._verb}-{uuid.uuid4().hex}"
+            future = self._client.submit(run_batch, self._stage, Quoted(batch), key=key, pure=False)
+            self._running[future] = batch
+            self._completed.add(future)
+
+    def _land(self, future: "Future", batch: list[Task]) -> None:
+        """Take the outcomes of a batch; one that killed its workers is tried again, each of its tasks alone."""
+        from distributed import KilledWorker
+
+        try:
+            outcomes = future.result()
+        except KilledWorker as error:
+            if len(batch) > 1:
+                self._waiting.extend([task] for task in batch)
+                return
+            message = _killed(f"its workers were killed again and again, {error.allowed_failures + 1} in all")
+            outcomes = [Failure(task.shard, "WorkerDied", message) for task in batch]
+        except Exception as error:  # noqa: BLE001  every failure is reported with its shard at the end
+            outcomes = [
+                Failure(task.shard, type(error).__name__, f"{error} (on its way to or from a worker)")
+                for task in batch
+            ]
+        for task, outcome in zip(batch, outcomes, strict=True):
+            self._take(task, outcome)

@@ -1,0 +1,142 @@
+"""What a verb hands to the engine: tasks with their inputs and units, and how the run is wanted."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.journal import Record
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is finished or not: named by its main output, known under a key.
+
+    Attributes
+    ----------
+    name : str
+        Path of the main output relative to the output root.
+    key : str
+        `dolma_dask.journal.work_key` of all that decides the output besides the input bytes.
+    """
+
+    name: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input file of a task: where it is now, and what the listing said."""
+
+    url: str
+    info: FileInfo
+
+
+@dataclass(frozen=True)
+class Task:
+    """One shard's work.
+
+    Attributes
+    ----------
+    shard : str
+        Path relative to ``documents/``.
+    units : tuple of Unit
+        What it makes; only those that are left reach ``run_shard``.
+    inputs : tuple of Input
+        What it reads.
+    work : object
+        What only the stage knows; must pickle.
+    """
+
+    shard: str
+    units: tuple[Unit, ...]
+    inputs: tuple[Input, ...]
+    work: Any = None
+
+    @property
+    def bytes(self) -> int:
+        """Stored bytes of all inputs."""
+        return sum(item.info.bytes for item in self.inputs)
+
+
+class Stage(Protocol):
+    """What the engine maps over tasks; goes to workers by pickle."""
+
+    @property
+    def verb(self) -> str: ...
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Do one task's units and return a record for each; raise to fail the shard."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a stage is run; none of this changes a byte of the output.
+
+    Attributes
+    ----------
+    overwrite : bool
+        Do everything again, and replace files that this tool did not make.
+    dry_run : bool
+        Only tell what would be done.
+    scheduler : str, optional
+        ``synchronous``, ``threads``, ``processes``, ``cluster`` (a LocalCluster) or the address of a scheduler. Default: see
+        `dolma_dask.clusters.open_place`.
+    workers : int, optional
+        Processes or threads; default: one per processor.
+    progress : bool
+        Show a bar.
+    """
+
+    overwrite: bool = False
+    dry_run: bool = False
+    scheduler: str | None = None
+    workers: int | None = None
+    progress: bool = True
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run as the verb wants it.
+
+    Attributes
+    ----------
+    stage : Stage
+        The work.
+    root : str
+        Output root; its journal is used.
+    tasks : Sequence[Task]
+        All tasks that were asked for.
+    params : Mapping
+        What the user asked, for the journal and the report.
+    writes : tuple of str
+        Folders or file prefixes, relative to `root`, that the run may fill.
+    version : str
+        Of this package, for the journal.
+    all_units : frozenset of str or None
+        Outputs of the whole listing, if files that do not belong to it must not stay; None: others may stay.
+    max_bad_fraction : float
+        Budget for quarantined rows over the whole run.
+    bad_is_loss : bool
+        Rows with an error make the exit status 1 (verbs that keep the row).
+    notes : tuple of str
+        What a person should know, for the summary.
+    """
+
+    stage: Stage
+    root: str
+    tasks: Sequence[Task]
+    params: Mapping[str, Any]
+    writes: tuple[str, ...]
+    version: str = ""
+    all_units: frozenset[str] | None = None
+    max_bad_fraction: float = 0.0
+    bad_is_loss: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def inputs_of(root: str, infos: Iterable[FileInfo]) -> tuple[Input, ...]:
+    """Return inputs for files whose paths are relative to `root`."""
+    return tuple(Input(files.join(root, info.path), info) for info in infos)

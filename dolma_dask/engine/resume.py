@@ -1,0 +1,173 @@
+"""What is left of a plan: read from its journal and from a listing, before any cluster is started.
+
+A unit is finished if its newest record has its key, its outputs are there with their recorded sizes, and its inputs are the files that the
+record names. Cost: one walk over the folders that the plan fills; bytes are only read where a time stamp differs (`_same_bytes`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from dolma_dask.engine.plan import Input, Plan, Task, Unit
+from dolma_dask.errors import DolmaDaskError, UsageError
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+from dolma_dask.io.records import InputRecord
+from dolma_dask.journal import Journal, Record, is_same_file
+
+HASHING_THREADS = 8
+"""Files hashed at once; reading and hashing both leave the interpreter lock."""
+
+_Pair = tuple[InputRecord, Input]
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """Where a plan stands.
+
+    Attributes
+    ----------
+    journal : Journal
+        Of the verb below the output root.
+    existing : Mapping[str, int]
+        Sizes of the files below the folders that the plan may fill.
+    finished : Mapping[str, Record]
+        Records of the units that need no work, by unit.
+    left : list of Task
+        What is to be done, without the units that are finished.
+    renewed : tuple of Record
+        Finished units whose inputs have other time stamps now; once they are in the journal, nobody hashes these files again.
+    """
+
+    journal: Journal
+    existing: Mapping[str, int]
+    finished: Mapping[str, Record] = field(default_factory=dict)
+    left: list[Task] = field(default_factory=list)
+    renewed: tuple[Record, ...] = ()
+
+
+def look_back(plan: Plan, overwrite: bool) -> Progressed:
+    """Return what is finished of `plan` and what is left; with `overwrite` all of it is."""
+    existing = _existing(
+        plan
+    )  # first: a file that another run has just made must stand in the journal read after it
+    journal = Journal(plan.root, plan.stage.verb)
+    if overwrite:
+        return Progressed(journal, existing, left=list(plan.tasks))
+    candidates = dict(_candidates(plan.tasks, journal, existing))
+    same = _same_bytes([pair for pairs in candidates.values() for pair in pairs])
+    finished: dict[str, Record] = {}
+    renewed: list[Record] = []
+    for unit, pairs in candidates.items():
+        if all(same[pair] for pair in pairs):
+            record = finished[unit] = _renew(journal.records[unit], pairs)
+            renewed += [record] if record is not journal.records[unit] else []
+    left = [task for task in (_without(task, finished) for task in plan.tasks) if task.units]
+    return Progressed(journal, existing, finished, left, tuple(renewed))
+
+
+def _existing(plan: Plan) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for prefix in plan.writes:
+        folder, _, start = prefix.rpartition("/")
+        base = f"{folder}/" if folder else ""
+        listed = files.list_files(files.join(plan.root, folder))
+        found.update({base + info.path: info.bytes for info in listed if info.path.startswith(start)})
+    return found
+
+
+def _candidates(
+    tasks: Sequence[Task], journal: Journal, existing: Mapping[str, int]
+) -> Iterator[tuple[str, list[_Pair]]]:
+    """Yield the units that are finished if their inputs still are what was read, and these inputs."""
+    for task in tasks:
+        now = {item.info.path: item for item in task.inputs}
+        for unit in task.units:
+            record = journal.records.get(unit.name)
+            if (
+                record
+                and _is_intact(record, unit, existing)
+                and now.keys() == {item.path for item in record.inputs}
+            ):
+                yield unit.name, [(item, now[item.path]) for item in record.inputs]
+
+
+def _is_intact(record: Record, unit: Unit, existing: Mapping[str, int]) -> bool:
+    """Tell whether the outputs are there; files of ours below ``_quarantine/`` may be cleared away."""
+    outputs = [file for file in record.files if not file.path.startswith("_")]
+    return record.key == unit.key and all(existing.get(file.path) == file.bytes for file in outputs)
+
+
+def _same_bytes(pairs: Sequence[_Pair]) -> dict[_Pair, bool]:
+    """Tell for each input whether it holds the recorded bytes; those with another stamp are hashed, each once."""
+    known = {pair: pair[0].bytes == pair[1].info.bytes for pair in pairs}
+    doubtful = [pair for pair, same in known.items() if same and pair[0].stamp != pair[1].info.stamp]
+    if doubtful:
+        with ThreadPoolExecutor(min(HASHING_THREADS, len(doubtful))) as pool:
+            known.update(zip(doubtful, pool.map(_has_same_bytes, doubtful), strict=True))
+    return known
+
+
+def _has_same_bytes(pair: _Pair) -> bool:
+    recorded, item = pair
+    try:
+        return is_same_file(recorded, item.url, item.info)
+    except (OSError, DolmaDaskError):
+        return False  # whatever is wrong with the file, the shard that reads it says so
+
+
+def _renew(record: Record, pairs: Sequence[_Pair]) -> Record:
+    if all(recorded.stamp == item.info.stamp for recorded, item in pairs):
+        return record
+    inputs = tuple(msgspec.structs.replace(recorded, stamp=item.info.stamp) for recorded, item in pairs)
+    return msgspec.structs.replace(record, inputs=inputs)
+
+
+def _without(task: Task, finished: Mapping[str, Record]) -> Task:
+    return replace(task, units=tuple(unit for unit in task.units if unit.name not in finished))
+
+
+def check_replaceable(plan: Plan, state: Progressed) -> None:
+    """Refuse to write over files that no run of this verb announced.
+
+    Raises
+    ------
+    UsageError
+        There are such files.
+    """
+    units = {unit.name for task in state.left for unit in task.units}
+    if units:
+        units |= plan.all_units or set()
+    foreign = [
+        path for path in state.existing if layout.unit_of(path) in units and not state.journal.may_write(path)
+    ]
+    if foreign:
+        raise UsageError(
+            f"{len(foreign)} output files exist and were not made by this command, first {foreign[0]} in {plan.root}; expected a "
+            "free place. Choose another name or target, or replace them with --overwrite."
+        )
+
+
+def strays(plan: Plan, state: Progressed) -> list[str]:
+    """Return the files that belong to no unit; later stages would read them."""
+    if plan.all_units is None:
+        return []
+    return sorted(path for path in state.existing if layout.unit_of(path) not in plan.all_units)
+
+
+def check_strays(plan: Plan, state: Progressed) -> None:
+    """Refuse to leave files in place that belong to no unit.
+
+    Raises
+    ------
+    UsageError
+        There are such files.
+    """
+    found = strays(plan, state)
+    if found:
+        raise UsageError(
+            f"{plan.root} holds {len(found)} files that this run does not make, first {found[0]!r}; expected only its own "
+            "outputs, since later stages read all of them. Choose another target, or remove them with --overwrite."
+        )

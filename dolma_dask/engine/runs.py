@@ -1,0 +1,231 @@
+"""A run from its plan to its summary: check what is there, do what is left, write the journal as results arrive, count.
+
+Whatever stops a run, the records of finished shards are in the journal and temporary files of dead writers are gone.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dolma_dask import clusters
+from dolma_dask.engine import resume
+from dolma_dask.engine.plan import Plan, RunOptions, Stage, Task
+from dolma_dask.engine.resume import Progressed
+from dolma_dask.errors import BadRecordBudgetError, Failure, InterruptedStageError, StageError
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+from dolma_dask.io.publish import sweep
+from dolma_dask.journal import JournalWriter, Record
+from dolma_dask.progress import make_progress
+from dolma_dask.summary import Summary
+
+
+@dataclass
+class _Tally:
+    """What is known so far: records by unit, shards done now, shards failed."""
+
+    records: dict[str, Record]
+    done: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+
+def run(plan: Plan, options: RunOptions) -> Summary:
+    """Do what is left of `plan`.
+
+    Parameters
+    ----------
+    plan : Plan
+        Tasks and what is known of them.
+    options : RunOptions
+        How to run.
+
+    Returns
+    -------
+    Summary
+        Counts over all units of the plan, finished now or before.
+
+    Raises
+    ------
+    StageError
+        Some shards failed; all others are finished.
+    BadRecordBudgetError
+        More rows are bad than `Plan.max_bad_fraction` allows.
+    InterruptedStageError
+        Ctrl-C.
+    UsageError
+        Files that this run did not make are in its way.
+    """
+    started = time.monotonic()
+    state = resume.look_back(plan, options.overwrite)
+    if not options.overwrite:
+        resume.check_replaceable(plan, state)
+        resume.check_strays(plan, state)
+    summary = Summary(plan.stage.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=plan.notes)
+    if options.dry_run:
+        planned = tuple(task.shard for task in state.left)
+        return replace(summary, planned=planned, seconds=time.monotonic() - started)
+    for path in resume.strays(plan, state):
+        files.remove(files.join(plan.root, path))
+    tally = _Tally(dict(state.finished))
+    if state.left or state.renewed:
+        _work(plan, state, options, tally)
+    return _conclude(plan, tally, replace(summary, done=tally.done, seconds=time.monotonic() - started))
+
+
+def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
+    """Map a stage that only reads over tasks, and return its results in the order of `tasks`; no journal.
+
+    Parameters
+    ----------
+    stage : object with ``verb`` and ``run_shard(task)``
+        Its results must be small and picklable.
+    tasks : sequence of Task
+        What to read; each with its own `Task.shard`.
+    options : RunOptions
+        How to run.
+
+    Raises
+    ------
+    StageError
+        Some shards failed.
+    InterruptedStageError
+        Ctrl-C.
+    """
+    results: dict[str, Any] = {}
+    failures: list[Failure] = []
+
+    def take(task: Task, result: Any) -> None:
+        if isinstance(result, Failure):
+            failures.append(result)
+        else:
+            results[task.shard] = result
+
+    try:
+        _map(stage, tasks, options, take)
+    except KeyboardInterrupt:
+        raise InterruptedStageError(f"{stage.verb} was stopped. Run the same command again.") from None
+    if failures:
+        raise _stage_error(stage.verb, failures, len(tasks))
+    return [results[task.shard] for task in tasks]
+
+
+def _map(stage: Stage, tasks: Sequence[Task], options: RunOptions, take: Any) -> None:
+    """Run tasks where the options say, under a progress display."""
+    if not tasks:
+        return
+    from dolma_dask.engine.execution import execute  # loads Dask, which a run with nothing to do can spare
+
+    with (
+        make_progress(
+            stage.verb, sum(task.bytes for task in tasks), len(tasks), options.progress
+        ) as progress,
+        clusters.open_place(options.scheduler, options.workers, len(tasks)) as place,
+    ):
+
+        def counted(task: Task, outcome: Any) -> None:
+            take(task, outcome)
+            progress.advance(task.bytes, 1)
+
+        execute(stage, tasks, place, counted)
+
+
+def _work(plan: Plan, state: Progressed, options: RunOptions, tally: _Tally) -> None:
+    """Run the tasks that are left; every result reaches the journal at once."""
+    with _swept(plan), _journal_of(plan, state) as writer:
+
+        def take(task: Task, outcome: list[Record] | Failure) -> None:
+            if isinstance(outcome, Failure):
+                tally.failures.append(outcome)
+                return
+            for record in outcome:
+                _remove_outdated(plan.root, state.journal.records.get(record.unit), record)
+                writer.add(record)
+                tally.records[record.unit] = record
+            tally.done += 1
+
+        try:
+            _map(plan.stage, state.left, options, take)
+        except KeyboardInterrupt:
+            raise InterruptedStageError(
+                f"{plan.stage.verb} was stopped: {tally.done:,} of {len(state.left):,} shards are finished and kept. "
+                "Run the same command again to go on."
+            ) from None
+
+
+@contextmanager
+def _journal_of(plan: Plan, state: Progressed) -> Iterator[JournalWriter]:
+    writer = state.journal.start(plan.params, plan.writes, plan.version)
+    try:
+        for record in state.renewed:
+            writer.add(record)
+        yield writer
+    finally:
+        writer.close()
+
+
+@contextmanager
+def _swept(plan: Plan) -> Iterator[None]:
+    """Remove temporary files of dead writers before and after, in the folders that the run may fill."""
+    folders = {prefix.rpartition("/")[0] for prefix in plan.writes}
+    folders |= {f"{name}/{plan.stage.verb}" for name in (layout.JOURNAL, layout.QUARANTINE)}
+    urls = [files.join(plan.root, folder) for folder in sorted(folders)]
+    try:
+        for url in urls:
+            sweep(url)
+        yield
+    finally:
+        for url in urls:
+            sweep(url)
+
+
+def _remove_outdated(root: str, old: Record | None, new: Record) -> None:
+    """Delete files of an earlier record of the unit that the new one no longer has."""
+    kept = {file.path for file in new.files}
+    for file in old.files if old else ():
+        if file.path not in kept:
+            files.remove(files.join(root, file.path))
+
+
+def _conclude(plan: Plan, tally: _Tally, summary: Summary) -> Summary:
+    counts: Counter[str] = Counter()
+    for record in tally.records.values():
+        counts.update(record.counts)
+    summary = replace(
+        summary,
+        counts=dict(counts),
+        failed=len(tally.failures),
+        failures=tuple(tally.failures),
+        lost=plan.bad_is_loss and counts["bad_records"] > 0,
+    )
+    if tally.failures:
+        raise _stage_error(plan.stage.verb, tally.failures, len(plan.tasks), summary)
+    _check_budget(plan, counts, summary)
+    return summary
+
+
+def _stage_error(
+    verb: str, failures: Sequence[Failure], shards: int, summary: Summary | None = None
+) -> StageError:
+    first = failures[0]
+    return StageError(
+        f"{verb}: {len(failures)} of {shards} shards failed; the others are finished. "
+        f"First: {first.shard}: {first.error}: {first.message}",
+        failures=failures,
+        summary=summary,
+    )
+
+
+def _check_budget(plan: Plan, counts: Mapping[str, float], summary: Summary) -> None:
+    bad, rows = counts.get("bad_records", 0), counts.get("documents_in", 0)
+    if not plan.bad_is_loss and bad > plan.max_bad_fraction * rows:
+        raise BadRecordBudgetError(
+            f"{plan.stage.verb}: {bad:,.0f} of {rows:,.0f} rows are bad ({bad / max(rows, 1):.3%}); allowed are "
+            f"{plan.max_bad_fraction:.3%} (max_bad_fraction). Look at {plan.root}/_quarantine/{plan.stage.verb}/, mend the input or "
+            "allow more.",
+            bad=bad,
+            rows=rows,
+            summary=summary,
+        )

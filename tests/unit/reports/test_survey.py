@@ -1,0 +1,203 @@
+"""What one pass finds, against plain Python: counts, sources, values, nearest documents; and that the cut into blocks does not matter."""
+
+import math
+import operator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dolma_dask.mixing.rules import all_of
+from dolma_dask.mixing.where import parse
+from dolma_dask.reports import survey as module
+from dolma_dask.reports.histogram import Histogram
+from dolma_dask.reports.survey import (
+    EXCERPT_CHARACTERS,
+    OTHER_SOURCES,
+    Bound,
+    Findings,
+    Survey,
+    bounds_of,
+    excerpt,
+    largest_sources,
+    look_at,
+)
+from dolma_dask.reports.tables import example_rows, quantiles, rule_rows, signal_rows, source_rows
+from dolma_dask.stages.selection import conjuncts
+
+OPERATORS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+numbers = st.one_of(
+    st.none(),
+    st.integers(-3, 3).map(float),
+    st.floats(-1e300, 1e300, allow_nan=False),
+    st.sampled_from([math.inf, -math.inf, -0.0, 1e308, -1e308]),
+)
+words = st.text(max_size=12)
+rows = st.tuples(st.booleans(), st.sampled_from(["a", "b", "ü<"]), words, numbers, numbers)
+conditions = st.lists(
+    st.tuples(st.sampled_from("xy"), st.sampled_from(list(OPERATORS)), st.sampled_from([-1e308, -1.0, 0.0, 0.5, 2.0])),
+    min_size=1,
+    max_size=3,
+)
+
+
+def batch_of(part):
+    ids = [f"d{number}" if good else None for number, (good, *_) in part]
+    columns = {
+        "id": pa.array(ids, pa.large_string()),
+        "source": pa.array([row[1] if row[0] else None for _, row in part], pa.large_string()),
+        "text": pa.array([row[2] if row[0] else None for _, row in part], pa.large_string()),
+    }
+    signals = {
+        "x": pa.array([row[3] for _, row in part], pa.float64()),
+        "y": pa.array([row[4] for _, row in part], pa.float64()),
+    }
+    return pa.RecordBatch.from_pydict(columns), {**columns, **signals}
+
+
+def found_in(survey, table, shards, blocks):
+    """Look at rows cut into shards and blocks, and add up in a shuffled order."""
+    parts = []
+    for shard, (start, stop) in enumerate(zip([0, *shards], [*shards, len(table)], strict=True)):
+        cuts = sorted({start, stop, *(cut for cut in blocks if start < cut < stop)})
+        for first, last in zip(cuts[:-1], cuts[1:], strict=True):
+            batch, columns = batch_of(list(enumerate(table))[first:last])
+            parts.append(look_at(survey, f"s{shard}", first - start, batch, columns))
+    found = Findings()
+    for part in reversed(parts):
+        found.add(part, survey.examples)
+    return found
+
+
+def oracle(table, shards, rule, count):
+    """The tables of the page, one document at a time."""
+    starts = [0, *shards]
+    documents = []
+    for number, (good, source, text, x, y) in enumerate(table):
+        if good:
+            shard = max(index for index, start in enumerate(starts) if start <= number)
+            values = {"x": x, "y": y}
+            holds = [values[key] is not None and OPERATORS[sign](values[key], bound) for key, sign, bound in rule]
+            documents.append((f"s{shard}", number - starts[shard], f"d{number}", source, text, values, holds))
+    sources = {}
+    for _, _, _, source, text, _, holds in documents:
+        size = len(text.encode())
+        row = sources.setdefault(source, [0, 0, 0, 0])
+        for index, value in enumerate((1, size, all(holds), size * all(holds))):
+            row[index] += value
+    examples = []
+    for part, (key, _, bound) in enumerate(rule):
+        for side in ("just inside", "just outside"):
+            near = []
+            for shard, row, identity, _, text, values, holds in documents:
+                others = all(held for index, held in enumerate(holds) if index != part)
+                value = values[key]
+                if others and value is not None and holds[part] == (side == "just inside"):
+                    near.append((abs(value - bound), shard, row, identity, value, text))
+            examples += [(side, part, *item[1:]) for item in sorted(near)[:count]]
+    matched = [sum(document[6][part] for document in documents) for part in range(len(rule))]
+    return len(documents), matched, sources, examples, documents
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(rows, max_size=30),
+    st.lists(st.integers(0, 30), max_size=3),
+    st.lists(st.integers(0, 30), max_size=5),
+    conditions,
+    st.integers(0, 3),
+)
+def test_findings_are_those_of_plain_python_however_rows_are_cut(table, shards, blocks, rule, count):
+    shards = sorted(min(cut, len(table)) for cut in shards)
+    written = [f"{key} {sign} {bound!r}" for key, sign, bound in rule]
+    parts = conjuncts(all_of(*map(parse, written)))
+    survey = Survey(("x", "y"), parts, bounds_of(parts), count)
+    assert [(bound.key, bound.sign, bound.value) for bound in survey.bounds] == rule
+    found = found_in(survey, table, shards, blocks)
+    documents, matched, sources, examples, read = oracle(table, shards, rule, count)
+
+    assert (found.rows, found.rows - found.bad) == (len(table), documents)
+    assert found.kept == sum(all(document[6]) for document in read)
+    assert [row.matched_documents for row in rule_rows(written, found)] == matched
+    assert {
+        row.source: [row.documents, row.text_bytes, row.kept_documents, row.kept_text_bytes]
+        for row in source_rows(survey, found)
+    } == sources
+    places = [str(number) for number in range(len(rule))]
+    assert [
+        (row.kind, int(row.rule), row.shard, row.row, row.id, row.value, row.excerpt)
+        for row in example_rows(survey, places, found)
+    ] == examples
+    for signal in signal_rows(survey, found):
+        known = [document[5][signal.key] for document in read if document[5][signal.key] is not None]
+        kept = [d[5][signal.key] for d in read if all(d[6]) and d[5][signal.key] is not None]
+        finite = [value for value in known if math.isfinite(value)]
+        assert (signal.n, signal.nulls, signal.infinite) == (len(known), documents - len(known), len(known) - len(finite))
+        assert (signal.min, signal.max) == (min(finite, default=None), max(finite, default=None))
+        assert signal.counts.sum() == len(finite)
+        assert signal.kept_counts.sum() == sum(map(math.isfinite, kept))
+        lines = dict.fromkeys((sign, bound) for key, sign, bound in rule if key == signal.key)
+        assert list(signal.threshold) == list(lines)
+
+
+def test_without_a_rule_nothing_counts_as_kept():
+    survey = Survey(("x",))
+    batch, columns = batch_of([(0, (True, "a", "t", 1.0, None))])
+    found = look_at(survey, "s", 0, batch, columns)
+    assert source_rows(survey, found)[0].kept_documents is None
+    assert signal_rows(survey, found)[0].kept_counts is None
+    assert rule_rows((), found) == []
+
+
+@pytest.mark.parametrize(
+    "written, expected",
+    [
+        ("50 <= a < 100.5", [Bound(0, "a", ">=", 50.0), Bound(1, "a", "<", 100.5)]),
+        ("3 > a and b == -2", [Bound(0, "a", "<", 3.0), Bound(1, "b", "==", -2.0)]),
+        ("source == 'x' and not a > 1 and (a > 1 or b > 2) and a != 0", [Bound(3, "a", "!=", 0.0)]),
+        ("a + 1 > 2 and a > b and a is None and 1 < 2", []),
+    ],
+)
+def test_bounds_are_read_either_way_round(written, expected):
+    assert list(bounds_of(conjuncts(parse(written)))) == expected
+
+
+@given(st.lists(st.integers(-8000, 8000), min_size=1, max_size=50), st.floats(0, 1))
+def test_quantiles_of_whole_numbers_are_exact(values, probability):
+    expected = sorted(values)[max(1, math.ceil(probability * len(values))) - 1]
+    assert quantiles(Histogram.of(values), [probability]) == {probability: expected}
+
+
+def test_quantiles_of_nothing():
+    assert quantiles(Histogram.of([math.nan, math.inf])) == {}
+
+
+def test_excerpts_end_between_code_points():
+    text = "🎈" * EXCERPT_CHARACTERS
+    assert excerpt(pa.array([text], pa.large_string())) == text
+    assert excerpt(pa.array([text + "é"], pa.large_string())) == text + "…"
+
+
+def test_many_sources_are_put_together_and_none_is_lost(monkeypatch):
+    monkeypatch.setattr(module, "COUNTED_SOURCES", 4)
+    found = Findings()
+    for number in range(40):
+        counts = np.array([number + 1, 10, 0, 0])
+        found.add(Findings(sources={f"s{number:02d}": counts, "all": np.array([1, 1, 1, 1])}), 3)
+    assert len(found.sources) <= 9
+    total = sum(found.sources.values())
+    assert total.tolist() == [sum(range(1, 41)) + 40, 440, 40, 40]
+    shown = largest_sources(found.sources, 2)
+    assert len(shown) == 3
+    assert "s39" in shown
+    assert list(shown)[-1] == OTHER_SOURCES
+    assert sum(shown.values()).tolist() == total.tolist()
