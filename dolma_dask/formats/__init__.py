@@ -1,0 +1,1 @@
+"""What bytes mean: no I/O, no Dask."""

@@ -1,0 +1,1 @@
+"""What tests, plug-in authors and the demo share."""

@@ -68,8 +68,8 @@ def word_end(data: Bytes, at: Int, end: Int) -> Int:
         spaces = space_bits(data, at, end)
         if spaces:
             return at + first_bit(spaces)
-        at += 61
-        while data[at] & 0xC0 == 0x80:
+        at += 64
+        while at < end and data[at] & 0xC0 == 0x80:
             at += 1
     return end
 

@@ -6,12 +6,8 @@
 A `TokenEngine` is a name for a tokenizer, not the tokenizer: it pickles in a few hundred bytes (path and digest) and
 builds the real one once per process, when first used (`source`).
 
-Costs, GPT-NeoX vocabulary, English: encoding 700 to 900 ns per token (3 to 4 MB of text per CPU-second), of which 25 are
-the way out of the library. `tokenizers` 0.23 hands ids out only as a Python list (no buffer), so the list of *one
-document at a time* lives for a moment and goes straight into the final array; there is never a list per batch. The
-other ways, in ns per token: one list of all documents through ``Encoding.merge`` 53 + 31; parsing the JSON of
-``Encoding.__getstate__`` with a numba kernel, which needs no list at all, 40 and a compiler; ``array.array`` 20 for
-long documents but 150 for documents of 20 tokens (25 and 64 this way).
+Costs, GPT-NeoX vocabulary, English: encoding 700 to 900 ns per token (3 to 4 MB of text per CPU-second), of which 40 are
+the way out of the library (`dolma_dask.tokens.ids`): no Python object is made per token.
 Memory: an `Encoding` takes 60 to 90 bytes per token, so a batch is encoded in pieces of about 1 MB of text (20 MB);
 a document larger than that is a piece of its own, and costs what the library needs: 120 to 160 bytes per byte of
 text while it is encoded (a document of 20 MB takes 2.3 GB). It cannot be cut without changing its ids.
@@ -32,6 +28,7 @@ from tokenizers import Encoding, Tokenizer
 
 from dolma_dask.errors import DataError, SchemaError
 from dolma_dask.formats.ragged import check_lengths, token_dtype
+from dolma_dask.tokens.ids import flatten
 from dolma_dask.tokens.source import TokenizerSource, build, find_source
 
 PIECE_BYTES = 1 << 20
@@ -146,7 +143,7 @@ class TokenEngine:
         lengths = np.zeros(len(texts), np.int64)
         pieces = [np.empty(0, dtype)]
         for start, stop in _pieces(texts):
-            lengths[start:stop], ids = _flatten(_encode_piece(tokenizer, texts, start, stop), dtype)
+            lengths[start:stop], ids = flatten(_encode_piece(tokenizer, texts, start, stop), dtype)
             pieces.append(ids)
         return Tokens(np.concatenate(pieces), check_lengths(lengths))
 
@@ -222,16 +219,3 @@ def _find_failure(
         except Exception as found:  # noqa: BLE001  the caller raises it with its row
             return row, found
     return 0, error
-
-
-def _flatten(
-    encodings: list[Encoding], dtype: np.dtype[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]]]:
-    """Copy the ids of a piece into one array; numpy raises rather than wraps an id that does not fit."""
-    lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
-    flat = np.empty(int(lengths.sum()), dtype)
-    start = 0
-    for encoding, stop in zip(encodings, np.cumsum(lengths).tolist(), strict=True):
-        flat[start:stop] = np.fromiter(encoding.ids, dtype, stop - start)
-        start = stop
-    return lengths, flat

@@ -1,26 +1,27 @@
 """Attribute files: rows of JSON in the nested form, or Parquet with one column per key.
 
 In Parquet a ``document`` attribute is a plain float64 column, so that any tool can read it; the kinds stand in the schema's metadata.
+Both hold the same values: scores are rounded to 5 decimals, and no number is NaN or infinite.
 """
 
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from dolma_dask.errors import SchemaError
 from dolma_dask.formats.attributes import AttributeColumn, encode_rows
+from dolma_dask.formats.json_attributes import AttributeKind, scan_attributes
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.attributes import KINDS_KEY
-from dolma_dask.io.files import READ_BYTES, join
-from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.writers.jsonl import JsonlWriter
+from dolma_dask.writers.table import TableFile
 
 ROW_GROUP_ROWS = 131_072
 """Rows per Parquet row group; a fixed number, so that the file does not depend on batches."""
@@ -54,21 +55,34 @@ class AttributeWriter(Protocol):
 
 def open_attribute_writer(root: str, path: str) -> AttributeWriter:
     """Return the writer for the attribute file `path` below `root`; the suffix chooses the format."""
-    return (
-        AttributeParquetWriter(root, path)
-        if format_of(path) == "parquet"
-        else AttributeJsonlWriter(root, path)
-    )
+    is_table = format_of(path) == "parquet"
+    return AttributeParquetWriter(root, path) if is_table else AttributeJsonlWriter(root, path)
 
 
-class AttributeJsonlWriter(JsonlWriter):
-    """Attribute rows as JSON lines."""
+class AttributeJsonlWriter:
+    """Attribute rows as JSON lines.
+
+    Parameters
+    ----------
+    root : str
+        Of the dataset.
+    path : str
+        Path below it.
+    """
+
+    def __init__(self, root: str, path: str) -> None:
+        self._lines = JsonlWriter(root, path)
 
     def __enter__(self) -> "AttributeJsonlWriter":
-        super().__enter__()
+        self._lines.__enter__()
         return self
 
-    def write(  # type: ignore[override]
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lines.__exit__(kind, error, trace)
+
+    def write(
         self,
         ids: pa.LargeStringArray,
         sources: pa.LargeStringArray,
@@ -77,11 +91,16 @@ class AttributeJsonlWriter(JsonlWriter):
         errors: Mapping[int, str],
     ) -> None:
         """Append rows; see `dolma_dask.formats.attributes.encode_rows`."""
-        super().write(encode_rows(ids, sources, lengths, columns, errors))
+        self._lines.write(encode_rows(ids, sources, lengths, columns, errors))
+
+    @property
+    def record(self) -> FileRecord:
+        """What was written; after a clean exit."""
+        return self._lines.record
 
 
 class AttributeParquetWriter:
-    """Attribute rows as Parquet (zstd level 1), through local scratch.
+    """Attribute rows as a Parquet table with columns ``id source error`` and one per key.
 
     Parameters
     ----------
@@ -93,23 +112,27 @@ class AttributeParquetWriter:
 
     def __init__(self, root: str, path: str) -> None:
         self._path = path
-        self._url = join(root, path)
+        self._table = TableFile(root, path, use_dictionary=True)
         self._waiting: list[pa.Table] = []
-        self._rows = self._waiting_rows = 0
-        self._file: pq.ParquetWriter | None = None
+        self._waiting_rows = 0
+        self._schema: pa.Schema | None = None
 
     def __enter__(self) -> "AttributeParquetWriter":
-        self._spool = tempfile.TemporaryFile()  # noqa: SIM115  closed in __exit__
+        with ExitStack() as stack:
+            stack.enter_context(self._table)
+            stack.push(self._finish)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._spool:
-            if kind is None:
-                self._write_groups(1)
-                self._open(_table([], [], [], {})).close()
-                self._publish()
+        self._stack.__exit__(kind, error, trace)
+
+    def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._write_groups(least=1)
+            self._table.open(pa.schema(_FRAME))
 
     def write(
         self,
@@ -119,51 +142,75 @@ class AttributeParquetWriter:
         columns: Sequence[AttributeColumn],
         errors: Mapping[int, str],
     ) -> None:
-        """Append rows; `lengths` is not needed here, spans of whole documents are plain numbers."""
-        self._waiting.append(_table(ids, sources, columns, errors))
+        """Append rows; see `dolma_dask.formats.attributes.encode_rows`."""
+        if len(ids) == 0:
+            return
+        self._waiting.append(_table(ids, sources, lengths, columns, errors))
         self._waiting_rows += len(ids)
-        self._write_groups(ROW_GROUP_ROWS)
+        self._write_groups(least=ROW_GROUP_ROWS)
 
     def _write_groups(self, least: int) -> None:
         """Write whole row groups while at least `least` rows wait."""
         while self._waiting_rows >= least:
-            table = pa.concat_tables(self._waiting)
-            self._open(table).write_table(table.slice(0, ROW_GROUP_ROWS))
+            table = self._joined()
+            self._table.write(table.slice(0, ROW_GROUP_ROWS))
             rest = table.slice(ROW_GROUP_ROWS)
-            self._rows += min(table.num_rows, ROW_GROUP_ROWS)
-            self._waiting, self._waiting_rows = ([rest] if rest.num_rows else []), rest.num_rows
+            self._waiting, self._waiting_rows = [rest], rest.num_rows
 
-    def _open(self, table: pa.Table) -> pq.ParquetWriter:
-        if self._file is None:
-            self._file = pq.ParquetWriter(self._spool, table.schema, compression="zstd", compression_level=1)
-        return self._file
+    def _joined(self) -> pa.Table:
+        """Return the waiting rows as one table; a column of nulls takes the type that it has elsewhere."""
+        known = [] if self._schema is None else [self._schema.empty_table()]
+        try:
+            table = pa.concat_tables([*known, *self._waiting], promote_options="default")
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise self._other_columns(str(error)) from error
+        if self._schema is not None and table.schema != self._schema:
+            raise self._other_columns(f"{table.schema.names} after {self._schema.names}")
+        self._schema = table.schema
+        return table
 
-    def _publish(self) -> None:
-        self._spool.seek(0)
-        with publish(self._url) as out:
-            while piece := self._spool.read(READ_BYTES):
-                out.write(piece)
-        self._record = FileRecord(self._path, out.bytes, out.checksum, self._rows)
+    def _other_columns(self, found: str) -> SchemaError:
+        return SchemaError(
+            f"{self._path}: the attributes of some documents have other columns than those before them ({found}); expected "
+            "the same keys and types for all documents. Correct the tagger.",
+            path=self._path,
+        )
 
     @property
     def record(self) -> FileRecord:
         """What was written; after a clean exit."""
-        return self._record
+        return self._table.record
 
 
-def _table(ids: Any, sources: Any, columns: Sequence[AttributeColumn], errors: Mapping[int, str]) -> pa.Table:
-    messages = (
-        [errors.get(row) for row in range(len(ids))] if errors else pa.nulls(len(ids), pa.large_string())
-    )
-    arrays = [
-        pa.array(ids, pa.large_string()),
-        pa.array(sources, pa.large_string()),
-        pa.array(messages, pa.large_string()),
+_FRAME = (("id", pa.large_string()), ("source", pa.large_string()), ("error", pa.large_string()))
+
+
+def _table(
+    ids: pa.LargeStringArray,
+    sources: pa.LargeStringArray,
+    lengths: npt.NDArray[np.int64],
+    columns: Sequence[AttributeColumn],
+    errors: Mapping[int, str],
+) -> pa.Table:
+    """Return the rows as a table: what a reader would find in their JSON, where that checks and rounds values."""
+    kinds: dict[str, AttributeKind] = {
+        column.key: column.kind for column in columns if column.kind == "document" or column.kind == "spans"
+    }
+    rows = encode_rows(ids, sources, lengths, columns, errors)
+    _, offsets, data = rows.buffers()
+    read = scan_attributes(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64), kinds)
+    shown = [
+        read.columns[column.key] if column.key in kinds else _shown(column, errors) for column in columns
     ]
-    names = ["id", "source", "error"]
-    kinds = {column.key: column.kind for column in columns if column.kind in ("document", "spans")}
-    metadata = {KINDS_KEY: msgspec.json.encode(kinds)} if columns and len(kinds) == len(columns) else {}
-    arrays += [column.values for column in columns]
-    names += [column.key for column in columns]
-    table: pa.Table = pa.table(arrays, names=names)
-    return table.replace_schema_metadata(metadata)
+    messages = pa.array([errors.get(row) for row in range(len(ids))], pa.large_string())
+    names = [*(name for name, _ in _FRAME), *(column.key for column in columns)]
+    table = pa.table([read.ids, read.sources, messages, *shown], names=names)
+    return table.replace_schema_metadata({KINDS_KEY: msgspec.json.encode(kinds)})
+
+
+def _shown(column: AttributeColumn, errors: Mapping[int, str]) -> pa.Array:
+    """Return the values of a column, null in rows of documents that could not be read."""
+    if not errors:
+        return column.values
+    rows = np.arange(len(column.values))
+    return column.values.take(pa.array(rows, mask=np.isin(rows, list(errors))))

@@ -72,7 +72,7 @@ class TableFile:
         with suppress(*(() if kind is None else (Exception,))):  # a file that failed is thrown away
             self._file.close()
 
-    def open(self, schema: pa.Schema) -> None:
+    def open(self, schema: pa.Schema) -> pq.ParquetWriter:
         """Fix the columns, unless that has been done."""
         if self._file is None:
             self._file = pq.ParquetWriter(
@@ -83,11 +83,11 @@ class TableFile:
                 use_dictionary=self._use_dictionary,
                 write_page_checksum=True,
             )
+        return self._file
 
     def write(self, table: pa.Table) -> None:
         """Append `table` as one row group."""
-        self.open(table.schema)
-        self._file.write_table(table, row_group_size=max(table.num_rows, 1))
+        self.open(table.schema).write_table(table, row_group_size=max(table.num_rows, 1))
         self._rows += table.num_rows
 
     @property

@@ -2,6 +2,7 @@
 
 import math
 import operator
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,11 @@ numbers = st.one_of(
 words = st.text(max_size=12)
 rows = st.tuples(st.booleans(), st.sampled_from(["a", "b", "ü<"]), words, numbers, numbers)
 conditions = st.lists(
-    st.tuples(st.sampled_from("xy"), st.sampled_from(list(OPERATORS)), st.sampled_from([-1e308, -1.0, 0.0, 0.5, 2.0])),
+    st.tuples(
+        st.sampled_from("xy"),
+        st.sampled_from(list(OPERATORS)),
+        st.sampled_from([-1e308, -1.0, 0.0, 0.5, 2.0]),
+    ),
     min_size=1,
     max_size=3,
 )
@@ -69,7 +74,7 @@ def found_in(survey, table, shards, blocks):
     parts = []
     for shard, (start, stop) in enumerate(zip([0, *shards], [*shards, len(table)], strict=True)):
         cuts = sorted({start, stop, *(cut for cut in blocks if start < cut < stop)})
-        for first, last in zip(cuts[:-1], cuts[1:], strict=True):
+        for first, last in pairwise(cuts):
             batch, columns = batch_of(list(enumerate(table))[first:last])
             parts.append(look_at(survey, f"s{shard}", first - start, batch, columns))
     found = Findings()
@@ -86,7 +91,9 @@ def oracle(table, shards, rule, count):
         if good:
             shard = max(index for index, start in enumerate(starts) if start <= number)
             values = {"x": x, "y": y}
-            holds = [values[key] is not None and OPERATORS[sign](values[key], bound) for key, sign, bound in rule]
+            holds = [
+                values[key] is not None and OPERATORS[sign](values[key], bound) for key, sign, bound in rule
+            ]
             documents.append((f"s{shard}", number - starts[shard], f"d{number}", source, text, values, holds))
     sources = {}
     for _, _, _, source, text, _, holds in documents:
@@ -141,7 +148,11 @@ def test_findings_are_those_of_plain_python_however_rows_are_cut(table, shards, 
         known = [document[5][signal.key] for document in read if document[5][signal.key] is not None]
         kept = [d[5][signal.key] for d in read if all(d[6]) and d[5][signal.key] is not None]
         finite = [value for value in known if math.isfinite(value)]
-        assert (signal.n, signal.nulls, signal.infinite) == (len(known), documents - len(known), len(known) - len(finite))
+        assert (signal.n, signal.nulls, signal.infinite) == (
+            len(known),
+            documents - len(known),
+            len(known) - len(finite),
+        )
         assert (signal.min, signal.max) == (min(finite, default=None), max(finite, default=None))
         assert signal.counts.sum() == len(finite)
         assert signal.kept_counts.sum() == sum(map(math.isfinite, kept))

@@ -61,6 +61,11 @@ def test_words():
     assert measured("the The be to of and that have with, the\x00 the", "required_word_count") == (8.0,)
 
 
+def test_required_words_are_compared_whole():
+    """Eight bytes and the size are compared in one word, in which a longer word could look like a required one."""
+    assert measured("the\0\0\0\0\x08abc to\0 \0\0\0\0 then ofof", "required_word_count") == (0.0,)
+
+
 def test_most_common_pair_of_a_tie_is_the_first():
     assert measured("aaa b aaa b c d c d", "fraction_of_characters_in_most_common_2grams") == (2 * 4 / 12,)
     assert measured("c d aaa b aaa b c d", "fraction_of_characters_in_most_common_2grams") == (2 * 2 / 12,)

@@ -1,0 +1,157 @@
+"""Read attributes from a Parquet table: one column per key, or per object of numbers.
+
+Columns come in the types that rows of JSON give. Our own tables tell the kinds of their keys in the schema (`KINDS_KEY`); of others a
+column's type tells it, and of maps the first rows.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dolma_dask.errors import SchemaError
+from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.io.parquet import open_parquet, read_batches
+
+KINDS_KEY = b"dolma_dask.kinds"
+"""Schema metadata of our tables: JSON object from key to kind."""
+
+SAMPLE_ROWS = 1000
+"""Rows at the start that are looked at to find the keys of a map."""
+
+_ROW_COLUMNS = ("id", "source", "error")
+
+_SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
+_TYPES: dict[AttributeKind, pa.DataType] = {
+    "document": pa.float64(),
+    "number": pa.float64(),
+    "dict": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.large_string(),
+    "spans": _SPANS,
+}
+
+
+@dataclass(frozen=True)
+class AttributeTable:
+    """The rows of one Parquet file, as an iterable of ids, sources and columns; see `dolma_dask.io.attributes.AttributeFile`."""
+
+    url: str
+    kinds: Mapping[str, AttributeKind]
+    block_bytes: int
+
+    def __iter__(self) -> Iterator[tuple[pa.Array, pa.Array, dict[str, pa.Array]]]:
+        with open_parquet(self.url) as file:
+            names = file.schema_arrow.names
+            if "id" not in names:
+                raise SchemaError(
+                    f"{self.url} has no column 'id'; its columns are {', '.join(names)}. Expected ids, which prove that attributes "
+                    "belong to their documents. Make the attributes again.",
+                    url=self.url,
+                )
+            outer = {_parts(key, kind)[0] for key, kind in self.kinds.items()}
+            wanted = [name for name in names if name in outer or name in ("id", "source")]
+            for batch in read_batches(self.url, file, wanted, self.block_bytes):
+                columns = {key: self._column(batch, key, kind) for key, kind in self.kinds.items()}
+                yield self._strings(batch, "id"), self._strings(batch, "source"), columns
+
+    def _strings(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        if name not in batch.schema.names:
+            return pa.nulls(batch.num_rows, pa.large_string())
+        return self._cast(batch.column(name), name, "string")
+
+    def _column(self, batch: pa.RecordBatch, key: str, kind: AttributeKind) -> pa.Array:
+        name, member = _parts(key, kind)
+        if name not in batch.schema.names:
+            return pa.nulls(batch.num_rows, _TYPES[kind])
+        column = batch.column(name)
+        if member is not None:
+            column = self._member(column, key, member)
+        return self._cast(column, key, kind)
+
+    def _member(self, column: pa.Array, key: str, member: str) -> pa.Array:
+        if pa.types.is_map(column.type):
+            return pc.map_lookup(column, pa.scalar(member, column.type.key_type), "last")
+        if not pa.types.is_struct(column.type):
+            raise self._wrong_type(key, column.type, "a struct or map of numbers")
+        if column.type.get_field_index(member) < 0:
+            return pa.nulls(len(column), pa.float64())
+        return pc.struct_field(column, member)
+
+    def _cast(self, column: pa.Array, key: str, kind: AttributeKind) -> pa.Array:
+        wanted = _TYPES[kind]
+        if not _fits(column.type, wanted):
+            raise self._wrong_type(key, column.type, str(wanted))
+        column = pc.cast(column, wanted)
+        if wanted == pa.large_string():
+            self._check_utf8(column, key)
+        return column
+
+    def _check_utf8(self, column: pa.Array, key: str) -> None:
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise SchemaError(
+                f"{self.url}: column {key!r} holds strings that are not UTF-8 ({error}); expected UTF-8. Make the attributes again.",
+                url=self.url,
+            ) from error
+
+    def _wrong_type(self, key: str, found: pa.DataType, expected: str) -> SchemaError:
+        return SchemaError(
+            f"{self.url}: column {key!r} is {found}; expected {expected}. Make the attributes again.", url=self.url, key=key
+        )
+
+
+def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Tell whether a column holds such values, whatever their width."""
+    if pa.types.is_null(found):
+        return True
+    if pa.types.is_floating(wanted):
+        return bool(pa.types.is_integer(found) or pa.types.is_floating(found))
+    if pa.types.is_list(wanted):
+        return _kind_of("", found) == "spans"
+    return _kind_of("", found) == ("bool" if pa.types.is_boolean(wanted) else "string")
+
+
+def _parts(key: str, kind: AttributeKind) -> tuple[str, str | None]:
+    """Split ``lang.en`` into column and member."""
+    name, _, member = key.partition(".")
+    return (name, member) if kind == "dict" else (key, None)
+
+
+def table_kinds(url: str) -> dict[str, AttributeKind]:
+    """Return the keys of a Parquet attribute file and their kinds.
+
+    Raises
+    ------
+    SchemaError
+        A column is nothing that can be read as an attribute.
+    """
+    with open_parquet(url) as file:
+        schema = file.schema_arrow
+        kinds: dict[str, AttributeKind] = {}
+        for field in schema:
+            if field.name not in _ROW_COLUMNS:
+                kinds.update(_field_kinds(url, file, field))
+    declared = (schema.metadata or {}).get(KINDS_KEY, b"{}")
+    return kinds | msgspec.json.decode(declared, type=dict[str, AttributeKind])
+
+
+def _field_kinds(url: str, file: pq.ParquetFile, field: pa.Field) -> dict[str, AttributeKind]:
+    if pa.types.is_struct(field.type):
+        return {f"{field.name}.{member.name}": "dict" for member in field.type}
+    if pa.types.is_map(field.type):
+        first = next(file.iter_batches(batch_size=SAMPLE_ROWS, columns=[field.name], use_threads=False), None)
+        names = [] if first is None else pc.unique(first.column(0).flatten().field(0)).to_pylist()
+        return {f"{field.name}.{name}": "dict" for name in names}
+    kind = _kind_of(field.name, field.type)
+    if kind is None:
+        raise SchemaError(
+            f"{url}: column {field.name!r} is {field.type}; expected numbers, strings, bools, spans or a struct.",
+            url=url,
+            key=field.name,
+        )
+    return {field.name: kind}

@@ -1,0 +1,141 @@
+"""Commands in their own process groups, to be watched and killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+SLOW_DISK = Path(__file__).resolve().parent / "slow_disk"
+DEADLINE_S = 120.0
+"""For whatever must happen some time: far more than it takes."""
+
+
+class Command:
+    """A running ``python -m dolma_dask``.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Arguments.
+    log : Path
+        Gets standard output and standard error.
+    slow_disk_s : float
+        Seconds that each fsync takes longer.
+    """
+
+    def __init__(self, words: Sequence[str], log: Path, slow_disk_s: float = 0.0) -> None:
+        environment = dict(os.environ)
+        if slow_disk_s:
+            environment |= {"PYTHONPATH": str(SLOW_DISK), "SLOW_DISK_S": str(slow_disk_s)}
+        self._log = log
+        with log.open("wb") as out:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-m", "dolma_dask", *words],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=environment,
+            )
+        self.process = psutil.Process(self._popen.pid)
+        self._family: dict[int, psutil.Process] = {self.process.pid: self.process}
+
+    def __enter__(self) -> "Command":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.family()
+        for process in self._family.values():
+            if process.is_running():
+                process.kill()
+        self._popen.wait()
+
+    @property
+    def output(self) -> str:
+        """What it has said so far."""
+        return self._log.read_text(errors="replace")
+
+    def running(self) -> bool:
+        """Tell whether it goes on."""
+        return self._popen.poll() is None
+
+    def wait(self) -> int:
+        """Return its exit status; negative after a signal."""
+        return self._popen.wait(DEADLINE_S)
+
+    def family(self) -> list[psutil.Process]:
+        """Return all of its processes that were ever seen and still run."""
+        try:
+            self._family |= {child.pid: child for child in self.process.children(recursive=True)}
+        except psutil.NoSuchProcess:
+            pass
+        return [process for process in self._family.values() if is_alive(process)]
+
+    def workers(self) -> list[psutil.Process]:
+        """Return the processes that work on shards: the youngest generation, without Python's resource tracker."""
+        return [process for process in self.family() if process.pid != self.process.pid and "spawn_main" in command_line(process)]
+
+    def interrupt(self, group: bool) -> None:
+        """Send what Ctrl-C sends: in a terminal to the whole group, in a script often to the command alone."""
+        (os.killpg if group else os.kill)(self.process.pid, signal.SIGINT)
+
+    def kill(self, group: bool) -> None:
+        """Send SIGKILL to the command, or to it and all of its workers at once."""
+        self.family()
+        (os.killpg if group else os.kill)(self.process.pid, signal.SIGKILL)
+        self._popen.wait(DEADLINE_S)
+
+    def wait_for_family(self) -> None:
+        """Wait until none of its processes is left; they must end by themselves."""
+        wait_until(lambda: not self.family(), "its worker processes to end")
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Tell whether a process can still do anything."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def command_line(process: psutil.Process) -> str:
+    """Return the words of a process."""
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Poll until `condition` holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
+        time.sleep(0.002)
+
+
+class Watched:
+    """Counts the files that ever appeared below some folders, temporary ones included.
+
+    Parameters
+    ----------
+    folder : Path
+        What to watch; files that are there already do not count.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known = set(self._walk())
+        self.new: set[str] = set()
+
+    def _walk(self) -> list[str]:
+        return [os.path.join(where, name) for where, _, names in os.walk(self._folder) for name in names]  # noqa: PTH118
+
+    def count(self) -> int:
+        """Return how many files have appeared."""
+        self.new |= set(self._walk()) - self._known
+        return len(self.new)

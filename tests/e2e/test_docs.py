@@ -1,0 +1,64 @@
+"""What the README and configs/ show is run as it stands."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dolma_dask.testing.tokenizer import train_tokenizer
+
+pytestmark = pytest.mark.e2e
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    texts = [f"Document {number} speaks of the number {number} and of little else." for number in range(40)]
+    rows = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl.gz").write_bytes(
+        gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
+    )
+    train_tokenizer(texts, tmp_path / "tokenizer.json", vocab_size=300)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_python_of_the_readme(place):
+    first, second = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    names: dict = {}
+    exec(first, names)
+    assert len(names["arrays"]) == 40
+    assert (place / "reports/wiki.html").stat().st_size > 100_000
+    code = f"import dolma_dask as dk\nif __name__ == '__main__':\n    {second.replace(chr(10), chr(10) + '    ')}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_the_example_of_configs(place):
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    words = [str(ROOT / "configs/wiki.sh"), "raw", "out", "tokenizer.json"]
+    for _ in range(2):
+        done = subprocess.run(
+            words, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False, timeout=280
+        )
+        assert done.returncode == 0, done.stderr
+    assert "1 done before" in done.stdout
+    assert (place / "out/report.html").exists()
+
+
+def test_links_of_the_documents_exist():
+    for page in ROOT.glob("*.md"):
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+            assert (ROOT / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_command_is_in_the_readme():
+    from dolma_dask.cli import _COMMANDS
+
+    text = (ROOT / "README.md").read_text()
+    assert all(f"dolma-dask {name}" in text or f"make {name}" in text for name in _COMMANDS)
