@@ -113,9 +113,10 @@ def _write(root: Path, origin: str, lines: list[bytes], megabytes: int) -> dict[
     for path in sorted((root / "all/documents").iterdir())[:2]:
         (root / "few/documents").mkdir(parents=True, exist_ok=True)
         os.link(path, root / "few/documents" / path.name)
-    number, text, stored = (sum(column) for column in zip(*counts, strict=True))
+    number, text, json_mb = (sum(column) for column in zip(*counts, strict=True))
     few = [sum(column) for column in zip(*counts[:2], strict=True)]
-    return asdict(Corpus(origin, "", int(number), text, stored, int(few[0]), few[1])) | {"root": None}
+    corpus = Corpus(origin, str(root), int(number), text, json_mb, int(few[0]), few[1])
+    return {name: value for name, value in asdict(corpus).items() if name != "root"}
 
 
 def _write_file(

@@ -19,22 +19,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.corpus import BUILD, ROOT, Corpus
 
 NO_FIGURE = 3
 """Exit status of a benchmark that has nothing to measure here."""
 
+SAME_MB = 20.0
+"""Memory that differs by less is the same: allocators are not exact."""
+
 
 @dataclass(frozen=True)
 class Result:
-    """One run: MB (10**6 bytes) of what is processed, CPU- and wall-seconds, and the largest process in MB."""
+    """One run: MB (10**6 bytes) of what is processed, CPU- and wall-seconds, the largest process in MB.
+
+    `growth` is what a process that was warm came to need on top, in MB.
+    """
 
     megabytes: float
     cpu: float
     wall: float
     peak: float
     note: str = ""
+    growth: float | None = None
 
     @property
     def speed(self) -> float:
@@ -44,24 +52,31 @@ class Result:
 
 @dataclass(frozen=True)
 class Goal:
-    """A limit: least MB per CPU-second, most CPU-seconds, or most CPU-seconds per MB as a multiple of the benchmark beside."""
+    """A limit on one quantity.
 
-    speed: float | None = None
-    cpu: float | None = None
-    ratio: float | None = None
+    `speed`: least MB per CPU-second. `cpu`: most CPU-seconds. `ratio`: most CPU-seconds per MB, as a multiple of the benchmark beside.
+    `growth`: most MB above a warm process, and no more than `SAME_MB` off the benchmark beside.
+    """
+
+    quantity: Literal["speed", "cpu", "ratio", "growth"]
+    limit: float
 
     def __str__(self) -> str:
-        if self.speed is not None:
-            return f">= {self.speed:g}"
-        return f"<= {self.cpu:g} s" if self.cpu is not None else f"<= {self.ratio:g} x"
+        return {"speed": ">= {:g}", "cpu": "<= {:g} s", "ratio": "<= {:g} x CPU", "growth": "< +{:g} MB"}[
+            self.quantity
+        ].format(self.limit)
 
     def is_met(self, result: Result, beside: Result | None) -> bool:
-        """Tell whether `result` keeps the goal; a ratio without its other side does."""
-        if self.speed is not None:
-            return result.speed >= self.speed
-        if self.cpu is not None:
-            return result.cpu <= self.cpu
-        return beside is None or beside.speed / result.speed <= (self.ratio or 0)
+        """Tell whether `result` keeps the goal; what is to be compared with nothing does."""
+        if self.quantity == "speed":
+            return result.speed >= self.limit
+        if self.quantity == "cpu":
+            return result.cpu <= self.limit
+        if self.quantity == "ratio":
+            return beside is None or beside.speed / result.speed <= self.limit
+        other = beside.growth if beside and beside.growth is not None else result.growth
+        assert result.growth is not None and other is not None
+        return result.growth < self.limit and abs(result.growth - other) <= SAME_MB
 
 
 class Job:
@@ -121,12 +136,24 @@ def peak_megabytes() -> float:
 
 
 def own_peak_megabytes() -> float:
-    """Largest resident memory so far of this process; `getrusage` would count its parent's in."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024 / 1e6
+    """Largest resident memory of this process so far, or since `reset_peak`; `getrusage` would count its parent's in."""
+    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def reset_peak() -> float:
+    """Forget the peak so far and return the resident memory now, in MB; 0 where the system cannot."""
+    switch = Path("/proc/self/clear_refs")
+    if not switch.exists():
+        return 0.0
+    switch.write_text("5")
+    return _status("VmRSS")
+
+
+def _status(name: str) -> float:
+    """Return a size from Linux's status of this process in MB; 0 on other systems."""
+    path = Path("/proc/self/status")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(name)), 0.0)
 
 
 def environment() -> dict[str, str]:
@@ -190,36 +217,24 @@ def _row(item: Benchmark, result: Result | None, results: Mapping[str, Result | 
     if result is None:
         return (item.name, *["-"] * 6, "", "")
     other = results.get(item.beside or "")
-    rates = ("-", "-", "-")
+    size, unit, speed, pace = "", "", "", ""
     if result.megabytes:
-        rates = (f"{result.megabytes:.1f}", f"{result.speed:.1f}", f"{result.megabytes / result.wall:.1f}")
-    goal = ""
-    if item.goal:
-        goal = f"{item.goal} {'met' if item.goal.is_met(result, other) else 'MISSED'}"
-    beside = _beside(item, result, other)
-    return (
-        item.name,
-        rates[0],
-        item.unit if result.megabytes else "",
-        f"{result.cpu:.2f}",
-        *rates[1:],
-        f"{result.peak:.0f}",
-        goal,
-        "; ".join(filter(None, (beside, result.note))),
-    )
+        size, unit = f"{result.megabytes:.1f}", item.unit
+        speed, pace = f"{result.speed:.1f}", f"{result.megabytes / result.wall:.1f}"
+    goal = item.goal and f"{item.goal} {'met' if item.goal.is_met(result, other) else 'MISSED'}"
+    told = [result.note, item.beside and f"{item.beside}: {_beside(result, other)}"]
+    cells = (item.name, size, unit, f"{result.cpu:.2f}", speed, pace, f"{result.peak:.0f}", goal or "")
+    return (*cells, "; ".join(filter(None, told)))
 
 
-def _beside(item: Benchmark, result: Result, other: Result | None) -> str:
-    if item.beside is None:
-        return ""
+def _beside(result: Result, other: Result | None) -> str:
     if other is None:
-        return f"{item.beside}: -"
+        return "-"
+    if result.growth is not None and other.growth is not None:
+        return f"{result.growth - other.growth:+.0f} MB"
     if not other.megabytes:
-        return f"{item.beside}: {other.cpu:.2f} s"
-    ratio = f"{result.speed / other.speed:.1f} x"
-    if item.goal and item.goal.ratio:
-        ratio = f"{other.speed / result.speed:.3f} x its CPU"
-    return f"{ratio} {item.beside} ({other.speed:.1f})" if "CPU" not in ratio else f"{item.beside}: {ratio}"
+        return f"{other.cpu:.2f} s"
+    return f"{other.speed:.1f}, {result.speed / other.speed:.2f} x"
 
 
 def table(cells: Sequence[tuple[str, ...]]) -> str:

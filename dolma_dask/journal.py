@@ -10,13 +10,16 @@ writes its own segments, and compaction removes only segments it has read. Cost:
 """
 
 import secrets
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import xxhash
 
+from dolma_dask.errors import DataError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
@@ -25,6 +28,12 @@ from dolma_dask.io.records import FileRecord, InputRecord
 
 FLUSH_SECONDS = 5.0
 FLUSH_RECORDS = 500
+
+_LISTINGS = 20
+"""Compactions by other runs that a reader lives through."""
+
+_TICK = 1e-6
+"""Seconds by which a record is newer than one that it replaces."""
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,6 +120,13 @@ class Journal:
         Dataset or output folder.
     verb : str
         Name of the stage.
+
+    Attributes
+    ----------
+    records : dict
+        The newest record of each unit.
+    runs : list of RunRecord
+        In the order in which they started.
     """
 
     def __init__(self, root: str, verb: str) -> None:
@@ -118,38 +134,63 @@ class Journal:
         self.verb = verb
         self.folder = files.join(root, f"{layout.JOURNAL}/{verb}")
         self.records: dict[str, Record] = {}
-        self.runs: list[RunRecord] = []
-        self._segments: list[str] = []
-        for info in files.list_files(self.folder):
-            self._read_segment(info.path)
-        self.runs.sort(key=lambda run: run.started)
+        self._runs: dict[str, RunRecord] = {}
+        self._run_lines: dict[
+            str, bytes
+        ] = {}  # as they were read: a newer release may have written more fields
+        self._lines: dict[str, bytes] = {}  # of each record, likewise
+        self._segments: set[str] = set()  # read in full, so that compaction may remove them
+        self._read()
 
-    def _read_segment(self, name: str) -> None:
+    def _read(self) -> None:
+        """Read all segments; again from a new listing if another run's compaction removed one meanwhile."""
+        seen: set[str] = set()
+        for _ in range(_LISTINGS):
+            names = [info.path for info in files.list_files(self.folder) if info.path not in seen]
+            missing = [name for name in names if not self._read_segment(name)]
+            if not missing:
+                return
+            seen.update(names)
+
+    def _read_segment(self, name: str) -> bool:
         try:
             data = files.read_bytes(files.join(self.folder, name))
         except FileNotFoundError:
-            return  # another run compacted it away; its records are in the segment that run wrote
-        self._segments.append(name)
-        for line in data.split(b"\n"):
-            self._read_line(line)
+            return False
+        *lines, torn = data.split(b"\n")
+        strange = [line for line in lines if not self._read_line(line)]
+        self._read_line(torn)  # the work that a torn line spoke of is simply done again
+        if not strange:
+            self._segments.add(name)
+        return True
 
-    def _read_line(self, line: bytes) -> None:
+    def _read_line(self, line: bytes) -> bool:
+        if not line:
+            return True
         try:
             if line.startswith(b'{"kind"'):
-                self.runs.append(_run_decoder.decode(line))
-            elif line:
-                self._merge(_record_decoder.decode(line))
-        except msgspec.DecodeError:
-            return  # a torn line; the work it spoke of is simply done again
+                run = _run_decoder.decode(line)
+                self._runs[run.run], self._run_lines[run.run] = run, line
+            else:
+                self._merge(_record_decoder.decode(line), line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return False
+        return True
 
-    def _merge(self, record: Record) -> None:
+    def _merge(self, record: Record, line: bytes) -> None:
         known = self.records.get(record.unit)
         if known is None or known.finished <= record.finished:
             self.records[record.unit] = record
+            self._lines[record.unit] = line
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """Announced runs, in the order in which they started."""
+        return sorted(self._runs.values(), key=lambda run: run.started)
 
     def may_write(self, path: str) -> bool:
         """Tell whether some run of this verb announced that it writes `path`, so that a file there is ours."""
-        return any(path.startswith(prefix) for run in self.runs for prefix in run.writes)
+        return any(path.startswith(prefix) for run in self._runs.values() for prefix in run.writes)
 
     def by_file(self) -> dict[str, Record]:
         """Return the record of each output file."""
@@ -164,7 +205,7 @@ class Journal:
 
 
 class JournalWriter:
-    """Appends records of one run to its journal.
+    """Appends records of one run to its journal; safe to use from several threads.
 
     Parameters
     ----------
@@ -179,43 +220,77 @@ class JournalWriter:
         self._run = run
         self._waiting: list[bytes] = []
         self._written = 0
-        self._flushed = time.monotonic()
+        self._lock = threading.RLock()
+        self._timer: threading.Timer | None = None
 
     def announce(self, run: RunRecord) -> None:
         """Write the run's first line at once."""
-        self._journal.runs.append(run)
-        self._waiting.append(_encoder.encode(run))
-        self.flush()
+        with self._lock:
+            self._take(_encoder.encode(run))
+            self.flush()
 
     def add(self, record: Record) -> None:
-        """Take a finished unit; it is on disk within seconds."""
-        self._journal._merge(record)
-        self._waiting.append(_encoder.encode(record))
-        if len(self._waiting) >= FLUSH_RECORDS or time.monotonic() - self._flushed >= FLUSH_SECONDS:
+        """Take a finished unit; it is on disk within `FLUSH_SECONDS`, whether or not another follows.
+
+        The new record replaces what is known of its unit, even if the clock of the worker that made it is behind.
+        """
+        with self._lock:
+            known = self._journal.records.get(record.unit)
+            if known is not None and record.finished <= known.finished:
+                record = msgspec.structs.replace(record, finished=known.finished + _TICK)
+            self._take(_encoder.encode(record))
+            if len(self._waiting) >= FLUSH_RECORDS:
+                self.flush()
+            elif self._timer is None:
+                self._start_timer()
+
+    def _take(self, line: bytes) -> None:
+        if not self._journal._read_line(line):
+            raise DataError(
+                f"the journal could not read back what it would write; expected finite numbers: {line[:2000]!r}"
+            )
+        self._waiting.append(line)
+
+    def _start_timer(self) -> None:
+        self._timer = threading.Timer(FLUSH_SECONDS, self._flush_late)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _flush_late(self) -> None:
+        with self._lock, suppress(Exception):  # what waits goes on waiting, and the next flush raises
+            self._timer = None
             self.flush()
 
     def flush(self) -> None:
         """Write what waits as a new segment."""
-        self._flushed = time.monotonic()
-        if self._waiting:
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if not self._waiting:
+                return
             name = f"{self._run}-{self._written:06d}.jsonl"
             _write_lines(files.join(self._journal.folder, name), self._waiting)
-            self._journal._segments.append(name)
+            self._journal._segments.add(name)
             self._written += 1
             self._waiting = []
 
     def close(self) -> None:
         """Flush, and merge all segments that were read or written into one."""
-        self.flush()
-        if len(self._journal._segments) < 2:
-            return
+        with self._lock:
+            self.flush()
+            if len(self._journal._segments) > 1:
+                self._compact()
+
+    def _compact(self) -> None:
+        journal = self._journal
         merged = f"{self._run}-{self._written:06d}.jsonl"
-        runs = (_encoder.encode(run) for run in self._journal.runs)
-        records = (_encoder.encode(record) for record in self._journal.records.values())
-        _write_lines(files.join(self._journal.folder, merged), [*runs, *records])
-        for name in self._journal._segments:
-            files.remove(files.join(self._journal.folder, name))
-        self._journal._segments = [merged]
+        lines = [*journal._run_lines.values(), *journal._lines.values()]
+        _write_lines(files.join(journal.folder, merged), lines)
+        self._written += 1
+        for name in sorted(journal._segments):
+            files.remove(files.join(journal.folder, name))
+        journal._segments = {merged}
 
 
 def _write_lines(url: str, lines: Iterable[bytes]) -> None:
@@ -248,4 +323,9 @@ def is_same_file(record: InputRecord, url: str, info: FileInfo | None) -> bool:
     """
     if info is None or info.bytes != record.bytes:
         return False
-    return info.stamp == record.stamp or files.checksum(url) == record.checksum
+    if info.stamp and info.stamp == record.stamp:
+        return True
+    try:
+        return files.checksum(url) == record.checksum
+    except FileNotFoundError:
+        return False

@@ -85,7 +85,7 @@ class AttributeTable:
         wanted = _TYPES[kind]
         if not _fits(column.type, wanted):
             raise self._wrong_type(key, column.type, str(wanted))
-        column = pc.cast(column, wanted)
+        column = pc.cast(column, wanted, safe=False)
         if wanted == pa.large_string():
             self._check_utf8(column, key)
         return column
@@ -101,19 +101,35 @@ class AttributeTable:
 
     def _wrong_type(self, key: str, found: pa.DataType, expected: str) -> SchemaError:
         return SchemaError(
-            f"{self.url}: column {key!r} is {found}; expected {expected}. Make the attributes again.", url=self.url, key=key
+            f"{self.url}: column {key!r} is {found}; expected {expected}. Make the attributes again.",
+            url=self.url,
+            key=key,
         )
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Tell whether a column holds such values, whatever their width."""
-    if pa.types.is_null(found):
-        return True
-    if pa.types.is_floating(wanted):
-        return bool(pa.types.is_integer(found) or pa.types.is_floating(found))
-    if pa.types.is_list(wanted):
-        return _kind_of("", found) == "spans"
-    return _kind_of("", found) == ("bool" if pa.types.is_boolean(wanted) else "string")
+    return pa.types.is_null(found) or _kind_of(found) == _kind_of(wanted)
+
+
+def _kind_of(found: pa.DataType) -> AttributeKind | None:
+    if pa.types.is_boolean(found):
+        return "bool"
+    if pa.types.is_integer(found) or pa.types.is_floating(found):
+        return "number"
+    if pa.types.is_dictionary(found):
+        return "string" if _kind_of(found.value_type) == "string" else None
+    if pa.types.is_string(found) or pa.types.is_large_string(found):
+        return "string"
+    return "spans" if _is_spans(found) else None
+
+
+def _is_spans(found: pa.DataType) -> bool:
+    if not (pa.types.is_list(found) or pa.types.is_large_list(found)):
+        return False
+    inner = found.value_type
+    kinds = {field.name: _kind_of(field.type) for field in inner} if pa.types.is_struct(inner) else {}
+    return kinds == dict.fromkeys(("start", "end", "score"), "number")
 
 
 def _parts(key: str, kind: AttributeKind) -> tuple[str, str | None]:
@@ -145,9 +161,9 @@ def _field_kinds(url: str, file: pq.ParquetFile, field: pa.Field) -> dict[str, A
         return {f"{field.name}.{member.name}": "dict" for member in field.type}
     if pa.types.is_map(field.type):
         first = next(file.iter_batches(batch_size=SAMPLE_ROWS, columns=[field.name], use_threads=False), None)
-        names = [] if first is None else pc.unique(first.column(0).flatten().field(0)).to_pylist()
+        names = [] if first is None else pc.unique(first.column(0).keys).to_pylist()
         return {f"{field.name}.{name}": "dict" for name in names}
-    kind = _kind_of(field.name, field.type)
+    kind = _kind_of(field.type)
     if kind is None:
         raise SchemaError(
             f"{url}: column {field.name!r} is {field.type}; expected numbers, strings, bools, spans or a struct.",

@@ -148,7 +148,11 @@ class AttributeFile:
         offset = lines.byte_offset + int(lines.starts[row])
         record = BadRecord(self.url, lines.first_row + row, offset, reason, expected, b"")
         return BadRecordError(
-            f"{record}. Make the attributes again.", url=self.url, row=record.row, byte_offset=offset, reason=reason
+            f"{record}. Make the attributes again.",
+            url=self.url,
+            row=record.row,
+            byte_offset=offset,
+            reason=reason,
         )
 
 

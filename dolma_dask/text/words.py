@@ -47,9 +47,10 @@ def word_start(data: Bytes, at: Int, end: Int) -> Int:
 
 @kernel
 def space_bits(data: Bytes, at: Int, end: Int) -> np.uint64:
-    """Bits of the window at byte `at`, the first of a character, that belong to white space; those from `end` on too.
+    """Bits of the window at byte `at` that belong to white space, and all from `end` on.
 
-    White space that reaches over the end of the window has only its first bytes in it.
+    White space that reaches over the end of the window has only its first bytes in it; a window may begin inside of any
+    other character.
     """
     spaces = range_bits(data, at, _TAB, _CARRIAGE_RETURN) | range_bits(data, at, _FILE_SEPARATOR, _BLANK)
     spaces |= ~low_bits(end - at)
@@ -69,8 +70,6 @@ def word_end(data: Bytes, at: Int, end: Int) -> Int:
         if spaces:
             return at + first_bit(spaces)
         at += 64
-        while at < end and data[at] & 0xC0 == 0x80:
-            at += 1
     return end
 
 

@@ -285,6 +285,18 @@ def test_a_set_that_is_not_finished_is_left_out_unless_the_rule_needs_it(tagged,
         dk.report(v1, to=str(tmp_path / "a.html"), **QUIET)
 
 
+def test_what_was_deleted_or_replaced_is_not_counted(tagged, tmp_path, plain):
+    shutil.rmtree(tagged / "attributes/whitespace_tokenizer_v1")
+    path = tagged / "attributes/char_length_v1/x/a.jsonl.gz"
+    write_lines(path, [*read_lines(path)[:5], read_lines(path)[5] + "   "])  # by another tool
+    dk.report(str(tagged), to=str(tmp_path / "a.html"), **QUIET)
+    told = content(tmp_path / "a.html")
+    assert [(row["note"], row["documents_in"], row["shards"]) for row in told["stages"]] == [
+        ("char_length_v1", 4, 1)
+    ]
+    assert [signal["n"] for signal in told["signals"]] == [10]
+
+
 def test_what_changed_since_is_said(tagged, tmp_path, plain):
     v1 = dk.mix(
         str(tagged), to=str(tmp_path / "v1"), where="length > 3", attributes=["char_length_v1"], **QUIET

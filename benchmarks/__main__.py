@@ -1,0 +1,95 @@
+"""Run the benchmarks: python -m benchmarks [--list] [--only NAME ...] [--quick] [--with-dolma] [--corpus collected|shared]."""
+
+import argparse
+import fnmatch
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from benchmarks import bench_cluster, bench_commands, bench_files, bench_memory, bench_verbs, harness
+from benchmarks.bench_verbs import tokenizer_path
+from benchmarks.corpus import ROOT, Corpus, default_origin, open_corpus
+
+MODULES = (bench_files, bench_verbs, bench_commands, bench_cluster, bench_memory)
+"""Importing them registers their benchmarks; the table is in the order of registration."""
+
+SCRIPTS = ("json", "attributes", "taggers", "tokens")
+"""Kernel benchmarks: scripts of their own, ``bench_<name>.py``, that print their own tables."""
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--list", action="store_true", help="say what there is")
+    parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="names, or patterns such as 'read*'")
+    parser.add_argument("--quick", action="store_true", help="16 MB, once: shows that it works; figures mean little")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each; the median is told")
+    parser.add_argument("--with-dolma", action="store_true", help="install the Dolma toolkit to compare with")
+    parser.add_argument("--corpus", choices=["collected", "shared"], default=default_origin())
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse()
+    if options.list:
+        return _list()
+    if options.with_dolma:
+        bench_commands.make_dolma_environment()
+    corpus = open_corpus(options.corpus, options.quick)
+    if options.child:
+        return harness.run_here(harness.BENCHMARKS[options.child], corpus, options.quick)
+    chosen = [item for item in harness.BENCHMARKS.values() if _is_chosen(item.name, options.only)]
+    scripts = [name for name in SCRIPTS if _is_chosen(name, options.only)]
+    if not chosen and not scripts:
+        raise SystemExit(f"no benchmark is called {' '.join(options.only)}; see --list")
+    print(_heading(corpus), flush=True)
+    missed = _run_benchmarks(chosen, corpus, options)
+    for name in scripts:
+        _run_script(name, corpus)
+    return 1 if missed and not options.quick else 0
+
+
+def _list() -> int:
+    width = max(map(len, harness.BENCHMARKS))
+    lines = [f"{item.name:{width}}  {item.about}" for item in harness.BENCHMARKS.values()]
+    print("\n".join(lines + [f"{name:{width}}  Kernels: bench_{name}.py." for name in SCRIPTS]))
+    return 0
+
+
+def _is_chosen(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _heading(corpus: Corpus) -> str:
+    load, processors = os.getloadavg()[0], os.cpu_count()
+    return (
+        f"Python {platform.python_version()}, {processors} processors, load {load:.1f}; corpus: {corpus.origin}, "
+        f"{corpus.documents:,} documents, {corpus.text_mb:.1f} MB of text, {corpus.json_mb:.1f} MB of JSON"
+    )
+
+
+def _run_benchmarks(chosen: Sequence[harness.Benchmark], corpus: Corpus, options: argparse.Namespace) -> bool:
+    """Run, print a line as each ends and the table at the end; tell whether a goal was missed."""
+    results: dict[str, harness.Result | None] = {}
+    for item in chosen:
+        result = harness.run(item, corpus, quick=options.quick, repeats=options.repeats)
+        results[item.name] = result
+        print(f"{item.name} {f'{result.cpu:.2f} CPU-s' if result else '-'}", file=sys.stderr, flush=True)
+    cells = harness.rows(chosen, results)
+    if cells:
+        print(harness.table(cells), flush=True)
+    return any("MISSED" in row[7] for row in cells)
+
+
+def _run_script(name: str, corpus: Corpus) -> None:
+    print(f"\n{name}", flush=True)
+    arguments = {"taggers": corpus.files("few"), "json": corpus.files("few")}
+    arguments["tokens"] = [tokenizer_path(corpus), corpus.files()[0]]
+    command = [sys.executable, "-m", f"benchmarks.bench_{name}", *arguments.get(name, [])]
+    subprocess.run(command, cwd=ROOT, env=harness.environment(), check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

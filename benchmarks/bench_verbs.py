@@ -1,0 +1,142 @@
+"""The verbs on whole files, in one process, past start-up: .jsonl.gz in, .jsonl.gz (or .npy) out."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import dolma_dask as dk
+from benchmarks.corpus import Corpus, shared_folder
+from benchmarks.harness import Goal, Job, benchmark
+
+TAGGERS = ["char_length_v1", "whitespace_tokenizer_v1", "gopher_v2"]
+OPTIONS: dict[str, Any] = {"scheduler": "synchronous", "overwrite": True, "progress": False}
+WORDS = "gopher_v2__gopher_v2__word_count >= 50"
+LENGTH = "char_length_v1__char_length_v1__length >= 300"
+
+
+def linked(job: Job, name: str, times: int = 1) -> str:
+    """Return a new dataset with the documents of `name`, `times` over, without attributes: hard links in the scratch folder."""
+    root = job.scratch / f"{name}-{times}"
+    for path in map(Path, job.corpus.files(name)):
+        for copy in range(times):
+            target = root / "documents" / f"copy-{copy}" / path.name if times > 1 else root / "documents" / path.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, target)
+    return str(root)
+
+
+@benchmark("convert", beside="convert-same")
+def convert(job: Job) -> None:
+    """Records with other field names to documents, one Python record each."""
+    _convert(job, job.corpus.dataset("raw"), id="doc_id", text="content", source_field="meta.set", created="timestamp")
+
+
+@benchmark("convert-same")
+def convert_same(job: Job) -> None:
+    """Records that are documents already."""
+    _convert(job, job.corpus.dataset("all/documents"))
+
+
+def _convert(job: Job, folder: str, **mapping: Any) -> None:
+    dk.convert(f"{folder}/part-0.jsonl.gz", to=str(job.scratch / "warm"), **mapping, **OPTIONS)
+    with job.measured(job.corpus.text_mb):
+        done = dk.convert(folder, to=str(job.scratch / "v0"), **mapping, **OPTIONS)
+    assert done.counts["documents_out"] == job.corpus.documents
+
+
+@benchmark("tag", goal=Goal("speed", 50))
+def tag(job: Job) -> None:
+    """char_length_v1, whitespace_tokenizer_v1 and gopher_v2, an attribute file for each."""
+    _tag(job)
+
+
+@benchmark("tag-one-set", goal=Goal("speed", 50))
+def tag_one_set(job: Job) -> None:
+    """The same into one attribute file."""
+    _tag(job, experiment="all")
+
+
+def _tag(job: Job, **options: Any) -> None:
+    warm, dataset = linked(job, "warm"), linked(job, "all")
+    dk.tag(warm, TAGGERS, **options, **OPTIONS)
+    with job.measured(job.corpus.text_mb):
+        done = dk.tag(dataset, TAGGERS, **options, **OPTIONS)
+    assert done.counts["documents_in"] == job.corpus.documents
+
+
+def tagged(job: Job, name: str) -> str:
+    """Return a dataset of the corpus with its attributes; they are made once."""
+    root = job.corpus.dataset(name)
+    dk.tag(root, TAGGERS, scheduler="synchronous", progress=False)
+    return root
+
+
+@benchmark("mix", goal=Goal("speed", 80), beside="dolma-mix")
+def mix(job: Job) -> None:
+    """One rule over an attribute set with 24 keys (gopher_v2)."""
+    _mix(job, WORDS)
+
+
+@benchmark("mix-one-key", goal=Goal("speed", 80), beside="dolma-mix")
+def mix_one_key(job: Job) -> None:
+    """One rule over an attribute set with one key (char_length_v1)."""
+    _mix(job, LENGTH)
+
+
+def _mix(job: Job, where: str) -> None:
+    warm, dataset = tagged(job, "warm"), tagged(job, "all")
+    dk.mix(warm, to=str(job.scratch / "warm"), where=where, **OPTIONS)
+    with job.measured(job.corpus.text_mb):
+        done = dk.mix(dataset, to=str(job.scratch / "v1"), where=where, **OPTIONS)
+    assert done.counts["documents_in"] == job.corpus.documents > done.counts["documents_out"] > 0
+
+
+@benchmark("ragged", beside="ragged-loop")
+def ragged(job: Job) -> None:
+    """Documents to token ids and lengths in .npy (two of the eight files)."""
+    path = tokenizer_path(job.corpus)
+    dk.ragged(job.corpus.dataset("warm"), str(job.scratch / "warm"), tokenizer=path, **OPTIONS)
+    with job.measured(job.corpus.few_mb):
+        done = dk.ragged(job.corpus.dataset("few"), str(job.scratch / "out"), tokenizer=path, **OPTIONS)
+    assert done.counts["documents_out"] == job.corpus.few_documents
+
+
+@benchmark("ragged-loop")
+def ragged_loop(job: Job) -> None:
+    """The same with gzip, json and tokenizers in a loop over batches of 1,000."""
+    from tokenizers import Tokenizer
+
+    encoder = Tokenizer.from_file(tokenizer_path(job.corpus))
+    encoder.encode_batch(["warm up"])
+    with job.measured(job.corpus.few_mb):
+        for path in job.corpus.files("few"):
+            _encode_file(encoder, path, job.scratch)
+
+
+def _encode_file(encoder: Any, path: str, folder: Path) -> None:
+    import gzip
+    import json
+
+    import numpy as np
+
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"] for line in lines]
+    parts = (texts[start : start + 1000] for start in range(0, len(texts), 1000))
+    ids = [item.ids for part in parts for item in encoder.encode_batch(part, add_special_tokens=False)]
+    np.save(folder / "data.npy", np.concatenate([np.array(document, np.uint16) for document in ids]))
+    np.save(folder / "len.npy", np.array([len(document) for document in ids]))
+
+
+def tokenizer_path(corpus: Corpus) -> str:
+    """Return GPT-NeoX's tokenizer where the reference data is, else one trained on the corpus."""
+    path = shared_folder() / "tokenizers" / "neox-encoder.json"
+    if corpus.origin == "shared" and path.exists():
+        return str(path)
+    path = Path(corpus.root, "tokenizer.json")
+    if not path.exists():
+        from dolma_dask.io.documents import DocumentFile
+        from dolma_dask.testing.tokenizer import train_tokenizer
+
+        blocks = (block for file in corpus.files("few") for block in DocumentFile(file, ["text"]))
+        train_tokenizer((text for block in blocks for text in block.batch.column(0).to_pylist()), path)
+    return str(path)
