@@ -22,8 +22,12 @@ SCRIPTS = ("json", "attributes", "taggers", "tokens")
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--list", action="store_true", help="say what there is")
-    parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="names, or patterns such as 'read*'")
-    parser.add_argument("--quick", action="store_true", help="16 MB, once: shows that it works; figures mean little")
+    parser.add_argument(
+        "--only", nargs="+", default=["*"], metavar="NAME", help="names, or patterns such as 'read*'"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="16 MB, once: shows that it works; figures mean little"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="runs of each; the median is told")
     parser.add_argument("--with-dolma", action="store_true", help="install the Dolma toolkit to compare with")
     parser.add_argument("--corpus", choices=["collected", "shared"], default=default_origin())

@@ -5,11 +5,9 @@ commands do here, and an empty ``punkt`` folder, so that it does not look for th
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import dolma_dask as dk
 from benchmarks.bench_verbs import TAGGERS, WORDS, linked, tagged
@@ -26,7 +24,9 @@ def make_dolma_environment() -> None:
     uv = Path(sys.executable).with_name("uv")
     command = str(uv) if uv.exists() else "uv"
     if not DOLMA.exists():
-        subprocess.run([command, "venv", "--quiet", "--python", sys.executable, str(DOLMA_ENVIRONMENT)], check=True)
+        subprocess.run(
+            [command, "venv", "--quiet", "--python", sys.executable, str(DOLMA_ENVIRONMENT)], check=True
+        )
         python = str(DOLMA_ENVIRONMENT / "bin" / "python")
         subprocess.run([command, "pip", "install", "--quiet", "--python", python, "dolma==1.2.1"], check=True)
 
@@ -85,7 +85,9 @@ def dolma_tag(job: Job) -> None:
 @benchmark("mix-command", beside="dolma-mix")
 def mix_command(job: Job) -> None:
     """dolma-dask mix with one rule over gopher_v2, start-up included."""
-    _command(job, job.corpus.text_mb, "mix", tagged(job, "all"), "--to", str(job.scratch / "v1"), "--where", WORDS)
+    _command(
+        job, job.corpus.text_mb, "mix", tagged(job, "all"), "--to", str(job.scratch / "v1"), "--where", WORDS
+    )
 
 
 @benchmark("dolma-mix")

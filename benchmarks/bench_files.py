@@ -53,7 +53,9 @@ def write(job: Job) -> None:
     """Document lines as they were read to .jsonl.gz, as mix does it."""
     from dolma_dask.io.documents import DocumentFile
 
-    shards = [[block.batch.column(0) for block in DocumentFile(path, ("raw",))] for path in job.corpus.files()]
+    shards = [
+        [block.batch.column(0) for block in DocumentFile(path, ("raw",))] for path in job.corpus.files()
+    ]
     _write(job, shards)
 
 

@@ -19,7 +19,11 @@ def linked(job: Job, name: str, times: int = 1) -> str:
     root = job.scratch / f"{name}-{times}"
     for path in map(Path, job.corpus.files(name)):
         for copy in range(times):
-            target = root / "documents" / f"copy-{copy}" / path.name if times > 1 else root / "documents" / path.name
+            target = (
+                root / "documents" / f"copy-{copy}" / path.name
+                if times > 1
+                else root / "documents" / path.name
+            )
             target.parent.mkdir(parents=True, exist_ok=True)
             os.link(path, target)
     return str(root)
@@ -28,7 +32,14 @@ def linked(job: Job, name: str, times: int = 1) -> str:
 @benchmark("convert", beside="convert-same")
 def convert(job: Job) -> None:
     """Records with other field names to documents, one Python record each."""
-    _convert(job, job.corpus.dataset("raw"), id="doc_id", text="content", source_field="meta.set", created="timestamp")
+    _convert(
+        job,
+        job.corpus.dataset("raw"),
+        id="doc_id",
+        text="content",
+        source_field="meta.set",
+        created="timestamp",
+    )
 
 
 @benchmark("convert-same")

@@ -50,6 +50,9 @@ class Result:
         return self.megabytes / self.cpu
 
 
+_GOALS = {"speed": ">= {:g}", "cpu": "<= {:g} s", "ratio": "<= {:g} x CPU", "growth": "< +{:g} MB"}
+
+
 @dataclass(frozen=True)
 class Goal:
     """A limit on one quantity.
@@ -62,9 +65,7 @@ class Goal:
     limit: float
 
     def __str__(self) -> str:
-        return {"speed": ">= {:g}", "cpu": "<= {:g} s", "ratio": "<= {:g} x CPU", "growth": "< +{:g} MB"}[
-            self.quantity
-        ].format(self.limit)
+        return _GOALS[self.quantity].format(self.limit)
 
     def is_met(self, result: Result, beside: Result | None) -> bool:
         """Tell whether `result` keeps the goal; what is to be compared with nothing does."""
@@ -74,8 +75,8 @@ class Goal:
             return result.cpu <= self.limit
         if self.quantity == "ratio":
             return beside is None or beside.speed / result.speed <= self.limit
-        other = beside.growth if beside and beside.growth is not None else result.growth
-        assert result.growth is not None and other is not None
+        assert result.growth is not None
+        other = result.growth if beside is None or beside.growth is None else beside.growth
         return result.growth < self.limit and abs(result.growth - other) <= SAME_MB
 
 

@@ -1,11 +1,24 @@
 """Fixtures shared by all tests."""
 
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+KERNELS = ("formats", "text", "taggers", "tokens")
+
+
+def _kernel_cache() -> str:
+    """A folder of compiled kernels for these very sources: numba itself looks only at the file of the outermost kernel."""
+    digest = hashlib.sha256()
+    for path in sorted(path for name in KERNELS for path in (ROOT / "dolma_dask" / name).glob("*.py")):
+        digest.update(path.read_bytes())
+    return str(ROOT / "build/kernels" / digest.hexdigest()[:16])
+
+
+os.environ.setdefault("NUMBA_CACHE_DIR", _kernel_cache())
 
 
 def shared_folder() -> Path:
@@ -20,3 +33,10 @@ def shared() -> Path:
     if not (folder / "conformance").is_dir():
         pytest.skip(f"reference data not found at {folder}; set DOLMA_DASK_SHARED")
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much of the suite needs the reference data and was left out."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "reference data" in str(report.longrepr)]
+    if skipped:
+        terminalreporter.write_line(f"{len(skipped)} tests were skipped: they compare with reference data that is not here")

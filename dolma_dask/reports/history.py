@@ -114,7 +114,7 @@ def read_history(root: str, tokens: Sequence[str] = ()) -> History:
     """
     roots, notes = _lineage(root)
     steps = [step for found in roots for step in _steps(found)]
-    steps += [_ragged_step(files.normalize(folder)) for folder in tokens]
+    steps += [_ragged_step(folder) for folder in dict.fromkeys(map(files.normalize, tokens))]
     return History(tuple(steps), roots[-2] if len(roots) > 1 else None, notes)
 
 

@@ -25,7 +25,7 @@ from dolma_dask.reports.history import last_name, read_history, stem
 from dolma_dask.reports.model import ReportData
 from dolma_dask.reports.origin import Origin, find_origin
 from dolma_dask.reports.survey import Findings, Survey, bounds_of, look_at
-from dolma_dask.stages.options import DatasetLike, RunArgs, Words, as_dataset, dataset_notes, run_options
+from dolma_dask.stages.options import DatasetLike, Many, RunArgs, as_dataset, dataset_notes, run_options
 from dolma_dask.stages.selection import DOCUMENT_NAMES, ShardWork, conjuncts, select
 from dolma_dask.summary import Summary
 
@@ -43,7 +43,7 @@ def report(
     /,
     *,
     to: str,
-    tokens: Annotated[Sequence[str | Summary], Words] = (),
+    tokens: Annotated[Sequence[str], Many] = (),
     title: str | None = None,
     examples: int = 3,
     source: str | None = None,
@@ -82,7 +82,7 @@ def report(
     started = time.monotonic()
     target = _page_url(to, options)
     listed = as_dataset(dataset, source)
-    history = read_history(listed.root, _folders(tokens))
+    history = read_history(listed.root, [tokens] if isinstance(tokens, str) else tokens)
     origin = find_origin(listed, history, source)
     view = _view(
         origin, origin.dataset.select(tuple(options.get("only", ())), options.get("prune")), examples
@@ -115,11 +115,6 @@ def report(
         notes=(*notes, *((changed,) if changed else ())),
         seconds=time.monotonic() - started,
     )
-
-
-def _folders(tokens: Sequence[str | Summary] | str | Summary) -> list[str]:
-    items = [tokens] if isinstance(tokens, str | Summary) else tokens
-    return [item.target if isinstance(item, Summary) else item for item in items]
 
 
 # ------------------------------------------------------------------------------------------------ what is read

@@ -17,7 +17,7 @@ import pickle
 import random
 from typing import Any, get_args
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 import pyarrow as pa
 import pytest
 

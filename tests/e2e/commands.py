@@ -6,11 +6,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-SLOW_DISK = Path(__file__).resolve().parent / "slow_disk"
+HERE = Path(__file__).resolve().parent
+SLOW_DISK = {"PYTHONPATH": str(HERE / "slow_disk"), "SLOW_DISK_S": "0.04"}
+"""Environment in which each fsync takes longer, so that there are moments worth killing at."""
+
+PLUGIN = {"PYTHONPATH": str(HERE / "plugin")}
+"""Environment in which the taggers of a plug-in are found."""
+
 DEADLINE_S = 120.0
 """For whatever must happen some time: far more than it takes."""
 
@@ -24,14 +31,11 @@ class Command:
         Arguments.
     log : Path
         Gets standard output and standard error.
-    slow_disk_s : float
-        Seconds that each fsync takes longer.
+    **environment : str
+        Further environment variables, such as `SLOW_DISK`.
     """
 
-    def __init__(self, words: Sequence[str], log: Path, slow_disk_s: float = 0.0) -> None:
-        environment = dict(os.environ)
-        if slow_disk_s:
-            environment |= {"PYTHONPATH": str(SLOW_DISK), "SLOW_DISK_S": str(slow_disk_s)}
+    def __init__(self, words: Sequence[str], log: Path, **environment: str) -> None:
         self._log = log
         with log.open("wb") as out:
             self._popen = subprocess.Popen(
@@ -39,7 +43,7 @@ class Command:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=environment,
+                env={**os.environ, **environment},
             )
         self.process = psutil.Process(self._popen.pid)
         self._family: dict[int, psutil.Process] = {self.process.pid: self.process}
@@ -69,14 +73,12 @@ class Command:
 
     def family(self) -> list[psutil.Process]:
         """Return all of its processes that were ever seen and still run."""
-        try:
+        with suppress(psutil.NoSuchProcess):
             self._family |= {child.pid: child for child in self.process.children(recursive=True)}
-        except psutil.NoSuchProcess:
-            pass
         return [process for process in self._family.values() if is_alive(process)]
 
     def workers(self) -> list[psutil.Process]:
-        """Return the processes that work on shards: the youngest generation, without Python's resource tracker."""
+        """Return the processes that work on shards: all but the command itself and Python's resource tracker."""
         return [process for process in self.family() if process.pid != self.process.pid and "spawn_main" in command_line(process)]
 
     def interrupt(self, group: bool) -> None:

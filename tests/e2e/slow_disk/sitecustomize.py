@@ -7,7 +7,7 @@ _fsync = os.fsync
 
 
 def _slow_fsync(descriptor):
-    time.sleep(float(os.environ.get("SLOW_DISK_S", "0.05")))
+    time.sleep(float(os.environ["SLOW_DISK_S"]))
     _fsync(descriptor)
 
 

@@ -1,0 +1,20 @@
+"""The law of alignment: an attribute file lines up row by row with its document file, or reading fails.
+
+Documents and attributes are read in lockstep and every row's id (and source, where the file has it) is compared. If the journal knows
+the attribute file, the digests in its record must also equal those of the documents read now: equal ids with other text are stale
+attributes. Files without a record (made by other tools) pass on the row comparison alone and are called unproved.
+"""
+
+from dolma_dask.alignment.rows import AlignedBlock, AlignedShard, ReadState
+from dolma_dask.alignment.sets import AttributeSets, AttributeSource, Proof, open_attributes, shard_inputs
+
+__all__ = [
+    "AlignedBlock",
+    "AlignedShard",
+    "AttributeSets",
+    "AttributeSource",
+    "Proof",
+    "ReadState",
+    "open_attributes",
+    "shard_inputs",
+]

@@ -1,0 +1,187 @@
+"""One attribute file read beside its documents: row by row the same ids and sources, and in the end the same digests."""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.alignment.sets import AttributeSource, Proof, advice
+from dolma_dask.dataset import Shard
+from dolma_dask.errors import AlignmentError, StaleAttributesError
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+from dolma_dask.io.attributes import AttributeBlock, AttributeFile, empty_block
+from dolma_dask.io.parquet import open_parquet
+from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.io.stream import StoredFile, compression_of, read_lines
+
+_SHOWN = 200
+"""Characters of an id that an error shows."""
+
+
+class Follower:
+    """Reads one attribute file beside the documents and proves that it belongs to them.
+
+    Parameters
+    ----------
+    root : str
+        Of the dataset.
+    shard : Shard
+        The documents.
+    source : AttributeSource
+        The file.
+    max_record_bytes, block_bytes : int
+        See `dolma_dask.io.attributes.AttributeFile`.
+
+    Attributes
+    ----------
+    proved : bool
+        After `finish`: the journal's record of the file speaks of these documents.
+    """
+
+    def __init__(
+        self, root: str, shard: Shard, source: AttributeSource, *, max_record_bytes: int, block_bytes: int
+    ) -> None:
+        self.source = source
+        self.proved = False
+        self._root = root
+        self._shard = shard
+        url = files.join(root, source.info.path)
+        self._file = AttributeFile(
+            url, source.kinds, max_record_bytes=max_record_bytes, block_bytes=block_bytes
+        )
+        self._blocks = iter(self._file)
+        self._rest = empty_block(source.kinds)
+        self._row = 0
+
+    def close(self) -> None:
+        """Close the file."""
+        self._blocks.close()
+
+    def take(self, block: Block) -> Mapping[str, pa.Array]:
+        """Return the attributes of the rows of `block`, after comparing ids and sources.
+
+        Raises
+        ------
+        AlignmentError
+            A row is missing, or belongs to another document.
+        """
+        parts: list[AttributeBlock] = []
+        ids, sources = block.batch.column("id"), block.batch.column("source")
+        at = 0
+        while at < block.num_rows:
+            part = self._next(block.num_rows - at)
+            if part is None:
+                raise self._difference(f"no row, expected id {_show(ids[at])}")
+            count = len(part.ids)
+            self._compare("id", ids.slice(at, count), part.ids)
+            self._compare("source", sources.slice(at, count), part.sources)
+            parts.append(part)
+            at += count
+            self._row += count
+        return _concatenate(parts, self._rest)
+
+    def _next(self, wanted: int) -> AttributeBlock | None:
+        """Return up to `wanted` further rows, None at the end."""
+        while not len(self._rest.ids):
+            following = next(self._blocks, None)
+            if following is None:
+                return None
+            self._rest = following
+        count = min(wanted, len(self._rest.ids))
+        part = self._rest.slice(0, count)
+        self._rest = self._rest.slice(count, len(self._rest.ids) - count)
+        return part
+
+    def _compare(self, name: str, ours: pa.Array, theirs: pa.Array) -> None:
+        differs = pc.fill_null(pc.not_equal(ours, theirs), False)
+        if name == "id":
+            # a row without id stands for a document that could not be read, and so it must be on both sides
+            differs = pc.or_(differs, pc.xor(pc.is_null(ours), pc.is_null(theirs)))
+        else:
+            # the Dolma toolkit writes "" for documents without source, its deduplication no source at all
+            differs = pc.and_(differs, pc.fill_null(pc.not_equal(theirs, ""), False))
+        at = pc.index(differs, True).as_py()
+        if at >= 0:
+            self._row += at
+            raise self._difference(f"{name} {_show(theirs[at])}, expected {_show(ours[at])}")
+
+    def finish(self, ids_digest: str, content_digest: str) -> InputRecord:
+        """Check that no row is left and that the journal's record of the file, if there is one, speaks of these documents.
+
+        Raises
+        ------
+        AlignmentError
+            There are further rows, or the file was made from other documents.
+        StaleAttributesError
+            The documents had other texts when it was made.
+        """
+        extra = self._next(1)
+        if extra is not None:
+            raise self._difference(f"id {_show(extra.ids[0])}, expected the end")
+        proof, stored = self.source.proof, self._file.stored
+        if proof is not None and proof.checksum == stored.checksum:
+            self._prove(proof, ids_digest, content_digest)
+            self.proved = True
+        return InputRecord(self.source.info.path, stored.info.bytes, stored.info.stamp, stored.checksum)
+
+    def _prove(self, proof: Proof, ids_digest: str, content_digest: str) -> None:
+        documents = layout.document_path(self._shard.path)
+        if proof.ids_digest != ids_digest:
+            raise AlignmentError(
+                f"{self.source.info.path} was made from other documents than {documents} (ids_digest {proof.ids_digest}, found "
+                f"{ids_digest}). {self._advice()}",
+                shard=self._shard.path,
+            )
+        if proof.reads_text and proof.content_digest != content_digest:
+            raise StaleAttributesError(
+                f"{self.source.info.path} is stale: {documents} has the same ids but other text than when `{proof.verb}` made it "
+                f"(content_digest {proof.content_digest}, found {content_digest}). {self._advice()}",
+                shard=self._shard.path,
+            )
+
+    def _difference(self, found: str) -> AlignmentError:
+        """Return the error for the row at hand; both files are read to their ends for it."""
+        documents = layout.document_path(self._shard.path)
+        theirs, ours = (
+            count_rows(files.join(self._root, path)) for path in (self.source.info.path, documents)
+        )
+        return AlignmentError(
+            f"{self.source.info.path} has {theirs} rows, {documents} has {ours}; first difference at row {self._row} ({found}). "
+            f"{self._advice()}",
+            shard=self._shard.path,
+            row=self._row,
+        )
+
+    def _advice(self) -> str:
+        proof = self.source.proof
+        is_ours = proof is not None and proof.checksum == files.checksum(self._file.url)
+        return advice(self.source.name, self._shard.path, proof, is_ours=is_ours)
+
+
+def count_rows(url: str) -> int:
+    """Return the number of rows of a document or attribute file."""
+    if layout.format_of(url) == "parquet":
+        with open_parquet(url) as file:
+            return int(file.metadata.num_rows)
+    stored = StoredFile(url)
+    try:
+        return sum(
+            1 if block.oversize_bytes else len(block.starts) - 1
+            for block in read_lines(stored, compression_of(url))
+        )
+    finally:
+        stored.close()
+
+
+def _show(value: pa.Scalar) -> str:
+    text = value.as_py()
+    return "none" if text is None else repr(text[:_SHOWN])
+
+
+def _concatenate(parts: Sequence[AttributeBlock], empty: AttributeBlock) -> Mapping[str, pa.Array]:
+    if not parts:
+        return empty.slice(0, 0).columns
+    if len(parts) == 1:
+        return parts[0].columns
+    return {key: pa.concat_arrays([part.columns[key] for part in parts]) for key in parts[0].columns}
