@@ -109,7 +109,7 @@ streams:
     attributes: [gopher_v2]
     output: {{path: "{output}", max_size_in_bytes: 100000000, discard_fields: [attributes]}}
     filter:
-      include: ["$.attributes[?(@.gopher_v2__gopher_v2__word_count[0][2] >= 50)]"]
+      include: ["$.attributes[?(@.gopher_v2__gopher_v2__word_count[0][2] > 49.5)]"]
 processes: 1
 """
 

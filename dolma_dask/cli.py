@@ -37,11 +37,11 @@ Example: dolma-dask tag corpus/wiki --taggers gopher_v2
 _EPILOGUE = "Every command takes --json (print the summary as JSON). Help on one: dolma-dask COMMAND --help"
 
 
-def make_app() -> App:
-    """Return the application; commands are not imported yet."""
+def make_app(called: str | None = None) -> App:
+    """Return the application; only the command that is called takes its help from its function, which is then imported."""
     app = App(name="dolma-dask", version=__version__, help=_HELP, help_epilogue=_EPILOGUE)
     for name, (target, text) in _COMMANDS.items():
-        app.command(target, name=name, help=text)
+        app.command(target, name=name, help=None if name == called else text)
     return app
 
 
@@ -78,7 +78,7 @@ def _call(words: Sequence[str]) -> Any:
     from dolma_dask.settings import DEFAULT_SCHEDULER
 
     DEFAULT_SCHEDULER.set("cluster")
-    return make_app()(words, result_action="return_value", exit_on_error=False)
+    return make_app(words[0] if words else None)(words, result_action="return_value", exit_on_error=False)
 
 
 def _show(result: Any, as_json: bool) -> int:

@@ -78,8 +78,10 @@ class Dataset:
         Raises
         ------
         UsageError
-            No shard matches.
+            No shard matches, or `prune` leaves none.
         """
+        if prune is not None and prune < 1:
+            raise UsageError(f"prune={prune} leaves no shard; expected 1 or more.")
         kept = tuple(shard for shard in self.shards if not only or matches(shard.path, only))[:prune]
         if self.shards and not kept:
             raise UsageError(
@@ -87,6 +89,10 @@ class Dataset:
                 f"'2019-*/*'; the first shard is {self.shards[0].path!r}."
             )
         return replace(self, shards=kept)
+
+    def with_current_attributes(self) -> "Dataset":
+        """Return the dataset with the attribute sets that are there now, such as those made since it was opened."""
+        return replace(self, attributes=_attribute_sets(self.root))
 
     def __repr__(self) -> str:
         sets = ", ".join(self.attributes) or "none"
@@ -135,10 +141,14 @@ def open_dataset(url: str, *, source: str | None = None, version: str | None = N
     return Dataset(
         root=root,
         shards=tuple(Shard(info.path, info.bytes, info.stamp) for info in found),
-        attributes=tuple(files.list_folders(files.join(root, layout.ATTRIBUTES))),
+        attributes=_attribute_sets(root),
         source=source,
         ignored=tuple(info.path for info in listed if not layout.suffix_of(info.path)),
     )
+
+
+def _attribute_sets(root: str) -> tuple[str, ...]:
+    return tuple(files.list_folders(files.join(root, layout.ATTRIBUTES)))
 
 
 def shard_info(shard: Shard) -> FileInfo:

@@ -8,7 +8,7 @@ import ctypes
 import threading
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -42,8 +42,11 @@ LEAST_IN_FLIGHT = 16
 COUNT_THREADS_SECONDS = 2.0
 """How often a cluster is asked for its threads: it may grow and shrink."""
 
+LIVES = 3
+"""Processes that a task may lose, alone in each, before it counts as what killed them."""
+
 HOPELESS = 2
-"""So many tasks that killed a process of their own, and none that did not: the cause is not in the tasks."""
+"""So many tasks that killed processes of their own, and none that did not: the cause is not in the tasks."""
 
 Take = Callable[[Task, Outcome], None]
 
@@ -123,12 +126,17 @@ class _Local:
                 return
 
     def _try_alone(self, waiting: list[list[Task]]) -> None:
-        """Run tasks one by one, so that the one that kills its process is known."""
+        """Run tasks one by one, each in up to `LIVES` processes, so that the one that kills its process is known."""
+        deaths: Counter[str] = Counter()
         while waiting:
             suspects, waiting = self._compute(waiting, 1)
             for (task,) in suspects:
-                self._deadly += 1
-                self._fail(task, _killed("the process that worked on it alone was killed"))
+                deaths[task.shard] += 1
+                if deaths[task.shard] < LIVES:
+                    waiting.insert(0, [task])
+                else:
+                    self._deadly += 1
+                    self._fail(task, _killed(f"{LIVES} processes that worked on it alone were killed"))
 
     def _give_up(self, waiting: list[list[Task]]) -> None:
         message = (

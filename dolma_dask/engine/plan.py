@@ -64,7 +64,9 @@ class Stage(Protocol):
     """What the engine maps over tasks; goes to workers by pickle."""
 
     @property
-    def verb(self) -> str: ...
+    def verb(self) -> str:
+        """Name of the verb, and of its journal."""
+        ...
 
     def run_shard(self, task: Task) -> list[Record]:
         """Do one task's units and return a record for each; raise to fail the shard."""

@@ -24,6 +24,7 @@ FileFormat = Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"]
 FORMATS: tuple[FileFormat, ...] = ("jsonl.gz", "jsonl.zst", "jsonl", "parquet")
 """What documents and attributes can be written as."""
 
+_NAME = re.compile(r"[^\W_][\w.-]*")
 _PART = re.compile(r"-part-\d{5}(?=\.[a-z.]+$)")
 
 
@@ -92,10 +93,10 @@ def dataset_root(url: str) -> str:
 
 def check_name(name: str, what: str) -> str:
     """Return `name` if it can be one folder or file name; raise `UsageError` otherwise."""
-    if not name or name in (".", "..") or "/" in name or name.startswith(("_", ".")):
+    if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{what} {name!r} cannot be used as a folder name; expected letters, digits, '-', '_' or '.', without '/' and not "
-            "starting with '_' or '.'. Choose another name."
+            f"{what} {name!r} cannot be used as a folder name; expected letters, digits, '-', '_' or '.', with a letter or digit at "
+            "its start. Choose another name."
         )
     return name
 

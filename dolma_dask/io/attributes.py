@@ -4,7 +4,7 @@ Nested rows, the flat rows of AI2's pretrain-data layout, and Parquet (`dolma_da
 cannot be read is an error here, never a missing value.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -105,7 +105,7 @@ class AttributeFile:
         self.block_bytes = block_bytes
         self.stored = StoredFile(url)
 
-    def __iter__(self) -> Iterator[AttributeBlock]:
+    def __iter__(self) -> Generator[AttributeBlock]:
         if self.stored.position:
             self.stored.rewind()
         try:

@@ -109,6 +109,7 @@ def mix(
                 "attributes": list(attributes),
                 "format": format,
                 "from": found.root,
+                "source": source,
             }
         ),
         writes=(f"{layout.DOCUMENTS}/",),

@@ -40,31 +40,46 @@ RuleLike = Annotated[str | Rule | None, Word]
 class RunArgs(TypedDict, total=False):
     """How a verb runs; nothing here changes a byte of its output, except which shards are made."""
 
-    only: Annotated[Sequence[str], Many]
-    """Only shards whose path contains this, or matches it as a shell pattern."""
-    prune: int
-    """Only the first N shards: a rehearsal."""
-    overwrite: Annotated[bool, Parameter(negative="")]
-    """Do everything again, and replace files that this tool did not make."""
-    dry_run: Annotated[bool, Parameter(negative="")]
-    """Tell what would be done, and do nothing."""
-    scheduler: str
-    """synchronous, threads, processes, cluster (a LocalCluster) or a Dask scheduler's address."""
-    workers: int
-    """Number of processes or threads; default: one per processor."""
-    progress: bool
-    """Show how far it is."""
+    only: Annotated[
+        Sequence[str],
+        Parameter(
+            help="Only shards whose path contains this, or matches it as a shell pattern.",
+            consume_multiple=True,
+            negative="",
+        ),
+    ]
+    prune: Annotated[int, Parameter(help="Only the first N shards: a rehearsal.")]
+    overwrite: Annotated[
+        bool,
+        Parameter(help="Do everything again, and replace files that this tool did not make.", negative=""),
+    ]
+    dry_run: Annotated[bool, Parameter(help="Tell what would be done, and do nothing.", negative="")]
+    scheduler: Annotated[
+        str,
+        Parameter(
+            help="synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler."
+        ),
+    ]
+    workers: Annotated[int, Parameter(help="Processes or threads; by default one per processor.")]
+    progress: Annotated[bool, Parameter(help="Show how far it is.")]
 
 
 class ReadArgs(RunArgs, total=False):
     """`RunArgs`, and what happens to records that cannot be read."""
 
-    on_bad_record: OnBadRecord
-    """Fail the shard at the first bad record, or quarantine them with their place and reason."""
-    max_bad_fraction: float
-    """Share of all rows that may be quarantined before the run fails (default 0.01)."""
-    max_record_bytes: int
-    """Longer lines are bad records (default 64,000,000)."""
+    on_bad_record: Annotated[
+        OnBadRecord,
+        Parameter(
+            help="Fail the shard at the first bad record, or quarantine them with place, reason and bytes."
+        ),
+    ]
+    max_bad_fraction: Annotated[
+        float,
+        Parameter(help="Share of all rows that may be quarantined before the run fails; by default 0.01."),
+    ]
+    max_record_bytes: Annotated[
+        int, Parameter(help="Longer lines are bad records; by default 64,000,000 bytes.")
+    ]
 
 
 def run_options(args: RunArgs) -> RunOptions:

@@ -4,7 +4,7 @@ From a dataset, or straight from a selection of it (``where``), without a file b
 Memory: a few blocks and 1 MB of text being encoded per worker; ids are spooled to local scratch until the header is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Unpack
@@ -122,16 +122,10 @@ def ragged(
                 "where": None if where is None else str(where),
                 "bos": bos,
                 "eos": eos,
+                "source": source,
             }
         ),
-        writes=tuple(
-            sorted(
-                {
-                    item.data.rsplit(".", 3)[0].split("-of-")[0].rsplit(".", 1)[0] + "."
-                    for item in names.values()
-                }
-            )
-        ),
+        writes=_prefixes(names.values()),
         version=dolma_dask.__version__,
         all_units=all_files,
         max_bad_fraction=budget(policy),
@@ -139,6 +133,11 @@ def ragged(
     )
     summary = engine.run(plan, run_options(options))
     return replace(summary, notes=(*summary.notes, *rule_notes(summary.counts)))
+
+
+def _prefixes(names: Iterable[RaggedNames]) -> tuple[str, ...]:
+    """Return how the names of all files of the run begin."""
+    return tuple(sorted({f"{item.numbered[0]}." for item in names if item.numbered}))
 
 
 def _names(dataset: Dataset, name: str | None) -> dict[str, RaggedNames]:

@@ -79,7 +79,11 @@ class Command:
 
     def workers(self) -> list[psutil.Process]:
         """Return the processes that work on shards: all but the command itself and Python's resource tracker."""
-        return [process for process in self.family() if process.pid != self.process.pid and "spawn_main" in command_line(process)]
+        return [
+            process
+            for process in self.family()
+            if process.pid != self.process.pid and "spawn_main" in command_line(process)
+        ]
 
     def interrupt(self, group: bool) -> None:
         """Send what Ctrl-C sends: in a terminal to the whole group, in a script often to the command alone."""

@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import small_world  # noqa: E402
+import small_world
 
 
 @pytest.fixture(scope="session")

@@ -16,15 +16,8 @@ from dolma_dask.testing.tokenizer import train_tokenizer
 TAGGERS = ("char_length_v1", "whitespace_tokenizer_v1", "gopher_v2")
 RULE = "gopher_v2__gopher_v2__word_count >= 20 and char_length_v1__char_length_v1__length < 3000"
 
-WILD = (
-    "naïve coöperation Straße İstanbul ﬁne ½ Ⅷ １２３ ٣٤٥ 中文字 日本語です 한국어 שלום مرحبا हिन्दी ไทยภาษา e\u0301\u0323 \u0301 "
-    "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1eb\U0001f1f7 \u200b \ufeff \x00 \x7f \x1b[0m \U0010ffff \ue000 \ufdd0 … - • "
-    "https://example.org/?q=1&x=<y> {json:[1]} \\n \\u0041 \"quoted\" 'single' a/b 3.14159 ------ ..... ###"
-).split(" ")
-ORDINARY = (
-    "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they which one you were all"
-    " water people history language curious window measure harbour reading seldom promise winter copper machine garden village"
-).split(" ")
+WILD = ["naïve", "coöperation", "Straße", "İstanbul", "ﬁne", "½", "Ⅷ", "１２３", "٣٤٥", "中文字", "日本語です", "한국어", "שלום", "مرحبا", "हिन्दी", "ไทยภาษา", "ẹ́", "́", "👨\u200d👩\u200d👧", "🇫🇷", "\u200b", "\ufeff", "\x00", "\x7f", "\x1b[0m", "\U0010ffff", "\ue000", "\ufdd0", "…", "-", "•", "https://example.org/?q=1&x=<y>", "{json:[1]}", "\\n", "\\u0041", '"quoted"', "'single'", "a/b", "3.14159", "------", ".....", "###"]
+ORDINARY = ["the", "of", "and", "to", "in", "a", "is", "that", "for", "it", "as", "was", "with", "be", "by", "on", "not", "he", "his", "but", "at", "are", "this", "have", "from", "or", "had", "an", "they", "which", "one", "you", "were", "all", "water", "people", "history", "language", "curious", "window", "measure", "harbour", "reading", "seldom", "promise", "winter", "copper", "machine", "garden", "village"]
 BREAKS = ("\n", "\n\n", "\r\n", "\u2028", "\t", "\u00a0", "\u3000")
 
 
@@ -40,11 +33,21 @@ def make_lines(draw: random.Random, rows: int, name: str) -> list[bytes]:
     """Return documents as JSON lines, written in the ways that other tools write them."""
     lines = []
     for row in range(rows):
-        document = {"id": f"{name}-{row}", "text": make_text(draw), "source": draw.choice(("web", "wïki", "books"))}
+        document = {
+            "id": f"{name}-{row}",
+            "text": make_text(draw),
+            "source": draw.choice(("web", "wïki", "books")),
+        }
         if draw.random() < 0.5:
-            document |= {"added": "2024-01-01", "metadata": {"n": row, "big": 12345678901234567890, "é": [1.0, None]}, "x": "\u2028"}
+            document |= {
+                "added": "2024-01-01",
+                "metadata": {"n": row, "big": 12345678901234567890, "é": [1.0, None]},
+                "x": "\u2028",
+            }
         separators = draw.choice(((",", ":"), (", ", ": ")))
-        lines.append(json.dumps(document, ensure_ascii=draw.random() < 0.3, separators=separators).encode() + b"\n")
+        lines.append(
+            json.dumps(document, ensure_ascii=draw.random() < 0.3, separators=separators).encode() + b"\n"
+        )
     return lines
 
 
@@ -67,7 +70,11 @@ def make_documents(root: Path, seed: int) -> None:
     draw = random.Random(seed)
     for number in range(8):
         name = f"2019-{number:02d}/part_{number}"
-        store(root / f"documents/{name}.jsonl.gz", make_lines(draw, draw.randrange(100, 500), name), 1 + number % 4)
+        store(
+            root / f"documents/{name}.jsonl.gz",
+            make_lines(draw, draw.randrange(100, 500), name),
+            1 + number % 4,
+        )
     store(root / "documents/zst/a.jsonl.zst", make_lines(draw, 300, "zst"))
     store(root / "documents/plain.jsonl", make_lines(draw, 200, "plain"))
     store(root / "documents/other.json.gz", make_lines(draw, 100, "other"), 3)
@@ -113,12 +120,37 @@ VERBS = {
     for verb in (
         Verb(
             "convert",
-            ("{}/raw", "--to", "{}/converted", "--id", "key", "--text", "body", "--source", "web", "--shard-bytes", "60000"),
+            (
+                "{}/raw",
+                "--to",
+                "{}/converted",
+                "--id",
+                "key",
+                "--text",
+                "body",
+                "--source",
+                "web",
+                "--shard-bytes",
+                "60000",
+            ),
             "converted",
         ),
         Verb("tag", ("{}/untagged", "--taggers", *TAGGERS), "untagged"),
         Verb("mix", ("{}/v0", "--to", "{}/v1", "--where", RULE), "v1"),
-        Verb("ragged", ("{}/v0", "{}/tokens", "--tokenizer", "{}/tokenizer.json", "--eos", "<|endoftext|>", "--where", RULE), "tokens"),
+        Verb(
+            "ragged",
+            (
+                "{}/v0",
+                "{}/tokens",
+                "--tokenizer",
+                "{}/tokenizer.json",
+                "--eos",
+                "<|endoftext|>",
+                "--where",
+                RULE,
+            ),
+            "tokens",
+        ),
     )
 }
 
@@ -139,8 +171,14 @@ def run_here(words: list[str]) -> int:
 
 def tree(folder: Path) -> dict[str, str]:
     """Return the sha256 of every file below `folder`, except the journal: what a law about bytes speaks of."""
-    found = (path for path in folder.rglob("*") if path.is_file() and "_journal" not in path.relative_to(folder).parts)
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(found)}
+    found = (
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and "_journal" not in path.relative_to(folder).parts
+    )
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(found)
+    }
 
 
 def temporaries(folder: Path) -> list[str]:

@@ -36,7 +36,9 @@ def test_whole_command_is_killed(name, scheduler, kills, world, expected, tmp_pa
     verb = VERBS[name]
     words = verb.command(world, "--scheduler", scheduler, "--workers", "2")
     draw = random.Random(f"{SEED} {name} {scheduler}")
-    group = draw.random() < 0.5 and scheduler != "processes"  # else the workers must see by themselves that the command is gone
+    group = (
+        draw.random() < 0.5 and scheduler != "processes"
+    )  # else the workers must see by themselves that the command is gone
     killed = 0
     for files in moments(draw, kills, 12):
         watched = Watched(world / verb.output)
