@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask.errors import UsageError
@@ -159,9 +160,31 @@ def active_client() -> "Client | None":
         return None
 
 
+@contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Keep Ctrl-C from processes started in this block, for good, and from this process until the block ends.
+
+    In a terminal Ctrl-C reaches every process of a command. Only the command itself may act on it: it ends its workers. What starts
+    and stops processes cannot be interrupted half way.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets signals
+        return
+    resource_tracker.ensure_running()  # started later, it would undo the mask
+    pending: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: pending.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # threads and processes inherit it
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
+    if pending and callable(handler):
+        handler(signal.SIGINT, None)
+
+
 def prepare_process() -> None:
-    """Make a worker process a good child: Ctrl-C is for the command, which ends its workers; and it never outlives the command."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ready a process of Dask's own scheduler: libraries use one thread, and it never outlives the command."""
     for name, value in _WORKER_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
@@ -172,11 +195,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def dask_setup(_worker: object) -> None:
-    """Ready a worker of a LocalCluster; called by Dask, because this module is a preload of it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 _shared: ContextVar["_Shared | None"] = ContextVar("shared_cluster", default=None)
@@ -223,26 +241,25 @@ def _start_local(workers: int) -> Iterator["Client"]:
     from distributed import Client, LocalCluster
 
     environment = {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}
-    config: dict[str, Any] = {
-        **_CONFIG,
-        "distributed.nanny.pre-spawn-environ": {
-            **(_configured("distributed.nanny.pre-spawn-environ") or {}),
-            **environment,
-        },
-        "distributed.worker.preload": [*(_configured("distributed.worker.preload") or ()), __name__],
-    }
-    with (
-        dask.config.set(config),
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address="127.0.0.1:0",
-            silence_logs=50,
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
+    before_start = {**(_configured("distributed.nanny.pre-spawn-environ") or {}), **environment}
+    with ExitStack() as stack:
+        with interrupts_held_back():
+            stack.enter_context(
+                dask.config.set({**_CONFIG, "distributed.nanny.pre-spawn-environ": before_start})
+            )
+            started = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=50,
+            )
+            client = stack.enter_context(Client(stack.enter_context(started), set_as_default=False))
+        try:
+            yield client
+        finally:
+            with interrupts_held_back():
+                stack.close()
 
 
 @contextmanager

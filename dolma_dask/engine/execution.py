@@ -138,21 +138,21 @@ class _Local:
                     self._deadly += 1
                     self._fail(task, _killed(f"{LIVES} processes that worked on it alone were killed"))
 
-    def _give_up(self, waiting: list[list[Task]]) -> None:
+    def _give_up(self, tasks: list[Task]) -> None:
         message = (
             f"worker processes die before they do anything ({self._deadly} tried); expected them to live. In a script, verbs that start "
             "processes must be called below `if __name__ == '__main__':`; else look for a lack of memory, or use scheduler='threads'."
         )
-        for task in (task for batch in waiting for task in batch):
-            self._fail(task, message)
-
-    def _fail(self, task: Task, message: str) -> None:
-        self._take(task, Failure(task.shard, "WorkerDied", message))
+        for failure in _failures(tasks, "WorkerDied", message):
+            self._take(task, failure)
 
     def _compute(self, waiting: list[list[Task]], workers: int) -> tuple[list[list[Task]], list[list[Task]]]:
         """Run batches; if a process dies, return those that ran then and those that had not begun."""
         run = uuid.uuid4().hex[:8]
-        left = {f"{self._verb}-{run}-{index:08d}": batch for index, batch in enumerate(waiting)}
+        names = (
+            f"{self._verb}-{run}-{index:08d}" for index in reversed(range(len(waiting)))
+        )  # Dask begins with the last
+        left = dict(zip(names, waiting, strict=True))
         running: set[str] = set()
 
         def begin(key: str, *_: Any) -> None:
@@ -197,11 +197,11 @@ def _pool(scheduler: Any, workers: int) -> Iterator[tuple[dict[str, Any], Callab
     """Yield what `dask.compute` needs for its own schedulers and what to call; an exception stops what still runs."""
     running = _Stoppable()
     pool: Executor | None = None
-    if scheduler == "threads":
-        pool = ThreadPoolExecutor(workers, thread_name_prefix="dolma-dask")
-    elif scheduler == "processes":
-        pool = ProcessPoolExecutor(workers, mp_context=get_context(), initializer=clusters.prepare_process)
     try:
+        if scheduler == "threads":
+            pool = ThreadPoolExecutor(workers, thread_name_prefix="dolma-dask")
+        elif scheduler == "processes":
+            pool = _start_processes(workers)
         yield ({"pool": pool} if pool else {}), (running if scheduler == "threads" else run_batch)
     except BaseException:
         running.stop()
@@ -210,6 +210,14 @@ def _pool(scheduler: Any, workers: int) -> Iterator[tuple[dict[str, Any], Callab
     finally:
         if pool is not None:
             pool.shutdown(cancel_futures=True)
+
+
+def _start_processes(workers: int) -> ProcessPoolExecutor:
+    pool = ProcessPoolExecutor(workers, mp_context=get_context(), initializer=clusters.prepare_process)
+    with clusters.interrupts_held_back():
+        for _ in range(workers):
+            pool.submit(int)  # starts a process, while Ctrl-C is kept from it
+    return pool
 
 
 def _kill(pool: Executor | None) -> None:
@@ -303,7 +311,7 @@ class _Flight:
 
     def _land(self, future: "Future", batch: list[Task]) -> None:
         """Take the outcomes of a batch; one that killed its workers is tried again, each of its tasks alone."""
-        from distributed import KilledWorker
+        from distributed import CancelledError, KilledWorker
 
         try:
             outcomes = future.result()
@@ -311,12 +319,12 @@ class _Flight:
             if len(batch) > 1:
                 self._waiting.extend([task] for task in batch)
                 return
-            message = _killed(f"its workers were killed again and again, {error.allowed_failures + 1} in all")
-            outcomes = [Failure(task.shard, "WorkerDied", message) for task in batch]
+            outcomes = _failures(batch, "WorkerDied", _killed(f"its workers were killed {error.allowed_failures + 1} times"))
+        except CancelledError:
+            batch = [*batch, *(task for waiting in self._waiting for task in waiting)]
+            self._waiting.clear()
+            outcomes = _failures(batch, "SchedulerLost", "the connection to the Dask scheduler was lost; expected it to stay. Start it again.")
         except Exception as error:  # noqa: BLE001  every failure is reported with its shard at the end
-            outcomes = [
-                Failure(task.shard, type(error).__name__, f"{error} (on its way to or from a worker)")
-                for task in batch
-            ]
+            outcomes = _failures(batch, type(error).__name__, f"{error} (on its way to or from a worker)")
         for task, outcome in zip(batch, outcomes, strict=True):
             self._take(task, outcome)

@@ -133,6 +133,7 @@ def _invalid_json(line: bytes, message: str) -> LineError:
         return LineError("invalid_json", "one JSON object per line; no byte order mark before it")
     place = _BYTE_OF_MESSAGE.search(message)
     offset = min(int(place[1]), len(line)) if place else len(line)
+    offset -= "trailing characters" in message  # msgspec counts the first of them in
     what = _BYTE_OF_MESSAGE.sub("", message).removeprefix("JSON is malformed: ")
     what = "the line ends too early" if what == "Input data was truncated" else what
     return LineError("invalid_json", f"one JSON object per line; {what} at byte {offset}", offset)

@@ -130,13 +130,18 @@ class AttributeFile:
             block_bytes=self.block_bytes,
             max_record_bytes=self.max_record_bytes,
         ):
-            if lines.oversize_bytes:
-                raise self._bad(lines, 0, TOO_LARGE, too_large(lines.oversize_bytes, self.max_record_bytes))
+            self._check_sizes(lines)
             form = form or self._form(lines)
             batch = scan_attributes(lines.data, lines.starts, self.kinds, form)
             for row, error in batch.errors:
                 raise self._bad(lines, row, error.reason, error.expected)
             yield AttributeBlock(batch.ids, batch.sources, batch.columns, lines.first_row)
+
+    def _check_sizes(self, lines: LineBlock) -> None:
+        sizes = np.array([lines.oversize_bytes]) if lines.oversize_bytes else np.diff(lines.starts)
+        row = int(sizes.argmax())
+        if sizes[row] > self.max_record_bytes:
+            raise self._bad(lines, row, TOO_LARGE, too_large(int(sizes[row]), self.max_record_bytes))
 
     def _form(self, lines: LineBlock) -> Form:
         try:

@@ -47,9 +47,13 @@ def open_parquet(url: str) -> pq.ParquetFile:
         if getattr(error, "errno", None):
             raise
         raise CorruptFileError(
-            f"{url}: not a whole Parquet file ({error}); expected 'PAR1' at both ends, as the suffix says. Fetch or write it again.",
+            f"{url}: not a whole Parquet file ({_on_one_line(error)}); expected 'PAR1' at both ends, as the suffix says. Fetch or write it again.",
             url=url,
         ) from error
+
+
+def _on_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def batch_rows(file: pq.ParquetFile, block_bytes: int) -> int:
@@ -75,7 +79,7 @@ def read_batches(
         if getattr(error, "errno", None):
             raise
         raise CorruptFileError(
-            f"{url}: damaged Parquet data ({error}); expected the pages that the footer promises. Fetch or write it again.",
+            f"{url}: damaged Parquet data ({_on_one_line(error)}); expected the pages that the footer promises. Fetch or write it again.",
             url=url,
         ) from error
 
@@ -98,7 +102,8 @@ class DocumentTable:
         with open_parquet(self.url) as file:
             names = file.schema_arrow.names
             self._check_columns(file.schema_arrow)
-            wanted = names if RAW in self.columns else [name for name in self.columns if name in names]
+            asked = [name for name in self.columns if name in names]
+            wanted = names if RAW in self.columns else asked or names[:1]  # without columns there are no rows
             first_row = 0
             for batch in read_batches(self.url, file, wanted, self.block_bytes):
                 yield self._block(batch, first_row)

@@ -115,7 +115,8 @@ class AttributeParquetWriter:
         self._table = TableFile(root, path, use_dictionary=True)
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
-        self._schema: pa.Schema | None = None
+        self._names: list[str] = []
+        self._schema: pa.Schema | None = None  # of the row groups that are written
 
     def __enter__(self) -> "AttributeParquetWriter":
         with ExitStack() as stack:
@@ -145,7 +146,11 @@ class AttributeParquetWriter:
         """Append rows; see `dolma_dask.formats.attributes.encode_rows`."""
         if len(ids) == 0:
             return
-        self._waiting.append(_table(ids, sources, lengths, columns, errors))
+        table = _table(ids, sources, lengths, columns, errors)
+        self._names = self._names or table.schema.names
+        if table.schema.names != self._names:
+            raise self._other_columns(f"{table.schema.names} after {self._names}")
+        self._waiting.append(table)
         self._waiting_rows += len(ids)
         self._write_groups(least=ROW_GROUP_ROWS)
 
@@ -165,7 +170,7 @@ class AttributeParquetWriter:
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise self._other_columns(str(error)) from error
         if self._schema is not None and table.schema != self._schema:
-            raise self._other_columns(f"{table.schema.names} after {self._schema.names}")
+            raise self._other_columns("null in all rows of the first group")
         self._schema = table.schema
         return table
 

@@ -177,6 +177,7 @@ ROW_PARTS = [
     '"lang":{"fr":"a", "":3}',
     '"lang":{}',
     '"lang":{"en":1}, "other":{}, "en":2, "id":3',
+    '"lang":{}, "en":2',
     '"lang":{"en":"a"}, "en":{"en":3}',
     '"lang":null',
     '"lang":[]',

@@ -1,11 +1,9 @@
 """Files for the tests of readers and writers."""
 
 import gzip
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import fsspec
 import pyarrow as pa
 import pytest
 
@@ -30,16 +28,3 @@ def write(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return put
-
-
-@pytest.fixture(params=["local", "memory"])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A folder on this machine, and one in an object store."""
-    if request.param == "local":
-        yield str(tmp_path / "root")
-        return
-    url = f"memory://test-{uuid.uuid4().hex}"
-    yield url
-    fs, path = fsspec.core.url_to_fs(url)
-    if fs.exists(path):
-        fs.rm(path, recursive=True)

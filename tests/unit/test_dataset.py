@@ -1,0 +1,136 @@
+"""What a dataset is: its listing, here and in an object store."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from dolma_dask.dataset import Dataset, Shard, matches, open_dataset, shard_info
+from dolma_dask.errors import UsageError
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
+
+PATHS = ("2019-09/a.jsonl.gz", "2019-09/b.json.gz", "B.parquet", "é/c.jsonl.zst", "z.jsonl")
+
+
+def put(root: str, path: str, data: bytes = b"x") -> None:
+    with publish(files.join(root, path)) as out:
+        out.write(data)
+
+
+@pytest.fixture
+def dataset(root: str) -> Dataset:
+    for path in PATHS:
+        put(root, f"documents/{path}", path.encode())
+    for path in ("documents/README.md", "documents/.hidden.jsonl", "_journal/tag/1.jsonl", "other/x.jsonl"):
+        put(root, path)
+    for path in (
+        "attributes/b/x.jsonl",
+        "attributes/a/x/y.jsonl",
+        "attributes/.hidden/x",
+        "attributes/README",
+    ):
+        put(root, path)
+    return open_dataset(root)
+
+
+def test_the_listing(root: str, dataset: Dataset) -> None:
+    assert dataset.root == files.normalize(root)
+    assert [shard.path for shard in dataset.shards] == sorted(PATHS, key=str.encode)
+    assert [shard.bytes for shard in dataset.shards] == [
+        len(path.encode()) for path in sorted(PATHS, key=str.encode)
+    ]
+    assert dataset.attributes == ("a", "b")
+    assert dataset.ignored == ("README.md",)
+    assert dataset.source is None
+    assert dataset.bytes == sum(len(path.encode()) for path in PATHS)
+    assert dataset.url("documents/z.jsonl") == f"{files.normalize(root)}/documents/z.jsonl"
+    assert repr(dataset) == f"<Dataset {dataset.root}: 5 shards, 0.0 MB stored, attributes: a, b>"
+
+
+def test_it_travels(dataset: Dataset) -> None:
+    assert pickle.loads(pickle.dumps(dataset)) == dataset
+    many = Dataset("s3://b/d", tuple(Shard(f"x/{i:06d}.jsonl.gz", i, f"tag:{i}") for i in range(1000)))
+    assert len(pickle.dumps(many)) < 70 * 1000
+
+
+def test_the_documents_folder_will_do(root: str, dataset: Dataset) -> None:
+    assert open_dataset(f"{root}/documents/") == dataset
+    assert open_dataset(f"{root}/", source="s").source == "s"
+
+
+def test_a_version_of_a_source(root: str) -> None:
+    put(root, "sources/wiki/v0/documents/a.jsonl")
+    found = open_dataset(root, source="wiki", version="v0")
+    assert found.root == f"{files.normalize(root)}/sources/wiki/v0"
+    assert found.source == "wiki"
+    with pytest.raises(UsageError, match="`version` was given without `source`; expected both"):
+        open_dataset(root, version="v0")
+
+
+def test_no_documents(root: str) -> None:
+    put(root, "documents/a.txt")
+    with pytest.raises(UsageError) as caught:
+        open_dataset(root)
+    assert str(caught.value) == (
+        f"{files.normalize(root)}/documents holds no document files; expected .jsonl.gz, .json.gz, .jsonl.zst, .json.zst, .jsonl, "
+        ".parquet below it. To make a dataset from other files: dolma-dask convert INPUT --to DATASET."
+    )
+    with pytest.raises(UsageError, match="holds no document files"):
+        open_dataset(f"{root}/nowhere")
+
+
+def test_a_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(str(tmp_path), "d/documents/a.jsonl")
+    monkeypatch.chdir(tmp_path)
+    assert open_dataset("d").root == str(tmp_path / "d")
+    monkeypatch.chdir(tmp_path / "d")
+    assert open_dataset("documents").root == str(tmp_path / "d")
+
+
+def test_attribute_sets_that_are_made_later(root: str, dataset: Dataset) -> None:
+    put(root, "attributes/new/x.jsonl")
+    assert dataset.attributes == ("a", "b")
+    assert dataset.with_current_attributes().attributes == ("a", "b", "new")
+    assert dataset.with_current_attributes().shards == dataset.shards
+
+
+@pytest.mark.parametrize(
+    "only, prune, expected",
+    [
+        ((), None, 5),
+        ((), 2, 2),
+        (("2019-09",), None, 2),
+        (("2019-09/*.jsonl.gz",), None, 1),
+        (("*.jsonl", "B"), None, 2),
+        (("2019",), 1, 1),
+        ((), 99, 5),
+    ],
+)
+def test_selecting(dataset: Dataset, only: tuple[str, ...], prune: int | None, expected: int) -> None:
+    kept = dataset.select(only, prune)
+    assert len(kept.shards) == expected
+    assert kept.attributes == dataset.attributes
+    assert [shard for shard in dataset.shards if shard in kept.shards] == list(kept.shards)
+
+
+def test_selecting_nothing(dataset: Dataset) -> None:
+    with pytest.raises(
+        UsageError, match=r"no shard of .* matches '2020 x\*'; expected a part of a path .* '2019-09/a"
+    ):
+        dataset.select(("2020", "x*"))
+    for prune in (0, -1):
+        with pytest.raises(UsageError, match=rf"prune={prune} leaves no shard; expected 1 or more"):
+            dataset.select((), prune)
+
+
+def test_patterns() -> None:
+    assert matches("2019-09/a.jsonl", ["b", "2019-*/a*"])
+    assert matches("2019-09/a.jsonl", ["09/a"])
+    assert not matches("2019-09/a.jsonl", ["A"])
+    assert not matches("2019-09/a.jsonl", [])
+
+
+def test_a_shard_as_a_file() -> None:
+    info = shard_info(Shard("x/a.jsonl", 7, "mtime:1"))
+    assert (info.path, info.bytes, info.stamp) == ("documents/x/a.jsonl", 7, "mtime:1")

@@ -1,0 +1,361 @@
+"""The journal: nothing that was finished is forgotten, whoever writes at once and whoever dies."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dolma_dask.errors import DataError
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.journal import Journal, Record, canonical, is_same_file, journals, work_key
+
+
+def record(unit: str, finished: float = 1.0, key: str = "k", **more: object) -> Record:
+    return Record(unit=unit, shard=unit, key=key, finished=finished, **more)  # type: ignore[arg-type]
+
+
+def segments(root: str, verb: str = "tag") -> list[str]:
+    return [info.path for info in files.list_files(files.join(root, f"_journal/{verb}"))]
+
+
+def put(root: str, name: str, data: bytes) -> None:
+    with publish(files.join(root, f"_journal/tag/{name}")) as out:
+        out.write(data)
+
+
+@pytest.fixture
+def _now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flush after every second record."""
+    monkeypatch.setattr("dolma_dask.journal.FLUSH_RECORDS", 2)
+
+
+FULL = Record(
+    unit="attributes/x/a.jsonl.gz",
+    shard="a.jsonl.gz",
+    key="k",
+    inputs=(InputRecord("documents/a.jsonl.gz", 10, "mtime:1", "c0"),),
+    files=(FileRecord("attributes/x/a.jsonl.gz", 7, "c1", 3, ((0, 0, 0), (5, 2, 100))),),
+    rows=3,
+    ids_digest="d1",
+    content_digest="d2",
+    counts={"documents_in": 3, "seconds": 0.5},
+    info={"reads": ["text"], "kinds": {"k": "document"}, "n": None},
+    seconds=1.5,
+    finished=1e9 + 0.125,
+)
+
+
+def test_what_is_written_is_read(root: str) -> None:
+    writer = Journal(root, "tag").start({"taggers": ["x"], "limit": None}, ["attributes/x/"], "1.0")
+    writer.add(FULL)
+    writer.add(record("b"))
+    writer.close()
+    again = Journal(root, "tag")
+    assert again.records == {FULL.unit: FULL, "b": record("b")}
+    (run,) = again.runs
+    assert (run.verb, run.params, run.writes, run.version) == (
+        "tag",
+        {"taggers": ["x"], "limit": None},
+        ("attributes/x/",),
+        "1.0",
+    )
+    assert again.by_file() == {"attributes/x/a.jsonl.gz": FULL}
+    assert again.may_write("attributes/x/new.jsonl")
+    assert not again.may_write("attributes/y/new.jsonl")
+    assert Journal(root, "mix").records == {}
+    assert [journal.verb for journal in journals(root)] == ["tag"]
+    assert len(segments(root)) == 1
+
+
+def test_an_announced_run_is_on_disk_before_it_writes(root: str) -> None:
+    Journal(root, "tag").start({}, ["attributes/x/"], "1.0")
+    assert Journal(root, "tag").may_write("attributes/x/a")
+
+
+def test_the_newest_record_of_a_unit_wins(root: str) -> None:
+    for name, line in enumerate([record("a", 3.0, "new"), record("a", 1.0, "old"), record("b", 1.0, "b")]):
+        put(root, f"{name}.jsonl", msgspec.json.encode(line) + b"\n")
+    journal = Journal(root, "tag")
+    assert {unit: item.key for unit, item in journal.records.items()} == {"a": "new", "b": "b"}
+    writer = journal.start({}, [], "")
+    writer.add(record("a", 2.0, "newest"))  # by the clock of its worker it is older
+    assert journal.records["a"].key == "newest"
+    writer.close()
+    again = Journal(root, "tag").records
+    assert again["a"].key == "newest"
+    assert again["a"].finished > 3.0
+
+
+def test_a_torn_last_line_is_ignored(root: str) -> None:
+    lines = msgspec.json.encode(record("a")) + b"\n" + msgspec.json.encode(record("b"))
+    for cut in (1, 10):
+        put(root, "0.jsonl", lines[:-cut])
+        assert set(Journal(root, "tag").records) == {"a"}
+    put(root, "0.jsonl", lines)
+    assert set(Journal(root, "tag").records) == {"a", "b"}
+    put(root, "1.jsonl", b"")
+    put(root, "2.jsonl", b"\xff\xfe torn")
+    assert set(Journal(root, "tag").records) == {"a", "b"}
+    writer = Journal(root, "tag").start({}, [], "")
+    writer.close()
+    assert set(Journal(root, "tag").records) == {"a", "b"}
+    assert len(segments(root)) == 1
+
+
+@pytest.mark.usefixtures("_now_and_then")
+def test_compaction_keeps_everything(root: str) -> None:
+    for run in range(3):
+        writer = Journal(root, "tag").start({"run": run}, [f"attributes/{run}/"], "")
+        for unit in range(7):
+            writer.add(record(f"{unit + 5 * run}", finished=run + 1.0, key=f"{run}"))
+        writer.flush()  # the first two die before they close
+    before = Journal(root, "tag")
+    assert len(segments(root)) > 10
+    writer.close()
+    assert len(segments(root)) == 1
+    after = Journal(root, "tag")
+    assert after.records == before.records
+    assert after.runs == before.runs
+    assert [run.params["run"] for run in after.runs] == [0, 1, 2]
+    assert {unit: item.key for unit, item in after.records.items()} == {
+        **{f"{unit}": "0" for unit in range(5)},
+        **{f"{unit}": "1" for unit in range(5, 10)},
+        **{f"{unit}": "2" for unit in range(10, 17)},
+    }
+
+
+def test_what_a_newer_release_wrote_survives_compaction(root: str) -> None:
+    newer = b'{"unit":"a","shard":"a","key":"k","finished":1.0,"novel":{"x":1}}\n'
+    unknown = b'{"unit":"b","rows":"many"}\n'
+    run = b'{"kind":"run","run":"0","verb":"tag","params":{},"writes":["w/"],"started":0.0,"novel":2}\n'
+    put(root, "0.jsonl", newer + run)
+    put(root, "1.jsonl", unknown + msgspec.json.encode(record("c")) + b"\n")
+    Journal(root, "tag").start({}, [], "").close()
+    data = b"".join(files.read_bytes(files.join(root, f"_journal/tag/{name}")) for name in segments(root))
+    for line in (newer, unknown, run):
+        assert line in data
+    assert set(Journal(root, "tag").records) == {"a", "c"}
+
+
+@pytest.mark.usefixtures("_now_and_then")
+def test_two_journals_at_once_lose_nothing(root: str) -> None:
+    Journal(root, "tag").start({}, [], "").add(record("before"))
+    one, two = (Journal(root, "tag").start({"n": n}, [], "") for n in (1, 2))
+    for number in range(9):
+        one.add(record(f"one-{number}"))
+        two.add(record(f"two-{number}"))
+    three = Journal(root, "tag")
+    assert len(three.records) == 16  # the ninth of both waits
+    one.close()
+    one.add(record("one-late"))
+    two.close()
+    late = three.start({"n": 3}, [], "")
+    one.close()
+    late.close()
+    expected = {f"{name}-{number}" for name in ("one", "two") for number in range(9)} | {"one-late"}
+    found = Journal(root, "tag")
+    assert set(found.records) == expected
+    assert [run.params.get("n") for run in found.runs] == [None, 1, 2, 3]
+
+
+def test_a_reader_lives_through_compaction(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments vanish between the listing and the reading, and their records are in a new one."""
+    writer = Journal(root, "tag").start({}, ["w/"], "")
+    for unit in "abc":
+        writer.add(record(unit))
+        writer.flush()
+    read, done = files.read_bytes, []
+
+    def compact_first(url: str) -> bytes:
+        if not done:
+            done.append(url)
+            writer.close()
+        return read(url)
+
+    monkeypatch.setattr("dolma_dask.journal.files.read_bytes", compact_first)
+    journal = Journal(root, "tag")
+    assert set(journal.records) == {"a", "b", "c"}
+    assert journal.may_write("w/x")
+    assert len(segments(root)) == 1
+
+
+CHILD = """
+import sys
+from dolma_dask import journal
+from dolma_dask.journal import Journal, Record
+journal.FLUSH_RECORDS = 7
+root, name = sys.argv[1:]
+for run in range(3):
+    writer = Journal(root, "tag").start({"child": name}, [name + "/"], "")
+    for number in range(100):
+        unit = f"{name}-{100 * run + number}"
+        writer.add(Record(unit=unit, shard=unit, key=name, finished=1.0 + number))
+    writer.close()
+"""
+
+
+def test_two_processes_at_once_lose_nothing(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    children = [subprocess.Popen([sys.executable, "-c", CHILD, root, name]) for name in ("one", "two")]
+    seen: set[str] = set()
+    while any(child.poll() is None for child in children):
+        now = set(Journal(root, "tag").records)
+        assert seen <= now  # a reader never sees less than before
+        seen = now
+    assert [child.returncode for child in children] == [0, 0]
+    journal = Journal(root, "tag")
+    assert set(journal.records) == {f"{name}-{i}" for name in ("one", "two") for i in range(300)}
+    assert len(journal.runs) == 6
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_record_is_on_disk_soon_even_if_no_other_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dolma_dask.journal.FLUSH_SECONDS", 0.05)
+    root = str(tmp_path)
+    writer = Journal(root, "tag").start({}, [], "")
+    writer.add(record("a"))
+    assert len(segments(root)) == 1  # the announcement alone
+    wait_for(lambda: set(Journal(root, "tag").records) == {"a"})
+    writer.add(record("b"))
+    wait_for(lambda: set(Journal(root, "tag").records) == {"a", "b"})
+    assert len(segments(root)) == 3
+    writer.close()
+
+
+def test_every_so_many_records_a_segment(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Journal(root, "tag").start({}, [], "")
+    for number in range(1_100):
+        writer.add(record(f"{number}"))
+    assert len(segments(root)) == 3
+    assert len(Journal(root, "tag").records) == 1_000
+    writer.close()
+    assert len(Journal(root, "tag").records) == 1_100
+
+
+def test_many_threads_may_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dolma_dask.journal.FLUSH_RECORDS", 10)
+    monkeypatch.setattr("dolma_dask.journal.FLUSH_SECONDS", 0.001)
+    writer = Journal(str(tmp_path), "tag").start({}, [], "")
+
+    def add(name: str) -> None:
+        for number in range(50):
+            writer.add(record(f"{name}-{number}"))
+
+    threads = [threading.Thread(target=add, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    assert len(Journal(str(tmp_path), "tag").records) == 200
+
+
+def test_a_full_disk_loses_nothing_that_can_still_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(tmp_path)
+    writer = Journal(root, "tag").start({}, [], "")
+    with monkeypatch.context() as full:
+        full.setattr("dolma_dask.journal.FLUSH_SECONDS", 0.01)
+        tried = threading.Event()
+
+        def fail(*_: object) -> None:
+            tried.set()
+            raise OSError("No space left on device")
+
+        full.setattr("dolma_dask.journal._write_lines", fail)
+        writer.add(record("a"))
+        assert tried.wait(10)  # in the background, where nobody would see it
+        with pytest.raises(OSError, match="No space"):
+            writer.close()
+    writer.close()
+    assert set(Journal(root, "tag").records) == {"a"}
+
+
+def test_what_could_not_be_read_back_is_an_error(tmp_path: Path) -> None:
+    writer = Journal(str(tmp_path), "tag").start({}, [], "")
+    with pytest.raises(DataError, match="could not read back what it would write; expected finite numbers"):
+        writer.add(record("a", counts={"mean": float("nan")}))
+    writer.close()
+    assert Journal(str(tmp_path), "tag").records == {}
+
+
+def test_the_key_depends_on_everything_that_decides_the_output() -> None:
+    key = work_key("tag", 1, {"b": [1, 2], "a": {"y": 1, "x": None}})
+    assert key == work_key("tag", 1, {"a": {"x": None, "y": 1}, "b": (1, 2)})
+    others = [
+        work_key("mix", 1, {"b": [1, 2], "a": {"y": 1, "x": None}}),
+        work_key("tag", 2, {"b": [1, 2], "a": {"y": 1, "x": None}}),
+        work_key("tag", 1, {"b": [2, 1], "a": {"y": 1, "x": None}}),
+        work_key("tag", 1, {"b": [1, 2], "a": {"y": 1}}),
+        work_key("tag", 1, {"b": [1, 2], "a": {"y": "1", "x": None}}),
+    ]
+    assert len({key, *others}) == 6
+    assert key == "18273bf393c2c7ef4c86f61b27b7a1cb"  # or everything would be done again after an update
+    assert canonical({"b": 1, "a": {"é": [True, 0.1]}}) == '{"a":{"é":[true,0.1]},"b":1}'
+
+
+def test_a_file_that_was_moved_is_the_same(tmp_path: Path) -> None:
+    old, new = tmp_path / "a", tmp_path / "b"
+    old.write_bytes(b"123")
+    info = files.stat(str(old))
+    assert info is not None
+    known = InputRecord("a", 3, info.stamp, "not looked at")
+    assert is_same_file(known, str(old), info)
+    old.rename(new)
+    assert is_same_file(known, str(new), files.stat(str(new)))
+    assert not is_same_file(known, str(old), files.stat(str(old)))
+
+
+def test_a_file_that_was_copied_is_the_same(tmp_path: Path) -> None:
+    old, new = tmp_path / "a", tmp_path / "b"
+    old.write_bytes(b"123")
+    os.utime(old, ns=(1, 1))
+    shutil.copyfile(old, new)
+    known = InputRecord("a", 3, "mtime:1", files.checksum(str(old)))
+    info = files.stat(str(new))
+    assert info is not None
+    assert info.stamp != "mtime:1"
+    assert is_same_file(known, str(new), info)
+
+
+def test_a_file_with_other_bytes_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"123")
+    known = InputRecord("a", 3, "mtime:1", files.checksum(str(path)))
+    path.write_bytes(b"321")
+    assert not is_same_file(known, str(path), files.stat(str(path)))
+    path.write_bytes(b"1234")
+    assert not is_same_file(known, str(path), files.stat(str(path)))
+    gone = files.stat(str(path))
+    path.write_bytes(b"123")
+    assert is_same_file(known, str(path), files.stat(str(path)))
+    path.unlink()
+    assert not is_same_file(known, str(path), None)
+    assert gone is not None
+    assert not is_same_file(InputRecord("a", 4, "mtime:1", "x"), str(path), gone)
+
+
+def test_a_store_without_stamps_is_asked_for_the_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"123")
+    for checksum, same in (("other", False), (files.checksum(str(path)), True)):
+        info = files.FileInfo("a", 3, "")
+        assert is_same_file(InputRecord("a", 3, "", checksum), str(path), info) is same

@@ -1,0 +1,225 @@
+"""JSON lines: members of 8 MiB cut at a record, the same bytes however rows come, and nothing after a failure."""
+
+import gzip
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import xxhash
+
+from dolma_dask.errors import DataError
+from dolma_dask.io import files
+from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.records import FileRecord
+from dolma_dask.writers.jsonl import MEMBER_BYTES, JsonlWriter
+from dolma_dask.writers.open import open_writer
+
+NAMES = ["a.jsonl.gz", "a.jsonl.zst", "a.jsonl"]
+ROWS = [b'{"id":"%d","text":"%s","source":"s"}\n' % (i, b"text " * (i % 50)) for i in range(500)]
+
+
+def lines(*rows: bytes) -> pa.LargeBinaryArray:
+    return pa.array(rows, pa.large_binary())
+
+
+def write(root: Path, name: str, *batches: pa.LargeBinaryArray) -> FileRecord:
+    with JsonlWriter(str(root), name) as writer:
+        for batch in batches:
+            writer.write(batch)
+    return writer.record
+
+
+def decompressed(path: Path) -> bytes:
+    data = path.read_bytes()
+    if path.name.endswith(".gz"):
+        return gzip.decompress(data)
+    if path.name.endswith(".zst"):
+        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+            return bytes(stream.read())
+    return data
+
+
+@pytest.fixture
+def small_members(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("dolma_dask.writers.jsonl.MEMBER_BYTES", 1000)
+    return 1000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
+    record = write(tmp_path, f"documents/x/{name}", lines(*ROWS))
+    path = tmp_path / "documents/x" / name
+    assert decompressed(path) == b"".join(ROWS)
+    assert record == FileRecord(
+        path=f"documents/x/{name}",
+        bytes=path.stat().st_size,
+        checksum=xxhash.xxh3_128_hexdigest(path.read_bytes()),
+        rows=500,
+        members=((0, 0, 0),),
+    )
+    (block,) = DocumentFile(str(path), ("raw",))
+    assert block.batch.column("raw").to_pylist() == ROWS
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [1, 3, 17, 499, 500])
+@pytest.mark.usefixtures("small_members")
+def test_bytes_do_not_depend_on_batches(tmp_path: Path, name: str, size: int) -> None:
+    whole = lines(*ROWS)
+    one = write(tmp_path / "one", name, whole)
+    many = write(
+        tmp_path / "many", name, *(whole.slice(i, size) for i in range(0, 500, size)), whole.slice(0, 0)
+    )
+    assert many == one
+    assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes()
+    assert len(one.members) > 10
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_member_ends_at_the_first_record_after_its_size(
+    tmp_path: Path, name: str, small_members: int
+) -> None:
+    record = write(tmp_path, name, lines(*ROWS))
+    ends = np.cumsum([0, *map(len, ROWS)])
+    first = 0
+    expected = []
+    while first < len(ROWS):
+        expected.append((first, int(ends[first])))
+        first = int(np.searchsorted(ends, ends[first] + small_members))
+    assert [(row, offset) for _, row, offset in record.members] == expected
+    data = (tmp_path / name).read_bytes()
+    places = [place for place, _, _ in record.members] + [len(data)]
+    for (row, offset), start, stop in zip(expected, places[:-1], places[1:], strict=True):
+        part = tmp_path / f"part-{name}"
+        part.write_bytes(data[start:stop])
+        text = decompressed(part)
+        assert b"".join(ROWS)[offset : offset + len(text)] == text
+        assert text.startswith(ROWS[row])
+
+
+def test_members_have_8_mib(tmp_path: Path) -> None:
+    row = b"x" * 999_999 + b"\n"
+    record = write(tmp_path, "a.jsonl.gz", lines(*[row] * 20))
+    assert MEMBER_BYTES == 8 * 1024 * 1024
+    assert [(row, text) for _, row, text in record.members] == [(0, 0), (9, 9_000_000), (18, 18_000_000)]
+
+
+def test_a_record_larger_than_a_member_is_one_member(tmp_path: Path) -> None:
+    record = write(tmp_path, "a.jsonl.gz", lines(b"a\n", b"x" * MEMBER_BYTES + b"\n", b"b\n"))
+    assert [row for _, row, _ in record.members] == [0, 2]
+
+
+def test_the_gzip_header_tells_no_time_and_no_name(tmp_path: Path) -> None:
+    write(tmp_path, "a.jsonl.gz", lines(*ROWS))
+    header = (tmp_path / "a.jsonl.gz").read_bytes()[:10]
+    assert header[:4] == b"\x1f\x8b\x08\x00"  # no flags: no name, no comment
+    assert header[4:8] == bytes(4)  # no time
+
+
+def test_gzip_files_have_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
+    assert write(tmp_path, "a.jsonl.gz", lines(*ROWS)).checksum == "b4e89e3a6c12221d8661c2f613e30bd0"
+
+
+def test_zstd_frames_carry_a_checksum(tmp_path: Path) -> None:
+    write(tmp_path, "a.jsonl.zst", lines(*ROWS))
+    data = bytearray((tmp_path / "a.jsonl.zst").read_bytes())
+    assert data[:4] == b"\x28\xb5\x2f\xfd"
+    assert data[4] & 4
+    data[-1] ^= 1
+    (tmp_path / "a.jsonl.zst").write_bytes(data)
+    with pytest.raises(OSError, match="checksum"):
+        decompressed(tmp_path / "a.jsonl.zst")
+
+
+@pytest.mark.parametrize("tool, name", [("gzip", "a.jsonl.gz"), ("zstd", "a.jsonl.zst")])
+@pytest.mark.usefixtures("small_members")
+def test_the_common_tools_accept_our_files(tmp_path: Path, tool: str, name: str) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"no {tool} here")
+    write(tmp_path, name, lines(*ROWS))
+    write(tmp_path, f"empty-{name}")
+    for path, text in ((tmp_path / name, b"".join(ROWS)), (tmp_path / f"empty-{name}", b"")):
+        subprocess.run([tool, "-t", str(path)], check=True, capture_output=True)
+        assert subprocess.run([tool, "-dc", str(path)], check=True, capture_output=True).stdout == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_file_is_a_valid_file(tmp_path: Path, name: str) -> None:
+    for batches in ((), (lines(),)):
+        record = write(tmp_path, name, *batches)
+        assert decompressed(tmp_path / name) == b""
+        assert (record.rows, record.members) == (0, ((0, 0, 0),))
+        assert list(DocumentFile(str(tmp_path / name))) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("small_members")
+def test_after_an_exception_nothing_is_there(tmp_path: Path, name: str) -> None:
+    def fail() -> None:
+        with JsonlWriter(str(tmp_path), name) as writer:
+            writer.write(lines(*ROWS))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_exception_at_the_end_leaves_nothing_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> bytes:
+        raise zlib.error("no memory")
+
+    monkeypatch.setattr("dolma_dask.writers.jsonl.igzip.compress", fail)
+    with pytest.raises(zlib.error):
+        write(tmp_path, "a.jsonl.gz", lines(b"a\n"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "batch, row",
+    [
+        (pa.array([b"a\n", None], pa.large_binary()), 3),
+        (lines(b"a\n", b"b\n", b"c"), 4),
+        (lines(b"", b"b\n"), 2),
+        (lines(b"a\n", b"", b"b\n").slice(1), 2),
+    ],
+)
+def test_a_row_that_would_be_lost_is_an_error(tmp_path: Path, batch: pa.Array, row: int) -> None:
+    with pytest.raises(
+        DataError, match=rf"a\.jsonl: row {row} to be written is null or has no newline at its end"
+    ):
+        write(tmp_path, "a.jsonl", lines(b"1\n", b"2\n"), batch)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_slices_are_written_as_they_are(tmp_path: Path) -> None:
+    whole = lines(*ROWS)
+    write(tmp_path, "a.jsonl", whole.slice(100, 50), whole.slice(499), whole.slice(7, 0), whole.slice(0, 1))
+    assert (tmp_path / "a.jsonl").read_bytes() == b"".join([*ROWS[100:150], ROWS[499], ROWS[0]])
+
+
+def test_waiting_rows_do_not_hold_on_to_large_buffers(tmp_path: Path) -> None:
+    """One small row of each of many large blocks must not keep the blocks in memory."""
+    before = pa.total_allocated_bytes()
+    with JsonlWriter(str(tmp_path), "a.jsonl.gz") as writer:
+        for _ in range(20):
+            block = lines(b"a\n", b"x" * 1_000_000 + b"\n")
+            writer.write(block.slice(0, 1))
+            del block
+        assert pa.total_allocated_bytes() - before < 2_000_000
+
+
+@pytest.mark.parametrize("name", [*NAMES, "a.parquet"])
+def test_the_suffix_chooses_the_writer(root: str, name: str) -> None:
+    with open_writer(root, f"documents/{name}") as writer:
+        writer.write(lines(*ROWS))
+    url = files.join(root, f"documents/{name}")
+    assert [
+        row for block in DocumentFile(url, ("raw",)) for row in block.batch.column("raw").to_pylist()
+    ] == ROWS
+    assert writer.record.rows == len(ROWS)
+    assert writer.record.checksum == files.checksum(url)
