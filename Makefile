@@ -14,7 +14,7 @@ demo: .venv/run.stamp  ## the whole job on text from this Python installation; e
 	$(BIN)/dolma-dask demo --folder demo --report reports/demo.html
 
 test: .venv/dev.stamp  ## all tests; those that need the reference data are skipped without it, and counted
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal --nbmake tests notebooks
 
 test-fast: .venv/dev.stamp  ## the unit tests, under a minute
 	$(BIN)/pytest -q -n 2 tests/unit

@@ -122,7 +122,7 @@ class _Local:
             suspects, waiting = self._compute(waiting, self._place.workers)
             self._try_alone([[task] for batch in suspects for task in batch])
             if self._deadly >= HOPELESS and not self._delivered:
-                self._give_up(waiting)
+                self._fail([task for batch in waiting for task in batch], _hopeless(self._deadly))
                 return
 
     def _try_alone(self, waiting: list[list[Task]]) -> None:
@@ -136,15 +136,11 @@ class _Local:
                     waiting.insert(0, [task])
                 else:
                     self._deadly += 1
-                    self._fail(task, _killed(f"{LIVES} processes that worked on it alone were killed"))
+                    self._fail([task], _killed(f"{LIVES} processes that worked on it alone were killed"))
 
-    def _give_up(self, tasks: list[Task]) -> None:
-        message = (
-            f"worker processes die before they do anything ({self._deadly} tried); expected them to live. In a script, verbs that start "
-            "processes must be called below `if __name__ == '__main__':`; else look for a lack of memory, or use scheduler='threads'."
-        )
-        for failure in _failures(tasks, "WorkerDied", message):
-            self._take(task, failure)
+    def _fail(self, tasks: list[Task], message: str) -> None:
+        for task in tasks:
+            self._take(task, Failure(task.shard, "WorkerDied", message))
 
     def _compute(self, waiting: list[list[Task]], workers: int) -> tuple[list[list[Task]], list[list[Task]]]:
         """Run batches; if a process dies, return those that ran then and those that had not begun."""
@@ -189,6 +185,13 @@ def _killed(what: str) -> str:
     return (
         f"{what}; expected it to fit in a worker's memory and the taggers to stay within Python. Give the workers more memory "
         "(fewer workers on a machine), or run this shard alone with --only and --scheduler synchronous to see why."
+    )
+
+
+def _hopeless(deadly: int) -> str:
+    return (
+        f"worker processes die before they do anything, all that {deadly} shards got; expected them to live. In a script, verbs that start "
+        "processes must be called below `if __name__ == '__main__':`; else look for a lack of memory, or use scheduler='threads'."
     )
 
 
@@ -318,13 +321,26 @@ class _Flight:
         except KilledWorker as error:
             if len(batch) > 1:
                 self._waiting.extend([task] for task in batch)
-                return
-            outcomes = _failures(batch, "WorkerDied", _killed(f"its workers were killed {error.allowed_failures + 1} times"))
+            else:
+                self._fail(
+                    batch,
+                    "WorkerDied",
+                    _killed(f"its workers were killed {error.allowed_failures + 1} times"),
+                )
         except CancelledError:
-            batch = [*batch, *(task for waiting in self._waiting for task in waiting)]
+            lost = [*batch, *(task for waiting in self._waiting for task in waiting)]
             self._waiting.clear()
-            outcomes = _failures(batch, "SchedulerLost", "the connection to the Dask scheduler was lost; expected it to stay. Start it again.")
+            self._fail(
+                lost,
+                "SchedulerLost",
+                "the connection to the Dask scheduler was lost; expected it to last. Start it again.",
+            )
         except Exception as error:  # noqa: BLE001  every failure is reported with its shard at the end
-            outcomes = _failures(batch, type(error).__name__, f"{error} (on its way to or from a worker)")
-        for task, outcome in zip(batch, outcomes, strict=True):
-            self._take(task, outcome)
+            self._fail(batch, type(error).__name__, f"{error} (on its way to or from a worker)")
+        else:
+            for task, outcome in zip(batch, outcomes, strict=True):
+                self._take(task, outcome)
+
+    def _fail(self, tasks: list[Task], error: str, message: str) -> None:
+        for task in tasks:
+            self._take(task, Failure(task.shard, error, message))

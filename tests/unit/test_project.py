@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import json
 import pkgutil
 import re
 import subprocess
@@ -72,6 +73,14 @@ def test_locks_have_hashes_and_no_addresses(name):
     text = (ROOT / name).read_text()
     assert "--hash=sha256:" in text
     assert not re.search(r"https?://|index-url", text)
+
+
+def test_notebooks_are_kept_without_outputs():
+    pages = list((ROOT / "notebooks").glob("*.ipynb"))
+    assert pages
+    for path in pages:
+        cells = json.loads(path.read_text())["cells"]
+        assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells), path
 
 
 def test_version_is_in_the_changelog():
