@@ -8,15 +8,21 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from benchmarks import bench_cluster, bench_commands, bench_files, bench_memory, bench_verbs, harness
+from benchmarks import bench_cluster, bench_commands, bench_files, bench_verbs, harness
 from benchmarks.bench_verbs import tokenizer_path
 from benchmarks.corpus import ROOT, Corpus, default_origin, open_corpus
 
-MODULES = (bench_files, bench_verbs, bench_commands, bench_cluster, bench_memory)
+MODULES = (bench_files, bench_verbs, bench_commands, bench_cluster)
 """Importing them registers their benchmarks; the table is in the order of registration."""
 
-SCRIPTS = ("json", "attributes", "taggers", "tokens")
-"""Kernel benchmarks: scripts of their own, ``bench_<name>.py``, that print their own tables."""
+SCRIPTS = {
+    "memory": "Growth of a warm process over a shard of 0.25 GB and of 1 GB.",
+    "json": "Kernels that read documents and attribute rows.",
+    "attributes": "Kernels that write attribute rows, and digests.",
+    "taggers": "Kernels of the taggers, and the time to compile them.",
+    "tokens": "From text to flat token ids.",
+}
+"""Scripts of their own, ``bench_<name>.py``, that print their own tables."""
 
 
 def parse() -> argparse.Namespace:
@@ -51,14 +57,14 @@ def main() -> int:
     print(_heading(corpus), flush=True)
     missed = _run_benchmarks(chosen, corpus, options)
     for name in scripts:
-        _run_script(name, corpus)
+        _run_script(name, corpus, options.quick)
     return 1 if missed and not options.quick else 0
 
 
 def _list() -> int:
-    width = max(map(len, harness.BENCHMARKS))
-    lines = [f"{item.name:{width}}  {item.about}" for item in harness.BENCHMARKS.values()]
-    print("\n".join(lines + [f"{name:{width}}  Kernels: bench_{name}.py." for name in SCRIPTS]))
+    known = {item.name: item.about for item in harness.BENCHMARKS.values()} | SCRIPTS
+    width = max(map(len, known))
+    print("\n".join(f"{name:{width}}  {about}" for name, about in known.items()))
     return 0
 
 
@@ -87,10 +93,14 @@ def _run_benchmarks(chosen: Sequence[harness.Benchmark], corpus: Corpus, options
     return any("MISSED" in row[7] for row in cells)
 
 
-def _run_script(name: str, corpus: Corpus) -> None:
-    print(f"\n{name}", flush=True)
-    arguments = {"taggers": corpus.files("few"), "json": corpus.files("few")}
-    arguments["tokens"] = [tokenizer_path(corpus), corpus.files()[0]]
+def _run_script(name: str, corpus: Corpus, quick: bool) -> None:
+    print(f"\n{name}: {SCRIPTS[name]}", flush=True)
+    arguments = {
+        "memory": ["--verb", "tag", "--megabytes", "25"] if quick else [],
+        "json": corpus.files("few"),
+        "taggers": corpus.files("few"),
+        "tokens": [tokenizer_path(corpus), corpus.files()[0]],
+    }
     command = [sys.executable, "-m", f"benchmarks.bench_{name}", *arguments.get(name, [])]
     subprocess.run(command, cwd=ROOT, env=harness.environment(), check=True)
 

@@ -1,72 +1,150 @@
-"""Memory does not grow with the file: the peak above a warm process, for shards of 0.25 GB and 1 GB of JSON in one gzip member each."""
+"""Peak memory of the verbs over one single-member gzip shard: it must not grow with the file.
 
-import itertools
-from collections.abc import Callable
-from functools import partial
+Run ``python benchmarks/bench_memory.py``: 0.25 GB and 1 GB of JSON for tag, mix and ragged, about two minutes. Each number is that of a fresh
+process which first does the same work on a tiny file, so that imports, compiled kernels and the tokenizer are not counted. With
+``--verb tag --megabytes 60`` it measures one case and prints JSON (what the test of this law does).
+"""
+
+import argparse
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
+from isal import igzip
+from tokenizers import Tokenizer, models, pre_tokenizers
+
 import dolma_dask as dk
-from benchmarks.bench_verbs import OPTIONS, TAGGERS, WORDS, linked, tagged, tokenizer_path
-from benchmarks.corpus import Corpus
-from benchmarks.harness import Goal, Job, Result, benchmark, own_peak_megabytes, reset_peak
 
-SIZES = {"small": 250, "large": 1000}
-"""MB of JSON, decompressed."""
-
-LIMIT_MB = 200
-
-
-def big_dataset(corpus: Corpus, megabytes: int) -> str:
-    """Return the name of a dataset with one shard, made once: the files of ``all`` again and again."""
-    from isal import igzip
-
-    name = f"big-{megabytes}"
-    path = Path(corpus.dataset(name), "documents", "part-0.jsonl.gz")
-    if path.exists():
-        return name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    waiting = path.with_name("waiting")
-    files, size = itertools.cycle(corpus.files()), 0
-    with igzip.open(waiting, "wb", compresslevel=1) as out:
-        while size < megabytes * 1e6:
-            size += out.write(igzip.decompress(Path(next(files)).read_bytes()))
-    waiting.rename(path)
-    return name
+TAGGERS = ("char_length_v1", "whitespace_tokenizer_v1", "gopher_v2")
+RULE = "gopher_v2__gopher_v2__word_count >= 50 and char_length_v1__char_length_v1__length < 1000000"
+VERBS = ("convert", "tag", "mix", "ragged")
+ENGLISH = "the of and to in a is that for it language people water history"
+OTHERS = "naïve Straße 中文 window measure \u2028 …"
+WORDS = [*ENGLISH.split(" "), *OTHERS.split(" ")]
 
 
-def _tag(job: Job, name: str) -> Callable[[], object]:
-    return partial(dk.tag, linked(job, name), TAGGERS, **OPTIONS)
+def make_lines(size: int) -> bytes:
+    """Return about `size` bytes of documents, 3 kB each; ids repeat, which no reader minds."""
+    draw = random.Random(0)
+    lines = []
+    total = 0
+    while total < min(size, 4_000_000):
+        text = " ".join(draw.choices(WORDS, k=draw.randrange(10, 1000)))
+        line = (
+            json.dumps({"id": f"d{len(lines)}", "text": text, "source": "s"}, ensure_ascii=False).encode()
+            + b"\n"
+        )
+        lines.append(line)
+        total += len(line)
+    return b"".join(lines) * max(1, round(size / total))
 
 
-def _mix(job: Job, name: str) -> Callable[[], object]:
-    return partial(dk.mix, tagged(job, name), to=str(job.scratch / f"{name}-v1"), where=WORDS, **OPTIONS)
+def make_dataset(root: Path, size: int) -> None:
+    """Write one shard of `size` bytes of JSON as a single gzip member."""
+    path = root / "documents/shard.jsonl.gz"
+    path.parent.mkdir(parents=True)
+    block = make_lines(size)
+    with igzip.IGzipFile(path, "wb", compresslevel=1) as out:
+        out.write(block)
 
 
-def _ragged(job: Job, name: str) -> Callable[[], object]:
-    out = str(job.scratch / f"{name}-out")
-    return partial(dk.ragged, job.corpus.dataset(name), out, tokenizer=tokenizer_path(job.corpus), **OPTIONS)
+def make_tokenizer(path: Path) -> None:
+    """Write a tokenizer that is quick: whole words, most of them known."""
+    vocabulary = {word: index for index, word in enumerate(["?", *sorted(set(WORDS))])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(path))
 
 
-def _measure(job: Job, megabytes: int, prepare: Callable[[Job, str], Callable[[], object]]) -> None:
-    """Run a verb on a few documents, then on the large shard, and tell how far the memory rose in between."""
-    megabytes = megabytes // 10 if job.quick else megabytes
-    run = prepare(job, big_dataset(job.corpus, megabytes))
-    prepare(job, "warm")()
-    warm = reset_peak()
-    with job.measured(megabytes):
-        run()
-    assert job.result
-    growth = own_peak_megabytes() - warm
-    job.result = Result(**{**vars(job.result), "note": f"+{growth:.0f} MB on {warm:.0f}", "growth": growth})
+def run(verb: str, root: Path, work: Path) -> None:
+    """Run a verb on the dataset at `root`, in this process."""
+    options = {"scheduler": "synchronous", "progress": False, "overwrite": True}
+    if verb == "convert":
+        dk.convert(f"{root}/documents", to=f"{root}-converted", **options)
+    elif verb == "tag":
+        dk.tag(str(root), TAGGERS, **options)
+    elif verb == "mix":
+        dk.mix(str(root), to=f"{root}-mixed", where=RULE, **options)
+    else:
+        dk.ragged(str(root), f"{root}-tokens", tokenizer=str(work / "tokenizer.json"), where=RULE, **options)
 
 
-for _verb, _prepare in {"tag": _tag, "mix": _mix, "ragged": _ragged}.items():
-    for _size, _megabytes in SIZES.items():
-        benchmark(
-            f"memory-{_verb}-{_size}",
-            goal=Goal("growth", LIMIT_MB),
-            beside=f"memory-{_verb}-small" if _size == "large" else None,
-            unit="JSON",
-            repeats=1,
-            about=f"{_verb} on one shard of {_megabytes} MB of JSON: growth of a warm process.",
-        )(partial(_measure, megabytes=_megabytes, prepare=_prepare))
+def resident() -> float:
+    """Memory of this process now, in MB."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+
+
+def peak() -> float:
+    """Largest memory of this process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def measure(verb: str, work: Path) -> dict[str, float]:
+    """Warm up, run, and return MB when warm and at most."""
+    run(verb, work / "tiny", work)
+    warm = resident()
+    run(verb, work / "large", work)
+    return {"warm": warm, "peak": peak(), "above": peak() - warm}
+
+
+def measure_fresh(verb: str, size: int) -> dict[str, float]:
+    """`measure` in a process of its own; other processes make the files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for step in ("make", "measure"):
+            words = [
+                sys.executable,
+                __file__,
+                "--verb",
+                verb,
+                "--megabytes",
+                str(size // 10**6),
+                "--step",
+                step,
+                "--folder",
+                folder,
+            ]
+            done = subprocess.run(words, check=True, capture_output=True, text=True)
+        found: dict[str, float] = json.loads(done.stdout)
+        return found
+
+
+def make(verb: str, work: Path, size: int) -> None:
+    """Write the files that `measure` needs."""
+    make_tokenizer(work / "tokenizer.json")
+    for name, length in (("tiny", 200_000), ("large", size)):
+        make_dataset(work / name, length)
+        if verb in ("mix", "ragged"):
+            run("tag", work / name, work)
+
+
+def main() -> None:
+    """Measure one case, or print a table of all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--verb", choices=VERBS)
+    parser.add_argument("--megabytes", type=int, default=60)
+    parser.add_argument("--step", choices=("make", "measure"))
+    parser.add_argument("--folder", type=Path)
+    given = parser.parse_args()
+    if given.step == "make":
+        make(given.verb, given.folder, given.megabytes * 10**6)
+    elif given.step == "measure":
+        print(json.dumps(measure(given.verb, given.folder)))
+    elif given.verb:
+        print(json.dumps(measure_fresh(given.verb, given.megabytes * 10**6)))
+    else:
+        print("verb      GB    warm MB    peak MB   above MB")
+        for verb in VERBS:
+            for size in (250_000_000, 1_000_000_000):
+                found = measure_fresh(verb, size)
+                print(
+                    f"{verb:8} {size / 1e9:4.2f} {found['warm']:10.0f} {found['peak']:10.0f} {found['above']:10.0f}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -82,13 +82,13 @@ def tagged(job: Job, name: str) -> str:
     return root
 
 
-@benchmark("mix", goal=Goal("speed", 80), beside="dolma-mix")
+@benchmark("mix", goal=Goal("speed", 80))
 def mix(job: Job) -> None:
     """One rule over an attribute set with 19 keys (gopher_v2)."""
     _mix(job, WORDS)
 
 
-@benchmark("mix-one-key", goal=Goal("speed", 80), beside="dolma-mix")
+@benchmark("mix-one-key", goal=Goal("speed", 80))
 def mix_one_key(job: Job) -> None:
     """One rule over an attribute set with one key (char_length_v1)."""
     _mix(job, LENGTH)

@@ -26,23 +26,16 @@ from benchmarks.corpus import BUILD, ROOT, Corpus
 NO_FIGURE = 3
 """Exit status of a benchmark that has nothing to measure here."""
 
-SAME_MB = 20.0
-"""Memory that differs by less is the same: allocators are not exact."""
-
 
 @dataclass(frozen=True)
 class Result:
-    """One run: MB (10**6 bytes) of what is processed, CPU- and wall-seconds, the largest process in MB.
-
-    `growth` is what a process that was warm came to need on top, in MB.
-    """
+    """One run: MB (10**6 bytes) of what is processed, CPU- and wall-seconds, and the largest process in MB."""
 
     megabytes: float
     cpu: float
     wall: float
     peak: float
     note: str = ""
-    growth: float | None = None
 
     @property
     def speed(self) -> float:
@@ -50,34 +43,25 @@ class Result:
         return self.megabytes / self.cpu
 
 
-_GOALS = {"speed": ">= {:g}", "cpu": "<= {:g} s", "ratio": "<= {:g} x CPU", "growth": "< +{:g} MB"}
-
-
 @dataclass(frozen=True)
 class Goal:
-    """A limit on one quantity.
+    """A limit: least MB per CPU-second, most CPU-seconds, or most CPU-seconds per MB as a multiple of the benchmark beside."""
 
-    `speed`: least MB per CPU-second. `cpu`: most CPU-seconds. `ratio`: most CPU-seconds per MB, as a multiple of the benchmark beside.
-    `growth`: most MB above a warm process, and no more than `SAME_MB` off the benchmark beside.
-    """
-
-    quantity: Literal["speed", "cpu", "ratio", "growth"]
+    quantity: Literal["speed", "cpu", "ratio"]
     limit: float
 
     def __str__(self) -> str:
-        return _GOALS[self.quantity].format(self.limit)
+        return {"speed": ">= {:g}", "cpu": "<= {:g} s", "ratio": "<= {:g} x CPU"}[self.quantity].format(
+            self.limit
+        )
 
     def is_met(self, result: Result, beside: Result | None) -> bool:
-        """Tell whether `result` keeps the goal; what is to be compared with nothing does."""
+        """Tell whether `result` keeps the goal; a ratio to nothing does."""
         if self.quantity == "speed":
             return result.speed >= self.limit
         if self.quantity == "cpu":
             return result.cpu <= self.limit
-        if self.quantity == "ratio":
-            return beside is None or beside.speed / result.speed <= self.limit
-        assert result.growth is not None
-        other = result.growth if beside is None or beside.growth is None else beside.growth
-        return result.growth < self.limit and abs(result.growth - other) <= SAME_MB
+        return beside is None or beside.speed / result.speed <= self.limit
 
 
 class Job:
@@ -133,28 +117,16 @@ def cpu_seconds() -> float:
 def peak_megabytes() -> float:
     """Largest resident memory so far of this process, or of one child if that was larger."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6
-    return max(own_peak_megabytes(), children)
+    return max(_own_peak_megabytes(), children)
 
 
-def own_peak_megabytes() -> float:
-    """Largest resident memory of this process so far, or since `reset_peak`; `getrusage` would count its parent's in."""
-    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-
-
-def reset_peak() -> float:
-    """Forget the peak so far and return the resident memory now, in MB; 0 where the system cannot."""
-    switch = Path("/proc/self/clear_refs")
-    if not switch.exists():
-        return 0.0
-    switch.write_text("5")
-    return _status("VmRSS")
-
-
-def _status(name: str) -> float:
-    """Return a size from Linux's status of this process in MB; 0 on other systems."""
-    path = Path("/proc/self/status")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(name)), 0.0)
+def _own_peak_megabytes() -> float:
+    """Largest resident memory so far of this process; `getrusage` would count its parent's in, so Linux is asked itself."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024 / 1e6
 
 
 def environment() -> dict[str, str]:
@@ -223,18 +195,18 @@ def _row(item: Benchmark, result: Result | None, results: Mapping[str, Result | 
         size, unit = f"{result.megabytes:.1f}", item.unit
         speed, pace = f"{result.speed:.1f}", f"{result.megabytes / result.wall:.1f}"
     goal = item.goal and f"{item.goal} {'met' if item.goal.is_met(result, other) else 'MISSED'}"
-    told = [result.note, item.beside and f"{item.beside}: {_beside(result, other)}"]
+    told = [result.note, item.beside and f"{item.beside}: {_beside(item, result, other)}"]
     cells = (item.name, size, unit, f"{result.cpu:.2f}", speed, pace, f"{result.peak:.0f}", goal or "")
     return (*cells, "; ".join(filter(None, told)))
 
 
-def _beside(result: Result, other: Result | None) -> str:
+def _beside(item: Benchmark, result: Result, other: Result | None) -> str:
     if other is None:
         return "-"
-    if result.growth is not None and other.growth is not None:
-        return f"{result.growth - other.growth:+.0f} MB"
     if not other.megabytes:
         return f"{other.cpu:.2f} s"
+    if item.goal and item.goal.quantity == "ratio":
+        return f"{other.speed:.1f}, {other.speed / result.speed:.2f} x its CPU"
     return f"{other.speed:.1f}, {result.speed / other.speed:.2f} x"
 
 

@@ -32,6 +32,9 @@ _ALIASES = {
 }
 """Further names of Dask's own schedulers."""
 
+CONNECT_SECONDS = 30.0
+"""How long a scheduler may take to answer."""
+
 _CONFIG = {
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -238,7 +241,7 @@ def local_client(workers: int) -> Iterator["Client"]:
 @contextmanager
 def _start_local(workers: int) -> Iterator["Client"]:
     import dask
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     environment = {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}
     before_start = {**(_configured("distributed.nanny.pre-spawn-environ") or {}), **environment}
@@ -247,19 +250,31 @@ def _start_local(workers: int) -> Iterator["Client"]:
             stack.enter_context(
                 dask.config.set({**_CONFIG, "distributed.nanny.pre-spawn-environ": before_start})
             )
-            started = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=50,
-            )
-            client = stack.enter_context(Client(stack.enter_context(started), set_as_default=False))
+            started = stack.enter_context(_local_cluster(workers))
+            client = stack.enter_context(Client(started, set_as_default=False))
         try:
             yield client
         finally:
             with interrupts_held_back():
                 stack.close()
+
+
+def _local_cluster(workers: int) -> Any:
+    from distributed import LocalCluster
+
+    try:
+        return LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        )
+    except RuntimeError as error:
+        raise UsageError(
+            f"no worker process could be started ({error}); expected {workers} of them. In a script, verbs that start processes must be "
+            "called below `if __name__ == '__main__':`; else run in this process: scheduler='threads'."
+        ) from error
 
 
 @contextmanager
@@ -298,7 +313,7 @@ def remote_client(address: str) -> Iterator["Client"]:
     from distributed import Client
 
     try:
-        client = Client(address, set_as_default=False, timeout="30s")
+        client = Client(address, set_as_default=False, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"no Dask scheduler answers at {address} ({error}); expected one that is running. Start it, or leave --scheduler out."

@@ -9,6 +9,9 @@ from dolma_dask.errors import Failure
 
 _UNITS = (("bytes", 1e6, "MB"), ("seconds", 1.0, "s"))
 
+MOST_PLANNED = 20
+"""Shards of a rehearsal that are shown by name."""
+
 _ORDER = (
     "documents_in",
     "documents_out",
@@ -89,7 +92,12 @@ class Summary:
                 ("would work on", f"{len(self.planned):,} shards"),
                 ("done before", f"{self.skipped:,} shards"),
             ]
-            rows += [("", path) for path in self.planned[:20]]
+            rows += [("", path) for path in self.planned[:MOST_PLANNED]]
+            rows += (
+                [("", f"and {len(self.planned) - MOST_PLANNED:,} more")]
+                if len(self.planned) > MOST_PLANNED
+                else []
+            )
         return [*rows, ("seconds", f"{self.seconds:,.1f}"), ("where", self.target)]
 
     def __str__(self) -> str:
@@ -108,7 +116,8 @@ class Summary:
         )
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         failures = "".join(
-            f"<li>{html.escape(item.shard)}: {html.escape(item.message)}</li>" for item in self.failures
+            f"<li>{html.escape(item.shard)}: {html.escape(item.error)}: {html.escape(item.message)}</li>"
+            for item in self.failures
         )
         return f"<table><caption>{html.escape(self.verb)}</caption>{cells}</table>{notes}<ul>{failures}</ul>"
 
@@ -120,11 +129,7 @@ def _position(name: str) -> int:
 
 def label(name: str) -> str:
     """Return the words for a count's name; a rule stands as it is."""
-    if name.startswith("where "):
-        return name
-    return (
-        name.replace("_", " ").removesuffix(" bytes") if name.endswith("_bytes") else name.replace("_", " ")
-    )
+    return name if name.startswith("where ") else name.removesuffix("_bytes").replace("_", " ")
 
 
 def show(name: str, value: float) -> str:

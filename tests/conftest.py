@@ -37,6 +37,12 @@ def shared() -> Path:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how much of the suite needs the reference data and was left out."""
-    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "reference data" in str(report.longrepr)]
+    skipped = [
+        report
+        for report in terminalreporter.stats.get("skipped", [])
+        if "reference data" in str(report.longrepr)
+    ]
     if skipped:
-        terminalreporter.write_line(f"{len(skipped)} tests were skipped: they compare with reference data that is not here")
+        terminalreporter.write_line(
+            f"{len(skipped)} tests were skipped: they compare with reference data that is not here"
+        )

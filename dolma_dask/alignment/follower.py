@@ -74,8 +74,7 @@ class Follower:
             if part is None:
                 raise self._difference(f"no row, expected id {_show(ids[at])}")
             count = len(part.ids)
-            self._compare("id", ids.slice(at, count), part.ids)
-            self._compare("source", sources.slice(at, count), part.sources)
+            self._compare(ids.slice(at, count), sources.slice(at, count), part)
             parts.append(part)
             at += count
             self._row += count
@@ -93,18 +92,21 @@ class Follower:
         self._rest = self._rest.slice(count, len(self._rest.ids) - count)
         return part
 
-    def _compare(self, name: str, ours: pa.Array, theirs: pa.Array) -> None:
-        differs = pc.fill_null(pc.not_equal(ours, theirs), False)
-        if name == "id":
-            # a row without id stands for a document that could not be read, and so it must be on both sides
-            differs = pc.or_(differs, pc.xor(pc.is_null(ours), pc.is_null(theirs)))
-        else:
-            # the Dolma toolkit writes "" for documents without source, its deduplication no source at all
-            differs = pc.and_(differs, pc.fill_null(pc.not_equal(theirs, ""), False))
-        at = pc.index(differs, True).as_py()
-        if at >= 0:
-            self._row += at
-            raise self._difference(f"{name} {_show(theirs[at])}, expected {_show(ours[at])}")
+    def _compare(self, ids: pa.Array, sources: pa.Array, part: AttributeBlock) -> None:
+        # a row without id stands for a document that could not be read, and so it must be on both sides
+        other_id = pc.or_(_differs(ids, part.ids), pc.xor(pc.is_null(ids), pc.is_null(part.ids)))
+        # the Dolma toolkit writes "" for documents without source, its deduplication no source at all
+        other_source = pc.and_(
+            _differs(sources, part.sources), pc.not_equal(pc.fill_null(part.sources, ""), "")
+        )
+        at = pc.index(pc.or_(other_id, other_source), True).as_py()
+        if at < 0:
+            return
+        self._row += at
+        name, ours, theirs = (
+            ("id", ids, part.ids) if other_id[at].as_py() else ("source", sources, part.sources)
+        )
+        raise self._difference(f"{name} {_show(theirs[at])}, expected {_show(ours[at])}")
 
     def finish(self, ids_digest: str, content_digest: str) -> InputRecord:
         """Check that no row is left and that the journal's record of the file, if there is one, speaks of these documents.
@@ -172,6 +174,10 @@ def count_rows(url: str) -> int:
         )
     finally:
         stored.close()
+
+
+def _differs(ours: pa.Array, theirs: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.not_equal(ours, theirs), False)
 
 
 def _show(value: pa.Scalar) -> str:

@@ -1,7 +1,7 @@
 """What happens to a task where it runs: tried, tried again where that may help, timed, and never allowed to stop its neighbours."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -24,6 +24,9 @@ _PERMANENT = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirecto
 
 Outcome = Any
 """What a task came to: the records of its units (for a stage that only reads, what it returns), or a `Failure`."""
+
+Take = Callable[[Task, Outcome], None]
+"""Gets each task once, with what it came to."""
 
 
 class Quoted:

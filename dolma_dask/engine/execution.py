@@ -20,7 +20,7 @@ from dask.multiprocessing import get_context
 
 from dolma_dask import clusters
 from dolma_dask.clusters import Place
-from dolma_dask.engine.attempts import Outcome, Quoted, batches, run_batch
+from dolma_dask.engine.attempts import Outcome, Quoted, Take, batches, run_batch
 from dolma_dask.engine.plan import Stage, Task
 from dolma_dask.errors import Failure, UsageError
 
@@ -48,8 +48,6 @@ LIVES = 3
 HOPELESS = 2
 """So many tasks that killed processes of their own, and none that did not: the cause is not in the tasks."""
 
-Take = Callable[[Task, Outcome], None]
-
 
 def execute(stage: Stage, tasks: Sequence[Task], place: Place, take: Take) -> None:
     """Map `stage` over `tasks`, and hand each outcome to `take` in this thread as soon as it is known.
@@ -64,23 +62,24 @@ def execute(stage: Stage, tasks: Sequence[Task], place: Place, take: Take) -> No
         Where to run.
     take : callable
         Gets each task once, with its records or its `Failure`.
+    """
+    ordered = sorted(tasks, key=lambda task: (-task.bytes, task.shard))
+    if place.client is not None:
+        _Flight(place.client, stage, take).run(ordered)
+    else:
+        _Local(place, stage, take).run(ordered)
+
+
+def check_sendable(stage: Stage, place: Place) -> None:
+    """Check that a stage can go where the work is done.
 
     Raises
     ------
     UsageError
-        The stage cannot be sent to another process.
+        It would have to go to another process, and cannot.
     """
-    ordered = sorted(tasks, key=lambda task: (-task.bytes, task.shard))
-    if place.client is not None:
-        _check_sendable(stage)
-        _Flight(place.client, stage, take).run(ordered)
-    else:
-        if place.scheduler == "processes":
-            _check_sendable(stage)
-        _Local(place, stage, take).run(ordered)
-
-
-def _check_sendable(stage: Stage) -> None:
+    if place.client is None and place.scheduler != "processes":
+        return
     import cloudpickle
 
     try:
@@ -120,15 +119,15 @@ class _Local:
         waiting = _grouped(tasks, self._place.workers)
         while waiting:
             suspects, waiting = self._compute(waiting, self._place.workers)
-            self._try_alone([[task] for batch in suspects for task in batch])
-            if self._deadly >= HOPELESS and not self._delivered:
+            waiting = self._try_alone([[task] for batch in suspects for task in batch]) + waiting
+            if self._is_hopeless():
                 self._fail([task for batch in waiting for task in batch], _hopeless(self._deadly))
                 return
 
-    def _try_alone(self, waiting: list[list[Task]]) -> None:
+    def _try_alone(self, waiting: list[list[Task]]) -> list[list[Task]]:
         """Run tasks one by one, each in up to `LIVES` processes, so that the one that kills its process is known."""
         deaths: Counter[str] = Counter()
-        while waiting:
+        while waiting and not self._is_hopeless():
             suspects, waiting = self._compute(waiting, 1)
             for (task,) in suspects:
                 deaths[task.shard] += 1
@@ -137,6 +136,10 @@ class _Local:
                 else:
                     self._deadly += 1
                     self._fail([task], _killed(f"{LIVES} processes that worked on it alone were killed"))
+        return waiting
+
+    def _is_hopeless(self) -> bool:
+        return self._deadly >= HOPELESS and not self._delivered
 
     def _fail(self, tasks: list[Task], message: str) -> None:
         for task in tasks:

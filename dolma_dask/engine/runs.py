@@ -5,13 +5,14 @@ Whatever stops a run, the records of finished shards are in the journal and temp
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dolma_dask import clusters
 from dolma_dask.engine import resume
+from dolma_dask.engine.attempts import Outcome, Take
 from dolma_dask.engine.plan import Plan, RunOptions, Stage, Task
 from dolma_dask.engine.resume import Progressed
 from dolma_dask.errors import BadRecordBudgetError, Failure, InterruptedStageError, StageError
@@ -97,14 +98,15 @@ def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
     results: dict[str, Any] = {}
     failures: list[Failure] = []
 
-    def take(task: Task, result: Any) -> None:
+    def take(task: Task, result: Outcome) -> None:
         if isinstance(result, Failure):
             failures.append(result)
         else:
             results[task.shard] = result
 
     try:
-        _map(stage, tasks, options, take)
+        with _mapping(stage, tasks, options) as go:
+            go(take)
     except KeyboardInterrupt:
         raise InterruptedStageError(f"{stage.verb} was stopped. Run the same command again.") from None
     if failures:
@@ -112,47 +114,58 @@ def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
     return [results[task.shard] for task in tasks]
 
 
-def _map(stage: Stage, tasks: Sequence[Task], options: RunOptions, take: Any) -> None:
-    """Run tasks where the options say, under a progress display."""
+@contextmanager
+def _mapping(stage: Stage, tasks: Sequence[Task], options: RunOptions) -> Iterator[Callable[[Take], None]]:
+    """Yield what runs the tasks, where the options say and under a progress display; nothing is started for no tasks."""
     if not tasks:
+        yield lambda take: None
         return
-    from dolma_dask.engine.execution import execute  # loads Dask, which a run with nothing to do can spare
+    # here, because it loads Dask, which a run with nothing to do can spare
+    from dolma_dask.engine.execution import check_sendable, execute
 
+    stored_bytes = sum(task.bytes for task in tasks)
     with (
-        make_progress(
-            stage.verb, sum(task.bytes for task in tasks), len(tasks), options.progress
-        ) as progress,
+        make_progress(stage.verb, stored_bytes, len(tasks), options.progress) as progress,
         clusters.open_place(options.scheduler, options.workers, len(tasks)) as place,
     ):
+        check_sendable(stage, place)
 
-        def counted(task: Task, outcome: Any) -> None:
-            take(task, outcome)
-            progress.advance(task.bytes, 1)
+        def go(take: Take) -> None:
+            def counted(task: Task, outcome: Outcome) -> None:
+                take(task, outcome)
+                progress.advance(task.bytes, 1)
 
-        execute(stage, tasks, place, counted)
+            execute(stage, tasks, place, counted)
+
+        yield go
 
 
 def _work(plan: Plan, state: Progressed, options: RunOptions, tally: _Tally) -> None:
     """Run the tasks that are left; every result reaches the journal at once."""
-    with _swept(plan), _journal_of(plan, state) as writer:
 
-        def take(task: Task, outcome: list[Record] | Failure) -> None:
-            if isinstance(outcome, Failure):
-                tally.failures.append(outcome)
-                return
-            for record in outcome:
-                _remove_outdated(plan.root, state.journal.records.get(record.unit), record)
-                writer.add(record)
-                tally.records[record.unit] = record
-            tally.done += 1
+    def take(task: Task, outcome: Outcome) -> None:
+        if isinstance(outcome, Failure):
+            tally.failures.append(outcome)
+            return
+        for record in outcome:
+            _remove_outdated(plan.root, state.journal.records.get(record.unit), record)
+            writer.add(record)
+            tally.records[record.unit] = record
+        tally.done += 1
 
-        try:
-            _map(plan.stage, state.left, options, take)
-        except KeyboardInterrupt:
-            raise InterruptedStageError(
-                f"{plan.stage.verb} was stopped: {tally.done:,} of {len(state.left):,} shards are finished and kept. "
-                "Run the same command again to go on."
-            ) from None
+    try:
+        # in this order: no journal without a cluster; the journal is closed before one waits for workers; the sweep comes last
+        with (
+            _swept(plan),
+            _mapping(plan.stage, state.left, options) as go,
+            _journal_of(plan, state) as writer,
+        ):
+            go(take)
+    except KeyboardInterrupt:
+        raise InterruptedStageError(
+            f"{plan.stage.verb} was stopped: {tally.done:,} of {len(state.left):,} shards are finished and kept. "
+            "Run the same command again to go on."
+        ) from None
 
 
 @contextmanager

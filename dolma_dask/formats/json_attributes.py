@@ -8,7 +8,8 @@ Declined though valid: what is declined in documents (at every level that holds 
 ends of spans with a fraction, an exponent or more than 18 digits, and numbers of more than 19 digits or close to the limits of a
 double.
 
-Cost: see the benchmark; about 1 GB/s per core for one of 24 keys.
+Cost: about 2.3 GB/s of JSON per core on rows of 19 spans of the whole text, whether one of them is wanted or all are; 1.4 GB/s
+when all are wanted as span lists.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,8 @@ The kernel accepts no line that the exact parser refuses, and gives the same val
 
 Declined though valid: keys written with an escape, a wanted key written twice, more than 64 levels of nesting.
 
-Cost: about 1.3 GB/s of JSON per core with three fields, of which UTF-8 validation takes a quarter; 2 GB/s for validation alone.
+Cost: about 1.6 GB/s of JSON per core with four fields, of which UTF-8 validation takes a third; 0.7 GB/s when lines have only
+100 bytes. Lines that are declined cost about 6 us each.
 """
 
 from collections.abc import Collection, Sequence

@@ -5,7 +5,7 @@ hence correctly. Longer ones (most doubles print with 17 digits) take the method
 gigabyte per second", 2021): multiply by a 128-bit approximation of the power of five. What neither settles is declined:
 more than 19 significant digits, subnormal or infinite results, products that lie too near a tie.
 
-Cost: about 15 ns for a number of eight characters, 25 ns for seventeen digits.
+Cost: about 7 ns for a number of six digits, 17 ns for seventeen.
 """
 
 import numpy as np

@@ -38,7 +38,7 @@ from dolma_dask.formats.json_scan import (
     skip_string,
     skip_value,
 )
-from dolma_dask.formats.json_vectors import byte_at, word_at
+from dolma_dask.formats.json_vectors import borrowed, byte_at, word_at
 
 MAX_SCOPES = 1 << 20
 """Objects with wanted keys there can be; three may be open at one time, and their numbers share one word."""
@@ -92,6 +92,9 @@ def walk_lines(
     status : uint8[rows]
         In: lines to pass over. Out: 1 for lines that are declined; they have no value in any column.
     """
+    keys, store, buckets, used = borrowed(keys), borrowed(store), borrowed(buckets), borrowed(used)
+    extents, numbers, present = borrowed(extents), borrowed(numbers), borrowed(present)
+    lists, bounds, scores = borrowed(lists), borrowed(bounds), borrowed(scores)
     rows = len(starts) - 1
     n_spans = int(np.int64(0))  # a literal 0 has a type of its own and would be compiled for separately
     file_wanted_keys(keys, store, buckets, used)

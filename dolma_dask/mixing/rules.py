@@ -83,7 +83,7 @@ class Compare(Rule):
     right: Value
     level = 4
 
-    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:  # noqa: D102
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
         left, right = self.left.evaluate(columns), self.right.evaluate(columns)
         if "missing" in (left.kind, right.kind):
             return every_row(False, count)
@@ -104,7 +104,7 @@ class Membership(Rule):
     negated: bool = False
     level = 4
 
-    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:  # noqa: D102
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
         operand = self.operand.evaluate(columns)
         if operand.kind == "missing":
             return every_row(False, count)
@@ -129,7 +129,7 @@ class Missing(Rule):
     negated: bool = False
     level = 4
 
-    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:  # noqa: D102
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
         data = self.operand.evaluate(columns).data
         return two_valued(pc.is_valid(data) if self.negated else pc.is_null(data), count)
 
@@ -143,7 +143,7 @@ class Flag(Rule):
 
     column: Name
 
-    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:  # noqa: D102
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
         operand = self.column.evaluate(columns)
         if operand.kind not in ("bool", "missing"):
             example = {"number": "> 0", "string": "== '...'"}.get(operand.kind, "is not None")
@@ -161,7 +161,7 @@ class Constant(Rule):
 
     value: bool
 
-    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:  # noqa: D102
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
         return every_row(self.value, count)
 
     def __str__(self) -> str:
@@ -175,7 +175,7 @@ class Not(Rule):
     rule: Rule
     level = 3
 
-    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:  # noqa: D102
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
         return pc.invert(self.rule.rows(columns, count))
 
     def __str__(self) -> str:
@@ -189,7 +189,7 @@ class And(Rule):
     rules: tuple[Rule, ...]
     level = 2
 
-    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:  # noqa: D102
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
         return reduce(pc.and_, (rule.rows(columns, count) for rule in self.rules))
 
     def __str__(self) -> str:
@@ -203,7 +203,7 @@ class Or(Rule):
     rules: tuple[Rule, ...]
     level = 1
 
-    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:  # noqa: D102
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
         return reduce(pc.or_, (rule.rows(columns, count) for rule in self.rules))
 
     def __str__(self) -> str:

@@ -92,13 +92,13 @@ class Name(Value):
     name: str
 
     @property
-    def names(self) -> frozenset[str]:  # noqa: D102
+    def names(self) -> frozenset[str]:
         return frozenset([self.name])
 
-    def renamed(self, names: Mapping[str, str]) -> "Name":  # noqa: D102
+    def renamed(self, names: Mapping[str, str]) -> "Name":
         return Name(names.get(self.name, self.name))
 
-    def evaluate(self, columns: Columns) -> Operand:  # noqa: D102
+    def evaluate(self, columns: Columns) -> Operand:
         if self.name not in columns:
             raise ExpressionError(unknown_name(self.name, columns), name=self.name)
         data, kind = load(columns[self.name])
@@ -122,15 +122,15 @@ class Literal(Value):
         object.__setattr__(self, "kind", kind)
 
     @property
-    def level(self) -> int:  # type: ignore[override]  # noqa: D102
+    def level(self) -> int:  # type: ignore[override]
         return 7 if str(self).startswith("-") else 8
 
-    def canonical(self) -> list[Any]:  # noqa: D102
+    def canonical(self) -> list[Any]:
         value = self.value
         whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
         return ["literal", int(value) if whole else value]
 
-    def evaluate(self, columns: Columns) -> Operand:  # noqa: D102
+    def evaluate(self, columns: Columns) -> Operand:
         scalar = (
             number_scalar(self.value) if self.kind == "number" else pa.scalar(self.value, LITERALS[self.kind])
         )
@@ -147,7 +147,7 @@ class Negative(Value):
     operand: Value
     level = 7
 
-    def evaluate(self, columns: Columns) -> Operand:  # noqa: D102
+    def evaluate(self, columns: Columns) -> Operand:
         return Operand(pc.negate(self.operand.number(columns)), "number", f"`{self}`")
 
     def __str__(self) -> str:
@@ -163,10 +163,10 @@ class Arithmetic(Value):
     right: Value
 
     @property
-    def level(self) -> int:  # type: ignore[override]  # noqa: D102
+    def level(self) -> int:  # type: ignore[override]
         return 5 if self.sign in "+-" else 6
 
-    def evaluate(self, columns: Columns) -> Operand:  # noqa: D102
+    def evaluate(self, columns: Columns) -> Operand:
         left, right = self.left.number(columns), self.right.number(columns)
         if self.sign == "/":
             right = pc.if_else(pc.equal(right, 0.0), pa.scalar(None, pa.float64()), right)

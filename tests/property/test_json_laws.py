@@ -134,6 +134,9 @@ CRAFTED = [
         for bad in (b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\x80", b"\xe2\x82")
     ),
     *(b'{"id":"%s\\n%s\\ud83d\\ude00","text":"t"}' % (b"x" * n, b"y" * (70 - n)) for n in range(70)),
+    *(b'{"id":"%s%s","text":"t"}' % (b"x" * n, b"\\" * k) for n in range(50, 66) for k in range(1, 7)),
+    *(b'{"id":"%s%s\\n","text":"t"}' % (b"x" * n, b"\\" * k) for n in range(56, 66) for k in range(126, 132)),
+    *(b'{"id":"%s\\u%s","text":"t"}' % (b"x" * n, b"0\\n0") for n in range(50, 66)),
 ]
 """Lines at the edges of the grammar and of the kernel: escapes at every place of a vector, levels, doubles, bad UTF-8."""
 

@@ -16,7 +16,7 @@ from dolma_dask.errors import DataError
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Journal, Record, canonical, is_same_file, journals, work_key
+from dolma_dask.journal import Journal, JournalWriter, Record, canonical, is_same_file, journals, work_key
 
 
 def record(unit: str, finished: float = 1.0, key: str = "k", **more: object) -> Record:
@@ -30,6 +30,20 @@ def segments(root: str, verb: str = "tag") -> list[str]:
 def put(root: str, name: str, data: bytes) -> None:
     with publish(files.join(root, f"_journal/tag/{name}")) as out:
         out.write(data)
+
+
+START_TIMER = JournalWriter._start_timer
+
+
+@pytest.fixture(autouse=True)
+def _no_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that died here would flush late, from another thread."""
+    monkeypatch.setattr(JournalWriter, "_start_timer", lambda self: None)
+
+
+@pytest.fixture
+def _timers(_no_timers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JournalWriter, "_start_timer", START_TIMER)
 
 
 @pytest.fixture
@@ -224,6 +238,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.usefixtures("_timers")
 def test_a_record_is_on_disk_soon_even_if_no_other_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +264,7 @@ def test_every_so_many_records_a_segment(root: str, monkeypatch: pytest.MonkeyPa
     assert len(Journal(root, "tag").records) == 1_100
 
 
+@pytest.mark.usefixtures("_timers")
 def test_many_threads_may_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dolma_dask.journal.FLUSH_RECORDS", 10)
     monkeypatch.setattr("dolma_dask.journal.FLUSH_SECONDS", 0.001)
@@ -267,6 +283,7 @@ def test_many_threads_may_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(Journal(str(tmp_path), "tag").records) == 200
 
 
+@pytest.mark.usefixtures("_timers")
 def test_a_full_disk_loses_nothing_that_can_still_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

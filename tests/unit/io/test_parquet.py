@@ -27,6 +27,7 @@ LINES = [
     b'{"id":"c","text":"t","source":"s","metadata": {"b" : 1.0,\t"a":[1e400,"\\u00e9"],"a":2} ,"x":{"y":[1.0,1e400]}}\n',
     b'{"id":"d","text":"t","source":"s","metadata":"a string"}\n',
     b'{"id":"e","text":"t","source":"s","metadata":null,"created":null,"added":17}\n',
+    b'{"id":"null","text":"t","source":"s","metadata":null}\n',
     b'{"id":"f","text":"t","source":"s","metadata":[12345678901234567890123],"extra":{"extra":1},"raw":"r"}\n',
     b'{"id":"g","text":"t","source":"s","\\u00e9\\"\\n":true,"":[],"big":123456789012345678901234567890}\n',
 ]
@@ -71,7 +72,7 @@ def test_lines_to_parquet_and_back(root: str) -> None:
     assert rows[3]["metadata"] == '{"b" : 1.0,\t"a":[1e400,"\\u00e9"],"a":2}'
     assert b'"metadata":{"b" : 1.0,\t"a":[1e400,"\\u00e9"],"a":2}' in rows[3]["raw"]
     assert b'"x":{"y":[1.0,1e400]}' in rows[3]["raw"]
-    assert b'"big":123456789012345678901234567890' in rows[7]["raw"]
+    assert b'"big":123456789012345678901234567890' in rows[-1]["raw"]
     assert rows[4]["metadata"] == '"a string"'
 
 

@@ -1,0 +1,27 @@
+"""Memory does not grow with the file: a shard of one gzip member, small and three times as large, each in a fresh process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks/bench_memory.py"
+GROWTH_MB = 20
+ABOVE_WARM_MB = 200
+
+
+def above_warm(verb: str, megabytes: int) -> float:
+    """MB that a verb needs beyond those of a warm process."""
+    words = [sys.executable, str(BENCHMARK), "--verb", verb, "--megabytes", str(megabytes)]
+    return json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)["above"]
+
+
+@pytest.mark.parametrize("verb, megabytes", [("convert", 100), ("tag", 100), ("mix", 100), ("ragged", 40)])
+def test_memory_does_not_grow_with_the_file(verb, megabytes):
+    small, large = above_warm(verb, megabytes), above_warm(verb, 3 * megabytes)
+    assert abs(large - small) < GROWTH_MB
+    assert max(small, large) < ABOVE_WARM_MB

@@ -1,0 +1,535 @@
+"""The engine with a toy stage: what is redone, what is refused, what happens to failures, and where things run."""
+
+import os
+import signal
+import threading
+import time
+from concurrent.futures import BrokenExecutor, Executor, Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from dolma_dask import clusters, engine, journal
+from dolma_dask.clusters import Place
+from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, attempts, execution, resume, runs
+from dolma_dask.engine.attempts import batches, is_transient
+from dolma_dask.errors import BadRecordBudgetError, DataError, InterruptedStageError, StageError, UsageError
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.journal import Journal, Record
+from dolma_dask.progress import Progress
+
+HERE = RunOptions(scheduler="synchronous", progress=False)
+THREADS = RunOptions(scheduler="threads", workers=3, progress=False)
+
+
+@dataclass
+class Copy:
+    """Copies each input to ``out/``; `bad` says what happens to a shard instead."""
+
+    root: str
+    bad: dict = field(default_factory=dict)
+    seen: list = field(default_factory=list)
+    counts: dict = field(default_factory=dict)
+    parts: int = 1
+    verb: str = "copy"
+
+    def run_shard(self, task):
+        self.seen.append(task.shard)
+        if action := self.bad.get(task.shard):
+            action()
+        records = []
+        for unit in task.units:
+            (item,) = task.inputs
+            data = files.read_bytes(item.url)
+            written = []
+            for number in range(self.parts):
+                path = unit.name if number == 0 else f"{unit.name}-part-{number:05d}.x"
+                with publish(files.join(self.root, path)) as out:
+                    out.write(data)
+                written.append(FileRecord(path, out.bytes, out.checksum))
+            stored = InputRecord(item.info.path, item.info.bytes, item.info.stamp, files.checksum(item.url))
+            records.append(
+                Record(
+                    unit.name,
+                    task.shard,
+                    unit.key,
+                    inputs=(stored,),
+                    files=tuple(written),
+                    counts=self.counts,
+                )
+            )
+        return records
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    for number, name in enumerate("abcde"):
+        path = tmp_path / f"in/{name}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(name.encode() * (number + 1) * 100)
+    return tmp_path
+
+
+def plan_of(root: Path, key: str = "k", **more) -> tuple[Plan, Copy]:
+    """Copy everything below ``in/`` to ``out/``."""
+    stage = more.pop("stage", None) or Copy(str(root))
+    infos = [replace(info, path=f"in/{info.path}") for info in files.list_files(f"{root}/in")]
+    tasks = [
+        Task(
+            Path(info.path).name,
+            (Unit(f"out/{Path(info.path).name}", key),),
+            engine.inputs_of(str(root), [info]),
+        )
+        for info in infos
+    ]
+    return Plan(stage, str(root), tasks, {}, ("out/",), **more), stage
+
+
+def run(root, options=HERE, **more):
+    plan, stage = plan_of(root, **more)
+    return engine.run(plan, options), stage.seen
+
+
+def test_big_shards_first_everywhere(root):
+    for options in (HERE, replace(THREADS, workers=1)):
+        summary, seen = run(root, replace(options, overwrite=True))
+        assert seen == ["e", "d", "c", "b", "a"]
+        assert (summary.done, summary.skipped, summary.failed) == (5, 0, 0)
+
+
+def test_nothing_is_done_twice(root):
+    run(root)
+    plan, stage = plan_of(root)
+    summary = engine.run(plan, RunOptions(scheduler="tcp://127.0.0.1:1"))
+    assert (summary.done, summary.skipped, stage.seen) == (0, 5, [])
+    assert len(list((root / "_journal/copy").iterdir())) == 1
+
+
+def test_changed_inputs_keys_and_outputs_are_redone(root):
+    run(root)
+    (root / "in/a").write_bytes(b"b" * 100)  # same size
+    (root / "in/b").write_bytes(b"longer" * 100)
+    (root / "out/c").unlink()
+    (root / "out/d").write_bytes(b"torn")
+    assert sorted(run(root)[1]) == ["a", "b", "c", "d"]
+    assert len(run(root, key="other")[1]) == 5
+    assert run(root, key="other")[1] == []
+    assert len(run(root)[1]) == 5, "only the newest record of a unit counts"
+
+
+def test_new_time_stamps_redo_nothing_and_are_hashed_once(root, monkeypatch):
+    run(root)
+    hashed = []
+    checksum = files.checksum
+    monkeypatch.setattr(files, "checksum", lambda url: hashed.append(url) or checksum(url))
+    for path in (root / "in").iterdir():
+        os.utime(path, ns=(1, 10**18))
+    assert run(root, replace(HERE, dry_run=True))[0].planned == ()
+    assert len(hashed) == 5
+    hashed.clear()
+    assert run(root)[1] == []
+    assert len(hashed) == 5
+    hashed.clear()
+    assert run(root)[1] == []
+    assert hashed == [], "the journal knows the new stamps"
+
+
+def test_an_input_that_cannot_be_hashed_fails_as_a_shard(root, monkeypatch):
+    run(root)
+    os.utime(root / "in/a", ns=(1, 10**18))
+    monkeypatch.setattr(files, "checksum", lambda url: (_ for _ in ()).throw(PermissionError(url)))
+    plan, _ = plan_of(root)
+    with pytest.raises(StageError, match=r"1 of 5 shards failed.*a: PermissionError"):
+        engine.run(plan, HERE)
+
+
+def test_each_file_is_hashed_once_however_many_units_it_has(root, monkeypatch):
+    plan, _ = plan_of(root)
+    tasks = [replace(task, units=(*task.units, Unit(f"out/{task.shard}2", "k"))) for task in plan.tasks]
+    engine.run(replace(plan, tasks=tasks), HERE)
+    for path in (root / "in").iterdir():
+        os.utime(path, ns=(1, 10**18))
+    hashed = []
+    checksum = files.checksum
+    monkeypatch.setattr(files, "checksum", lambda url: hashed.append(url) or checksum(url))
+    again, _ = plan_of(root)
+    tasks = [replace(task, units=old.units) for task, old in zip(again.tasks, tasks, strict=True)]
+    assert engine.run(replace(again, tasks=tasks), HERE).skipped == 5
+    assert len(hashed) == 5
+
+
+def test_only_missing_units_of_a_shard_are_left(root):
+    run(root)
+    plan, _ = plan_of(root)
+    tasks = [replace(task, units=(*task.units, Unit(f"out/{task.shard}2", "k"))) for task in plan.tasks]
+    before = {path: path.stat().st_mtime_ns for path in (root / "out").iterdir()}
+    summary = engine.run(replace(plan, tasks=tasks), HERE)
+    assert (summary.done, summary.skipped) == (5, 0)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_outputs_that_a_unit_no_longer_has_are_removed(root):
+    run(root, stage=Copy(str(root), parts=3))
+    assert len(list((root / "out").iterdir())) == 15
+    run(root, key="other", stage=Copy(str(root), parts=2))
+    assert len(list((root / "out").iterdir())) == 10
+
+
+def test_a_failing_shard_stops_no_other(root):
+    def fail():
+        raise DataError("row 7 is bad", row=7)
+
+    for options in (HERE, THREADS):
+        stage = Copy(str(root), {"b": fail, "d": lambda: 1 / 0, "a": lambda: exit(3)})
+        plan, _ = plan_of(root, stage=stage)
+        with pytest.raises(StageError) as caught:
+            engine.run(plan, replace(options, overwrite=True))
+        failures = {failure.shard: failure for failure in caught.value.failures}
+        assert {shard: failure.error for shard, failure in failures.items()} == {
+            "a": "SystemExit",
+            "b": "DataError",
+            "d": "ZeroDivisionError",
+        }
+        assert failures["b"].message == "row 7 is bad"
+        summary = caught.value.details["summary"]
+        assert (summary.done, summary.failed, summary.exit_status) == (2, 3, 1)
+    assert run(root)[1] == ["d", "b", "a"]
+
+
+def test_transient_errors_are_tried_again(root, monkeypatch):
+    monkeypatch.setattr(attempts, "RETRY_SECONDS", 0.001)
+    tried = []
+
+    def shaky():
+        tried.append(1)
+        if len(tried) < 3:
+            raise ConnectionResetError("the store hung up")
+
+    assert run(root, stage=Copy(str(root), {"c": shaky}))[0].done == 5
+    assert len(tried) == 3
+    tried.clear()
+    tried += [1] * -10
+    always = Copy(str(root), {"c": lambda: (_ for _ in ()).throw(OSError(5, "Input/output error"))})
+    with pytest.raises(StageError, match="OSError"):
+        run(root, replace(HERE, overwrite=True), stage=always)
+    assert always.seen.count("c") == 1 + attempts.RETRIES
+
+
+@pytest.mark.parametrize(
+    "error, again",
+    [
+        (OSError(28, "No space left on device"), True),
+        (TimeoutError(), True),
+        (FileNotFoundError(), False),
+        (PermissionError(), False),
+        (ValueError(), False),
+        (DataError("x"), False),
+        (type("EndpointConnectionError", (Exception,), {})(), True),
+    ],
+)
+def test_what_may_help_to_try_again(error, again):
+    assert is_transient(error) is again
+
+
+def test_missing_files_are_not_tried_again(root):
+    def missing():
+        raise FileNotFoundError("gone")
+
+    stage = Copy(str(root), {"c": missing})
+    with pytest.raises(StageError):
+        run(root, stage=stage)
+    assert stage.seen.count("c") == 1
+
+
+def test_notes_of_an_error_are_told(root):
+    def noted():
+        error = FileNotFoundError("gone")
+        error.add_note("set TMPDIR")
+        raise error
+
+    with pytest.raises(StageError, match="gone; set TMPDIR"):
+        run(root, stage=Copy(str(root), {"c": noted}))
+
+
+def test_foreign_files_are_refused(root):
+    (root / "out").mkdir()
+    (root / "out/c").write_bytes(b"mine")
+    for options in (HERE, replace(HERE, dry_run=True)):
+        with pytest.raises(UsageError, match=r"out/c.*--overwrite"):
+            run(root, options)
+    assert not (root / "_journal").exists()
+    assert (root / "out/c").read_bytes() == b"mine"
+    run(root, replace(HERE, overwrite=True))
+    assert (root / "out/c").read_bytes() == b"c" * 300
+
+
+def test_foreign_parts_are_refused(root):
+    (root / "out").mkdir()
+    (root / "out/c-part-00003.x").write_bytes(b"mine")
+    units = frozenset(f"out/{name}" for name in ("a", "b", "c", "d", "e", "c.x"))
+    with pytest.raises(UsageError):
+        run(root, all_units=units)
+
+
+def test_files_of_a_killed_run_are_ours(root):
+    plan, _ = plan_of(root)
+    Journal(str(root), "copy").start({}, plan.writes, "")
+    (root / "out").mkdir()
+    (root / "out/c").write_bytes(b"written, but not yet in the journal")
+    assert run(root)[0].done == 5
+
+
+def test_strays_are_refused_and_removed_on_request(root):
+    units = frozenset(f"out/{name}" for name in "abcde")
+    run(root, all_units=units)
+    (root / "out/old").write_bytes(b"from an earlier listing")
+    with pytest.raises(UsageError, match="'out/old'"):
+        run(root, all_units=units)
+    run(root, replace(HERE, overwrite=True, dry_run=True), all_units=units)
+    assert (root / "out/old").exists()
+    run(root)
+    run(root, replace(HERE, overwrite=True), all_units=units)
+    assert not (root / "out/old").exists()
+
+
+def test_dry_run_writes_nothing(root):
+    before = sorted(root.rglob("*"))
+    summary, seen = run(root, replace(HERE, dry_run=True))
+    assert (summary.planned, seen) == (("a", "b", "c", "d", "e"), [])
+    assert sorted(root.rglob("*")) == before
+
+
+def test_a_budget_of_bad_rows_is_checked_on_every_run(root):
+    stage = Copy(str(root), counts={"documents_in": 100, "bad_records": 3})
+    for _ in range(2):
+        with pytest.raises(
+            BadRecordBudgetError, match=r"15 of 500 rows are bad \(3.000%\); allowed are 1.000%"
+        ):
+            run(root, stage=stage, max_bad_fraction=0.01)
+    assert stage.seen == ["e", "d", "c", "b", "a"]
+    assert run(root, max_bad_fraction=0.03)[0].counts["bad_records"] == 15
+    assert run(root, bad_is_loss=True)[0].exit_status == 1
+
+
+def test_failures_are_told_before_the_budget(root):
+    stage = Copy(str(root), {"a": lambda: 1 / 0}, counts={"documents_in": 100, "bad_records": 3})
+    with pytest.raises(StageError, match="ZeroDivisionError"):
+        run(root, stage=stage, max_bad_fraction=0.01)
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_keeps_what_is_finished(root):
+    with pytest.raises(
+        InterruptedStageError, match=r"2 of 5 shards are finished and kept\. Run the same command again"
+    ):
+        run(root, stage=Copy(str(root), {"c": interrupt}))
+    summary, seen = run(root)
+    assert seen == ["c", "b", "a"]
+    assert (summary.done, summary.skipped) == (3, 2)
+
+
+def test_ctrl_c_stops_threads_in_the_middle_of_a_shard(root):
+    begun = threading.Event()
+    ended = []
+
+    def tarry():
+        try:
+            with publish(f"{root}/out/unfinished"):
+                begun.set()
+                time.sleep(0.01)
+                while True:
+                    time.sleep(0.01)
+        finally:
+            ended.append(True)
+
+    def stop():
+        begun.wait(20)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(InterruptedStageError):
+        run(root, THREADS, stage=Copy(str(root), {"b": tarry, "a": stop}))
+    assert ended
+    assert {path.name for path in (root / "out").iterdir()} <= set("acde"), "no temporary file is left"
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("dolma-dask")]
+    assert "b" in run(root)[1]
+
+
+def test_results_are_written_down_as_they_arrive(root, monkeypatch):
+    """While the third shard is at work, the journal already knows the first two."""
+    monkeypatch.setattr(journal, "FLUSH_SECONDS", 0.01)
+
+    def look():
+        deadline = time.monotonic() + 20
+        while len(Journal(str(root), "copy").records) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    run(root, stage=Copy(str(root), {"c": look}))
+
+
+def test_two_runs_in_one_process_do_not_mix(root, tmp_path_factory):
+    """Dask's callbacks are global to a process: each run must get its own results, and all of them."""
+    other = tmp_path_factory.mktemp("other")
+    (other / "in").mkdir()
+    for number in range(60):
+        (other / f"in/{number}").write_bytes(b"x" * (number + 1))
+    found = []
+    thread = threading.Thread(target=lambda: found.append(run(other, THREADS)))
+    thread.start()
+    for _ in range(10):
+        assert run(root, replace(THREADS, overwrite=True))[0].done == 5
+    thread.join()
+    assert found[0][0].done == 60
+
+
+def test_progress_counts_every_shard_once(root, monkeypatch):
+    made = []
+
+    def make(*args):
+        made.append(Progress(*args[:3]))
+        return made[-1]
+
+    monkeypatch.setattr(runs, "make_progress", make)
+    with pytest.raises(StageError):
+        run(root, THREADS, stage=Copy(str(root), {"c": lambda: 1 / 0}))
+    (progress,) = made
+    assert (progress.shards, progress.total_shards) == (5, 5)
+    assert progress.bytes == progress.total_bytes == 1500
+    run(root)
+    assert (made[-1].shards, made[-1].total_shards, made[-1].total_bytes) == (1, 1, 300)
+
+
+@dataclass
+class Lengths:
+    """Reads only."""
+
+    verb: str = "lengths"
+
+    def run_shard(self, task):
+        if task.shard == "bad":
+            raise DataError("bad")
+        return len(files.read_bytes(task.inputs[0].url))
+
+
+def test_gather_returns_results_in_order(root):
+    plan, _ = plan_of(root)
+    for options in (HERE, THREADS):
+        assert engine.gather(Lengths(), plan.tasks, options) == [100, 200, 300, 400, 500]
+    assert engine.gather(Lengths(), [], HERE) == []
+    assert not (root / "_journal").exists()
+    with pytest.raises(StageError, match="1 of 6 shards failed"):
+        engine.gather(Lengths(), [*plan.tasks, replace(plan.tasks[0], shard="bad")], HERE)
+    with pytest.raises(InterruptedStageError):
+        engine.gather(Copy(str(root), {"c": interrupt}), plan.tasks, HERE)
+
+
+def test_work_that_cannot_be_sent_is_refused_at_once(root):
+    stage = Copy(str(root), {"c": threading.Lock()})
+    with pytest.raises(UsageError, match=r"cannot be sent to another process.*threads"):
+        run(root, RunOptions(scheduler="processes", progress=False), stage=stage)
+    assert stage.seen == []
+
+
+class Deadly(Executor):
+    """A pool of one process that dies whenever a batch with one of the words is submitted."""
+
+    _max_workers = 1
+
+    def __init__(self, words):
+        self.words = words
+        self.broken = False
+
+    def submit(self, call, *args, **kwargs):
+        future = Future()
+        ((_, data, *_),) = args[0]
+        if self.broken or any(word.encode() in data for word in self.words):
+            self.broken = True
+            future.set_exception(BrokenExecutor("a process died"))
+        else:
+            future.set_result(call(*args, **kwargs))
+        return future
+
+
+def outcomes(tasks, words, monkeypatch):
+    """Run tasks on pools that die at certain shards; return what came of each, and the number of pools."""
+    pools = []
+
+    def start(workers):
+        pools.append(Deadly(words))
+        return pools[-1]
+
+    monkeypatch.setattr(execution, "_start_processes", start)
+    taken = {}
+
+    def take(task, outcome):
+        assert task.shard not in taken
+        taken[task.shard] = outcome
+
+    execution.execute(Lengths(), tasks, Place(scheduler="processes", workers=1), take)
+    return taken, len(pools)
+
+
+def many_tasks(root, names):
+    infos = [FileInfo("in/a", 1000, "")] * len(names)
+    return [
+        Task(name, (), engine.inputs_of(str(root), [info])) for name, info in zip(names, infos, strict=True)
+    ]
+
+
+def test_a_shard_that_kills_its_process_fails_alone(root, monkeypatch):
+    tasks = many_tasks(root, [f"shard-{number}" for number in range(10)])
+    taken, pools = outcomes(tasks, ["shard-4", "shard-7"], monkeypatch)
+    assert {shard for shard, outcome in taken.items() if outcome != 100} == {"shard-4", "shard-7"}
+    assert taken["shard-4"].error == "WorkerDied"
+    assert "memory" in taken["shard-4"].message
+    assert len(taken) == 10
+    assert pools <= 2 * (1 + execution.LIVES) + 4
+
+
+def test_processes_that_always_die_are_given_up(root, monkeypatch):
+    tasks = many_tasks(root, [f"shard-{number}" for number in range(50)])
+    taken, pools = outcomes(tasks, ["shard-"], monkeypatch)
+    assert {outcome.error for outcome in taken.values()} == {"WorkerDied"}
+    assert len(taken) == 50
+    assert "__main__" in taken["shard-49"].message
+    assert pools <= 1 + 2 * execution.LIVES
+
+
+def test_batches_share_a_task_up_to_their_limit():
+    sizes = [50, 30, 10, 10, 10, 1, 1]
+    tasks = [Task(str(index), (), (Input("", FileInfo("", size, "")),)) for index, size in enumerate(sizes)]
+    grouped = [[task.bytes for task in batch] for batch in batches(tasks, 30)]
+    assert grouped == [[50], [30], [10, 10, 10], [1, 1]]
+    assert batches([], 30) == []
+
+
+def test_listing_comes_before_the_journal(root, monkeypatch):
+    """Another run may write between the two: what is listed must be known, or it would be taken for foreign."""
+    order = []
+    monkeypatch.setattr(resume, "_existing", lambda plan: order.append("list") or {})
+    monkeypatch.setattr(resume, "Journal", lambda *args: order.append("journal") or Journal(*args))
+    plan, _ = plan_of(root)
+    resume.look_back(plan, False)
+    assert order == ["list", "journal"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        RunOptions(scheduler="nonsense"),
+        RunOptions(scheduler="processes"),
+        RunOptions(scheduler="tcp://127.0.0.1:1"),
+    ],
+)
+def test_a_wrong_call_leaves_nothing_behind(root, options, monkeypatch):
+    monkeypatch.setattr(clusters, "CONNECT_SECONDS", 0.1)
+    with pytest.raises(UsageError):
+        run(root, options, stage=Copy(str(root), {"c": threading.Lock()}))
+    assert sorted(path.name for path in root.iterdir()) == ["in"]
