@@ -27,6 +27,10 @@ NO_FIGURE = 3
 """Exit status of a benchmark that has nothing to measure here."""
 
 
+class BenchmarkError(Exception):
+    """A benchmark did not run to its end."""
+
+
 @dataclass(frozen=True)
 class Result:
     """One run: MB (10**6 bytes) of what is processed, CPU- and wall-seconds, and the largest process in MB."""
@@ -91,7 +95,6 @@ class Benchmark:
     beside: str | None = None
     unit: str = "text"
     about: str = ""
-    repeats: int | None = None
 
 
 BENCHMARKS: dict[str, Benchmark] = {}
@@ -133,10 +136,11 @@ def environment() -> dict[str, str]:
     """Variables of measured processes: one thread for each library, byte code and compiled kernels kept."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     threads = {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return {**kept, **threads, "NUMBA_CACHE_DIR": str(_kernel_cache()), "PYTHONPATH": str(ROOT)}
+    return {**kept, **threads, "NUMBA_CACHE_DIR": str(kernel_cache()), "PYTHONPATH": str(ROOT)}
 
 
-def _kernel_cache() -> Path:
+def kernel_cache() -> Path:
+    """Return the folder of compiled kernels, which exists once one is compiled; those of other sources are removed."""
     digest = hashlib.sha256()
     for folder in ("formats", "mixing", "taggers", "text"):
         for path in sorted((ROOT / "dolma_dask" / folder).glob("*.py")):
@@ -151,7 +155,7 @@ def _kernel_cache() -> Path:
 def run(item: Benchmark, corpus: Corpus, *, quick: bool, repeats: int) -> Result | None:
     """Run a benchmark in fresh processes and return the run with median CPU-seconds; None if it says it cannot run here."""
     results = []
-    for _ in range(1 if quick else item.repeats or repeats):
+    for _ in range(1 if quick else repeats):
         command = [sys.executable, "-m", "benchmarks", "--child", item.name, "--corpus", corpus.origin]
         done = subprocess.run(
             command + ["--quick"] * quick, cwd=ROOT, env=environment(), capture_output=True, text=True
@@ -159,7 +163,7 @@ def run(item: Benchmark, corpus: Corpus, *, quick: bool, repeats: int) -> Result
         if done.returncode == NO_FIGURE:
             return None
         if done.returncode:
-            raise SystemExit(f"{item.name} failed:\n{done.stdout}{done.stderr}")
+            raise BenchmarkError(f"{item.name} failed:\n{done.stdout}{done.stderr}")
         results.append(Result(**json.loads(done.stdout.splitlines()[-1])))
     return sorted(results, key=lambda result: result.cpu)[(len(results) - 1) // 2]
 

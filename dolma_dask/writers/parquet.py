@@ -10,11 +10,15 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.writers.table import TableFile
 
 ROW_GROUP_BYTES = 64_000_000
-"""Bytes of JSON per row group; cut at a record, so that it does not depend on batches."""
+"""Bytes of JSON per row group, about; cut at a record, so that it does not depend on batches."""
+
+
+CHUNK_BYTES = 4_000_000
+"""Bytes of JSON that are turned into columns at a time; likewise cut at a record."""
 
 
 class ParquetWriter:
-    """Writes one Parquet file; memory is a few row groups.
+    """Writes one Parquet file; memory is about twice a row group.
 
     Parameters
     ----------
@@ -26,8 +30,9 @@ class ParquetWriter:
 
     def __init__(self, root: str, path: str) -> None:
         self._table = TableFile(root, path, use_dictionary=False)
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self._lines: list[bytes] = []
+        self._chunks: list[pa.Table] = []
+        self._line_bytes = self._chunk_bytes = 0
 
     def __enter__(self) -> "ParquetWriter":
         with ExitStack() as stack:
@@ -44,20 +49,29 @@ class ParquetWriter:
     def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._table.open(documents_table([]).schema)
+            self._end_chunk()
             self._end_group()
 
     def write(self, rows: pa.LargeBinaryArray) -> None:
         """Append rows, each a complete JSON line; no nulls."""
         for line in rows.to_pylist():
-            self._waiting.append(line)
-            self._waiting_bytes += len(line)
-            if self._waiting_bytes >= ROW_GROUP_BYTES:
-                self._end_group()
+            self._lines.append(line)
+            self._line_bytes += len(line)
+            if self._line_bytes >= CHUNK_BYTES:
+                self._end_chunk()
+
+    def _end_chunk(self) -> None:
+        if self._lines:
+            self._chunks.append(documents_table(self._lines))
+            self._chunk_bytes += self._line_bytes
+            self._lines, self._line_bytes = [], 0
+        if self._chunk_bytes >= ROW_GROUP_BYTES:
+            self._end_group()
 
     def _end_group(self) -> None:
-        if self._waiting:
-            self._table.write(documents_table(self._waiting))
-            self._waiting, self._waiting_bytes = [], 0
+        if self._chunks:
+            self._table.write(pa.concat_tables(self._chunks))
+            self._chunks, self._chunk_bytes = [], 0
 
     @property
     def record(self) -> FileRecord:

@@ -20,7 +20,7 @@ def above_warm(verb: str, megabytes: int) -> float:
     return json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)["above"]
 
 
-@pytest.mark.parametrize("verb, megabytes", [("convert", 100), ("tag", 100), ("mix", 100), ("ragged", 40)])
+@pytest.mark.parametrize("verb, megabytes", [("convert", 80), ("tag", 80), ("mix", 80), ("ragged", 30)])
 def test_memory_does_not_grow_with_the_file(verb, megabytes):
     small, large = above_warm(verb, megabytes), above_warm(verb, 3 * megabytes)
     assert abs(large - small) < GROWTH_MB

@@ -1,0 +1,215 @@
+"""The bytes of every stage, tagger and writer for a fixed input, beside their versions: output never changes unnoticed.
+
+When a test here fails, it prints the line to write into `GOLDEN`. If the digest changed and no version did, raise the version first: finished work
+is known by it, and without a new one old and new outputs would be mixed without a word.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tokenizers import pre_tokenizers
+
+import dolma_dask as dk
+from dolma_dask.formats import ragged_record
+from dolma_dask.sources import base as sources
+from dolma_dask.stages import convert, convert_attributes, mix, ragged, tag
+from dolma_dask.taggers.registry import BUILT_IN, get_tagger
+from dolma_dask.writers.open import open_writer
+
+
+class Golden(NamedTuple):
+    """What an output was when its versions were last raised."""
+
+    versions: dict[str, int | str]
+    digest: str
+
+
+GOLDEN = {}
+
+
+def current_versions() -> dict[str, dict[str, int | str]]:
+    """Return the versions that decide each output, by the name that must be raised."""
+    conversion = {
+        "stages.convert.VERSION": convert.VERSION,
+        "sources.base.CONVERTER_VERSION": sources.CONVERTER_VERSION,
+    }
+    tagging = {"stages.tag.VERSION": tag.VERSION}
+    return {
+        "convert lines": conversion,
+        "convert texts": conversion,
+        "convert parquet": conversion,
+        **{f"tag {name}": {**tagging, f"{name}.version": get_tagger(name).version} for name in BUILT_IN},
+        "convert_attributes": {"stages.convert_attributes.VERSION": convert_attributes.VERSION},
+        "mix": {"stages.mix.VERSION": mix.VERSION},
+        "ragged": {
+            "stages.ragged.VERSION": ragged.VERSION,
+            "formats.ragged_record.SIDECAR_VERSION": ragged_record.SIDECAR_VERSION,
+        },
+        "gzip members": {**conversion, **tagging, "stages.mix.VERSION": mix.VERSION},
+        "zstd frames": {**conversion, **tagging, "stages.mix.VERSION": mix.VERSION},
+    }
+
+
+FIXED_TEXTS = (
+    "",
+    " ",
+    "\n\n",
+    "One sentence, with words and a full stop. And another one!",
+    "- a list\n- of things\n* with bullets\n\u2022 of all kinds…\nand an ellipsis...\n",
+    "the cat sat on the mat the cat sat on the mat the cat sat on the mat\nthe cat sat on the mat\n\nthe cat sat on the mat",
+    "na\u00efve e\u0301 \u0130stanbul Stra\u00dfe \u4e2d\u6587\u5b57 \u65e5\u672c\u8a9e \u05e9\u05dc\u05d5\u05dd \u0e44\u0e17\u0e22 \U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "white\u00a0space\u2003of\u3000all\u2028kinds\u2029and\x85ends\x0b\x0c\x1c\r\nhere\tthere",
+    'controls \x00 \x01 \x1b[0m \x7f \ufeff \ufffe \U0010ffff and \\ " / escapes \\u0041',
+    "### $$$ {}[]() 12345 3.14 1e9 https://example.org/?a=1&b=<c> a_b-c",
+)
+
+
+def texts() -> list[str]:
+    """Return the fixed texts and 200 made of the same words by a linear congruential generator."""
+    words = " ".join(FIXED_TEXTS).split(" ")
+    state, made = 12345, []
+    for _ in range(200):
+        chosen = []
+        for _ in range(state % 90):
+            state = (state * 1103515245 + 12345) % 2**31
+            chosen.append(words[state % len(words)] + ("\n" if state % 11 == 0 else " "))
+        state = (state * 1103515245 + 12345) % 2**31
+        made.append("".join(chosen))
+    return [*FIXED_TEXTS, *made]
+
+
+def lines(number: int = 0) -> bytes:
+    """Return documents as JSON lines, in the ways that others write them."""
+    rows = []
+    for row, text in enumerate(texts()):
+        document = {"id": f"d{number}-{row}", "text": text, "source": ("web", "w\u00efki")[row % 2]}
+        if row % 3 == 0:
+            document |= {
+                "added": "2024-01-01",
+                "metadata": {"n": row, "big": 12345678901234567890, "x": [1.5, None]},
+            }
+        rows.append(
+            json.dumps(document, ensure_ascii=row % 4 == 0, separators=((",", ":"), (", ", ": "))[row % 2])
+            + "\n"
+        )
+    return "".join(rows).encode()
+
+
+def write_tokenizer(path: Path) -> None:
+    """Write a byte-level BPE tokenizer with two merges by hand: no library decides its bytes."""
+    names = ["<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "th", "the"]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": 0, "content": "<eos>", **flags}],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "vocab": {name: index for index, name in enumerate(names)},
+            "merges": [["t", "h"], ["th", "e"]],
+        },
+    }
+    path.write_text(json.dumps(content, ensure_ascii=False, sort_keys=True), encoding="utf-8")
+
+
+def write_raw(folder: Path) -> None:
+    """Write raw files of several kinds."""
+    for name in ("lines", "texts", "parquet"):
+        (folder / name).mkdir(parents=True)
+    records = [
+        {"url": f"u{row}", "text": text, "timestamp": "2020-01-01"} for row, text in enumerate(texts())
+    ]
+    (folder / "lines/c4.00000-of-00002.json").write_text(
+        "".join(json.dumps(record) + "\n" for record in records)
+    )
+    for row, text in enumerate(texts()[:40]):
+        (folder / f"texts/{row:03d}.txt").write_bytes(text.replace("\x00", "").encode())
+    pq.write_table(
+        pa.table({"id": [str(row) for row in range(50)], "text": texts()[:50], "n": [1.5] * 50}),
+        folder / "parquet/p.parquet",
+    )
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory) -> dict[str, list[Path]]:
+    """Run everything once; return the files of each output."""
+    root = tmp_path_factory.mktemp("golden")
+    options = {"scheduler": "synchronous", "progress": False}
+    write_raw(root / "raw")
+    made = {}
+    for name, more in (
+        ("lines", {"mapping": "c4"}),
+        ("texts", {"source": "s"}),
+        ("parquet", {"source": "s"}),
+    ):
+        dk.convert(f"{root}/raw/{name}", to=f"{root}/{name}", format="jsonl", **more, **options)
+        made[f"convert {name}"] = root / f"{name}/documents"
+    for number in range(2):
+        path = root / f"v0/documents/{number}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(lines(number))
+    dk.tag(f"{root}/v0", list(BUILT_IN), **options)
+    made |= {f"tag {name}": root / f"v0/attributes/{name}" for name in BUILT_IN}
+    dk.convert(f"{root}/v0", to=f"{root}/v0", attributes="gopher_v2", form="flat", rename="flat", **options)
+    made["convert_attributes"] = root / "v0/attributes/flat"
+    rule = "gopher_v2__gopher_v2__word_count >= 10 and not source == 'web'"
+    dk.mix(f"{root}/v0", to=f"{root}/v1", where=rule, **options)
+    made["mix"] = root / "v1/documents"
+    write_tokenizer(root / "tokenizer.json")
+    dk.ragged(
+        f"{root}/v0",
+        f"{root}/tokens",
+        tokenizer=f"{root}/tokenizer.json",
+        where=rule,
+        bos="<eos>",
+        eos="<eos>",
+        **options,
+    )
+    made["ragged"] = root / "tokens"
+    for name, suffix in (("gzip members", "gz"), ("zstd frames", "zst")):
+        with open_writer(str(root / suffix), f"x.jsonl.{suffix}") as writer:
+            for number in range(60):
+                writer.write(pa.array(lines(number).splitlines(keepends=True), pa.large_binary()))
+        made[name] = root / suffix
+    return {
+        name: sorted(path for path in folder.rglob("*") if "_journal" not in path.parts and path.is_file())
+        for name, folder in made.items()
+    }
+
+
+@pytest.mark.parametrize("name", sorted(current_versions()))
+def test_output_changes_only_with_its_version(name, outputs):
+    digest = hashlib.sha256()
+    assert outputs[name]
+    for path in outputs[name]:
+        data = path.read_bytes()
+        digest.update(f"{path.name} {len(data)}\n".encode() + data)
+    versions = current_versions()[name]
+    found = Golden(versions, digest.hexdigest()[:32])
+    golden = GOLDEN.get(name)
+    if golden is not None and golden.versions == versions and golden.digest != found.digest:
+        pytest.fail(
+            f"{name} writes other bytes than before: raise one of {', '.join(versions)}, and run this test again."
+        )
+    assert golden == found, f"the versions of {name} changed; write into GOLDEN:\n    {name!r}: {found!r},"
+
+
+def test_every_golden_output_is_made(outputs):
+    assert sorted(GOLDEN) == sorted(outputs)
