@@ -102,7 +102,7 @@ def budget(policy: RecordPolicy) -> float:
 def as_dataset(dataset: str | Dataset | Summary, source: str | None = None) -> Dataset:
     """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it."""
     if isinstance(dataset, Dataset):
-        return dataset
+        return dataset.with_current_attributes()
     return open_dataset(dataset.target if isinstance(dataset, Summary) else dataset, source=source)
 
 

@@ -89,6 +89,7 @@ def tag(
     found = as_dataset(dataset, source)
     sets = _sets([get_tagger(item) if isinstance(item, str) else item for item in taggers], experiment)
     stage = TagStage(found.root, found.source, sets, format, record_policy(options))
+    layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
     names = [tagger.name for set_ in sets.values() for tagger in set_]
     plan = Plan(
         stage=stage,

@@ -170,14 +170,15 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
     dk.convert(f"{root}/v0", to=f"{root}/v0", attributes="gopher_v2", form="flat", rename="flat", **options)
     made["convert_attributes"] = root / "v0/attributes/flat"
     rule = "gopher_v2__gopher_v2__word_count >= 10 and not source == 'web'"
-    dk.mix(f"{root}/v0", to=f"{root}/v1", where=rule, **options)
+    rule_of = {"where": rule, "attributes": ["gopher_v2"]}
+    dk.mix(f"{root}/v0", to=f"{root}/v1", **rule_of, **options)
     made["mix"] = root / "v1/documents"
     write_tokenizer(root / "tokenizer.json")
     dk.ragged(
         f"{root}/v0",
         f"{root}/tokens",
         tokenizer=f"{root}/tokenizer.json",
-        where=rule,
+        **rule_of,
         bos="<eos>",
         eos="<eos>",
         **options,

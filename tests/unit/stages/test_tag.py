@@ -126,3 +126,16 @@ def test_attributes_of_other_tools_are_not_overwritten(dataset):
     with pytest.raises(UsageError, match="--overwrite"):
         dk.tag(str(dataset), ["char_length_v1"], progress=False)
     assert dk.tag(str(dataset), ["char_length_v1"], overwrite=True, progress=False).done == 2
+
+
+def test_two_documents_files_never_share_an_attribute_file(dataset):
+    write_lines(dataset / "documents/x/a.jsonl", [document(0)])
+    with pytest.raises(UsageError, match="written by more than one input"):
+        dk.tag(str(dataset), ["char_length_v1"], format="parquet")
+
+
+def test_an_open_dataset_sees_attributes_made_since(dataset):
+    opened = dk.open_dataset(str(dataset))
+    dk.tag(opened, ["char_length_v1"], progress=False)
+    kept = dk.mix(opened, to=str(dataset.parent / "v1"), where="length > 5", progress=False)
+    assert 0 < kept.counts["documents_out"] < 10
