@@ -128,13 +128,16 @@ def _position(name: str) -> int:
 
 
 def label(name: str) -> str:
-    """Return the words for a count's name; a rule stands as it is."""
-    return name if name.startswith("where ") else name.removesuffix("_bytes").replace("_", " ")
+    """Return the words for a count's name, without its unit; a rule stands as it is."""
+    if name.startswith("where "):
+        return name
+    first, *others = name.split("_")
+    return " ".join([first, *(word for word in others if word != "bytes")])
 
 
 def show(name: str, value: float) -> str:
-    """Format a count with its unit, which the end of its name tells (MB is 10^6 bytes)."""
-    for ending, divisor, unit in _UNITS:
-        if name.endswith(ending):
+    """Format a count with its unit, which a word of its name tells (MB is 10^6 bytes)."""
+    for word, divisor, unit in _UNITS:
+        if word in name.split("_") and not name.startswith("where "):
             return f"{value / divisor:,.1f} {unit}"
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4f}"

@@ -5,7 +5,6 @@ small inputs share a shard and large ones are cut. Memory: a few blocks per work
 """
 
 import posixpath
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -25,11 +24,11 @@ from dolma_dask.formats.digests import RowDigest
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
-from dolma_dask.io.files import FileInfo
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_shard, plan_shards, preset
+from dolma_dask.sources.listing import list_raw
 from dolma_dask.stages.convert_attributes import convert_attributes
 from dolma_dask.stages.options import Many, ReadArgs, as_dataset, budget, record_policy, run_options, told
 from dolma_dask.summary import Summary
@@ -164,79 +163,6 @@ def _check_in_place(root: str, to: str) -> None:
 def _mapping(base: FieldMapping, **asked: Any) -> FieldMapping:
     """Return `base` with what was asked for in its place."""
     return replace(base, **{name: value for name, value in asked.items() if value is not None})
-
-
-def list_raw(inputs: Sequence[str]) -> tuple[str, list[FileInfo]]:
-    """List raw files.
-
-    Parameters
-    ----------
-    inputs : sequence of str
-        Files, folders or globs (``*``, ``?``, ``**``).
-
-    Returns
-    -------
-    tuple of str and list of FileInfo
-        The folder that holds them all, and the files with paths relative to it, sorted.
-
-    Raises
-    ------
-    UsageError
-        Nothing was found for one of `inputs`.
-    """
-    found = {info.path: info for item in inputs for info in _list_one(files.normalize(item))}
-    bases = [_fixed_part(files.normalize(item)) for item in inputs]
-    base = bases[0] if len(set(bases)) == 1 else _common_folder(bases)
-    relative = [
-        FileInfo(path[len(base) :].lstrip("/"), info.bytes, info.stamp) for path, info in found.items()
-    ]
-    return base, sorted(relative, key=lambda info: info.path.encode())
-
-
-def _common_folder(bases: Sequence[str]) -> str:
-    try:
-        return posixpath.commonpath(bases)
-    except ValueError:
-        raise UsageError(
-            f"the inputs {bases[0]} and {bases[-1]} lie in different stores; convert them one by one."
-        ) from None
-
-
-def _fixed_part(url: str) -> str:
-    """Return the folder from which the paths of an input are told."""
-    parts = url.split("/")
-    fixed = next((index for index, part in enumerate(parts) if set(part) & set("*?[")), None)
-    if fixed is not None:
-        return "/".join(parts[:fixed])
-    return posixpath.dirname(url) if files.stat(url) and not _is_folder(url) else url
-
-
-def _is_folder(url: str) -> bool:
-    return files.local_path(url).is_dir() if files.is_local(url) else not files.stat(url)
-
-
-def _list_one(url: str) -> list[FileInfo]:
-    """List one input with absolute paths."""
-    base = _fixed_part(url)
-    if not set(url) & set("*?[") and not _is_folder(url) and (info := files.stat(url)):
-        return [FileInfo(url, info.bytes, info.stamp)]
-    listed = [
-        FileInfo(files.join(base, info.path), info.bytes, info.stamp) for info in files.list_files(base)
-    ]
-    if base != url:
-        listed = [info for info in listed if _glob_matches(info.path, url)]
-    if not listed:
-        raise UsageError(
-            f"{url}: no files found; expected a file, a folder with files, or a glob such as 'raw/**/*.jsonl.gz'."
-        )
-    return listed
-
-
-def _glob_matches(path: str, pattern: str) -> bool:
-    translated = (
-        re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
-    )
-    return re.fullmatch(translated.replace(r"\?", "[^/]"), path) is not None
 
 
 @dataclass(frozen=True)

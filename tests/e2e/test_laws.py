@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import dask
@@ -15,8 +16,10 @@ from commands import PLUGIN, SLOW_DISK, Command, wait_until
 from small_world import TAGGERS, VERBS, run_here, store, temporaries, tree
 
 import dolma_dask as dk
-from dolma_dask import cli
+from dolma_dask import cli, engine
+from dolma_dask.engine import Input, RunOptions, Task, execution
 from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.files import FileInfo
 
 pytestmark = pytest.mark.e2e
 
@@ -330,9 +333,13 @@ def test_two_commands_at_once_do_no_harm(name, world, expected, tmp_path):
     )
 
 
+HOSTILE_SHARDS = 20
+"""More than two workers have batches, so that shards share them."""
+
+
 def hostile_dataset(root: Path, bad: str, word: str) -> None:
-    """Write eight shards of equal size, one of which holds the word that a tagger of the plug-in acts on."""
-    for number in range(8):
+    """Write shards of equal size, one of which holds the word that a tagger of the plug-in acts on."""
+    for number in range(HOSTILE_SHARDS):
         texts = [word if f"{number}" == bad and row == 3 else "nothing" for row in range(40)]
         lines = [
             b'{"id":"%d","text":"%s","source":"s"}\n' % (row, text.encode()) for row, text in enumerate(texts)
@@ -354,12 +361,12 @@ def test_a_deadly_shard_fails_alone(scheduler, tmp_path):
         assert command.wait() == 1, command.output
         shown = command.output
         command.wait_for_family()
-    assert "7 done, 0 done before, 1 failed" in shown
+    assert f"{HOSTILE_SHARDS - 1} done, 0 done before, 1 failed" in shown
     assert shown.count("FAILED") == 1
     assert "FAILED 4.jsonl: WorkerDied" in shown
     assert "memory" in shown
     assert "Traceback" not in shown
-    assert len(tree(tmp_path / "v0/attributes")) == 7
+    assert len(tree(tmp_path / "v0/attributes")) == HOSTILE_SHARDS - 1
     assert temporaries(tmp_path / "v0") == []
 
 
@@ -372,7 +379,7 @@ def test_ctrl_c_stops_and_keeps_what_is_finished(scheduler, group, tmp_path):
     words = ["tag", f"{tmp_path}/v0", "--taggers", "tarry_v1", "--scheduler", scheduler, "--workers", "2"]
     with Command(words, tmp_path / "log", **PLUGIN, TARRY_S="100000") as command:
         folder = tmp_path / "v0/attributes/tarry_v1"
-        wait_until(lambda: visible_files(folder) >= 5 or not command.running(), "finished shards")
+        wait_until(lambda: visible_files(folder) >= 9 or not command.running(), "finished shards")
         time.sleep(0.5)
         command.interrupt(group)
         assert command.wait() == 130, command.output
@@ -385,7 +392,56 @@ def test_ctrl_c_stops_and_keeps_what_is_finished(scheduler, group, tmp_path):
         assert command.wait() == 0, command.output
         summary = json.loads(command.output[command.output.index("{") :])
     assert summary["skipped"] >= 3
-    assert summary["done"] + summary["skipped"] == 8
+    assert summary["done"] + summary["skipped"] == HOSTILE_SHARDS
+
+
+def test_ctrl_c_while_workers_start(tmp_path):
+    """In a terminal it reaches the workers too, which are still importing."""
+    hostile_dataset(tmp_path / "v0", "7", "tarry")
+    before = tree(tmp_path / "v0")
+    words = ["tag", f"{tmp_path}/v0", "--taggers", "tarry_v1", "--scheduler", "cluster", "--workers", "2"]
+    with Command(words, tmp_path / "log", **PLUGIN, TARRY_S="100000") as command:
+        wait_until(lambda: command.workers() or not command.running(), "a worker process")
+        command.interrupt(group=True)
+        assert command.wait() == 130, command.output
+        shown = command.output
+        command.wait_for_family()
+    assert "Run the same command again to go on" in shown
+    assert "Traceback" not in shown
+    assert tree(tmp_path / "v0") == before
+    assert temporaries(tmp_path / "v0") == []
+
+
+@dataclass
+class Count:
+    """Reads nothing; large on paper, so that no two tasks share a batch."""
+
+    verb: str = "count"
+
+    def run_shard(self, task):
+        return task.shard
+
+
+def test_a_cluster_holds_a_bounded_number_of_tasks(monkeypatch):
+    from distributed import Client
+
+    tasks = [
+        Task(f"{number:03d}", (), (Input("", FileInfo("", execution.BATCH_BYTES, "")),))
+        for number in range(100)
+    ]
+    seen = []
+    fill = execution._Flight._fill
+
+    def watched(flight):
+        fill(flight)
+        seen.append(len(flight._running))
+
+    monkeypatch.setattr(execution._Flight, "_fill", watched)
+    for threads in (1, 8):
+        seen.clear()
+        with Client(processes=False, n_workers=1, threads_per_worker=threads, dashboard_address=None):
+            assert engine.gather(Count(), tasks, RunOptions(progress=False)) == [task.shard for task in tasks]
+        assert max(seen) == max(execution.LEAST_IN_FLIGHT, execution.IN_FLIGHT_PER_THREAD * threads)
 
 
 def test_a_failing_shard_stops_no_other_and_all_failures_are_told(world, capsys):

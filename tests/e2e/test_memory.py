@@ -20,7 +20,7 @@ def above_warm(verb: str, megabytes: int) -> float:
     return json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)["above"]
 
 
-@pytest.mark.parametrize("verb, megabytes", [("convert", 80), ("tag", 80), ("mix", 80), ("ragged", 30)])
+@pytest.mark.parametrize("verb, megabytes", [("convert", 60), ("tag", 60), ("mix", 60), ("ragged", 20)])
 def test_memory_does_not_grow_with_the_file(verb, megabytes):
     small, large = above_warm(verb, megabytes), above_warm(verb, 3 * megabytes)
     assert abs(large - small) < GROWTH_MB

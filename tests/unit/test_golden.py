@@ -29,7 +29,48 @@ class Golden(NamedTuple):
     digest: str
 
 
-GOLDEN = {}
+GOLDEN = {
+    "convert lines": Golden(
+        versions={"stages.convert.VERSION": 1, "sources.base.CONVERTER_VERSION": 1},
+        digest="a43f2e126e07c65ccb95e0372f159d49",
+    ),
+    "convert parquet": Golden(
+        versions={"stages.convert.VERSION": 1, "sources.base.CONVERTER_VERSION": 1},
+        digest="383bd3562771976e1a096633b9f5e336",
+    ),
+    "convert texts": Golden(
+        versions={"stages.convert.VERSION": 1, "sources.base.CONVERTER_VERSION": 1},
+        digest="f02360a4c531fba335813502e255da73",
+    ),
+    "convert_attributes": Golden(
+        versions={"stages.convert_attributes.VERSION": 1}, digest="3ce22343e1f4f9fd251f4c561897b7b9"
+    ),
+    "gzip members": Golden(
+        versions={
+            "stages.convert.VERSION": 1,
+            "sources.base.CONVERTER_VERSION": 1,
+            "stages.tag.VERSION": 1,
+            "stages.mix.VERSION": 1,
+        },
+        digest="f1c3a42873883811e6816a27ec4226e4",
+    ),
+    "mix": Golden(versions={"stages.mix.VERSION": 1}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
+    "ragged": Golden(
+        versions={"stages.ragged.VERSION": 1, "formats.ragged_record.SIDECAR_VERSION": 1},
+        digest="ded909763e8a4c2e3b2dd7c459810f34",
+    ),
+    "tag char_length_v1": Golden(
+        versions={"stages.tag.VERSION": 1, "char_length_v1.version": 1},
+        digest="da00cc472794af20e0276cba61676bbe",
+    ),
+    "tag gopher_v2": Golden(
+        versions={"stages.tag.VERSION": 1, "gopher_v2.version": 1}, digest="1ee67f3fe894fefe163a5bb8ce43fee6"
+    ),
+    "tag whitespace_tokenizer_v1": Golden(
+        versions={"stages.tag.VERSION": 1, "whitespace_tokenizer_v1.version": 1},
+        digest="8cd0b5612c0e3c3757a31ddf0b148ff6",
+    ),
+}
 
 
 def current_versions() -> dict[str, dict[str, int | str]]:
@@ -51,7 +92,6 @@ def current_versions() -> dict[str, dict[str, int | str]]:
             "formats.ragged_record.SIDECAR_VERSION": ragged_record.SIDECAR_VERSION,
         },
         "gzip members": {**conversion, **tagging, "stages.mix.VERSION": mix.VERSION},
-        "zstd frames": {**conversion, **tagging, "stages.mix.VERSION": mix.VERSION},
     }
 
 
@@ -184,11 +224,10 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
         **options,
     )
     made["ragged"] = root / "tokens"
-    for name, suffix in (("gzip members", "gz"), ("zstd frames", "zst")):
-        with open_writer(str(root / suffix), f"x.jsonl.{suffix}") as writer:
-            for number in range(60):
-                writer.write(pa.array(lines(number).splitlines(keepends=True), pa.large_binary()))
-        made[name] = root / suffix
+    with open_writer(str(root / "gz"), "x.jsonl.gz") as writer:
+        for number in range(60):
+            writer.write(pa.array(lines(number).splitlines(keepends=True), pa.large_binary()))
+    made["gzip members"] = root / "gz"
     return {
         name: sorted(path for path in folder.rglob("*") if "_journal" not in path.parts and path.is_file())
         for name, folder in made.items()
@@ -207,9 +246,11 @@ def test_output_changes_only_with_its_version(name, outputs):
     golden = GOLDEN.get(name)
     if golden is not None and golden.versions == versions and golden.digest != found.digest:
         pytest.fail(
-            f"{name} writes other bytes than before: raise one of {', '.join(versions)}, and run this test again."
+            f"{name} writes other bytes than before: raise the version of what changed ({', '.join(versions)}; for a writer those of all "
+            "stages that write through it), and run this test again."
         )
-    assert golden == found, f"the versions of {name} changed; write into GOLDEN:\n    {name!r}: {found!r},"
+    if golden != found:
+        pytest.fail(f"the versions of {name} changed; write into GOLDEN:\n    {name!r}: {found!r},")
 
 
 def test_every_golden_output_is_made(outputs):

@@ -6,6 +6,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, UsageError
+from dolma_dask.sources.listing import list_raw
 
 from .conftest import document, read_lines, write_lines
 
@@ -37,6 +38,29 @@ def test_inputs(raw, tmp_path, inputs, expected):
     items = [inputs] if isinstance(inputs, str) else inputs
     dk.convert([str(tmp_path / item) for item in items], to=str(tmp_path / "v0"), source="s", progress=False)
     assert names(tmp_path / "v0") == expected
+
+
+def test_names_with_signs_of_globs_are_names(tmp_path):
+    write_lines(tmp_path / "raw [1]?/a*b.jsonl", [document(0)])
+    dk.convert(str(tmp_path / "raw [1]?"), to=str(tmp_path / "v0"), progress=False)
+    dk.convert(str(tmp_path / "raw [1]?/a*b.jsonl"), to=str(tmp_path / "v1"), progress=False)
+    assert names(tmp_path / "v0") == names(tmp_path / "v1") == ["a*b.jsonl.gz"]
+
+
+def test_inputs_of_an_object_store():
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    for path in ("/raw-store/x/a.jsonl", "/raw-store/y/b.jsonl"):
+        store.pipe(path, (document(0) + "\n").encode())
+    for inputs in (
+        "memory://raw-store",
+        ["memory://raw-store/x", "memory://raw-store/y"],
+        "memory://raw-store/*/*.jsonl",
+    ):
+        base, found = list_raw([inputs] if isinstance(inputs, str) else inputs)
+        assert base == "memory://raw-store"
+        assert [info.path for info in found] == ["x/a.jsonl", "y/b.jsonl"]
 
 
 def test_nothing_found_is_an_error(tmp_path):

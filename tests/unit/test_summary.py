@@ -1,0 +1,114 @@
+"""What a verb returns: one object that is a table, HTML, JSON and an exit status."""
+
+import json
+import pickle
+
+import pytest
+
+from dolma_dask.errors import Failure
+from dolma_dask.summary import Summary, label, show
+
+FULL = Summary(
+    "mix",
+    "/corpus/v1",
+    done=1200,
+    skipped=3,
+    failed=1,
+    seconds=61.25,
+    counts={
+        "tokens": 5_000_000,
+        "documents_in": 1234567,
+        "where x > 1": 7,
+        "text_bytes_in": 2_500_000,
+        "mean_score": 0.12346,
+    },
+    notes=("x <is> small",),
+    failures=(Failure("a&b.jsonl.gz", "DataError", "row 7 <bad>"),),
+)
+
+
+def test_table():
+    lines = [" ".join(line.split()) for line in str(FULL).splitlines()]
+    assert lines == [
+        "mix",
+        "shards 1,200 done, 3 done before, 1 failed",
+        "documents in 1,234,567",
+        "text in 2.5 MB",
+        "tokens 5,000,000",
+        "where x > 1 7",
+        "mean score 0.1235",
+        "seconds 61.2",
+        "where /corpus/v1",
+        "note: x <is> small",
+        "FAILED a&b.jsonl.gz: DataError: row 7 <bad>",
+    ]
+
+
+def test_values_stand_in_one_column():
+    lines = [line for line in str(FULL).splitlines() if line.startswith("  ") and ":" not in line]
+    starts = {line.rindex("  ") + 2 for line in lines}
+    assert len(starts) == 1
+
+
+def test_rehearsal_shows_what_would_be_done():
+    planned = tuple(f"{number}.jsonl" for number in range(25))
+    lines = [
+        " ".join(line.split()) for line in str(Summary("tag", "/v0", skipped=2, planned=planned)).splitlines()
+    ]
+    assert lines[1:4] == ["would work on 25 shards", "done before 2 shards", "0.jsonl"]
+    assert "19.jsonl" in lines
+    assert "20.jsonl" not in lines
+    assert "and 5 more" in lines
+
+
+def test_html_is_escaped():
+    page = FULL._repr_html_()
+    assert "a&amp;b.jsonl.gz: DataError: row 7 &lt;bad&gt;" in page
+    assert "x &lt;is&gt; small" in page
+    assert "where x &gt; 1" in page
+    assert "<bad>" not in page
+
+
+def test_json_and_pickle_keep_all():
+    content = json.loads(json.dumps(FULL.to_json()))
+    assert content["failures"] == [{"shard": "a&b.jsonl.gz", "error": "DataError", "message": "row 7 <bad>"}]
+    assert content["counts"]["documents_in"] == 1234567
+    assert (content["done"], content["skipped"], content["failed"], content["seconds"]) == (1200, 3, 1, 61.25)
+    assert pickle.loads(pickle.dumps(FULL)) == FULL
+
+
+@pytest.mark.parametrize(
+    "summary, status",
+    [
+        (Summary("tag", "x"), 0),
+        (Summary("tag", "x", failed=1), 1),
+        (Summary("tag", "x", lost=True), 1),
+        (Summary("tag", "x", skipped=5, notes=("y",)), 0),
+    ],
+)
+def test_exit_status(summary, status):
+    assert summary.exit_status == status
+
+
+@pytest.mark.parametrize(
+    "name, value, shown",
+    [
+        ("bytes_in", 1_234_000, "1.2 MB"),
+        ("text_bytes_out", 0, "0.0 MB"),
+        ("where text_bytes > 1", 7, "7"),
+        ("text_bytes", 1_500_000, "1.5 MB"),
+        ("documents_in", 1e9, "1,000,000,000"),
+        ("seconds", 2, "2.0 s"),
+        ("share", 0.5, "0.5000"),
+    ],
+)
+def test_numbers_have_units(name, value, shown):
+    assert show(name, value) == shown
+
+
+def test_labels():
+    assert label("text_bytes") == "text"
+    assert label("text_bytes_out") == "text out"
+    assert label("bytes_in") == "bytes in"
+    assert label("where word_count >= 50") == "where word_count >= 50"
+    assert label("bad_records") == "bad records"
