@@ -76,7 +76,11 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="run"):
-    """The start of a run: what it was asked, and the folders or files it may replace."""
+    """A run: what it was asked, the folders or files it may replace, and how it ended.
+
+    ``origin`` is the root of what it reads, relative to the output root where both are local. ``finished`` is 0 until the run has ended by
+    itself; ``failed`` counts the shards that it could not finish.
+    """
 
     run: str
     verb: str
@@ -84,6 +88,9 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     writes: tuple[str, ...]
     started: float
     version: str = ""
+    origin: str = ""
+    finished: float = 0.0
+    failed: int = 0
 
 
 _record_decoder = msgspec.json.Decoder(Record)
@@ -196,11 +203,13 @@ class Journal:
         """Return the record of each output file."""
         return {file.path: record for record in self.records.values() for file in record.files}
 
-    def start(self, params: Mapping[str, Any], writes: Sequence[str], version: str) -> "JournalWriter":
+    def start(
+        self, params: Mapping[str, Any], writes: Sequence[str], version: str, origin: str = ""
+    ) -> "JournalWriter":
         """Announce a run and return what appends its records."""
         run = f"{time.time_ns():020d}-{secrets.token_hex(3)}"
         writer = JournalWriter(self, run)
-        writer.announce(RunRecord(run, self.verb, dict(params), tuple(writes), time.time(), version))
+        writer.announce(RunRecord(run, self.verb, dict(params), tuple(writes), time.time(), version, origin))
         return writer
 
 
@@ -225,6 +234,7 @@ class JournalWriter:
 
     def announce(self, run: RunRecord) -> None:
         """Write the run's first line at once."""
+        self._announced = run
         with self._lock:
             self._take(_encoder.encode(run))
             self.flush()
@@ -243,6 +253,12 @@ class JournalWriter:
                 self.flush()
             elif self._timer is None:
                 self._start_timer()
+
+    def finish(self, failed: int) -> None:
+        """Say that the run has ended by itself, with so many failed shards."""
+        with self._lock:
+            ended = msgspec.structs.replace(self._announced, finished=time.time(), failed=failed)
+            self._take(_encoder.encode(ended))
 
     def _take(self, line: bytes) -> None:
         if not self._journal._read_line(line):

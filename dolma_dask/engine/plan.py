@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.journal import Record
@@ -98,6 +99,10 @@ class RunOptions:
     workers: int | None = None
     progress: bool = True
 
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise UsageError(f"workers={self.workers}; expected a number of processes or threads from 1 on.")
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -117,8 +122,12 @@ class Plan:
         Folders or file prefixes, relative to `root`, that the run may fill.
     version : str
         Of this package, for the journal.
+    origin : str
+        Root of what is read, if outputs made from another one must not be replaced silently.
     all_units : frozenset of str or None
         Outputs of the whole listing, if files that do not belong to it must not stay; None: others may stay.
+    reads : tuple of str
+        Suffixes of the files that later stages take for outputs; a file with another name may stay.
     max_bad_fraction : float
         Budget for quarantined rows over the whole run.
     bad_is_loss : bool
@@ -133,7 +142,9 @@ class Plan:
     params: Mapping[str, Any]
     writes: tuple[str, ...]
     version: str = ""
+    origin: str = ""
     all_units: frozenset[str] | None = None
+    reads: tuple[str, ...] = ()
     max_bad_fraction: float = 0.0
     bad_is_loss: bool = False
     notes: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ A unit is finished if its newest record has its key, its outputs are there with 
 record names. Cost: one walk over the folders that the plan fills; bytes are only read where a time stamp differs (`_same_bytes`).
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -74,8 +75,13 @@ def _existing(plan: Plan) -> dict[str, int]:
         folder, _, start = prefix.rpartition("/")
         base = f"{folder}/" if folder else ""
         listed = files.list_files(files.join(plan.root, folder))
-        found.update({base + info.path: info.bytes for info in listed if info.path.startswith(start)})
+        found.update({base + info.path: info.bytes for info in listed if _is_below(info.path, start)})
     return found
+
+
+def _is_below(path: str, start: str) -> bool:
+    """Tell whether a listed path belongs to a folder (`start` empty), or is a file whose name begins so."""
+    return not start or (path.startswith(start) and "/" not in path)
 
 
 def _candidates(
@@ -130,7 +136,7 @@ def _without(task: Task, finished: Mapping[str, Record]) -> Task:
 
 
 def check_replaceable(plan: Plan, state: Progressed) -> None:
-    """Refuse to write over files that no run of this verb announced.
+    """Refuse to write over files that no run of this verb announced, or that were made from another input.
 
     Raises
     ------
@@ -141,24 +147,44 @@ def check_replaceable(plan: Plan, state: Progressed) -> None:
     if units:
         units |= plan.all_units or set()
     foreign = [
-        path for path in state.existing if layout.unit_of(path) in units and not state.journal.may_write(path)
+        path for path in state.existing if units & {path, layout.unit_of(path)} and not state.journal.may_write(path)
     ]
     if foreign:
         raise UsageError(
             f"{len(foreign)} output files exist and were not made by this command, first {foreign[0]} in {plan.root}; expected a "
             "free place. Choose another name or target, or replace them with --overwrite."
         )
+    _check_origin(plan, state)
+
+
+def _check_origin(plan: Plan, state: Progressed) -> None:
+    replaced = [unit.name for task in state.left for unit in task.units if unit.name in state.journal.records]
+    runs = [run for run in state.journal.runs if run.origin and set(run.writes) & set(plan.writes)]
+    if replaced and runs and runs[-1].origin != origin_of(plan):
+        raise UsageError(
+            f"{plan.root} was made from {runs[-1].origin}; this run would replace {len(replaced)} of its files, first {replaced[0]}, by those "
+            f"made from {origin_of(plan)}. Choose another target, or replace them with --overwrite."
+        )
+
+
+def origin_of(plan: Plan) -> str:
+    """Return the root of what is read, relative to the output where both are local: the same after both were moved."""
+    if plan.origin and files.is_local(plan.origin) and files.is_local(plan.root):
+        return os.path.relpath(files.local_path(plan.origin), files.local_path(plan.root))
+    return plan.origin
 
 
 def strays(plan: Plan, state: Progressed) -> list[str]:
-    """Return the files that belong to no unit; later stages would read them."""
+    """Return the files that belong to no unit, and that later stages would read or an earlier run has made."""
     if plan.all_units is None:
         return []
-    return sorted(path for path in state.existing if layout.unit_of(path) not in plan.all_units)
+    units, made = plan.all_units, state.journal.by_file()
+    others = [path for path in state.existing if not units & {path, layout.unit_of(path)}]
+    return sorted(path for path in others if path in made or path.endswith(plan.reads))
 
 
-def check_strays(plan: Plan, state: Progressed) -> None:
-    """Refuse to leave files in place that belong to no unit.
+def check_strays(plan: Plan, state: Progressed, overwrite: bool) -> None:
+    """Refuse to leave files in place that belong to no unit; with `overwrite` only those that no run of this verb has made.
 
     Raises
     ------
@@ -166,7 +192,14 @@ def check_strays(plan: Plan, state: Progressed) -> None:
         There are such files.
     """
     found = strays(plan, state)
-    if found:
+    made = state.journal.by_file()
+    foreign = [path for path in found if path not in made]
+    if foreign:
+        raise UsageError(
+            f"{plan.root} holds {len(foreign)} files that no {plan.stage.verb} has made, first {foreign[0]!r}; expected only its own "
+            "outputs, since later stages read all of them. Choose another target, or move them away."
+        )
+    if found and not overwrite:
         raise UsageError(
             f"{plan.root} holds {len(found)} files that this run does not make, first {found[0]!r}; expected only its own "
             "outputs, since later stages read all of them. Choose another target, or remove them with --overwrite."

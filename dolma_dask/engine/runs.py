@@ -4,8 +4,8 @@ Whatever stops a run, the records of finished shards are in the journal and temp
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -63,17 +63,30 @@ def run(plan: Plan, options: RunOptions) -> Summary:
     state = resume.look_back(plan, options.overwrite)
     if not options.overwrite:
         resume.check_replaceable(plan, state)
-        resume.check_strays(plan, state)
-    summary = Summary(plan.stage.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=plan.notes)
+    resume.check_strays(plan, state, options.overwrite)
+    strays = resume.strays(plan, state)
+    notes = (*plan.notes, *_notes(state, strays, options))
+    summary = Summary(plan.stage.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
     if options.dry_run:
         planned = tuple(task.shard for task in state.left)
         return replace(summary, planned=planned, seconds=time.monotonic() - started)
-    for path in resume.strays(plan, state):
-        files.remove(files.join(plan.root, path))
     tally = _Tally(dict(state.finished))
     if state.left or state.renewed:
         _work(plan, state, options, tally)
+    if not tally.failures:
+        for path in strays:
+            files.remove(files.join(plan.root, path))
     return _conclude(plan, tally, replace(summary, done=tally.done, seconds=time.monotonic() - started))
+
+
+def _notes(state: Progressed, strays: Sequence[str], options: RunOptions) -> Iterator[str]:
+    """Say what is replaced or removed that an earlier run had made."""
+    known = {unit.name: unit.key for task in state.left for unit in task.units if unit.name in state.journal.records}
+    other = [name for name, key in known.items() if state.journal.records[name].key != key]
+    if other and not options.overwrite:
+        yield f"{len(other):,} files were made before with other options and are made again, first {other[0]}"
+    if strays:
+        yield f"{len(strays):,} files of an earlier run belong to no input and are removed, first {strays[0]}"
 
 
 def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
@@ -147,8 +160,9 @@ def _work(plan: Plan, state: Progressed, options: RunOptions, tally: _Tally) -> 
         if isinstance(outcome, Failure):
             tally.failures.append(outcome)
             return
+        kept = {file.path for record in outcome for file in record.files}
         for record in outcome:
-            _remove_outdated(plan.root, state.journal.records.get(record.unit), record)
+            _remove_outdated(plan.root, state.journal.records.get(record.unit), kept)
             writer.add(record)
             tally.records[record.unit] = record
         tally.done += 1
@@ -158,7 +172,7 @@ def _work(plan: Plan, state: Progressed, options: RunOptions, tally: _Tally) -> 
         with (
             _swept(plan),
             _mapping(plan.stage, state.left, options) as go,
-            _journal_of(plan, state) as writer,
+            _journal_of(plan, state, tally) as writer,
         ):
             go(take)
     except KeyboardInterrupt:
@@ -169,12 +183,13 @@ def _work(plan: Plan, state: Progressed, options: RunOptions, tally: _Tally) -> 
 
 
 @contextmanager
-def _journal_of(plan: Plan, state: Progressed) -> Iterator[JournalWriter]:
-    writer = state.journal.start(plan.params, plan.writes, plan.version)
+def _journal_of(plan: Plan, state: Progressed, tally: _Tally) -> Iterator[JournalWriter]:
+    writer = state.journal.start(plan.params, plan.writes, plan.version, resume.origin_of(plan))
     try:
         for record in state.renewed:
             writer.add(record)
         yield writer
+        writer.finish(len(tally.failures))
     finally:
         writer.close()
 
@@ -194,29 +209,39 @@ def _swept(plan: Plan) -> Iterator[None]:
             sweep(url)
 
 
-def _remove_outdated(root: str, old: Record | None, new: Record) -> None:
-    """Delete files of an earlier record of the unit that the new one no longer has."""
-    kept = {file.path for file in new.files}
+def _remove_outdated(root: str, old: Record | None, kept: Set[str]) -> None:
+    """Delete files of an earlier record of a unit that the task has not written again."""
     for file in old.files if old else ():
         if file.path not in kept:
             files.remove(files.join(root, file.path))
 
 
 def _conclude(plan: Plan, tally: _Tally, summary: Summary) -> Summary:
-    counts: Counter[str] = Counter()
-    for record in tally.records.values():
-        counts.update(record.counts)
+    counts = _totals(tally.records.values())
     summary = replace(
         summary,
-        counts=dict(counts),
+        counts=counts,
         failed=len(tally.failures),
         failures=tuple(tally.failures),
-        lost=plan.bad_is_loss and counts["bad_records"] > 0,
+        lost=plan.bad_is_loss and counts.get("bad_records", 0) > 0,
     )
     if tally.failures:
         raise _stage_error(plan.stage.verb, tally.failures, len(plan.tasks), summary)
     _check_budget(plan, counts, summary)
     return summary
+
+
+def _totals(records: Iterable[Record]) -> dict[str, float]:
+    """Sum the counts over shards; units of one shard speak of the same rows, so the largest stands for all of them."""
+    by_shard: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for record in records:
+        known = by_shard[record.shard]
+        known.update({name: max(count, known.get(name, count)) for name, count in record.counts.items()})
+    totals: dict[str, float] = {}
+    for counts in by_shard.values():
+        for name, count in counts.items():
+            totals[name] = totals.get(name, 0) + count
+    return totals
 
 
 def _stage_error(

@@ -65,6 +65,11 @@ def normalize(url: str) -> str:
     return str(local_path(url).expanduser().absolute()) if is_local(url) else url.rstrip("/")
 
 
+def resolved(url: str) -> str:
+    """Return `url` with links of a local path followed, to tell whether two names are one place."""
+    return str(local_path(url).resolve()) if is_local(url) else url
+
+
 def filesystem(url: str) -> tuple[Any, str]:
     """Return the fsspec file system behind a remote `url`, and the path in it.
 

@@ -5,7 +5,7 @@ small inputs share a shard and large ones are cut. Memory: a few blocks per work
 """
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Unpack
@@ -147,6 +147,8 @@ def convert(
         ),
         writes=(f"{layout.DOCUMENTS}/{folder}",),
         version=dolma_dask.__version__,
+        origin=base,
+        reads=layout.DOCUMENT_SUFFIXES,
         all_units=frozenset(layout.document_path(group.path) for group in groups),
         max_bad_fraction=budget(policy),
     )
@@ -254,7 +256,6 @@ class ConvertStage:
         """Convert one group; see `dolma_dask.engine.Stage`."""
         group: RawGroup = task.work
         unit = task.units[0]
-        self._remove_parts(unit.name)
         quarantine = Quarantine(self.target, self.verb, group.path, self.policy)
         ids, content = RowDigest(), RowDigest()
         counts = dict.fromkeys(("documents_in", "documents_out", "text_bytes_out"), 0)
@@ -266,6 +267,7 @@ class ConvertStage:
                 counts["documents_out"] += batch.num_rows
                 counts["text_bytes_out"] += text_bytes(batch.column("text"))
                 parts.write(batch.column("raw"))
+        self._remove_left_over(unit.name, {item.path for item in parts.records})
         kept = quarantine.close()
         record = Record(
             unit=unit.name,
@@ -295,14 +297,14 @@ class ConvertStage:
                 counts["documents_in"] += block.num_rows
                 yield block.batch.filter(block.batch.column("id").is_valid()) if block.bad else block.batch
 
-    def _remove_parts(self, unit: str) -> None:
-        """Remove parts that a killed run may have left: there may be fewer of them now."""
+    def _remove_left_over(self, unit: str, written: Set[str]) -> None:
+        """Remove further parts that a killed run may have left: there may be fewer of them now."""
         if self.shard_bytes is None:
             return
         folder = posixpath.dirname(unit)
         for info in files.list_files(files.join(self.target, folder)):
             path = f"{folder}/{info.path}"
-            if layout.unit_of(path) == unit:
+            if layout.unit_of(path) == unit and path not in written:
                 files.remove(files.join(self.target, path))
 
 

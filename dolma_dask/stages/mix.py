@@ -88,10 +88,7 @@ def mix(
     """
     found = as_dataset(dataset, source)
     target = files.normalize(to)
-    if layout.dataset_root(target) == found.root:
-        raise UsageError(
-            f"mix would write over its own input {found.root}; expected another folder or URL in --to."
-        )
+    _check_apart(found.root, target)
     policy = record_policy(options)
     chosen = selected(found, options)
     selection = select(chosen, where, attributes)
@@ -114,6 +111,8 @@ def mix(
         ),
         writes=(f"{layout.DOCUMENTS}/",),
         version=dolma_dask.__version__,
+        origin=found.root,
+        reads=layout.DOCUMENT_SUFFIXES,
         all_units=frozenset(stage.path(shard) for shard in found.shards),
         max_bad_fraction=budget(policy),
         notes=dataset_notes(found),
@@ -121,6 +120,13 @@ def mix(
     layout.check_no_collision([stage.path(shard) for shard in found.shards])
     summary = engine.run(plan, run_options(options))
     return replace(summary, notes=(*summary.notes, *rule_notes(summary.counts)))
+
+
+def _check_apart(root: str, target: str) -> None:
+    """Refuse a target that is the input, or lies among its documents, or holds it among the new ones."""
+    ours, theirs = (files.resolved(files.join(layout.dataset_root(url), layout.DOCUMENTS)) for url in (root, target))
+    if f"{ours}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{ours}/"):
+        raise UsageError(f"mix to {target} would write over its own input {root}; expected another folder or URL in --to.")
 
 
 def _bad(policy: RecordPolicy) -> dict[str, str]:

@@ -127,6 +127,8 @@ def ragged(
         ),
         writes=_prefixes(names.values()),
         version=dolma_dask.__version__,
+        origin=found.root,
+        reads=(".data.npy", ".len.npy"),
         all_units=all_files,
         max_bad_fraction=budget(policy),
         notes=dataset_notes(found),

@@ -208,7 +208,7 @@ class TagStage:
                 rows=int(counts["documents_in"]),
                 ids_digest=ids.hexdigest(),
                 content_digest=content.hexdigest(),
-                counts=totals if index == 0 else {},
+                counts=totals,
                 info=self._info(name, kinds[name]),
             )
             for index, name in enumerate(sets)

@@ -283,17 +283,56 @@ def test_files_of_a_killed_run_are_ours(root):
     assert run(root)[0].done == 5
 
 
-def test_strays_are_refused_and_removed_on_request(root):
+def test_own_strays_are_refused_and_removed_on_request(root):
     units = frozenset(f"out/{name}" for name in "abcde")
     run(root, all_units=units)
-    (root / "out/old").write_bytes(b"from an earlier listing")
-    with pytest.raises(UsageError, match="'out/old'"):
-        run(root, all_units=units)
-    run(root, replace(HERE, overwrite=True, dry_run=True), all_units=units)
-    assert (root / "out/old").exists()
+    (root / "in/e").unlink()
+    fewer = units - {"out/e"}
+    with pytest.raises(UsageError, match="'out/e'"):
+        run(root, all_units=fewer)
+    dry, _ = run(root, replace(HERE, overwrite=True, dry_run=True), all_units=fewer)
+    assert any("removed, first out/e" in note for note in dry.notes)
+    assert (root / "out/e").exists()
+    run(root, replace(HERE, overwrite=True), all_units=fewer)
+    assert not (root / "out/e").exists()
+
+
+def test_files_that_nobody_here_made_are_never_removed(root):
+    units = frozenset(f"out/{name}" for name in "abcde")
+    run(root, all_units=units)
+    (root / "out/old.jsonl").write_bytes(b"somebody's documents")
+    (root / "out/notes.docx").write_bytes(b"somebody's notes")
+    for options in (HERE, replace(HERE, overwrite=True)):
+        with pytest.raises(UsageError, match=r"no copy has made, first 'out/old.jsonl'"):
+            run(root, options, all_units=units, reads=(".jsonl",))
+    (root / "out/old.jsonl").unlink()
+    run(root, replace(HERE, overwrite=True), all_units=units, reads=(".jsonl",))
+    assert (root / "out/notes.docx").exists()
+
+
+def test_outputs_made_from_another_input_are_not_replaced(root):
+    run(root, origin=str(root / "in"))
+    (root / "in/a").write_bytes(b"other bytes")
+    with pytest.raises(
+        UsageError,
+        match=r"made from in; this run would replace 1 of its files, first out/a, .* from elsewhere",
+    ):
+        run(root, origin=str(root / "elsewhere"))
+    assert run(root, origin=str(root / "in"))[0].done == 1
+    assert run(root, replace(HERE, overwrite=True), origin=str(root / "elsewhere"))[0].done == 5
+    assert run(root, origin=str(root / "in"))[0].skipped == 5  # nothing would be replaced
+
+
+def test_other_options_are_told(root):
     run(root)
-    run(root, replace(HERE, overwrite=True), all_units=units)
-    assert not (root / "out/old").exists()
+    summary, _ = run(root, key="another")
+    assert summary.done == 5
+    assert any("made before with other options" in note for note in summary.notes)
+
+
+def test_a_run_says_how_it_ended(root):
+    run(root)
+    assert [(run.finished > 0, run.failed) for run in Journal(str(root), "copy").runs] == [(True, 0)]
 
 
 def test_dry_run_writes_nothing(root):

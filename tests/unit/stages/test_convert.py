@@ -142,3 +142,12 @@ def test_attributes_to_flat_and_back(tagged):
         dk.convert(root, to=root, attributes="again", rename="again")
     with pytest.raises(UsageError, match="inside their dataset"):
         dk.convert(root, to=str(tagged.parent / "v9"), attributes="again")
+
+
+def test_numbered_raw_names_can_be_run_again(tmp_path):
+    write_lines(tmp_path / "raw/wiki-part-00000.jsonl.gz", [document(0)])
+    write_lines(tmp_path / "raw/wiki-part-00001.jsonl.gz", [document(1)])
+    for _ in range(2):
+        dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"), progress=False)
+        dk.mix(str(tmp_path / "v0"), to=str(tmp_path / "v1"), progress=False)
+    assert names(tmp_path / "v1") == ["wiki-part-00000.jsonl.gz", "wiki-part-00001.jsonl.gz"]

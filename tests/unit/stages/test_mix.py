@@ -158,3 +158,29 @@ def test_left_over_outputs_are_not_left_to_be_read(dataset):
 def test_summaries_are_datasets(dataset):
     summary = dk.mix(str(dataset), to=str(dataset.parent / "v1"), progress=False)
     assert dk.tag(summary, ["char_length_v1"], progress=False).done == 2
+
+
+def test_another_dataset_does_not_replace_a_version_silently(dataset, tmp_path):
+    to = str(tmp_path / "v1")
+    dk.mix(str(dataset), to=to, progress=False)
+    other = tmp_path / "other"
+    write_lines(other / "documents/x/a.jsonl.gz", [document(30)])
+    write_lines(other / "documents/y/z/b.jsonl.gz", [document(31)])
+    with pytest.raises(UsageError, match=r"made from \.\./v0; this run would replace 2"):
+        dk.mix(str(other), to=to, progress=False)
+    dk.mix(str(other), to=to, overwrite=True, progress=False)
+
+
+def test_overwrite_never_removes_documents_that_mix_has_not_made(dataset, tmp_path):
+    precious = tmp_path / "precious"
+    write_lines(precious / "documents/mine.jsonl.gz", [document(30)])
+    with pytest.raises(UsageError, match=r"no mix has made, first 'documents/mine\.jsonl\.gz'"):
+        dk.mix(str(dataset), to=str(precious), overwrite=True, progress=False)
+    assert (precious / "documents/mine.jsonl.gz").exists()
+
+
+@pytest.mark.parametrize("to", ["v0/documents", "v0/documents/new", "link"])
+def test_never_into_its_own_input(dataset, tmp_path, to):
+    (tmp_path / "link").symlink_to(dataset)
+    with pytest.raises(UsageError, match="its own input"):
+        dk.mix(str(dataset), to=str(tmp_path / to), overwrite=True, progress=False)

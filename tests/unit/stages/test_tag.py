@@ -139,3 +139,22 @@ def test_an_open_dataset_sees_attributes_made_since(dataset):
     dk.tag(opened, ["char_length_v1"], progress=False)
     kept = dk.mix(opened, to=str(dataset.parent / "v1"), where="length > 5", progress=False)
     assert 0 < kept.counts["documents_out"] < 10
+
+
+def test_counts_do_not_depend_on_which_set_was_made_when(dataset):
+    dk.tag(str(dataset), ["gopher_v2"], progress=False)
+    summary = dk.tag(str(dataset), ["gopher_v2", "char_length_v1"], progress=False)
+    assert summary.counts["documents_in"] == 10
+    (dataset / "attributes/char_length_v1/x/a.jsonl.gz").unlink()
+    assert dk.tag(str(dataset), ["char_length_v1", "gopher_v2"], progress=False).counts["documents_in"] == 10
+
+
+def test_rows_with_errors_stay_in_sight(tmp_path):
+    write_lines(tmp_path / "documents/a.jsonl.gz", [document(0), "nonsense", document(2)])
+    dk.tag(str(tmp_path), ["char_length_v1", "gopher_v2"], on_bad_record="quarantine", progress=False)
+    again = dk.tag(str(tmp_path), ["gopher_v2"], on_bad_record="quarantine", progress=False)
+    assert (again.done, again.exit_status, again.counts["bad_records"]) == (0, 1, 1)
+    dk.tag(
+        str(tmp_path), ["gopher_v2", "char_length_v1"], on_bad_record="quarantine", overwrite=True, progress=False
+    )
+    assert (tmp_path / "_quarantine/tag/a.jsonl.gz.jsonl").exists()
