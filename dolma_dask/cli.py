@@ -4,19 +4,22 @@ Commands are imported when they are called, so that ``--help`` costs a tenth of 
 failed or was lost, 2 the call is wrong, 130 stopped by the user.
 """
 
+import importlib
+import inspect
 import json
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from cyclopts import App, CycloptsError
+from cyclopts.exceptions import MissingArgumentError
 
 from dolma_dask import __version__
-from dolma_dask.errors import DolmaDaskError, StageError
-
-if TYPE_CHECKING:
-    from dolma_dask.summary import Summary
+from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
 
 _COMMANDS = {
     "convert": ("dolma_dask.stages.convert:convert", "Turn raw files into documents in the Dolma layout."),
@@ -39,10 +42,56 @@ _EPILOGUE = "Every command takes --json (print the summary as JSON). Help on one
 
 def make_app(called: str | None = None) -> App:
     """Return the application; only the command that is called takes its help from its function, which is then imported."""
-    app = App(name="dolma-dask", version=__version__, help=_HELP, help_epilogue=_EPILOGUE)
+    app = App(
+        name="dolma-dask", version=__version__, help=_HELP, help_epilogue=_EPILOGUE, help_format="plaintext"
+    )
     for name, (target, text) in _COMMANDS.items():
-        app.command(target, name=name, help=None if name == called else text)
+        if name == called:
+            app.command(_spoken(_load(target)), name=name)
+        else:
+            app.command(target, name=name, help=text)
     return app
+
+
+def _load(target: str) -> Callable[..., Any]:
+    module, name = target.split(":")
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+
+def _spoken(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a verb as the command line takes it: words instead of objects; what may be given by name in Python must be."""
+
+    def command(*words: Any, **options: Any) -> Any:
+        return verb(*words, **options)
+
+    hints = {name: _in_words(hint) for name, hint in get_type_hints(verb, include_extras=True).items()}
+    signature = inspect.signature(verb)
+    parameters = [
+        item.replace(
+            kind=item.KEYWORD_ONLY if item.kind is item.POSITIONAL_OR_KEYWORD else item.kind,
+            annotation=hints[item.name],
+        )
+        for item in signature.parameters.values()
+    ]
+    command.__name__, command.__doc__ = verb.__name__, verb.__doc__
+    command.__annotations__ = hints
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def _in_words(hint: Any) -> Any:
+    """Return what is left of a type on the command line: of a list its items' words, of several types the words."""
+    if get_origin(hint) is Annotated:
+        inner, *more = get_args(hint)
+        return Annotated[(_in_words(inner), *more)]
+    if get_origin(hint) not in (Union, UnionType):
+        return Sequence[str] if get_origin(hint) is Sequence else hint
+    choices = get_args(hint)
+    lists = [choice for choice in choices if get_origin(choice) is Sequence]
+    if lists or str in choices:
+        none = [choice for choice in choices if choice is type(None)]
+        return reduce(or_, none, Sequence[str] if lists else str)
+    return hint
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,27 +107,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--json"]
     try:
         return _show(_call(words), as_json)
-    except CycloptsError:
-        return 2  # cyclopts has said what is wrong
+    except CycloptsError as error:
+        return _show_error(UsageError(_wrong_words(error)), as_json)
     except StageError as error:
-        _show_failures(error, as_json)
-        return error.exit_status
+        return _show_failures(error, as_json)
     except DolmaDaskError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        return error.exit_status
+        return _show_error(error, as_json)
     except KeyboardInterrupt:
-        sys.stderr.write("stopped; run the same command again to go on\n")
-        return 130
+        return _show_error(InterruptedStageError("stopped; run the same command again to go on"), as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _show_error(error, as_json)
 
 
 def _call(words: Sequence[str]) -> Any:
     from dolma_dask.settings import DEFAULT_SCHEDULER
 
     DEFAULT_SCHEDULER.set("cluster")
-    return make_app(words[0] if words else None)(words, result_action="return_value", exit_on_error=False)
+    called = next((word for word in words if word in _COMMANDS), None)
+    return make_app(called)(words, result_action="return_value", exit_on_error=False, print_error=False)
+
+
+def _wrong_words(error: CycloptsError) -> str:
+    """Return what is wrong with the words of a command, and where to look."""
+    command = " ".join(["dolma-dask", *(error.command_chain or ())])
+    argument = error.argument
+    if isinstance(error, MissingArgumentError) and argument is not None and not argument.tokens:
+        return f"{argument.name} is missing; expected it in {command}. Help: {command} --help"
+    return f"{str(error).strip()} Help: {command} --help"
 
 
 def _show(result: Any, as_json: bool) -> int:
@@ -87,17 +145,48 @@ def _show(result: Any, as_json: bool) -> int:
     if isinstance(result, str):
         sys.stdout.write(result + "\n")
         return 0
-    sys.stdout.write((json.dumps(result.to_json(), indent=2) if as_json else str(result)) + "\n")
+    if as_json:
+        _write_json({**result.to_json(), "exit_status": result.exit_status})
+    else:
+        sys.stdout.write(f"{result}\n")
     return int(result.exit_status)
 
 
-def _show_failures(error: StageError, as_json: bool) -> None:
-    summary: Summary | Any = error.details.get("summary")
-    if summary is not None:
-        _show(summary, as_json)
+def _show_error(error: Exception, as_json: bool) -> int:
+    """Say what is wrong in one line; as JSON too, on standard output."""
+    status = error.exit_status if isinstance(error, DolmaDaskError) else 1
+    message = _os_message(error) if isinstance(error, OSError) else str(error)
+    sys.stderr.write(f"{type(error).__name__}: {message}\n")
+    if as_json:
+        summary = error.details.get("summary") if isinstance(error, DolmaDaskError) else None
+        shown: Any = None if summary is None else summary.to_json()  # type: ignore[attr-defined]
+        found = {"type": type(error).__name__, "message": message}
+        _write_json({"error": found, "summary": shown, "exit_status": status})
+    return status
+
+
+def _os_message(error: OSError) -> str:
+    """Return one line: what the system refused, where, and what to do."""
+    places = " -> ".join(str(place) for place in (error.filename, error.filename2) if place is not None)
+    what = error.strerror or " ".join(str(error).split()) or "the system gave no reason"
+    look_at = (
+        "the path, its permissions and the space that is left" if places else "the disk and the connection"
+    )
+    return f"{f'{places}: ' if places else ''}{what}. Look at {look_at}, then run the same command again: it does only what is left."
+
+
+def _show_failures(error: StageError, as_json: bool) -> int:
+    summary: Any = error.details.get("summary")
+    if as_json or summary is None:
+        _show_error(error, as_json)
     else:
-        sys.stderr.write(f"{error}\n")
+        _show(summary, as_json)
     sys.stderr.write("The same command does only what is left, once the causes are mended.\n")
+    return error.exit_status
+
+
+def _write_json(content: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(content, indent=2) + "\n")
 
 
 def entry() -> None:

@@ -79,7 +79,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     """A run: what it was asked, the folders or files it may replace, and how it ended.
 
     ``origin`` is the root of what it reads, relative to the output root where both are local. ``finished`` is 0 until the run has ended by
-    itself; ``failed`` counts the shards that it could not finish.
+    itself; ``missing`` counts the units that it left undone.
     """
 
     run: str
@@ -90,7 +90,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     version: str = ""
     origin: str = ""
     finished: float = 0.0
-    failed: int = 0
+    missing: int = 0
 
 
 _record_decoder = msgspec.json.Decoder(Record)
@@ -254,10 +254,10 @@ class JournalWriter:
             elif self._timer is None:
                 self._start_timer()
 
-    def finish(self, failed: int) -> None:
-        """Say that the run has ended by itself, with so many failed shards."""
+    def finish(self, missing: int) -> None:
+        """Say that the run has ended by itself, with so many units left undone."""
         with self._lock:
-            ended = msgspec.structs.replace(self._announced, finished=time.time(), failed=failed)
+            ended = msgspec.structs.replace(self._announced, finished=time.time(), missing=missing)
             self._take(_encoder.encode(ended))
 
     def _take(self, line: bytes) -> None:
@@ -313,6 +313,31 @@ def _write_lines(url: str, lines: Iterable[bytes]) -> None:
     with publish(url) as out:
         for line in lines:
             out.write(line + b"\n")
+
+
+def incomplete(root: str, verbs: Sequence[str] = ("convert", "mix")) -> list[str]:
+    """Say which of the runs that made the documents below `root` did not do all of it.
+
+    Parameters
+    ----------
+    root : str
+        Of a dataset.
+    verbs : sequence of str
+        Verbs that write documents.
+
+    Returns
+    -------
+    list of str
+        A sentence for the newest run of each verb and folder that was stopped, still goes on, or left units undone.
+    """
+    newest = {(verb, run.writes): run for verb in verbs for run in Journal(root, verb).runs}
+    return [
+        f"{root} is not complete: {verb} left {run.missing:,} of its files out (failures, --only or --prune)"
+        if run.finished
+        else f"{root} may not be complete: the last {verb} was stopped or still goes on"
+        for (verb, _), run in newest.items()
+        if run.missing or not run.finished
+    ]
 
 
 def journals(root: str) -> Iterator[Journal]:

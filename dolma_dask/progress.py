@@ -7,6 +7,9 @@ from typing import Any, Self
 LINE_SECONDS = 10.0
 """How often a plain line is printed at most."""
 
+_LEAST_MB = 1_000_000
+"""Bytes in all from which on they are shown in whole MB."""
+
 
 class Progress:
     """Counts finished work; this class shows nothing. Used as a context manager.
@@ -41,11 +44,12 @@ class Progress:
         self.show()
 
     def text(self) -> str:
-        """Return the line that says how far it is; MB of stored bytes."""
+        """Return the line that says how far it is; MB of stored bytes, or kB where there are few."""
         seconds = max(time.monotonic() - self.started, 1e-3)
+        scale, unit = (1e6, "MB") if self.total_bytes >= _LEAST_MB else (1e3, "kB")
         return (
-            f"{self.verb}: {self.shards:,}/{self.total_shards:,} shards, {self.bytes / 1e6:,.0f}/{self.total_bytes / 1e6:,.0f} MB, "
-            f"{self.bytes / 1e6 / seconds:,.1f} MB/s"
+            f"{self.verb}: {self.shards:,}/{self.total_shards:,} {'shard' if self.total_shards == 1 else 'shards'}, "
+            f"{self.bytes / scale:,.0f}/{self.total_bytes / scale:,.0f} {unit}, {self.bytes / scale / seconds:,.1f} {unit}/s"
         )
 
     def open(self) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from dolma_dask.errors import Failure
 
-_UNITS = (("bytes", 1e6, "MB"), ("seconds", 1.0, "s"))
+_LEAST_KB, _LEAST_MB = 1_000, 1_000_000
+"""Bytes from which on they are shown in kB and in MB."""
 
 MOST_PLANNED = 20
 """Shards of a rehearsal that are shown by name."""
@@ -24,7 +25,7 @@ _ORDER = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Summary:
     """The outcome of a run of one verb.
 
@@ -76,10 +77,12 @@ class Summary:
             "skipped": self.skipped,
             "failed": self.failed,
             "seconds": round(self.seconds, 3),
-            "counts": dict(self.counts),
+            "counts": {name: _whole(value) for name, value in self.counts.items()},
             "notes": list(self.notes),
             "failures": [vars(failure) for failure in self.failures],
             "planned": list(self.planned),
+            "lost": self.lost,
+            "exit_status": self.exit_status,
         }
 
     def rows(self) -> list[tuple[str, str]]:
@@ -89,8 +92,8 @@ class Summary:
         rows = [("shards", shards), *((label(name), show(name, value)) for name, value in counts)]
         if self.planned:
             rows = [
-                ("would work on", f"{len(self.planned):,} shards"),
-                ("done before", f"{self.skipped:,} shards"),
+                ("would work on", counted(len(self.planned), "shard")),
+                ("done before", counted(self.skipped, "shard")),
             ]
             rows += [("", path) for path in self.planned[:MOST_PLANNED]]
             rows += (
@@ -108,6 +111,8 @@ class Summary:
         return "\n".join(
             [*lines, *(f"  FAILED {item.shard}: {item.error}: {item.message}" for item in self.failures)]
         )
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         cells = "".join(
@@ -136,8 +141,26 @@ def label(name: str) -> str:
 
 
 def show(name: str, value: float) -> str:
-    """Format a count with its unit, which a word of its name tells (MB is 10^6 bytes)."""
-    for word, divisor, unit in _UNITS:
-        if word in name.split("_") and not name.startswith("where "):
-            return f"{value / divisor:,.1f} {unit}"
+    """Format a count with its unit, which a word of its name tells (MB is 10^6 bytes, kB 10^3, B one)."""
+    words = () if name.startswith("where ") else name.split("_")
+    if "bytes" in words:
+        return _stored(value)
+    if "seconds" in words:
+        return f"{value:,.1f} s"
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4f}"
+
+
+def _stored(count: float) -> str:
+    if count < _LEAST_KB:
+        return f"{count:,.0f} B"
+    return f"{count / 1e6:,.1f} MB" if count >= _LEAST_MB else f"{count / 1e3:,.1f} kB"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 file, 2 files."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _whole(value: float) -> float:
+    """Return a whole number as an int, so that JSON shows it as one."""
+    return int(value) if float(value).is_integer() else value

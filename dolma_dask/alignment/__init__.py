@@ -5,16 +5,20 @@ the attribute file, the digests in its record must also equal those of the docum
 attributes. Files without a record (made by other tools) pass on the row comparison alone and are called unproved.
 """
 
+from dolma_dask.alignment.catalog import Catalog, check_clash, open_attributes
 from dolma_dask.alignment.rows import AlignedBlock, AlignedShard, ReadState
-from dolma_dask.alignment.sets import AttributeSets, AttributeSource, Proof, open_attributes, shard_inputs
+from dolma_dask.alignment.sets import CONVERTED, AttributeSets, AttributeSource, Proof, shard_inputs
 
 __all__ = [
+    "CONVERTED",
     "AlignedBlock",
     "AlignedShard",
     "AttributeSets",
     "AttributeSource",
+    "Catalog",
     "Proof",
     "ReadState",
+    "check_clash",
     "open_attributes",
     "shard_inputs",
 ]

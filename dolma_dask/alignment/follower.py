@@ -134,12 +134,14 @@ class Follower:
                 f"{self.source.info.path} was made from other documents than {documents} (ids_digest {proof.ids_digest}, found "
                 f"{ids_digest}). {self._advice()}",
                 shard=self._shard.path,
+                attributes=self.source.name,
             )
         if proof.reads_text and proof.content_digest != content_digest:
             raise StaleAttributesError(
                 f"{self.source.info.path} is stale: {documents} has the same ids but other text than when `{proof.verb}` made it "
                 f"(content_digest {proof.content_digest}, found {content_digest}). {self._advice()}",
                 shard=self._shard.path,
+                attributes=self.source.name,
             )
 
     def _difference(self, found: str) -> AlignmentError:
@@ -149,16 +151,18 @@ class Follower:
             count_rows(files.join(self._root, path)) for path in (self.source.info.path, documents)
         )
         return AlignmentError(
-            f"{self.source.info.path} has {theirs} rows, {documents} has {ours}; first difference at row {self._row} ({found}). "
+            f"{self.source.info.path} has {theirs} row{'' if theirs == 1 else 's'}, {documents} has {ours}; first difference at row {self._row} ({found}). "
             f"{self._advice()}",
             shard=self._shard.path,
             row=self._row,
+            attributes=self.source.name,
         )
 
     def _advice(self) -> str:
         proof = self.source.proof
         is_ours = proof is not None and proof.checksum == files.checksum(self._file.url)
-        return advice(self.source.name, self._shard.path, proof, is_ours=is_ours)
+        verb = self.source.maker if proof is None else proof.verb
+        return advice(self.source.name, self._shard.path, verb, is_ours=is_ours)
 
 
 def count_rows(url: str) -> int:

@@ -125,7 +125,9 @@ class Plan:
     origin : str
         Root of what is read, if outputs made from another one must not be replaced silently.
     all_units : frozenset of str or None
-        Outputs of the whole listing, if files that do not belong to it must not stay; None: others may stay.
+        Units of the whole listing, if files that do not belong to it must not stay; None: others may stay.
+    beside : frozenset of str
+        Further files of these units.
     reads : tuple of str
         Suffixes of the files that later stages take for outputs; a file with another name may stay.
     max_bad_fraction : float
@@ -144,6 +146,7 @@ class Plan:
     version: str = ""
     origin: str = ""
     all_units: frozenset[str] | None = None
+    beside: frozenset[str] = frozenset()
     reads: tuple[str, ...] = ()
     max_bad_fraction: float = 0.0
     bad_is_loss: bool = False

@@ -145,7 +145,7 @@ def check_replaceable(plan: Plan, state: Progressed) -> None:
     """
     units = {unit.name for task in state.left for unit in task.units}
     if units:
-        units |= plan.all_units or set()
+        units |= (plan.all_units or set()) | plan.beside
     foreign = [
         path for path in state.existing if units & {path, layout.unit_of(path)} and not state.journal.may_write(path)
     ]
@@ -174,11 +174,17 @@ def origin_of(plan: Plan) -> str:
     return plan.origin
 
 
+def is_open(plan: Plan, state: Progressed) -> bool:
+    """Tell whether the newest run that filled these folders was stopped or left units undone."""
+    runs = [run for run in state.journal.runs if run.writes == plan.writes]
+    return bool(runs) and bool(runs[-1].missing or not runs[-1].finished)
+
+
 def strays(plan: Plan, state: Progressed) -> list[str]:
     """Return the files that belong to no unit, and that later stages would read or an earlier run has made."""
     if plan.all_units is None:
         return []
-    units, made = plan.all_units, state.journal.by_file()
+    units, made = plan.all_units | plan.beside, state.journal.by_file()
     others = [path for path in state.existing if not units & {path, layout.unit_of(path)}]
     return sorted(path for path in others if path in made or path.endswith(plan.reads))
 

@@ -71,7 +71,7 @@ def run(plan: Plan, options: RunOptions) -> Summary:
         planned = tuple(task.shard for task in state.left)
         return replace(summary, planned=planned, seconds=time.monotonic() - started)
     tally = _Tally(dict(state.finished))
-    if state.left or state.renewed:
+    if state.left or state.renewed or resume.is_open(plan, state):
         _work(plan, state, options, tally)
     if not tally.failures:
         for path in strays:
@@ -189,7 +189,7 @@ def _journal_of(plan: Plan, state: Progressed, tally: _Tally) -> Iterator[Journa
         for record in state.renewed:
             writer.add(record)
         yield writer
-        writer.finish(len(tally.failures))
+        writer.finish(_missing(plan, state, tally))
     finally:
         writer.close()
 
@@ -207,6 +207,13 @@ def _swept(plan: Plan) -> Iterator[None]:
     finally:
         for url in urls:
             sweep(url)
+
+
+def _missing(plan: Plan, state: Progressed, tally: _Tally) -> int:
+    """Count what the whole listing should have and has not."""
+    if plan.all_units is None:
+        return len(tally.failures)
+    return len(plan.all_units - state.journal.records.keys())
 
 
 def _remove_outdated(root: str, old: Record | None, kept: Set[str]) -> None:

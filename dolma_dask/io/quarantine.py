@@ -2,11 +2,12 @@
 
 import tempfile
 from dataclasses import dataclass
-from typing import Literal
+from numbers import Integral, Real
+from typing import Literal, get_args
 
 import msgspec
 
-from dolma_dask.errors import BadRecordError
+from dolma_dask.errors import BadRecordError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io.files import READ_BYTES, join, remove
 from dolma_dask.io.publish import publish
@@ -34,11 +35,31 @@ class RecordPolicy:
         Share of all rows of a run that may be quarantined.
     max_record_bytes : int
         A longer line is bad.
+
+    Raises
+    ------
+    UsageError
+        A value is none of these.
     """
 
     on_bad_record: OnBadRecord = "fail"
     max_bad_fraction: float = MAX_BAD_FRACTION
     max_record_bytes: int = MAX_RECORD_BYTES
+
+    def __post_init__(self) -> None:
+        """Refuse what no policy can mean, for Python checks no literals."""
+        if self.on_bad_record not in get_args(OnBadRecord):
+            raise UsageError(
+                f"on_bad_record={self.on_bad_record!r}; expected one of {', '.join(get_args(OnBadRecord))}."
+            )
+        if not isinstance(self.max_bad_fraction, Real) or not 0 <= self.max_bad_fraction <= 1:
+            raise UsageError(
+                f"max_bad_fraction={self.max_bad_fraction!r}; expected a share of rows, from 0 to 1 (0.01 is one in a hundred)."
+            )
+        if not isinstance(self.max_record_bytes, Integral) or self.max_record_bytes < 1:
+            raise UsageError(
+                f"max_record_bytes={self.max_record_bytes!r}; expected a whole number of bytes, 1 or more."
+            )
 
 
 class Quarantine:

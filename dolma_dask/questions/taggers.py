@@ -1,25 +1,75 @@
 """list: which taggers there are."""
 
+from dataclasses import asdict, dataclass
+from typing import Any
+
 from dolma_dask.taggers.registry import list_taggers
 
 
-def show_taggers() -> str:
+@dataclass(frozen=True)
+class TaggerRow:
+    """What is shown of one tagger.
+
+    Attributes
+    ----------
+    name, version : str
+        Of the tagger.
+    reads : tuple of str
+        Document columns that it takes.
+    origin : str
+        Where it comes from: built in, or a plug-in's name.
+    description : str
+        What it is.
+    """
+
+    name: str
+    version: str
+    reads: tuple[str, ...]
+    origin: str
+    description: str
+
+
+@dataclass(frozen=True)
+class TaggerTable:
+    """All taggers; prints as a table.
+
+    Attributes
+    ----------
+    taggers : tuple of TaggerRow
+        One per tagger.
+    """
+
+    taggers: tuple[TaggerRow, ...]
+    exit_status: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as JSON-able values."""
+        return {"taggers": [asdict(row) for row in self.taggers]}
+
+    def __str__(self) -> str:
+        rows = [
+            (row.name, row.version, ", ".join(row.reads), row.origin, row.description) for row in self.taggers
+        ]
+        rows.insert(0, ("name", "version", "reads", "from", "what"))
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        return "\n".join(
+            "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[4]])
+            for row in rows
+        )
+
+
+def show_taggers() -> TaggerTable:
     """List the taggers, built in and from plug-ins: name, attributes, what it is.
 
     Example: dolma-dask list
 
     Returns
     -------
-    str
-        A table.
+    TaggerTable
     """
-    rows = [
-        (item.name, str(item.version), ", ".join(item.reads), item.origin, item.description)
-        for item in list_taggers()
-    ]
-    rows.insert(0, ("name", "version", "reads", "from", "what"))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return "\n".join(
-        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[4]])
-        for row in rows
+    return TaggerTable(
+        tuple(
+            TaggerRow(item.name, str(item.version), tuple(item.reads), item.origin, item.description)
+            for item in list_taggers()
+        )
     )

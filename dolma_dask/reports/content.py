@@ -6,6 +6,7 @@ from dataclasses import replace
 import dolma_dask
 from dolma_dask.reports.history import History, stem
 from dolma_dask.reports.model import ReportData, StageRow
+from dolma_dask.reports.numbers import plural
 from dolma_dask.reports.origin import Origin
 from dolma_dask.reports.survey import Findings, Survey
 from dolma_dask.reports.tables import (
@@ -63,10 +64,16 @@ def report_data(
 
 
 def disagreement(history: History, origin: Origin, found: Findings) -> str | None:
-    """Compare what the rule keeps now with what the journal says was kept; None if it is the same."""
+    """Compare what the rule keeps now with what the journal says was kept, and how; None if it is the same."""
     step = origin.step and history.step(origin.step.root, origin.step.verb)
     if step is None or not step.records:
         return None
+    others = len({record.shard for record in step.records}) - len({record.shard for record in step.current})
+    if others:
+        return (
+            f"{plural(others, 'shard')} {'was' if others == 1 else 'were'} made with another rule or other options than the newest, which "
+            f"this page shows: run {step.verb} again for all shards"
+        )
     counted = int(sum(record.counts.get("documents_out", 0) for record in step.records))
     if counted == found.kept:
         return None

@@ -49,6 +49,14 @@ class Step:
         return self.runs[-1].params if self.runs else {}
 
     @property
+    def current(self) -> tuple[Record, ...]:
+        """Records that were made as the newest of them was: with the same rule and options."""
+        if not self.records:
+            return ()
+        key = max(self.records, key=lambda record: record.finished).key
+        return tuple(record for record in self.records if record.key == key)
+
+    @property
     def newest(self) -> float:
         """Time of the last thing that happened, in seconds since 1970; 0 if nothing did."""
         return max(

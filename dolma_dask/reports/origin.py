@@ -36,7 +36,7 @@ class Origin:
     @property
     def attributes(self) -> tuple[str, ...]:
         """Attribute sets that were read for the rule, as the records tell."""
-        records = self.step.records if self.step else ()
+        records = self.step.current if self.step else ()
         paths = [item.path.split("/") for record in records for item in record.inputs]
         return tuple(sorted({parts[1] for parts in paths if parts[0] == layout.ATTRIBUTES}))
 

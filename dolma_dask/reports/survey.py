@@ -141,6 +141,8 @@ class Findings:
         By key.
     near : dict of (int, Side) to list of Candidate
         Number of the condition and side of its line to the nearest documents, in order.
+    left_out : dict of str to str
+        Attribute sets that do not belong to some shard, and why; their signals are incomplete.
     """
 
     rows: int = 0
@@ -150,6 +152,7 @@ class Findings:
     sources: dict[str, Ints] = field(default_factory=dict)
     signals: dict[str, Values] = field(default_factory=dict)
     near: dict[tuple[int, Side], list[Candidate]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def text_bytes(self) -> int:
@@ -161,6 +164,8 @@ class Findings:
         self.rows += other.rows
         self.bad += other.bad
         self.kept += other.kept
+        for name, why in other.left_out.items():
+            self.left_out.setdefault(name, why)
         for part, count in other.matched.items():
             self.matched[part] = self.matched.get(part, 0) + count
         for key, values in other.signals.items():

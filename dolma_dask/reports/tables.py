@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from dolma_dask.alignment import CONVERTED
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -74,6 +75,8 @@ def _note(step: Step, counts: Mapping[str, int]) -> str:
         parts.append(
             ", ".join(sorted({name for record in step.records for name in record.info.get("taggers", ())}))
         )
+    if step.verb == CONVERTED:
+        parts.append(", ".join(sorted({_renaming(record) for record in step.records})))
     if isinstance(told.get("from"), str):
         parts.append(f"from {last_name(told['from'])}")
     parts += [f"{name} {told[name]}" for name in ("tokenizer", "bos", "eos") if told.get(name)]
@@ -83,6 +86,12 @@ def _note(step: Step, counts: Mapping[str, int]) -> str:
             + " without a record of how it was made"
         )
     return "; ".join(filter(None, parts))
+
+
+def _renaming(record: Record) -> str:
+    """Tell which attribute set a record's file was made of, and which it belongs to."""
+    old = [item.path.split("/")[1] for item in record.inputs if item.path.startswith(f"{layout.ATTRIBUTES}/")]
+    return f"{', '.join(old)} to {record.unit.split('/')[1]}"
 
 
 class _Quarantined(msgspec.Struct):

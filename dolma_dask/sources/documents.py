@@ -20,6 +20,9 @@ Record = dict[str, bytes]
 """Field names and the raw JSON of their values, as `parse_object` returns them."""
 
 _INTEGER = re.compile(rb"-?[0-9]+")
+_OR_SOURCE = (
+    " (or one source for all records: --source NAME; or the field that holds it: --source-field FIELD)"
+)
 _decode_string = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -108,7 +111,7 @@ class RecordConverter:
         if found is None:
             found = self._name
         if found is None:
-            raise _missing(record, str(self._source), ", or a source_name in the mapping")
+            raise _missing(record, str(self._source), _OR_SOURCE)
         return found
 
     def _metadata(self, record: Record) -> bytes | None:

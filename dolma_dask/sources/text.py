@@ -87,7 +87,7 @@ def check_source_name(mapping: FieldMapping, path: str) -> None:
     """
     if mapping.source_name is None:
         raise UsageError(
-            f"{path}: a text file does not say what source it is from; expected a source_name in the mapping.",
+            f"{path}: a text file does not say what source it is from; expected a name for all of them: --source NAME.",
             path=path,
         )
 

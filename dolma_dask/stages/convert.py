@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any, Unpack, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +29,19 @@ from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_shard, plan_shards, preset
 from dolma_dask.sources.listing import list_raw
-from dolma_dask.stages.convert_attributes import convert_attributes
-from dolma_dask.stages.options import Many, ReadArgs, as_dataset, budget, record_policy, run_options, told
+from dolma_dask.stages.convert_attributes import check_convertible, convert_attributes
+from dolma_dask.stages.options import (
+    Many,
+    ReadArgs,
+    as_dataset,
+    budget,
+    check_choice,
+    checked,
+    record_policy,
+    run_options,
+    told,
+    words_of,
+)
 from dolma_dask.summary import Summary
 from dolma_dask.writers.open import open_writer
 
@@ -39,7 +50,7 @@ VERSION = 1
 
 
 def convert(
-    inputs: Annotated[Sequence[str], Many] | str,
+    inputs: Annotated[Sequence[str] | str, Many],
     /,
     *,
     to: str,
@@ -72,8 +83,14 @@ def convert(
         Root of the dataset; its documents/ is written.
     mapping : str, optional
         Field names of published data: dolma, c4, fineweb, pile, redpajama_v1, redpajama_v2, refinedweb, slimpajama, wikipedia.
-    id, text, added, created : str, optional
-        Field that becomes this one; a dot goes into objects (meta.id). Records without an id get one from file and row.
+    id : str, optional
+        Field that becomes the id; a dot goes into objects (meta.id). Records without an id get one from file and row.
+    text : str, optional
+        Field that becomes the text.
+    added : str, optional
+        Field that becomes the time stamp added.
+    created : str, optional
+        Field that becomes the time stamp created.
     source_field : str, optional
         Field that holds the source.
     source : str, optional
@@ -104,12 +121,32 @@ def convert(
     StageError
         Some files failed.
     UsageError
-        A file has an unknown suffix, or no file was found.
+        A file has an unknown suffix, or no file was found; or an argument is unknown, or has a value that it cannot have.
     """
+    options = checked(convert, options, ReadArgs)
+    inputs = words_of("inputs", inputs)
+    metadata = None if metadata is None else words_of("metadata", metadata, may_be_empty=True)
+    check_choice("format", format, layout.FORMATS)
+    check_choice("form", form, get_args(Form))
     if attributes is not None:
-        dataset = as_dataset(inputs if isinstance(inputs, str) else inputs[0], source)
+        raw = {
+            "mapping": None if mapping == "dolma" else mapping,
+            "id": id,
+            "text": text,
+            "source_field": source_field,
+            "added": added,
+            "created": created,
+            "metadata": metadata,
+            "generated_id": generated_id,
+            "under": under,
+            "shard_bytes": shard_bytes,
+            "format": None if format == "jsonl.gz" else format,
+        }
+        dataset = as_dataset(check_convertible(inputs, raw, options), source)
         _check_in_place(dataset.root, to)
         return convert_attributes(dataset, attributes, form=form, rename=rename, **options)
+    if rename is not None or form != "nested":
+        raise UsageError("form and rename are of attributes; expected the set to convert in attributes too.")
     base, found = list_raw([inputs] if isinstance(inputs, str) else list(inputs))
     fields = _mapping(
         preset(mapping),
@@ -123,13 +160,11 @@ def convert(
         generated_id=generated_id,
     )
     target = files.normalize(to)
+    _check_outside(inputs, target)
     policy = record_policy(options)
-    stage = ConvertStage(target, base, fields, shard_bytes, policy)
-    folder = (
-        ""
-        if under is None
-        else "".join(f"{layout.check_name(part, 'folder')}/" for part in under.strip("/").split("/"))
-    )
+    folder = _folder(under)
+    fields = replace(fields, generated_id=folder + fields.generated_id)
+    stage = ConvertStage(target, base, fields, _checked_size(shard_bytes), policy)
     groups = _groups(plan_shards(found), shard_bytes, format, folder)
     chosen = _selected(groups, tuple(options.get("only", ())), options.get("prune"))
     plan = Plan(
@@ -153,6 +188,27 @@ def convert(
         max_bad_fraction=budget(policy),
     )
     return engine.run(plan, run_options(options))
+
+
+def _folder(under: str | None) -> str:
+    """Return the checked folder below ``documents/``, which also begins generated ids: they differ between sources."""
+    parts = under.strip("/").split("/") if under is not None else []
+    return "".join(f"{layout.check_name(part, 'folder')}/" for part in parts)
+
+
+def _checked_size(shard_bytes: int | None) -> int | None:
+    if shard_bytes is not None and shard_bytes < 1:
+        raise UsageError(f"shard_bytes={shard_bytes}; expected a number of bytes from 1 on, such as 1000000000.")
+    return shard_bytes
+
+
+def _check_outside(inputs: Sequence[str] | str, target: str) -> None:
+    """Refuse a target inside of an input folder: the next run would read the documents as raw files."""
+    documents = files.resolved(files.join(target, layout.DOCUMENTS))
+    for item in [inputs] if isinstance(inputs, str) else inputs:
+        folder = files.resolved(files.normalize(item))
+        if f"{documents}/".startswith(f"{folder}/"):
+            raise UsageError(f"convert to {target} would write into its own input {item}; expected a folder outside of it.")
 
 
 def _check_in_place(root: str, to: str) -> None:
@@ -203,6 +259,8 @@ def _groups(
 
 
 def _selected(groups: Sequence[RawGroup], only: Sequence[str], prune: int | None) -> list[RawGroup]:
+    if prune is not None and prune < 1:
+        raise UsageError(f"prune={prune} leaves no shard; expected 1 or more.")
     kept = [group for group in groups if not only or _is_named(group, only)]
     if not kept:
         raise UsageError(f"no input matches {' '.join(only)!r}; the first output is {groups[0].path!r}.")

@@ -1,10 +1,10 @@
 """convert, for attributes: the flat rows of AI2's pretrain-data layout to nested ones of the Dolma toolkit, and back.
 
-Values stay byte for byte. The file is read beside its documents first, so that only attributes that line up are converted; the proof
-that the journal has of the old set goes over to the new one.
+Values stay byte for byte. The file is read beside its documents first, so that only attributes that line up are converted. The proof that
+the journal has of the old file goes over to the new one; what was made of a file without a proof has none either.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -13,7 +13,15 @@ import pyarrow as pa
 
 import dolma_dask
 from dolma_dask import engine
-from dolma_dask.alignment import AlignedShard, AttributeSets, AttributeSource, open_attributes, shard_inputs
+from dolma_dask.alignment import (
+    CONVERTED,
+    AlignedShard,
+    AttributeSets,
+    AttributeSource,
+    ReadState,
+    open_attributes,
+    shard_inputs,
+)
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Plan, Task, Unit, inputs_of
 from dolma_dask.errors import BadRecordError, UsageError
@@ -24,7 +32,7 @@ from dolma_dask.io import files
 from dolma_dask.io.records import BadRecord
 from dolma_dask.io.stream import LineBlock, StoredFile, compression_of, read_lines
 from dolma_dask.journal import Record, work_key
-from dolma_dask.stages.options import ReadArgs, dataset_notes, run_options, selected, told
+from dolma_dask.stages.options import ReadArgs, RunArgs, dataset_notes, run_options, selected, told
 from dolma_dask.summary import Summary
 from dolma_dask.writers.jsonl import JsonlWriter
 
@@ -70,6 +78,43 @@ def convert_attributes(
     return engine.run(plan, run_options(options))
 
 
+def check_convertible(
+    inputs: Sequence[str] | str, raw: Mapping[str, object], options: Mapping[str, object]
+) -> str:
+    """Return the dataset whose attributes are to be converted; refuse what can be said of raw files only.
+
+    Parameters
+    ----------
+    inputs : str or sequence of str
+        As `convert` takes them.
+    raw : mapping
+        Options for raw files: name and value, None where it is not given.
+    options : mapping
+        See `dolma_dask.stages.options.ReadArgs`.
+
+    Raises
+    ------
+    UsageError
+        There are several inputs, or an option has no meaning for attributes.
+    """
+    found = [inputs] if isinstance(inputs, str) else list(inputs)
+    if len(found) != 1:
+        raise UsageError(
+            f"attributes are converted in one dataset; expected its folder or URL, found {len(found)} inputs."
+        )
+    given = [name for name, value in raw.items() if value is not None]
+    given += [name for name in ReadArgs.__annotations__ if name in options and name not in _RUNS]
+    if given:
+        raise UsageError(
+            f"{', '.join(given)}: for raw files only; attributes are converted with form, rename, source, only, prune and the like. "
+            "Leave it out."
+        )
+    return found[0]
+
+
+_RUNS = frozenset(RunArgs.__annotations__)
+
+
 @dataclass(frozen=True)
 class _Work:
     shard: Shard
@@ -96,14 +141,14 @@ class AttributeFormStage:
     default_source: str | None
     target: str
     form: Form
-    verb: str = "convert"
+    verb: str = CONVERTED
 
     def task(self, shard: Shard, sets: AttributeSets) -> Task:
         """Return the work on `shard`."""
         (source,) = sets.sources(shard, ())
         below = source.info.path.split("/", 2)[2]
         path = layout.attribute_path(self.target, layout.with_format(below, _json_format(below)))
-        key = work_key("convert_attributes", VERSION, {"form": self.form, "source": self.default_source})
+        key = work_key(self.verb, VERSION, {"form": self.form, "source": self.default_source})
         inputs = inputs_of(self.root, shard_inputs(shard, (source,)))
         return Task(shard.path, (Unit(path, key),), inputs, _Work(shard, source))
 
@@ -117,8 +162,7 @@ class AttributeFormStage:
         with JsonlWriter(self.root, unit.name) as writer:
             for rows in self._rows(work.source):
                 writer.write(rows)
-        state, proof = aligned.state, work.source.proof
-        reads = ["text"] if proof and proof.reads_text and not state.unproved else ["id"]
+        state = aligned.state
         return [
             Record(
                 unit=unit.name,
@@ -130,7 +174,7 @@ class AttributeFormStage:
                 ids_digest=state.ids_digest,
                 content_digest=state.content_digest,
                 counts={"documents_in": state.rows, "unproved_attribute_files": len(state.unproved)},
-                info={"reads": reads},
+                info=_standing(state, work.source),
             )
         ]
 
@@ -155,6 +199,13 @@ class AttributeFormStage:
                 url, block.first_row + row, block.byte_offset + int(start), error.reason, error.expected, b""
             )
             raise BadRecordError(f"{place}. Make the attributes again.", url=url, row=place.row) from error
+
+
+def _standing(state: ReadState, source: AttributeSource) -> dict[str, object]:
+    """Return what the old file's proof, if it holds, says of the new one."""
+    if state.unproved or source.proof is None:
+        return {"unproved": True}
+    return {"reads": ["text"] if source.proof.reads_text else ["id"]}
 
 
 def _json_format(path: str) -> layout.FileFormat:

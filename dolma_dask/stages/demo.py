@@ -18,7 +18,7 @@ from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.settings import DEFAULT_SCHEDULER
 from dolma_dask.stages.convert import convert
 from dolma_dask.stages.mix import mix
-from dolma_dask.stages.options import RunArgs
+from dolma_dask.stages.options import RunArgs, checked
 from dolma_dask.stages.ragged import ragged
 from dolma_dask.stages.report import report as write_report
 from dolma_dask.stages.tag import tag
@@ -139,7 +139,10 @@ def demo(
     ------
     DataError
         The tokens that were read back are not those of the documents.
+    UsageError
+        An argument is unknown, or ``only`` has nothing in it.
     """
+    options = checked(demo, options, RunArgs)
     place = Path(folder).absolute()
     token = DEFAULT_SCHEDULER.set("cluster")
     try:

@@ -29,11 +29,15 @@ from dolma_dask.stages.options import (
     RuleLike,
     as_dataset,
     budget,
+    check_format,
+    check_rule,
+    checked,
     dataset_notes,
     record_policy,
     run_options,
     selected,
     told,
+    words_of,
 )
 from dolma_dask.stages.selection import Selection, ShardWork, open_selected, rule_notes, select
 from dolma_dask.summary import Summary
@@ -85,7 +89,13 @@ def mix(
         Some shards failed, for example because attributes do not line up.
     ExpressionError
         The rule cannot be parsed, or names an unknown column.
+    UsageError
+        An argument is unknown, or has a value that it cannot have.
     """
+    options = checked(mix, options, ReadArgs)
+    attributes = words_of("attributes", attributes)
+    check_rule(where)
+    check_format(format)
     found = as_dataset(dataset, source)
     target = files.normalize(to)
     _check_apart(found.root, target)

@@ -1,39 +1,33 @@
-"""The keyword arguments that all verbs share, defined once for Python and the command line."""
+"""The keyword arguments that all verbs share, defined once for Python and the command line, and what is refused of them.
 
-from collections.abc import Sequence
-from typing import Annotated, Any, TypedDict
+Python does not check literals, keys of an open dictionary or types; without these checks a misspelled ``dry_run`` would write.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from os import PathLike, fspath
+from typing import Annotated, Any, TypedDict, TypeVar
 
 from cyclopts import Parameter
 
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.engine import RunOptions
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.quarantine import OnBadRecord, RecordPolicy
+from dolma_dask.journal import incomplete
 from dolma_dask.mixing.rules import Rule
-from dolma_dask.summary import Summary
+from dolma_dask.summary import Summary, counted
 
-Many = Parameter(consume_multiple=True, negative="")
+Many = Parameter(consume_multiple=True, negative="", show_default=False)
 """A list on the command line: ``--taggers a b`` or the option repeated."""
 
-
-def _as_typed(_: Any, tokens: Sequence[Any]) -> str:
-    """Take a word of the command line as it stands: Python also takes objects in its place."""
-    return str(tokens[0].value)
-
-
-def _as_listed(_: Any, tokens: Sequence[Any]) -> list[str]:
-    return [str(token.value) for token in tokens]
-
-
-Word = Parameter(converter=_as_typed, n_tokens=1, accepts_keys=False)
-"""One word on the command line, an object from Python."""
-
-Words = Parameter(converter=_as_listed, n_tokens=1, accepts_keys=False, consume_multiple=True, negative="")
-"""A list of them."""
-
-DatasetLike = Annotated[str | Dataset | Summary, Word]
+DatasetLike = str | Dataset | Summary
 """A folder or URL, an open dataset, or the summary of the verb that wrote it."""
 
-RuleLike = Annotated[str | Rule | None, Word]
+RuleLike = str | Rule | None
 """An expression, or rules joined by ``& | ~``."""
 
 
@@ -64,7 +58,7 @@ class RunArgs(TypedDict, total=False):
     progress: Annotated[bool, Parameter(help="Show how far it is.")]
 
 
-class ReadArgs(RunArgs, total=False):
+class RecordArgs(RunArgs, total=False):
     """`RunArgs`, and what happens to records that cannot be read."""
 
     on_bad_record: Annotated[
@@ -73,13 +67,133 @@ class ReadArgs(RunArgs, total=False):
             help="Fail the shard at the first bad record, or quarantine them with place, reason and bytes."
         ),
     ]
+    max_record_bytes: Annotated[
+        int, Parameter(help="Longer lines are bad records; by default 64,000,000 bytes.")
+    ]
+
+
+class ReadArgs(RecordArgs, total=False):
+    """`RecordArgs`, and how many records may be left out; for verbs that leave them out."""
+
     max_bad_fraction: Annotated[
         float,
         Parameter(help="Share of all rows that may be quarantined before the run fails; by default 0.01."),
     ]
-    max_record_bytes: Annotated[
-        int, Parameter(help="Longer lines are bad records; by default 64,000,000 bytes.")
+
+
+Args = TypeVar("Args", bound=RunArgs)
+
+
+def checked(verb: Callable[..., object], args: Args, known: type[Args]) -> Args:
+    """Return the shared arguments of a call, ``only`` as a tuple.
+
+    Parameters
+    ----------
+    verb : callable
+        The function that was called.
+    args : TypedDict
+        Its keyword arguments that it does not name itself.
+    known : type
+        What they may be.
+
+    Raises
+    ------
+    UsageError
+        A key is unknown, or ``only`` has nothing in it.
+    """
+    names = list(known.__annotations__)
+    for name in args:
+        if name not in names:
+            raise _unknown(verb, name, names)
+    if "only" not in args:
+        return args
+    only = words_of("only", args["only"])
+    if not only:
+        raise _nothing("only")
+    checked_args = args.copy()
+    checked_args["only"] = only
+    return checked_args
+
+
+def _unknown(verb: Callable[..., object], name: str, shared: Sequence[str]) -> UsageError:
+    own = inspect.signature(verb).parameters.values()
+    every = [
+        *(item.name for item in own if item.kind in (item.KEYWORD_ONLY, item.POSITIONAL_OR_KEYWORD)),
+        *shared,
     ]
+    near = get_close_matches(name, every, n=1)
+    what_next = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(every)}."
+    return UsageError(f"{verb.__name__}() takes no argument {name!r}; {what_next}", name=name)
+
+
+def _nothing(name: str) -> UsageError:
+    return UsageError(
+        f"`{name}` was given with nothing in it; expected one value or more. Leave it out to mean the default."
+    )
+
+
+def words_of(name: str, value: Sequence[str] | str, may_be_empty: bool = False) -> tuple[str, ...]:
+    """Return a list of words as a tuple; a single word is a list of one.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for the message.
+    value : sequence of str, or str
+        An empty tuple stands for an argument that was not given.
+    may_be_empty : bool
+        Whether an empty list means something.
+
+    Raises
+    ------
+    UsageError
+        A list or a word is empty, or something else than words was given.
+    """
+    words = (value,) if isinstance(value, str) else value
+    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
+        raise UsageError(f"{name}={value!r}; expected words, such as {name}=['a', 'b'].")
+    if (isinstance(words, list) and not words and not may_be_empty) or not all(words):
+        raise _nothing(name)
+    return tuple(words)
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of `choices`.
+
+    Raises
+    ------
+    UsageError
+        It is none of them.
+    """
+    if value not in choices:
+        raise UsageError(f"{name}={value!r}; expected one of {', '.join(choices)}.")
+
+
+def check_format(file_format: FileFormat | None) -> None:
+    """Refuse a format that no writer knows.
+
+    Raises
+    ------
+    UsageError
+        It is unknown.
+    """
+    if file_format is not None:
+        check_choice("format", file_format, layout.FORMATS)
+
+
+def check_rule(where: object) -> None:
+    """Refuse what is neither an expression nor a rule.
+
+    Raises
+    ------
+    UsageError
+        It is of another type.
+    """
+    if where is not None and not isinstance(where, str | Rule):
+        raise UsageError(
+            f"where={where!r} is of type {type(where).__name__}; expected an expression such as 'word_count >= 50', or rules "
+            "joined by & | ~."
+        )
 
 
 def run_options(args: RunArgs) -> RunOptions:
@@ -88,7 +202,7 @@ def run_options(args: RunArgs) -> RunOptions:
     return RunOptions(**{name: args[name] for name in names if name in args})  # type: ignore[literal-required]
 
 
-def record_policy(args: ReadArgs) -> RecordPolicy:
+def record_policy(args: RecordArgs) -> RecordPolicy:
     """Return what readers and the quarantine take."""
     names = ("on_bad_record", "max_bad_fraction", "max_record_bytes")
     return RecordPolicy(**{name: args[name] for name in names if name in args})  # type: ignore[literal-required]
@@ -103,7 +217,11 @@ def as_dataset(dataset: str | Dataset | Summary, source: str | None = None) -> D
     """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it."""
     if isinstance(dataset, Dataset):
         return dataset.with_current_attributes()
-    return open_dataset(dataset.target if isinstance(dataset, Summary) else dataset, source=source)
+    if not isinstance(dataset, str | PathLike | Summary):
+        raise UsageError(
+            f"the dataset is of type {type(dataset).__name__}; expected a folder or URL, an open dataset, or the summary of a verb."
+        )
+    return open_dataset(dataset.target if isinstance(dataset, Summary) else fspath(dataset), source=source)
 
 
 def selected(dataset: Dataset, args: RunArgs) -> Dataset:
@@ -112,12 +230,14 @@ def selected(dataset: Dataset, args: RunArgs) -> Dataset:
 
 
 def dataset_notes(dataset: Dataset) -> tuple[str, ...]:
-    """Return what a person should know of the listing."""
-    if not dataset.ignored:
-        return ()
-    return (
-        f"{len(dataset.ignored)} files below documents/ are no document files and were left out, first {dataset.ignored[0]}",
+    """Return what a person should know of a dataset that is read: files left out, runs that did not end."""
+    unknown = dataset.ignored
+    ignored = (
+        f"{counted(len(unknown), 'file')} below documents/ left out, because the suffix is not one of documents; first {unknown[0]}"
+        if unknown
+        else None
     )
+    return tuple(note for note in (ignored, *incomplete(dataset.root)) if note)
 
 
 def told(args: dict[str, Any]) -> dict[str, Any]:

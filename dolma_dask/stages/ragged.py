@@ -28,11 +28,14 @@ from dolma_dask.stages.options import (
     RuleLike,
     as_dataset,
     budget,
+    check_rule,
+    checked,
     dataset_notes,
     record_policy,
     run_options,
     selected,
     told,
+    words_of,
 )
 from dolma_dask.stages.selection import Selection, ShardWork, open_selected, rule_notes, select
 from dolma_dask.summary import Summary
@@ -74,8 +77,10 @@ def ragged(
         Keep only documents for which this holds, as in mix, without writing them first.
     attributes : list of str, optional
         Attribute sets to read; by default those that the rule needs.
-    bos, eos : str, optional
-        Token to put before and after each document; by default none.
+    bos : str, optional
+        Token to put before each document; by default none.
+    eos : str, optional
+        Token to put after each document; by default none.
     name : str, optional
         Beginning of the file names; by default the dataset's folder. Shards that are numbered already, as C4's, keep their names.
     source : str, optional
@@ -90,8 +95,11 @@ def ragged(
     StageError
         Some shards failed.
     UsageError
-        The tokenizer cannot be read, or lacks a special token.
+        The tokenizer cannot be read, or lacks a special token; or an argument is unknown, or has a value that it cannot have.
     """
+    options = checked(ragged, options, ReadArgs)
+    attributes = words_of("attributes", attributes)
+    check_rule(where)
     found = as_dataset(dataset, source)
     target = files.normalize(to)
     policy = record_policy(options)
@@ -110,7 +118,6 @@ def ragged(
         "on_bad_record": policy.on_bad_record,
     }
     key = work_key("ragged", VERSION, params)
-    all_files = frozenset(file for item in names.values() for file in (item.data, item.lengths, item.sidecar))
     plan = Plan(
         stage=stage,
         root=target,
@@ -129,7 +136,8 @@ def ragged(
         version=dolma_dask.__version__,
         origin=found.root,
         reads=(".data.npy", ".len.npy"),
-        all_units=all_files,
+        all_units=frozenset(item.data for item in names.values()),
+        beside=frozenset(file for item in names.values() for file in (item.lengths, item.sidecar)),
         max_bad_fraction=budget(policy),
         notes=dataset_notes(found),
     )

@@ -6,15 +6,15 @@ now is compared with what the journal says was kept. Memory: a few blocks per wo
 """
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Unpack
 
 from dolma_dask import engine
-from dolma_dask.alignment import AlignedShard, AttributeSets, open_attributes, shard_inputs
+from dolma_dask.alignment import AlignedShard, AttributeSets, Catalog, check_clash, shard_inputs
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Task, inputs_of
-from dolma_dask.errors import MissingAttributesError, SchemaError, UsageError
+from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import OPTIONAL
 from dolma_dask.io import files
@@ -23,10 +23,20 @@ from dolma_dask.mixing.where import parse
 from dolma_dask.reports.content import disagreement, report_data
 from dolma_dask.reports.history import last_name, read_history, stem
 from dolma_dask.reports.model import ReportData
+from dolma_dask.reports.numbers import plural
 from dolma_dask.reports.origin import Origin, find_origin
 from dolma_dask.reports.survey import Findings, Survey, bounds_of, look_at
-from dolma_dask.stages.options import DatasetLike, Many, RunArgs, as_dataset, dataset_notes, run_options
-from dolma_dask.stages.selection import DOCUMENT_NAMES, ShardWork, conjuncts, select
+from dolma_dask.stages.options import (
+    DatasetLike,
+    Many,
+    RunArgs,
+    as_dataset,
+    checked,
+    dataset_notes,
+    run_options,
+    words_of,
+)
+from dolma_dask.stages.selection import DOCUMENT_NAMES, ShardWork, conjuncts, select, spelled_conjuncts
 from dolma_dask.summary import Summary
 
 MOST_TASKS = 256
@@ -34,8 +44,6 @@ MOST_TASKS = 256
 
 NUMERIC = ("document", "number", "dict")
 """Kinds of attribute keys that are signals: one number per document."""
-
-_UNREADABLE = (MissingAttributesError, SchemaError, UsageError)
 
 
 def report(
@@ -75,14 +83,18 @@ def report(
     Raises
     ------
     UsageError
-        `to` is no .html file, or is one that is no report; or a folder of `tokens` has no journal.
+        `to` is no .html file, or is one that is no report; or a folder of `tokens` has no journal;
+        or an argument is unknown, or has a value that it cannot have.
     StageError
-        Some shards could not be read, for example because attributes are stale.
+        Some shards could not be read, for example because attributes that the rule needs are stale; sets that it does not need are
+        left out then, with a note.
     """
+    options = checked(report, options, RunArgs)
+    tokens = words_of("tokens", tokens)
     started = time.monotonic()
     target = _page_url(to, options)
     listed = as_dataset(dataset, source)
-    history = read_history(listed.root, [tokens] if isinstance(tokens, str) else tokens)
+    history = read_history(listed.root, tokens)
     origin = find_origin(listed, history, source)
     view = _view(
         origin, origin.dataset.select(tuple(options.get("only", ())), options.get("prune")), examples
@@ -91,13 +103,12 @@ def report(
     paths = tuple(shard.path for shard in view.dataset.shards)
     if options.get("dry_run"):
         steps = ", ".join(f"{step.verb} in {last_name(step.root)}" for step in history.steps) or "none"
-        would = (
-            f"would read {len(view.survey.keys)} signals of {last_name(view.dataset.root)}; journals: {steps}"
-        )
+        would = f"would read {plural(len(view.survey.keys), 'signal')} of {last_name(view.dataset.root)}; journals: {steps}"
         return Summary("report", target, planned=paths, notes=(*notes, would))
     found = Findings()
     for result in engine.gather(view.stage(), view.tasks(), run_options(options)):
         found.add(result, examples)
+    view = view.without(found.left_out)
     history = history.of_shards({stem(path) for path in paths})
     shown = _shown(dataset, listed)
     data = report_data(_title(title, shown), shown, history, origin, paths, view.survey, view.spelled, found)
@@ -112,7 +123,7 @@ def report(
             "signals": len(data.signals),
             "stages": len(data.stages),
         },
-        notes=(*notes, *((changed,) if changed else ())),
+        notes=(*notes, *_left_out_notes(found.left_out), *((changed,) if changed else ())),
         seconds=time.monotonic() - started,
     )
 
@@ -132,43 +143,84 @@ class ReportStage:
         Source of documents that lack the field.
     survey : Survey
         What to look for.
+    needed : frozenset of str
+        Attribute sets that the rule reads; any other is left out where it does not belong to the documents.
     """
 
     root: str
     source: str | None
     survey: Survey
+    needed: frozenset[str] = frozenset()
     verb: str = "report"
 
     def run_shard(self, task: Task) -> Findings:
         """Look at some shards; see `dolma_dask.engine.gather`."""
         found = Findings()
         for work in task.work:
-            self._look(work, found)
+            found.add(self._look(work), self.survey.examples)
         return found
 
-    def _look(self, work: ShardWork, found: Findings) -> None:
-        fields = [name for name in OPTIONAL if name in self.survey.names]
-        for aligned in AlignedShard(self.root, work.shard, fields, work.sources, self.source):
+    def _look(self, work: ShardWork) -> Findings:
+        """Look at one shard; again without a set that does not belong to it, unless the rule needs the set."""
+        left_out: dict[str, str] = {}
+        while True:
+            try:
+                found = self._look_once(work, left_out)
+            except DataError as error:
+                name = _set_of(error, self.root, work)
+                if name is None or name in self.needed or name in left_out:
+                    raise
+                left_out[name] = str(error)
+            else:
+                found.left_out = left_out
+                return found
+
+    def _look_once(self, work: ShardWork, left_out: Collection[str]) -> Findings:
+        sources = [source for source in work.sources if source.name not in left_out]
+        dropped = {key for source in work.sources if source.name in left_out for key in source.kinds}
+        survey = replace(self.survey, keys=tuple(key for key in self.survey.keys if key not in dropped))
+        found = Findings()
+        fields = [name for name in OPTIONAL if name in survey.names]
+        for aligned in AlignedShard(self.root, work.shard, fields, sources, self.source):
             batch = aligned.block.batch
             documents = {name: batch.column(name) for name in batch.schema.names if name in DOCUMENT_NAMES}
             columns = {**documents, **aligned.attributes}
-            seen = look_at(self.survey, work.shard.path, aligned.block.first_row, batch, columns)
-            found.add(seen, self.survey.examples)
+            seen = look_at(survey, work.shard.path, aligned.block.first_row, batch, columns)
+            found.add(seen, survey.examples)
+        return found
+
+
+def _set_of(error: DataError, root: str, work: ShardWork) -> str | None:
+    """Return the attribute set whose file an error is about."""
+    named = error.details.get("attributes")
+    files_of = {files.join(root, source.info.path): source.name for source in work.sources}
+    return named if isinstance(named, str) else files_of.get(str(error.details.get("url")))
+
+
+def _left_out_notes(left_out: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"attribute set {name} is left out: {error}" for name, error in sorted(left_out.items()))
 
 
 @dataclass(frozen=True)
 class View:
-    """What is read: shards, attribute sets, and how the page spells the conditions of the rule."""
+    """What is read: shards, attribute sets and those that the rule needs, and how the page spells the conditions of the rule."""
 
     dataset: Dataset
     sets: AttributeSets | None
+    needed: frozenset[str]
     survey: Survey
     spelled: tuple[str, ...]
     notes: tuple[str, ...]
 
     def stage(self) -> ReportStage:
         """Return what goes to workers."""
-        return ReportStage(self.dataset.root, self.dataset.source, self.survey)
+        return ReportStage(self.dataset.root, self.dataset.source, self.survey, self.needed)
+
+    def without(self, names: Collection[str]) -> "View":
+        """Return the view without the signals of some sets."""
+        owners = self.sets.owners if self.sets else {}
+        keys = tuple(key for key in self.survey.keys if owners[key] not in names)
+        return replace(self, survey=replace(self.survey, keys=keys))
 
     def tasks(self) -> list[Task]:
         """Return the work: at most `MOST_TASKS` tasks of equally many shards."""
@@ -191,30 +243,35 @@ def _view(origin: Origin, chosen: Dataset, examples: int) -> View:
         )
     written = parse(origin.where) if origin.where else None
     selection = select(chosen, written, origin.attributes if written is not None else ())
-    sets, notes = _open_sets(chosen, tuple(selection.sets.files) if selection.sets else ())
-    kinds = {key: kind for keys in (sets.kinds.values() if sets else ()) for key, kind in keys.items()}
+    needed = tuple(selection.sets.files) if selection.sets else ()
+    sets, notes = _open_sets(chosen, needed)
+    kinds = {key: sets.kinds[name][key] for key, name in sets.owners.items()} if sets else {}
     keys = [key for key, kind in kinds.items() if kind in NUMERIC]
     parts = conjuncts(selection.rule)
     bounds = tuple(bound for bound in bounds_of(parts) if bound.key in keys)
     keys = list(dict.fromkeys([*(bound.key for bound in bounds), *keys]))  # what decides comes first
-    spelled = tuple(str(part) for part in conjuncts(written))  # with the short names that the user chose
-    return View(chosen, sets, Survey(tuple(keys), parts, bounds, examples), spelled, notes)
+    spelled = spelled_conjuncts(selection.rule, written)  # with the short names that the user chose
+    survey = Survey(tuple(keys), parts, bounds, examples)
+    return View(chosen, sets, frozenset(needed), survey, spelled, notes)
 
 
 def _open_sets(dataset: Dataset, needed: Sequence[str]) -> tuple[AttributeSets | None, tuple[str, ...]]:
-    """Open all attribute sets; one that the rule does not need may be unfinished, and is left out then with a note."""
-    taken, notes = list(needed), []
-    others = [name for name in dataset.attributes if name not in needed]
-    try:
-        return (open_attributes(dataset, [*taken, *others]) if dataset.attributes else None), ()
-    except _UNREADABLE:
-        for name in others:
-            try:
-                open_attributes(dataset, [*taken, name])
-                taken.append(name)
-            except _UNREADABLE as error:
-                notes.append(f"attribute set {name} is left out: {error}")
-    return (open_attributes(dataset, taken) if taken else None), tuple(notes)
+    """Open all attribute sets; one that the rule does not need may be unfinished or clash, and is left out then with a note."""
+    catalog = Catalog(dataset)
+    taken, kinds = list(needed), {name: catalog.kinds(name) for name in needed}
+    left_out: dict[str, str] = {}
+    for name in dataset.attributes:
+        if name in needed:
+            continue
+        try:
+            found = catalog.kinds(name)
+            check_clash({**kinds, name: found}, found)
+        except (DataError, UsageError) as error:
+            left_out[name] = str(error)
+        else:
+            taken.append(name)
+            kinds[name] = found
+    return (catalog.open(taken) if taken else None), _left_out_notes(left_out)
 
 
 # ------------------------------------------------------------------------------------------------ what is written

@@ -15,12 +15,13 @@ from dolma_dask.alignment import (
     AlignedShard,
     AttributeSets,
     AttributeSource,
-    open_attributes,
+    Catalog,
+    check_clash,
     shard_inputs,
 )
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Input, inputs_of
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import ExpressionError, UsageError
 from dolma_dask.formats.documents import OPTIONAL, text_bytes
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.mixing.rules import And, Rule
@@ -89,47 +90,75 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
     Raises
     ------
     ExpressionError
-        The rule cannot be parsed or names an unknown column.
+        The rule cannot be parsed, names an unknown column, or compares values of different types.
+    UsageError
+        A key of the rule stands in two sets, or has many spans per document.
     MissingAttributesError
         A shard lacks a needed attribute file.
     """
     rule = parse(where) if isinstance(where, str) else where
-    if rule is None and not attributes:
-        return Selection(dataset, None, None)
-    names = tuple(attributes)
-    if rule is not None and not names and not rule.names <= set(DOCUMENT_NAMES):
-        names = _possible_sets(dataset, rule)
-    sets = open_attributes(dataset, names) if names else None
     if rule is None:
-        return Selection(dataset, None, sets)
-    known = [*DOCUMENT_NAMES, *(sets.keys if sets else ())]
-    rule = resolve(rule, known)
-    if sets and not attributes:
-        owners = {sets.owner(name) for name in rule.names if name not in DOCUMENT_NAMES}
-        sets = AttributeSets(
-            {name: found for name, found in sets.files.items() if name in owners},
-            {name: kinds for name, kinds in sets.kinds.items() if name in owners},
-            sets.proofs,
-        )
+        return Selection(dataset, None, Catalog(dataset).open(attributes) if attributes else None)
+    if not attributes and rule.names <= set(DOCUMENT_NAMES):
+        sets = None
+    elif attributes:
+        rule, sets = _from_asked(dataset, rule, attributes)
+    else:
+        rule, sets = _from_all(dataset, rule)
     _check_kinds(rule, sets)
     return Selection(dataset, rule, sets)
 
 
-def _possible_sets(dataset: Dataset, rule: Rule) -> tuple[str, ...]:
+def _from_asked(dataset: Dataset, rule: Rule, names: Sequence[str]) -> tuple[Rule, AttributeSets]:
+    """Resolve a rule against the sets that the user wants."""
+    sets = Catalog(dataset).open(names)
+    rule = resolve(rule, [*DOCUMENT_NAMES, *sets.keys])
+    check_clash(sets.kinds, sorted(rule.names))
+    return rule, sets
+
+
+def _from_all(dataset: Dataset, rule: Rule) -> tuple[Rule, AttributeSets | None]:
+    """Resolve a rule against all sets, of which those that it does not need may be unfinished, damaged or clash."""
     if not dataset.attributes:
         raise UsageError(
             f"the rule names {', '.join(sorted(rule.names))}, but {dataset.root} has no attributes. Make them: dolma-dask tag."
         )
-    return dataset.attributes
+    catalog = Catalog(dataset)
+    looked = {name: catalog.keys(name) for name in dataset.attributes}
+    keys = {name: known for name, (known, _) in looked.items()}
+    try:
+        rule = resolve(rule, sorted({*DOCUMENT_NAMES}.union(*keys.values())))
+    except ExpressionError as error:
+        unread = [f"{name} could not be read ({why})" for name, (_, why) in looked.items() if why]
+        if not unread:
+            raise
+        raise ExpressionError(f"{error} Attribute set {'; '.join(unread)}", **error.details) from error
+    needed = sorted(rule.names - set(DOCUMENT_NAMES))
+    check_clash(keys, needed)
+    owners = [name for name, known in keys.items() if not known.isdisjoint(needed)]
+    return rule, catalog.open(owners) if owners else None
+
+
+_EMPTY = {
+    "document": pa.array([], pa.float64()),
+    "number": pa.array([], pa.float64()),
+    "dict": pa.array([], pa.float64()),
+    "bool": pa.array([], pa.bool_()),
+    "string": pa.array([], pa.large_string()),
+}
+"""A column without rows for each kind of attribute key that has one value per document."""
 
 
 def _check_kinds(rule: Rule, sets: AttributeSets | None) -> None:
-    kinds = {key: kind for keys in (sets.kinds.values() if sets else ()) for key, kind in keys.items()}
+    """Refuse a rule that its columns cannot satisfy before any shard is read: types are known without rows."""
+    kinds = {name: sets.kinds[owner][name] for name, owner in sets.owners.items()} if sets else {}
     for name in sorted(rule.names):
         if kinds.get(name) == "spans":
             raise UsageError(
                 f"{name!r} has many spans per document; a `where` rule needs one value per document. Use a document-level key."
             )
+    columns = dict.fromkeys(DOCUMENT_NAMES, _EMPTY["string"])
+    rule.mask({**columns, **{name: _EMPTY[kind] for name, kind in kinds.items() if name in rule.names}})
 
 
 @dataclass
@@ -188,7 +217,19 @@ class SelectedShard:
 
 
 def conjuncts(rule: Rule | None) -> tuple[Rule, ...]:
-    """Return the parts that all must hold."""
+    """Return the parts that all must hold, each once."""
+    return tuple(dict.fromkeys(_parts(rule)))
+
+
+def spelled_conjuncts(rule: Rule | None, written: Rule | None) -> tuple[str, ...]:
+    """Return how the user wrote each of the `conjuncts` of `rule`, which is `written` with its names in full."""
+    spelled: dict[Rule, str] = {}
+    for part, words in zip(_parts(rule), _parts(written), strict=True):
+        spelled.setdefault(part, str(words))
+    return tuple(spelled.values())
+
+
+def _parts(rule: Rule | None) -> tuple[Rule, ...]:
     if rule is None:
         return ()
     return rule.rules if isinstance(rule, And) else (rule,)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 import dolma_dask
 from dolma_dask import engine
-from dolma_dask.dataset import Shard, shard_info
+from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.engine import Plan, Task, Unit, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -22,16 +22,19 @@ from dolma_dask.formats.attributes import AttributeColumn, attribute_key
 from dolma_dask.formats.digests import RowDigest
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.files import join
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, InputRecord
-from dolma_dask.journal import Record, work_key
+from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.stages.options import (
     DatasetLike,
-    ReadArgs,
-    Words,
+    Many,
+    RecordArgs,
     as_dataset,
+    check_format,
+    checked,
     dataset_notes,
     record_policy,
     run_options,
@@ -51,12 +54,12 @@ VERSION = 1
 def tag(
     dataset: DatasetLike,
     /,
-    taggers: Annotated[Sequence[str | Tagger], Words],
+    taggers: Annotated[Sequence[str | Tagger] | str | Tagger, Many],
     *,
     experiment: str | None = None,
     format: FileFormat | None = None,
     source: str | None = None,
-    **options: Unpack[ReadArgs],
+    **options: Unpack[RecordArgs],
 ) -> Summary:
     """Run taggers over every document, in one pass, and write their attributes beside the documents.
 
@@ -67,7 +70,7 @@ def tag(
     dataset : str or Dataset
         Folder or URL with documents/ in it.
     taggers : list of str
-        Names of taggers (see: dolma-dask list). From Python also tagger objects.
+        Names of taggers (see: dolma-dask list). From Python also tagger objects, or one of either without a list.
     experiment : str, optional
         Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
@@ -84,8 +87,17 @@ def tag(
     StageError
         Some shards failed.
     UsageError
-        An unknown tagger, or an attribute set that this command did not make.
+        An unknown tagger, or an attribute set that this command did not make; or an argument is unknown, or has a value that it
+        cannot have.
+
+    Notes
+    -----
+    There is no max_bad_fraction: with on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of
+    them makes the exit status 1.
     """
+    options = checked(tag, options, RecordArgs)
+    taggers = [taggers] if isinstance(taggers, str | Tagger) else taggers
+    check_format(format)
     found = as_dataset(dataset, source)
     sets = _sets([get_tagger(item) if isinstance(item, str) else item for item in taggers], experiment)
     stage = TagStage(found.root, found.source, sets, format, record_policy(options))
@@ -101,7 +113,35 @@ def tag(
         bad_is_loss=True,
         notes=dataset_notes(found),
     )
-    return engine.run(plan, run_options(options))
+    outdated = _outdated(found, stage)
+    if outdated and not options.get("overwrite"):
+        path, why = next(iter(outdated.items()))
+        raise UsageError(
+            f"{found.root}/{path} {why}, and {len(outdated) - 1} more; expected a free place. Choose another --experiment or the same "
+            "--format and taggers, or replace them with --overwrite."
+        )
+    summary = engine.run(plan, run_options(options))
+    if not options.get("dry_run"):
+        for path in outdated.keys() - {stage.path(name, shard) for name in sets for shard in found.shards}:
+            files.remove(found.url(path))
+    return summary
+
+
+def _outdated(dataset: Dataset, stage: "TagStage") -> dict[str, str]:
+    """Return finished files of the sets that hold other taggers or have another format than is asked now, and why."""
+    shards = {layout.stem_of(shard.path): shard for shard in dataset.shards}
+    found: dict[str, str] = {}
+    for path, record in Journal(dataset.root, stage.verb).by_file().items():
+        name, _, rest = path.removeprefix(f"{layout.ATTRIBUTES}/").partition("/")
+        shard = shards.get(layout.stem_of(rest))
+        if name not in stage.sets or shard is None or record.shard != shard.path:
+            continue
+        lost = sorted(set(record.info.get("taggers", ())) - {tagger.name for tagger in stage.sets[name]})
+        if lost:
+            found[path] = f"holds the attributes of {', '.join(lost)}, which are not asked for now"
+        elif path != stage.path(name, shard) and files.stat(dataset.url(path)):
+            found[path] = f"was written in another format than {stage.path(name, shard)}"
+    return found
 
 
 def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[Tagger, ...]]:

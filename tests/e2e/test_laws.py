@@ -44,10 +44,7 @@ def running_at(place):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_same_bytes_everywhere(place, world, expected, monkeypatch):
-    monkeypatch.setattr(
-        cli, "_call", lambda words: cli.make_app()(words, result_action="return_value", exit_on_error=False)
-    )
+def test_same_bytes_everywhere(place, world, expected):
     with running_at(place) as options:
         for name, verb in VERBS.items():
             assert cli.main(verb.command(world, *options, "--no-progress")) == 0
@@ -291,20 +288,28 @@ def test_foreign_files_are_refused(name, undisturbed, world, expected, capsys):
     assert tree(world / verb.output) == expected[name]
 
 
-def test_strays_are_refused(world, expected, capsys):
-    verb = VERBS["mix"]
+@pytest.mark.parametrize("more", [(), ("--overwrite",), ("--dry-run",)])
+def test_files_of_others_in_documents_are_refused(more, world, capsys):
     stray = world / "v1/documents/2018/old.jsonl.gz"
     store(stray, [b'{"id":"1","text":"x","source":"s"}\n'])
-    assert run_here(verb.command(world)) == 2
-    error = capsys.readouterr().err
-    assert "2018/old.jsonl.gz" in error
-    assert "--overwrite" in error
-    assert stray.exists()
+    assert run_here(VERBS["mix"].command(world, *more)) == 2
+    assert "2018/old.jsonl.gz" in capsys.readouterr().err
+    assert list(tree(world / "v1")) == ["documents/2018/old.jsonl.gz"]
     assert not (world / "v1/_journal").exists()
-    assert run_here(verb.command(world, "--overwrite", "--dry-run")) == 0
-    assert stray.exists()
-    assert run_here(verb.command(world, "--overwrite")) == 0
-    assert tree(world / "v1") == expected["mix"]
+
+
+def test_outputs_of_shards_that_are_gone_are_refused(done, expected, capsys):
+    verb = VERBS["mix"]
+    gone = "documents/2019-04/part_4.jsonl.gz"
+    (done / "v0" / gone).unlink()
+    assert run_here(verb.command(done)) == 2
+    error = capsys.readouterr().err
+    assert gone in error
+    assert "--overwrite" in error
+    assert run_here(verb.command(done, "--overwrite", "--dry-run")) == 0
+    assert tree(done / "v1") == expected["mix"]
+    assert run_here(verb.command(done, "--overwrite")) == 0
+    assert tree(done / "v1") == {path: digest for path, digest in expected["mix"].items() if path != gone}
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -459,7 +464,7 @@ def test_a_failing_shard_stops_no_other_and_all_failures_are_told(world, capsys)
     assert len(tree(world / "v1")) == 9
     assert temporaries(world / "v1") == []
     assert cli.main([*words, "--json", "--no-progress"]) == 1
-    summary = json.loads(capsys.readouterr().out)
+    summary = json.loads(capsys.readouterr().out)["summary"]
     assert (summary["done"], summary["skipped"], summary["failed"]) == (0, 9, 3)
 
 

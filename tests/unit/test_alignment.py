@@ -169,8 +169,32 @@ def test_a_missing_file(world: World) -> None:
     world.attributes(GOOD, path="en_00.jsonl.gz")  # another folder
     assert error_of(world, MissingAttributesError) == (
         f"{world.root}/attributes/g/x/en_00.jsonl.gz is missing; documents/x/en_00.jsonl.gz needs it. "
-        "Re-run: dolma-dask tag ... --only x/en_00 (attribute set g)"
+        "No journal knows attribute set g: make its file for x/en_00 again with the tool that made the set, or leave the set out."
     )
+
+
+def test_a_missing_file_of_a_set_that_a_journal_knows(world: World) -> None:
+    other = replace(world, shard="y.jsonl.gz")
+    other.documents([document(i) for i in range(ROWS)])
+    for verb, command in (
+        ("tag", "tag ..."),
+        ("convert_attributes", "convert ... --attributes ... --rename g"),
+    ):
+        other.record(other.attributes(GOOD), verb=verb, finished=1.0 if verb == "tag" else 2.0)
+        assert error_of(world, MissingAttributesError).endswith(
+            f"Re-run: dolma-dask {command} --only x/en_00 (attribute set g)"
+        )
+
+
+def test_what_was_made_of_an_unproved_file_is_unproved(world: World) -> None:
+    """Also where its record has the digests of the documents as they were then."""
+    file = world.attributes(GOOD)
+    world.record(file, verb="convert_attributes", unproved=True)
+    assert world.read()[0].unproved == ("g",)
+    world.documents([document(i, "new") for i in range(ROWS)])
+    assert world.read()[0].unproved == ("g",)
+    world.record(file, verb="tag", finished=2.0)
+    assert world.read()[0].unproved == ()
 
 
 def test_a_missing_set(world: World) -> None:
@@ -193,11 +217,21 @@ def test_a_file_that_is_too_short(world: World, block_bytes: int, known: bool) -
     record = world.attributes(GOOD[:-1])
     if known:
         world.record(record)
-    overwrite = "" if known else " --overwrite"
+    what_next = (
+        "Re-run: dolma-dask tag ... --only x/en_00 (attribute set g)"
+        if known
+        else "No journal knows attribute set g: make its file for x/en_00 again with the tool that made the set, or leave the set out."
+    )
     assert error_of(world, block_bytes=block_bytes) == (
         "attributes/g/x/en_00.jsonl.gz has 99 rows, documents/x/en_00.jsonl.gz has 100; first difference at row 99 "
-        f"(no row, expected id 'a99'). Re-run: dolma-dask tag ... --only x/en_00{overwrite} (attribute set g)"
+        f"(no row, expected id 'a99'). {what_next}"
     )
+
+
+def test_a_file_that_was_changed_after_its_record_is_made_again_with_overwrite(world: World) -> None:
+    world.record(world.attributes(GOOD))
+    world.attributes(GOOD[:-1])
+    assert error_of(world).endswith("Re-run: dolma-dask tag ... --only x/en_00 --overwrite (attribute set g)")
 
 
 @pytest.mark.parametrize("block_bytes", BLOCKS)
@@ -205,7 +239,7 @@ def test_a_row_is_missing_in_the_middle(world: World, block_bytes: int) -> None:
     world.attributes(GOOD[:42] + GOOD[43:])
     assert error_of(world, block_bytes=block_bytes).startswith(
         "attributes/g/x/en_00.jsonl.gz has 99 rows, documents/x/en_00.jsonl.gz has 100; first difference at row 42 "
-        "(id 'a43', expected 'a42'). Re-run: dolma-dask tag ... --only x/en_00"
+        "(id 'a43', expected 'a42'). No journal knows attribute set g: "
     )
 
 
@@ -214,7 +248,7 @@ def test_a_file_that_is_too_long(world: World, block_bytes: int) -> None:
     world.attributes([*GOOD, ("a100", "s", 1.0), ("a101", "s", 1.0)])
     assert error_of(world, block_bytes=block_bytes).startswith(
         "attributes/g/x/en_00.jsonl.gz has 102 rows, documents/x/en_00.jsonl.gz has 100; first difference at row 100 "
-        "(id 'a100', expected the end). Re-run:"
+        "(id 'a100', expected the end). No journal knows attribute set g: "
     )
 
 
@@ -225,9 +259,9 @@ def test_two_rows_that_were_swapped(world: World, block_bytes: int) -> None:
         world.read(block_bytes=block_bytes)
     assert str(caught.value).startswith(
         "attributes/g/x/en_00.jsonl.gz has 100 rows, documents/x/en_00.jsonl.gz has 100; first difference at row 12 "
-        "(id 'a13', expected 'a12'). Re-run: dolma-dask tag"
+        "(id 'a13', expected 'a12'). No journal knows attribute set g: "
     )
-    assert caught.value.details == {"shard": "x/en_00.jsonl.gz", "row": 12}
+    assert caught.value.details == {"shard": "x/en_00.jsonl.gz", "row": 12, "attributes": "g"}
 
 
 @pytest.mark.parametrize("block_bytes", BLOCKS)
@@ -429,7 +463,7 @@ def test_a_key_in_two_sets(world: World) -> None:
     for name in ("g", "h"):
         world.lines(b'{"id":"a","x":1}\n', name)
     assert error_of(world, UsageError, names=("g", "h")) == (
-        "key 'x' stands in two attribute sets, g and h; expected one. Leave one of the sets out."
+        "key 'x' stands in two attribute sets, g and h; expected one. Choose the sets to read, such as: --attributes g"
     )
 
 
@@ -474,7 +508,7 @@ def test_empty_documents(world: World) -> None:
     state, rows = world.read()
     assert (rows, state.rows, state.unproved) == ([], 0, ())
     world.attributes(GOOD[:1])
-    assert "has 1 rows, documents/x/en_00.jsonl.gz has 0; first difference at row 0" in error_of(world)
+    assert "has 1 row, documents/x/en_00.jsonl.gz has 0; first difference at row 0" in error_of(world)
 
 
 def test_a_long_id_is_cut_in_the_message(world: World) -> None:

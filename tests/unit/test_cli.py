@@ -63,3 +63,145 @@ def test_failed_shard_is_status_1_and_named(tmp_path, capsys):
     assert cli.main([*words, "--on-bad-record", "quarantine", "--max-bad-fraction", "0.5"]) == 0
     line = json.loads((tmp_path / "v0/_quarantine/convert/bad.jsonl.gz.jsonl").read_text())
     assert (line["row"], line["byte_offset"], line["reason"]) == (1, len(good), "invalid_json")
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    (tmp_path / "v0/documents").mkdir(parents=True)
+    for name in ("a", "b"):
+        (tmp_path / f"v0/documents/{name}.jsonl").write_text('{"id":"1","text":"one two","source":"s"}\n')
+    return tmp_path
+
+
+def error_of(captured):
+    """The error on standard output, which must be one JSON value; its text stands on standard error too."""
+    content = json.loads(captured.out)
+    assert set(content) == {"error", "summary", "exit_status"}
+    assert content["error"]["message"] in captured.err
+    return content
+
+
+@pytest.mark.parametrize("only", [["--only"], ["--only", ""], ["--attributes"], ["--attributes", ""]])
+def test_a_list_with_nothing_in_it_is_refused(corpus, only, capsys):
+    words = ["mix", f"{corpus}/v0", "--to", f"{corpus}/v1", "--scheduler", "synchronous"]
+    assert cli.main([*words, *only]) == 2
+    assert f"`{only[0][2:]}` was given with nothing in it" in capsys.readouterr().err
+    assert not (corpus / "v1").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (["ragged", "x/v0", "--tokenizer", "t"], "TO"),
+        (["ragged", "--tokenizer", "t"], "DATASET"),
+        (["ragged", "x/v0", "out"], "--tokenizer"),
+        (["tag", "x/v0"], "--taggers"),
+        (["mix", "x/v0"], "--to"),
+    ],
+)
+def test_the_missing_argument_is_named(words, missing, capsys):
+    assert cli.main(words) == 2
+    assert (
+        f"UsageError: {missing} is missing; expected it in dolma-dask {words[0]}." in capsys.readouterr().err
+    )
+
+
+def test_taggers_are_an_option_on_the_command_line(corpus, capsys):
+    assert cli.main(["tag", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Usage: dolma-dask tag --taggers STR... [OPTIONS] DATASET\n" in shown
+    assert "max-bad-fraction" not in shown
+    assert cli.main(["tag", "x/v0", "--taggers", "gopher_v2", "--max-bad-fraction", "0.5"]) == 2
+    assert "max-bad-fraction" in capsys.readouterr().err
+    words = ["tag", f"{corpus}/v0", "--taggers", "char_length_v1", "whitespace_tokenizer_v1"]
+    assert cli.main([*words, "--scheduler", "synchronous"]) == 0
+    assert {path.name for path in (corpus / "v0/attributes").iterdir()} == set(words[3:])
+
+
+def test_help_shows_every_sign_and_says_something_of_every_option(capsys):
+    shown = {}
+    for command in cli._COMMANDS:
+        assert cli.main([command, "--help"]) == 0
+        shown[command] = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        assert "RULE" not in shown[command], "types of Python mean nothing here"
+    assert "<name>.<i>-of-<n>.data.npy" in shown["ragged"]
+    assert '--eos "</s>"' in shown["ragged"]
+    for name in ("bos", "eos"):
+        assert f"--{name} STR Token to put" in shown["ragged"]
+    for name in ("id", "text", "added", "created"):
+        assert f"--{name} STR Field that becomes" in shown["convert"]
+    assert "--where STR " in shown["mix"]
+
+
+def test_list_is_a_table_or_json(capsys):
+    assert cli.main(["list"]) == 0
+    assert "gopher_v2" in capsys.readouterr().out
+    assert cli.main(["list", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["exit_status"] == 0
+    assert {"char_length_v1", "gopher_v2"} <= {row["name"] for row in content["taggers"]}
+
+
+@pytest.mark.parametrize(
+    "words", [["tag", "nowhere", "--taggers", "gopher_v2"], ["mix", "x", "--prune", "many"], ["tga"]]
+)
+def test_wrong_usage_as_json(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*words, "--json"]) == 2
+    content = error_of(capsys.readouterr())
+    assert (content["error"]["type"], content["summary"], content["exit_status"]) == ("UsageError", None, 2)
+
+
+def test_failures_as_json(corpus, capsys):
+    with (corpus / "v0/documents/a.jsonl").open("a") as file:
+        file.write("nonsense\n")
+    words = ["mix", f"{corpus}/v0", "--to", f"{corpus}/v1", "--scheduler", "synchronous", "--json"]
+    assert cli.main(words) == 1
+    content = error_of(capsys.readouterr())
+    assert content["error"]["type"] == "StageError"
+    assert [failure["shard"] for failure in content["summary"]["failures"]] == ["a.jsonl"]
+    assert content["summary"]["done"] == content["exit_status"] == content["summary"]["exit_status"] == 1
+    assert cli.main([*words, "--on-bad-record", "quarantine"]) == 1
+    content = error_of(capsys.readouterr())
+    assert content["error"]["type"] == "BadRecordBudgetError"
+    assert content["summary"]["counts"]["bad_records"] == 1
+
+
+def test_lost_rows_are_in_the_json(corpus, capsys):
+    with (corpus / "v0/documents/a.jsonl").open("a") as file:
+        file.write("nonsense\n")
+    words = ["tag", f"{corpus}/v0", "--taggers", "char_length_v1", "--on-bad-record", "quarantine", "--json"]
+    assert cli.main([*words, "--scheduler", "synchronous"]) == 1
+    content = json.loads(capsys.readouterr().out)
+    assert (content["lost"], content["exit_status"], content["counts"]["bad_records"]) == (True, 1, 1)
+
+
+def test_what_the_system_refuses_is_one_line(corpus, capsys):
+    (corpus / "file").write_text("")
+    words = ["mix", f"{corpus}/v0", "--to", f"{corpus}/file", "--scheduler", "synchronous"]
+    assert cli.main(words) == 1
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("NotADirectoryError: ")
+    assert f"{corpus}/file" in captured.err
+    assert "permissions" in captured.err
+    assert cli.main([*words, "--json"]) == 1
+    assert error_of(capsys.readouterr())["error"]["type"] == "NotADirectoryError"
+
+
+def test_errors_of_the_system_without_a_path(monkeypatch, capsys):
+    def refuse(words):
+        raise TimeoutError("no\nanswer")
+
+    monkeypatch.setattr(cli, "_call", refuse)
+    assert cli.main(["list"]) == 1
+    assert capsys.readouterr().err.startswith("TimeoutError: no answer. Look at the disk and the connection")
+
+
+def test_ctrl_c_as_json(monkeypatch, capsys):
+    def stop(words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_call", stop)
+    assert cli.main(["list", "--json"]) == 130
+    assert error_of(capsys.readouterr())["exit_status"] == 130

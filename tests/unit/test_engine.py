@@ -332,7 +332,21 @@ def test_other_options_are_told(root):
 
 def test_a_run_says_how_it_ended(root):
     run(root)
-    assert [(run.finished > 0, run.failed) for run in Journal(str(root), "copy").runs] == [(True, 0)]
+    assert [(run.finished > 0, run.missing) for run in Journal(str(root), "copy").runs] == [(True, 0)]
+
+
+def test_what_is_left_undone_is_known_until_it_is_done(root):
+    units = frozenset(f"out/{name}" for name in "abcde")
+
+    def fail():
+        raise DataError("no")
+
+    with pytest.raises(StageError):
+        run(root, stage=Copy(str(root), bad={"c": fail}), all_units=units)
+    assert Journal(str(root), "copy").runs[-1].missing == 1
+    assert "left 1 of its files out" in journal.incomplete(str(root), ["copy"])[0]
+    run(root, all_units=units)
+    assert journal.incomplete(str(root), ["copy"]) == []
 
 
 def test_dry_run_writes_nothing(root):

@@ -53,6 +53,15 @@ def test_short_runs_print_no_lines(monkeypatch, no_notebook):
     assert sys.stderr.getvalue() == ""
 
 
+def test_little_data_is_shown_in_kilobytes(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    running = progress.Progress("mix", 84_000, 1)
+    clock[0] += 2.0
+    running.advance(42_000, 0)
+    assert running.text() == "mix: 0/1 shard, 42/84 kB, 21.0 kB/s"
+
+
 def test_bar_in_a_terminal_is_closed_after_an_error(monkeypatch, no_notebook):
     monkeypatch.setattr(sys, "stderr", Terminal())
 

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from dolma_dask.errors import Failure
-from dolma_dask.summary import Summary, label, show
+from dolma_dask.summary import Summary, counted, label, show
 
 FULL = Summary(
     "mix",
@@ -69,10 +69,33 @@ def test_html_is_escaped():
     assert "<bad>" not in page
 
 
+def test_whole_counts_are_ints_in_json():
+    shown = json.dumps(Summary("mix", "x", counts={"documents_in": 3.0, "share": 0.5}, lost=True).to_json())
+    assert '"documents_in": 3,' in shown
+    assert '"share": 0.5' in shown
+    assert '"lost": true' in shown
+
+
+def test_a_console_shows_the_table():
+    assert repr(FULL) == str(FULL)
+    assert repr(pickle.loads(pickle.dumps(FULL))) == str(FULL)
+
+
+def test_one_is_no_plural():
+    shown = str(Summary("tag", "/v0", skipped=1, planned=("a.jsonl",)))
+    assert [line.split()[-2:] for line in shown.splitlines()[1:3]] == [["1", "shard"], ["1", "shard"]]
+    assert (counted(0, "file"), counted(1, "file"), counted(1200, "file")) == (
+        "0 files",
+        "1 file",
+        "1,200 files",
+    )
+
+
 def test_json_and_pickle_keep_all():
     content = json.loads(json.dumps(FULL.to_json()))
     assert content["failures"] == [{"shard": "a&b.jsonl.gz", "error": "DataError", "message": "row 7 <bad>"}]
     assert content["counts"]["documents_in"] == 1234567
+    assert (content["lost"], content["exit_status"]) == (False, 1)
     assert (content["done"], content["skipped"], content["failed"], content["seconds"]) == (1200, 3, 1, 61.25)
     assert pickle.loads(pickle.dumps(FULL)) == FULL
 
@@ -94,7 +117,11 @@ def test_exit_status(summary, status):
     "name, value, shown",
     [
         ("bytes_in", 1_234_000, "1.2 MB"),
-        ("text_bytes_out", 0, "0.0 MB"),
+        ("text_bytes_out", 0, "0 B"),
+        ("text_bytes_out", 999, "999 B"),
+        ("bytes_in", 1_000, "1.0 kB"),
+        ("text_bytes_in", 49_960, "50.0 kB"),
+        ("text_bytes_in", 1_000_000, "1.0 MB"),
         ("where text_bytes > 1", 7, "7"),
         ("text_bytes", 1_500_000, "1.5 MB"),
         ("documents_in", 1e9, "1,000,000,000"),

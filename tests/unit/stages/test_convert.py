@@ -5,7 +5,7 @@ import json
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import BadRecordBudgetError, UsageError
+from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
 from dolma_dask.sources.listing import list_raw
 
 from .conftest import document, read_lines, write_lines
@@ -151,3 +151,35 @@ def test_numbered_raw_names_can_be_run_again(tmp_path):
         dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"), progress=False)
         dk.mix(str(tmp_path / "v0"), to=str(tmp_path / "v1"), progress=False)
     assert names(tmp_path / "v1") == ["wiki-part-00000.jsonl.gz", "wiki-part-00001.jsonl.gz"]
+
+
+def test_generated_ids_differ_between_sources(tmp_path):
+    ids = set()
+    for name in ("one", "two"):
+        write_lines(tmp_path / name / "a.jsonl", ['{"text":"t"}'])
+        dk.convert(str(tmp_path / name), to=str(tmp_path / "v0"), under=name, source="s", progress=False)
+        ids.add(json.loads(read_lines(tmp_path / f"v0/documents/{name}/a.jsonl.gz")[0])["id"])
+    assert ids == {"one/a-00000000", "two/a-00000000"}
+
+
+@pytest.mark.parametrize(("wrong", "message"), [({"prune": 0}, "prune=0"), ({"prune": -1}, "prune=-1"), ({"shard_bytes": 0}, "shard_bytes=0")])
+def test_numbers_that_make_no_sense(raw, tmp_path, wrong, message):
+    with pytest.raises(UsageError, match=message):
+        dk.convert(str(raw), to=str(tmp_path / "v0"), source="s", **wrong)
+
+
+def test_a_target_inside_of_the_input_is_refused(raw, tmp_path):
+    for to in (raw, raw / "v0"):
+        with pytest.raises(UsageError, match="its own input"):
+            dk.convert(str(raw), to=str(to), source="s")
+    dk.convert(str(raw / "2019"), to=str(raw), source="s", progress=False)
+
+
+def test_a_failing_run_leaves_the_parts_of_the_last_one(raw, tmp_path):
+    options = {"to": str(tmp_path / "v0"), "source": "s", "shard_bytes": 1, "progress": False}
+    dk.convert(str(raw), **options)
+    before = names(tmp_path / "v0")
+    write_lines(raw / "2019/a.jsonl.gz", ["nonsense"])
+    with pytest.raises(StageError):
+        dk.convert(str(raw), **options)
+    assert names(tmp_path / "v0") == before

@@ -184,3 +184,16 @@ def test_never_into_its_own_input(dataset, tmp_path, to):
     (tmp_path / "link").symlink_to(dataset)
     with pytest.raises(UsageError, match="its own input"):
         dk.mix(str(dataset), to=str(tmp_path / to), overwrite=True, progress=False)
+
+
+def test_an_incomplete_dataset_is_said_to_be_one(tmp_path):
+    write_lines(tmp_path / "raw/a.jsonl", [document(0)])
+    write_lines(tmp_path / "raw/b.jsonl", ["nonsense"])
+    with pytest.raises(StageError):
+        dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"), progress=False)
+    summary = dk.mix(str(tmp_path / "v0"), to=str(tmp_path / "v1"), progress=False)
+    assert any("is not complete: convert left 1 of its files out" in note for note in summary.notes)
+    write_lines(tmp_path / "raw/b.jsonl", [document(1)])
+    dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"), progress=False)
+    summary = dk.mix(str(tmp_path / "v0"), to=str(tmp_path / "v1"), progress=False)
+    assert not any("complete" in note for note in summary.notes)

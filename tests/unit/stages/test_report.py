@@ -313,14 +313,98 @@ def test_what_changed_since_is_said(tagged, tmp_path, plain):
     assert "run mix again" in content(tmp_path / "a.html")["stages"][-1]["note"]
 
 
-def test_stale_attributes_make_no_page(tagged, tmp_path, plain):
-    write_lines(
-        tagged / "documents/x/a.jsonl.gz", [document(number).replace("one", "two") for number in range(6)]
+def test_stale_attributes_that_the_rule_needs_make_no_page(tagged, tmp_path, plain):
+    v1 = dk.mix(
+        str(tagged), to=str(tmp_path / "v1"), where="length > 3", attributes=["char_length_v1"], **QUIET
     )
+    change_texts(tagged)
     with pytest.raises(StageError, match="is stale") as caught:
-        dk.report(str(tagged), to=str(tmp_path / "a.html"), **QUIET)
+        dk.report(v1, to=str(tmp_path / "a.html"), **QUIET)
     assert [failure.error for failure in caught.value.failures] == ["StaleAttributesError"]
     assert not (tmp_path / "a.html").exists()
+
+
+def change_texts(root: Path) -> None:
+    write_lines(
+        root / "documents/x/a.jsonl.gz", [document(number).replace("one", "two") for number in range(6)]
+    )
+
+
+def test_stale_attributes_that_no_rule_needs_are_left_out(tagged, tmp_path, plain):
+    v1 = dk.mix(
+        str(tagged), to=str(tmp_path / "v1"), where="length > 3", attributes=["char_length_v1"], **QUIET
+    )
+    change_texts(tagged)
+    dk.tag(str(tagged), ["char_length_v1"], **QUIET)
+    summary = dk.report(v1, to=str(tmp_path / "a.html"), **QUIET)
+    told = content(tmp_path / "a.html")
+    assert [(signal["key"], signal["n"]) for signal in told["signals"]] == [(LENGTH, 10)]
+    assert told["sources"][0]["documents"] == 10
+    (note,) = (note for note in summary.notes if "left out" in note)
+    assert note.startswith("attribute set whitespace_tokenizer_v1 is left out: ")
+    assert "is stale" in note
+
+
+@pytest.mark.parametrize("harm", ["short", "cut", "broken row", "two files", "clash"])
+def test_a_set_that_does_not_fit_is_left_out(tagged, tmp_path, plain, harm):
+    v1 = dk.mix(
+        str(tagged), to=str(tmp_path / "v1"), where="length > 3", attributes=["char_length_v1"], **QUIET
+    )
+    name = "whitespace_tokenizer_v1"
+    path = tagged / f"attributes/{name}/y/z/b.jsonl.gz"
+    if harm == "short":
+        write_lines(path, read_lines(path)[:-1])
+    elif harm == "cut":
+        path.write_bytes(path.read_bytes()[:-10])
+    elif harm == "broken row":
+        write_lines(path, [*read_lines(path)[:-1], "oops"])
+    elif harm == "two files":
+        path.with_name("b.jsonl.zst").write_bytes(b"x")
+    else:
+        name = "char_length_v1-flat"
+        dk.convert(str(tagged), to=str(tagged), attributes="char_length_v1", form="flat", **QUIET)
+    summary = dk.report(v1, to=str(tmp_path / "a.html"), **QUIET)
+    assert any(f"attribute set {name} is left out" in note for note in summary.notes)
+    keys = {signal["key"].partition("__")[0] for signal in content(tmp_path / "a.html")["signals"]}
+    assert keys == {"char_length_v1"} | ({"whitespace_tokenizer_v1"} if harm == "clash" else set())
+
+
+def test_converted_attributes_are_no_documents(tagged, tmp_path, plain):
+    dk.convert(str(tagged), to=str(tagged), attributes="char_length_v1", form="flat", rename="flat", **QUIET)
+    dk.report(str(tagged), to=str(tmp_path / "a.html"), **QUIET)
+    rows = [(row["verb"], row["documents_in"], row["note"]) for row in content(tmp_path / "a.html")["stages"]]
+    assert rows == [
+        ("tag", 10, "char_length_v1, whitespace_tokenizer_v1"),
+        ("convert_attributes", 10, "char_length_v1 to flat"),
+    ]
+
+
+def test_a_rule_that_was_changed_for_some_shards_is_said(tagged, tmp_path, plain):
+    options = {"to": str(tmp_path / "v1"), "attributes": ["char_length_v1"], **QUIET}
+    dk.mix(str(tagged), where="length > 3", **options)
+    v1 = dk.mix(str(tagged), where="length > 12", only=["y/"], **options)
+    summary = dk.report(v1, to=str(tmp_path / "a.html"), **QUIET)
+    told = content(tmp_path / "a.html")["stages"][-1]["note"]
+    for note in (summary.notes[-1], told):
+        assert "1 shard was made with another rule" in note
+        assert "run mix again" in note
+        assert "made again since" not in note
+    dk.mix(str(tagged), where="length > 12", **options)
+    assert not dk.report(v1, to=str(tmp_path / "a.html"), **QUIET).notes
+
+
+def test_equal_conditions_are_one(tagged, tmp_path, plain):
+    where = "length > 12 and char_length_v1__char_length_v1__length > 12 and source == 's' and length > 12"
+    v1 = dk.mix(str(tagged), to=str(tmp_path / "v1"), where=where, attributes=["char_length_v1"], **QUIET)
+    dk.report(v1, to=str(tmp_path / "a.html"), **QUIET)
+    told = content(tmp_path / "a.html")
+    lengths = [len(text) for text in (TEXTS * 2)[:10]]
+    assert [(row["rule"], row["matched_documents"]) for row in told["rules"]] == [
+        ("length > 12", sum(length > 12 for length in lengths)),
+        ("source == 's'", 10),
+    ]
+    assert {example["rule"] for example in told["examples"]} == {"length > 12"}
+    assert {example["kind"] for example in told["examples"]} == {"just inside", "just outside"}
 
 
 def test_a_rehearsal_writes_nothing(chain, tmp_path):

@@ -82,9 +82,7 @@ def test_an_unreadable_document_keeps_its_row_with_an_error(tmp_path):
     assert not (tmp_path / "attributes/char_length_v1").exists() or not list(
         (tmp_path / "attributes/char_length_v1").iterdir()
     )
-    summary = dk.tag(
-        str(tmp_path), ["char_length_v1"], on_bad_record="quarantine", max_bad_fraction=0.5, progress=False
-    )
+    summary = dk.tag(str(tmp_path), ["char_length_v1"], on_bad_record="quarantine", progress=False)
     assert summary.exit_status == 1
     assert summary.counts["bad_records"] == 1
     rows = [json.loads(line) for line in read_lines(tmp_path / "attributes/char_length_v1/a.jsonl.gz")]
@@ -158,3 +156,31 @@ def test_rows_with_errors_stay_in_sight(tmp_path):
         str(tmp_path), ["gopher_v2", "char_length_v1"], on_bad_record="quarantine", overwrite=True, progress=False
     )
     assert (tmp_path / "_quarantine/tag/a.jsonl.gz.jsonl").exists()
+
+
+def test_an_experiment_keeps_its_taggers(dataset):
+    dk.tag(str(dataset), ["char_length_v1"], experiment="e", progress=False)
+    with pytest.raises(UsageError, match="holds the attributes of char_length_v1, which are not asked for"):
+        dk.tag(str(dataset), ["whitespace_tokenizer_v1"], experiment="e", progress=False)
+    assert dk.tag(str(dataset), ["char_length_v1", "whitespace_tokenizer_v1"], experiment="e", progress=False).done == 2
+
+
+def test_a_set_has_one_format(dataset):
+    dk.tag(str(dataset), ["char_length_v1"], progress=False)
+    with pytest.raises(UsageError, match="another format"):
+        dk.tag(str(dataset), ["char_length_v1"], format="parquet", progress=False)
+    dk.tag(str(dataset), ["char_length_v1"], format="parquet", overwrite=True, progress=False)
+    assert not (dataset / "attributes/char_length_v1/x/a.jsonl.gz").exists()
+    assert dk.mix(str(dataset), to=str(dataset.parent / "v1"), where="length > 5", progress=False).failed == 0
+
+
+def test_a_budget_of_rows_is_refused_because_all_rows_are_kept(dataset):
+    with pytest.raises(UsageError, match="tag\\(\\) takes no argument 'max_bad_fraction'"):
+        dk.tag(str(dataset), ["char_length_v1"], max_bad_fraction=0.5, progress=False)
+    assert not (dataset / "attributes").exists()
+
+
+@pytest.mark.parametrize("one", ["char_length_v1", dk.get_tagger("char_length_v1")])
+def test_one_tagger_needs_no_list(dataset, one):
+    assert dk.tag(str(dataset), one, progress=False).done == 2
+    assert [path.name for path in (dataset / "attributes").iterdir()] == ["char_length_v1"]

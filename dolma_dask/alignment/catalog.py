@@ -1,0 +1,240 @@
+"""Which attribute files belong to the shards of a dataset, which keys they have, and what the journal says of them.
+
+Cost: one listing per attribute set that is looked into, the journals of the dataset, and the first rows of each file that no journal
+knows.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from dolma_dask.alignment.sets import AttributeSets, Proof, advice
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.errors import AlignmentError, DataError, MissingAttributesError, SchemaError, UsageError
+from dolma_dask.formats import layout
+from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.io import files
+from dolma_dask.io.attributes import sample_file
+from dolma_dask.io.files import FileInfo
+from dolma_dask.journal import Record, journals
+
+_DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
+"""What a tagger may read without depending on the text."""
+
+
+def open_attributes(dataset: Dataset, names: Sequence[str]) -> AttributeSets:
+    """Find the files, keys and proofs of attribute sets for every shard of a dataset; no two may have one key.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Its attribute sets are listed now, so that those made since it was opened are found.
+    names : sequence of str
+        Attribute sets.
+
+    Raises
+    ------
+    UsageError
+        There is no such set, or two sets have one key.
+    MissingAttributesError
+        A shard has no file in a set.
+    AlignmentError
+        A shard has two.
+    SchemaError
+        A key has different kinds in different shards.
+    """
+    sets = Catalog(dataset).open(names)
+    check_clash(sets.kinds, sets.keys)
+    return sets
+
+
+def check_clash(kinds: Mapping[str, Collection[str]], keys: Collection[str]) -> None:
+    """Refuse one of `keys` that several sets have.
+
+    Parameters
+    ----------
+    kinds : mapping of str to collection of str
+        Set name to keys.
+    keys : collection of str
+        Those that matter.
+
+    Raises
+    ------
+    UsageError
+        With the sets to choose from.
+    """
+    for key in keys:
+        owners = [name for name, known in kinds.items() if key in known]
+        if len(owners) > 1:
+            raise UsageError(
+                f"key {key!r} stands in {_count(len(owners))} attribute sets, {', '.join(owners[:-1])} and {owners[-1]}; expected one. "
+                f"Choose the sets to read, such as: --attributes {owners[0]}"
+            )
+
+
+def _count(number: int) -> str:
+    return "two" if number == 2 else str(number)
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The attribute sets of a dataset; each file is looked into at most once.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        Its attribute sets are listed when they are asked for.
+    """
+
+    dataset: Dataset
+    _listed: dict[str, dict[str, FileInfo]] = field(default_factory=dict, repr=False)
+    _merged: dict[str, Mapping[str, AttributeKind]] = field(default_factory=dict, repr=False)
+    _declared: dict[str, Mapping[str, AttributeKind]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def _records(self) -> dict[str, tuple[str, Record]]:
+        """The newest record of each attribute file, and the verb that wrote it."""
+        found: dict[str, tuple[str, Record]] = {}
+        for journal in journals(self.dataset.root):
+            for path, record in journal.by_file().items():
+                is_newer = path not in found or found[path][1].finished <= record.finished
+                if is_newer and path.startswith(f"{layout.ATTRIBUTES}/"):
+                    found[path] = (journal.verb, record)
+        return found
+
+    @cached_property
+    def _proofs(self) -> dict[str, Proof]:
+        records = self._records.items()
+        return {path: _proof(verb, path, record) for path, (verb, record) in records if _proves(record)}
+
+    @cached_property
+    def _makers(self) -> dict[str, tuple[str, float]]:
+        """By attribute set: the verb that made most lately a file of it, and when."""
+        found: dict[str, tuple[str, float]] = {}
+        for path, (verb, record) in self._records.items():
+            name = path.split("/", 2)[1]
+            if name not in found or found[name][1] <= record.finished:
+                found[name] = verb, record.finished
+        return found
+
+    def open(self, names: Sequence[str]) -> AttributeSets:
+        """Find the files, keys and proofs of sets for every shard; see `open_attributes`, but keys may clash."""
+        self._check_names(names)
+        files_of = {name: self._files_of(name) for name in names}
+        kinds = {name: self.kinds(name) for name in names}
+        makers = {name: self._makers[name][0] for name in names if name in self._makers}
+        return AttributeSets(files_of, kinds, self._proofs, makers)
+
+    def kinds(self, name: str) -> Mapping[str, AttributeKind]:
+        """Return the keys of a set, which must be finished, and their kinds over all shards; raises as `open_attributes`."""
+        if name not in self._merged:
+            self._merged[name] = self._kinds_of(self._files_of(name))
+        return self._merged[name]
+
+    def keys(self, name: str) -> tuple[frozenset[str], DataError | None]:
+        """Return the keys of a set as far as its files can be read, finished or not, and the first error of those that cannot."""
+        keys: set[str] = set()
+        error = None
+        for info in self._readable(name):
+            try:
+                keys.update(self._declare(info))
+            except DataError as caught:
+                error = error or caught
+        return frozenset(keys), error
+
+    def _readable(self, name: str) -> Iterator[FileInfo]:
+        listed = self._list(name)
+        for shard in self.dataset.shards:
+            for path in layout.attribute_candidates(shard.path):
+                if path in listed:
+                    yield _inside(name, listed[path])
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        known = files.list_folders(self.dataset.url(layout.ATTRIBUTES))
+        for name in names:
+            if name not in known:
+                raise UsageError(
+                    f"{self.dataset.root} has no attribute set {name!r}; it has: {', '.join(known) or 'none'}. Make it: dolma-dask tag."
+                )
+
+    def _list(self, name: str) -> dict[str, FileInfo]:
+        if name not in self._listed:
+            found = files.list_files(self.dataset.url(f"{layout.ATTRIBUTES}/{name}"))
+            self._listed[name] = {info.path: info for info in found}
+        return self._listed[name]
+
+    def _files_of(self, name: str) -> dict[str, FileInfo]:
+        return {shard.path: self._file_of(name, shard) for shard in self.dataset.shards}
+
+    def _file_of(self, name: str, shard: Shard) -> FileInfo:
+        listed, folder = self._list(name), self.dataset.url(f"{layout.ATTRIBUTES}/{name}")
+        found = [listed[path] for path in layout.attribute_candidates(shard.path) if path in listed]
+        if len(found) > 1:
+            found = [info for info in found if info.path == shard.path or not self._is_shard(info.path)]
+        if not found:
+            verb, _ = self._makers.get(name, (None, 0.0))
+            raise MissingAttributesError(
+                f"{folder}/{shard.path} is missing; documents/{shard.path} needs it. {advice(name, shard.path, verb)}",
+                shard=shard.path,
+                attributes=name,
+            )
+        if len(found) > 1:
+            raise AlignmentError(
+                f"documents/{shard.path} has two attribute files in {folder}: {found[0].path} and {found[1].path}; "
+                "expected one. Remove the one that is not wanted.",
+                shard=shard.path,
+                attributes=name,
+            )
+        return _inside(name, found[0])
+
+    def _is_shard(self, path: str) -> bool:
+        """Tell whether there are documents of this very name, so that attributes of the name are theirs."""
+        return files.stat(self.dataset.url(layout.document_path(path))) is not None
+
+    def _kinds_of(self, found: Mapping[str, FileInfo]) -> dict[str, AttributeKind]:
+        """Merge the kinds of all files."""
+        merged: dict[str, AttributeKind] = {}
+        for info in found.values():
+            for key, kind in self._declare(info).items():
+                merged[key] = _agree(info.path, key, merged.get(key, kind), kind)
+        return merged
+
+    def _declare(self, info: FileInfo) -> Mapping[str, AttributeKind]:
+        """Return the kinds of a file: from the journal where it can be about the file as it is now, else from its first rows."""
+        if info.path not in self._declared:
+            self._declared[info.path] = self._recorded(info) or sample_file(self.dataset.url(info.path))
+        return self._declared[info.path]
+
+    def _recorded(self, info: FileInfo) -> dict[str, AttributeKind] | None:
+        if info.path not in self._records:
+            return None
+        record = self._records[info.path][1]
+        is_same = any(file.path == info.path and file.bytes == info.bytes for file in record.files)
+        return record.info.get("kinds") if is_same else None
+
+
+def _inside(name: str, info: FileInfo) -> FileInfo:
+    return FileInfo(f"{layout.ATTRIBUTES}/{name}/{info.path}", info.bytes, info.stamp)
+
+
+def _proves(record: Record) -> bool:
+    """Tell whether a record says from which documents a file was made; what was made of an unproved file is unproved too."""
+    return bool(record.ids_digest) and record.info.get("unproved") is not True
+
+
+def _proof(verb: str, path: str, record: Record) -> Proof:
+    checksum = next(file.checksum for file in record.files if file.path == path)
+    reads_text = not set(record.info.get("reads", ["text"])) <= _DOCUMENT_FIELDS
+    return Proof(checksum, record.rows, record.ids_digest, record.content_digest, reads_text, verb)
+
+
+def _agree(path: str, key: str, one: AttributeKind, other: AttributeKind) -> AttributeKind:
+    if one == other:
+        return one
+    if {one, other} == {"document", "spans"}:
+        return "spans"
+    raise SchemaError(
+        f"{path}: key {key!r} is {other}, in earlier shards it is {one}; expected one kind in all shards. Make the attributes again "
+        "with one tagger.",
+        key=key,
+    )
