@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from benchmarks import bench_cluster, bench_commands, bench_files, bench_verbs, harness
 from benchmarks.bench_verbs import tokenizer_path
@@ -51,6 +52,8 @@ def main() -> int:
     if options.child:
         return harness.run_here(harness.BENCHMARKS[options.child], corpus, options.quick)
     chosen = [item for item in harness.BENCHMARKS.values() if _is_chosen(item.name, options.only)]
+    if options.quick:
+        chosen = [replace(item, goal=None) for item in chosen]
     scripts = [name for name in SCRIPTS if _is_chosen(name, options.only)]
     if not chosen and not scripts:
         raise SystemExit(f"no benchmark is called {' '.join(options.only)}; see --list")
@@ -58,7 +61,7 @@ def main() -> int:
     is_good = _run_benchmarks(chosen, corpus, options)
     for name in scripts:
         _run_script(name, corpus, options.quick)
-    return 0 if is_good or options.quick else 1
+    return 0 if is_good else 1
 
 
 def _list() -> int:

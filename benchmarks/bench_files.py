@@ -79,6 +79,8 @@ def _write(job: Job, shards: list[list[Any]], encode: Any = lambda rows: rows) -
     """Write each shard; the documents in memory count into the peak, not into the time."""
     from dolma_dask.writers.jsonl import JsonlWriter
 
+    with JsonlWriter(str(job.scratch), "warm.jsonl.gz") as writer:
+        writer.write(encode(shards[0][0]))
     with job.measured(job.corpus.json_mb):
         for index, shard in enumerate(shards):
             with JsonlWriter(str(job.scratch), f"part-{index}.jsonl.gz") as writer:

@@ -26,6 +26,9 @@ from benchmarks.corpus import BUILD, ROOT, Corpus
 NO_FIGURE = 3
 """Exit status of a benchmark that has nothing to measure here."""
 
+ERROR_LINES = 12
+"""What is shown of the output of a benchmark that failed."""
+
 
 class BenchmarkError(Exception):
     """A benchmark did not run to its end."""
@@ -163,7 +166,8 @@ def run(item: Benchmark, corpus: Corpus, *, quick: bool, repeats: int) -> Result
         if done.returncode == NO_FIGURE:
             return None
         if done.returncode:
-            raise BenchmarkError(f"{item.name} failed:\n{done.stdout}{done.stderr}")
+            last = "\n  ".join((done.stdout + done.stderr).splitlines()[-ERROR_LINES:])
+            raise BenchmarkError(f"{item.name} failed:\n  {last}")
         results.append(Result(**json.loads(done.stdout.splitlines()[-1])))
     return sorted(results, key=lambda result: result.cpu)[(len(results) - 1) // 2]
 

@@ -17,7 +17,9 @@ from small_world import TAGGERS, VERBS, run_here, store, temporaries, tree
 
 import dolma_dask as dk
 from dolma_dask import cli, engine
+from dolma_dask.clusters import Place
 from dolma_dask.engine import Input, RunOptions, Task, execution
+from dolma_dask.errors import Failure
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.files import FileInfo
 
@@ -427,13 +429,38 @@ class Count:
         return task.shard
 
 
+def many_tasks(count: int) -> list[Task]:
+    size = FileInfo("", execution.BATCH_BYTES, "")
+    return [Task(f"{number:03d}", (), (Input("", size),)) for number in range(count)]
+
+
+@pytest.mark.filterwarnings("ignore")  # of Dask, whose scheduler is gone
+def test_a_lost_scheduler_fails_what_was_left():
+    from distributed import Client, LocalCluster
+
+    taken = {}
+
+    def take(task, outcome):
+        taken[task.shard] = outcome
+        if len(taken) == 3:
+            cluster.close()
+
+    small = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    with (
+        LocalCluster(**small, silence_logs=50) as cluster,
+        Client(cluster.scheduler_address, set_as_default=False, timeout=1) as client,
+    ):
+        execution.execute(Count(), many_tasks(40), Place(client), take)
+    assert len(taken) == 40
+    lost = [outcome for outcome in taken.values() if isinstance(outcome, Failure)]
+    assert len(lost) >= 20
+    assert {failure.error for failure in lost} <= {"SchedulerLost", "CommClosedError"}
+
+
 def test_a_cluster_holds_a_bounded_number_of_tasks(monkeypatch):
     from distributed import Client
 
-    tasks = [
-        Task(f"{number:03d}", (), (Input("", FileInfo("", execution.BATCH_BYTES, "")),))
-        for number in range(100)
-    ]
+    tasks = many_tasks(100)
     seen = []
     fill = execution._Flight._fill
 

@@ -278,7 +278,7 @@ def test_a_document_is_rewritten_when_something_is_asked() -> None:
         (b'{"id":1.5,"text":"a","source":"s"}', FieldMapping(), "wrong_type", "a number that is not whole"),
         (b'{"id":true,"text":"a","source":"s"}', FieldMapping(), "wrong_type", "'id', found a boolean"),
         (b'{"id":{},"text":"a","source":"s"}', FieldMapping(), "wrong_type", "'id', found an object"),
-        (b'{"id":"1","text":"a"}', FieldMapping(), "missing_field", "or a source_name"),
+        (b'{"id":"1","text":"a"}', FieldMapping(), "missing_field", "--source NAME"),
         (b'{"text":"a","source":"s"}', FieldMapping(id="url"), "missing_field", "'url'"),
         (b'{"text":"a","source":"s","t":[]}', FieldMapping(created="t"), "wrong_type", "'t'"),
     ],

@@ -72,7 +72,7 @@ def test_text_members_are_named_by_archive_and_member(tmp_path: Path) -> None:
     path = archive(tmp_path / "books.tar", {"x/one.txt": b"1", "two.md": b"2"})
     blocks = read(path, FieldMapping(source_name="books"))
     assert column(blocks, "id") == ["pile/books/x/one.txt", "pile/books/two.md"]
-    with pytest.raises(UsageError, match="source_name"):
+    with pytest.raises(UsageError, match="--source NAME"):
         read(path)
 
 

@@ -76,7 +76,7 @@ def test_an_overlong_file_is_not_held(tmp_path: Path) -> None:
 
 
 def test_text_needs_the_name_of_its_source() -> None:
-    with pytest.raises(UsageError, match="source_name"):
+    with pytest.raises(UsageError, match="--source NAME"):
         TextFiles(("a.txt",), ("a.txt",), FieldMapping())
 
 
