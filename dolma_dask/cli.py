@@ -125,9 +125,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _call(words: Sequence[str]) -> Any:
     from dolma_dask.settings import DEFAULT_SCHEDULER
 
-    DEFAULT_SCHEDULER.set("cluster")
     called = next((word for word in words if word in _COMMANDS), None)
-    return make_app(called)(words, result_action="return_value", exit_on_error=False, print_error=False)
+    token = DEFAULT_SCHEDULER.set("cluster")
+    try:
+        return make_app(called)(words, result_action="return_value", exit_on_error=False, print_error=False)
+    finally:
+        DEFAULT_SCHEDULER.reset(token)
 
 
 def _wrong_words(error: CycloptsError) -> str:

@@ -147,7 +147,9 @@ def check_replaceable(plan: Plan, state: Progressed) -> None:
     if units:
         units |= (plan.all_units or set()) | plan.beside
     foreign = [
-        path for path in state.existing if units & {path, layout.unit_of(path)} and not state.journal.may_write(path)
+        path
+        for path in state.existing
+        if units & {path, layout.unit_of(path)} and not state.journal.may_write(path)
     ]
     if foreign:
         raise UsageError(

@@ -81,7 +81,12 @@ def run(plan: Plan, options: RunOptions) -> Summary:
 
 def _notes(state: Progressed, strays: Sequence[str], options: RunOptions) -> Iterator[str]:
     """Say what is replaced or removed that an earlier run had made."""
-    known = {unit.name: unit.key for task in state.left for unit in task.units if unit.name in state.journal.records}
+    known = {
+        unit.name: unit.key
+        for task in state.left
+        for unit in task.units
+        if unit.name in state.journal.records
+    }
     other = [name for name, key in known.items() if state.journal.records[name].key != key]
     if other and not options.overwrite:
         yield f"{len(other):,} files were made before with other options and are made again, first {other[0]}"

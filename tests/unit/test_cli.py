@@ -205,3 +205,10 @@ def test_ctrl_c_as_json(monkeypatch, capsys):
     monkeypatch.setattr(cli, "_call", stop)
     assert cli.main(["list", "--json"]) == 130
     assert error_of(capsys.readouterr())["exit_status"] == 130
+
+
+def test_a_command_leaves_no_trace_in_the_process(tmp_path, capsys):
+    from dolma_dask.settings import DEFAULT_SCHEDULER
+
+    assert cli.main(["tag", str(tmp_path), "--taggers", "gopher_v2"]) == 2
+    assert DEFAULT_SCHEDULER.get() == "threads"
