@@ -38,16 +38,6 @@ def cluster(job: Job) -> None:
     _cluster(job)
 
 
-@benchmark("cluster-kept-memory", goal=Goal("ratio", 1.15), beside="serial")
-def cluster_kept_memory(job: Job) -> None:
-    """The same where workers keep freed memory (glibc), in place of Dask's own setting, which returns it at once."""
-    import dask
-
-    kept = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
-    with dask.config.set({"distributed.nanny.pre-spawn-environ": kept}):
-        _cluster(job)
-
-
 def _cluster(job: Job) -> None:
     dataset, megabytes = _dataset(job)
     with dk.cluster("laptop", workers=2) as client:

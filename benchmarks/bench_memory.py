@@ -19,11 +19,12 @@ from isal import igzip
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import dolma_dask as dk
+from dolma_dask.clusters import WORKER_ENVIRONMENT
 
 TAGGERS = ("char_length_v1", "whitespace_tokenizer_v1", "gopher_v2")
 RULE = "gopher_v2__gopher_v2__word_count >= 50 and char_length_v1__char_length_v1__length < 1000000"
-AS_WORKERS = {"MALLOC_TRIM_THRESHOLD_": "65536"}
-"""What Dask sets for its workers; without it glibc keeps some 20 MB more of what was freed."""
+AS_WORKERS = {name: value for name, value in WORKER_ENVIRONMENT.items() if name.startswith("MALLOC")}
+"""Memory is measured as in the workers of a LocalCluster, which keep what was freed."""
 
 VERBS = ("convert", "tag", "mix", "ragged")
 ENGLISH = "the of and to in a is that for it language people water history"

@@ -44,7 +44,7 @@ _CONFIG = {
     "distributed.comm.timeouts.connect": "60s",
 }
 
-_WORKER_ENVIRONMENT = {
+WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "ARROW_IO_THREADS": "2",
     "RAYON_NUM_THREADS": "1",
@@ -53,6 +53,7 @@ _WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
 }
+"""Variables of worker processes, unless the user has set them."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def interrupts_held_back() -> Iterator[None]:
 
 def prepare_process() -> None:
     """Ready a process of Dask's own scheduler: libraries use one thread, and it never outlives the command."""
-    for name, value in _WORKER_ENVIRONMENT.items():
+    for name, value in WORKER_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 
@@ -246,7 +247,7 @@ def _start_local(workers: int) -> Iterator["Client"]:
     import dask
     from distributed import Client
 
-    environment = {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}
+    environment = {name: os.environ.get(name, value) for name, value in WORKER_ENVIRONMENT.items()}
     before_start = {**(_configured("distributed.nanny.pre-spawn-environ") or {}), **environment}
     with ExitStack() as stack:
         with interrupts_held_back():

@@ -198,7 +198,9 @@ def _folder(under: str | None) -> str:
 
 def _checked_size(shard_bytes: int | None) -> int | None:
     if shard_bytes is not None and shard_bytes < 1:
-        raise UsageError(f"shard_bytes={shard_bytes}; expected a number of bytes from 1 on, such as 1000000000.")
+        raise UsageError(
+            f"shard_bytes={shard_bytes}; expected a number of bytes from 1 on, such as 1000000000."
+        )
     return shard_bytes
 
 
@@ -208,7 +210,9 @@ def _check_outside(inputs: Sequence[str] | str, target: str) -> None:
     for item in [inputs] if isinstance(inputs, str) else inputs:
         folder = files.resolved(files.normalize(item))
         if f"{documents}/".startswith(f"{folder}/"):
-            raise UsageError(f"convert to {target} would write into its own input {item}; expected a folder outside of it.")
+            raise UsageError(
+                f"convert to {target} would write into its own input {item}; expected a folder outside of it."
+            )
 
 
 def _check_in_place(root: str, to: str) -> None:

@@ -134,9 +134,13 @@ def mix(
 
 def _check_apart(root: str, target: str) -> None:
     """Refuse a target that is the input, or lies among its documents, or holds it among the new ones."""
-    ours, theirs = (files.resolved(files.join(layout.dataset_root(url), layout.DOCUMENTS)) for url in (root, target))
+    ours, theirs = (
+        files.resolved(files.join(layout.dataset_root(url), layout.DOCUMENTS)) for url in (root, target)
+    )
     if f"{ours}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{ours}/"):
-        raise UsageError(f"mix to {target} would write over its own input {root}; expected another folder or URL in --to.")
+        raise UsageError(
+            f"mix to {target} would write over its own input {root}; expected another folder or URL in --to."
+        )
 
 
 def _bad(policy: RecordPolicy) -> dict[str, str]:

@@ -162,7 +162,10 @@ def test_generated_ids_differ_between_sources(tmp_path):
     assert ids == {"one/a-00000000", "two/a-00000000"}
 
 
-@pytest.mark.parametrize(("wrong", "message"), [({"prune": 0}, "prune=0"), ({"prune": -1}, "prune=-1"), ({"shard_bytes": 0}, "shard_bytes=0")])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"prune": 0}, "prune=0"), ({"prune": -1}, "prune=-1"), ({"shard_bytes": 0}, "shard_bytes=0")],
+)
 def test_numbers_that_make_no_sense(raw, tmp_path, wrong, message):
     with pytest.raises(UsageError, match=message):
         dk.convert(str(raw), to=str(tmp_path / "v0"), source="s", **wrong)

@@ -153,7 +153,11 @@ def test_rows_with_errors_stay_in_sight(tmp_path):
     again = dk.tag(str(tmp_path), ["gopher_v2"], on_bad_record="quarantine", progress=False)
     assert (again.done, again.exit_status, again.counts["bad_records"]) == (0, 1, 1)
     dk.tag(
-        str(tmp_path), ["gopher_v2", "char_length_v1"], on_bad_record="quarantine", overwrite=True, progress=False
+        str(tmp_path),
+        ["gopher_v2", "char_length_v1"],
+        on_bad_record="quarantine",
+        overwrite=True,
+        progress=False,
     )
     assert (tmp_path / "_quarantine/tag/a.jsonl.gz.jsonl").exists()
 
@@ -162,7 +166,12 @@ def test_an_experiment_keeps_its_taggers(dataset):
     dk.tag(str(dataset), ["char_length_v1"], experiment="e", progress=False)
     with pytest.raises(UsageError, match="holds the attributes of char_length_v1, which are not asked for"):
         dk.tag(str(dataset), ["whitespace_tokenizer_v1"], experiment="e", progress=False)
-    assert dk.tag(str(dataset), ["char_length_v1", "whitespace_tokenizer_v1"], experiment="e", progress=False).done == 2
+    assert (
+        dk.tag(
+            str(dataset), ["char_length_v1", "whitespace_tokenizer_v1"], experiment="e", progress=False
+        ).done
+        == 2
+    )
 
 
 def test_a_set_has_one_format(dataset):
