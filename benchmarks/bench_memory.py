@@ -103,7 +103,7 @@ def measure_fresh(verb: str, size: int) -> dict[str, float]:
             given = {"verb": verb, "megabytes": size // 10**6, "step": step, "folder": folder}
             words = [sys.executable, __file__, *(f"--{name}={value}" for name, value in given.items())]
             done = subprocess.run(
-                words, check=True, capture_output=True, text=True, env={**os.environ, **AS_WORKERS}
+                words, check=True, capture_output=True, text=True, env={**AS_WORKERS, **os.environ}
             )
         found: dict[str, float] = json.loads(done.stdout)
         return found
