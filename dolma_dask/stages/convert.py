@@ -99,6 +99,7 @@ def convert(
         Further fields to keep under metadata; by default all, byte for byte.
     generated_id : str, optional
         Pattern of the ids of records without one, over {path}, {stem} and {row}; default "{stem}-{row:08d}".
+        With `under`, that folder stands before it, so that ids of different sources differ.
     under : str, optional
         Folder below documents/ to write to, so that several sources can be converted into one dataset.
     shard_bytes : int, optional
@@ -147,7 +148,7 @@ def convert(
         return convert_attributes(dataset, attributes, form=form, rename=rename, **options)
     if rename is not None or form != "nested":
         raise UsageError("form and rename are of attributes; expected the set to convert in attributes too.")
-    base, found = list_raw([inputs] if isinstance(inputs, str) else list(inputs))
+    base, found = list_raw(inputs)
     fields = _mapping(
         preset(mapping),
         id=id,
@@ -204,10 +205,10 @@ def _checked_size(shard_bytes: int | None) -> int | None:
     return shard_bytes
 
 
-def _check_outside(inputs: Sequence[str] | str, target: str) -> None:
+def _check_outside(inputs: Sequence[str], target: str) -> None:
     """Refuse a target inside of an input folder: the next run would read the documents as raw files."""
     documents = files.resolved(files.join(target, layout.DOCUMENTS))
-    for item in [inputs] if isinstance(inputs, str) else inputs:
+    for item in inputs:
         folder = files.resolved(files.normalize(item))
         if f"{documents}/".startswith(f"{folder}/"):
             raise UsageError(
