@@ -6,6 +6,7 @@ attributes. Files without a record (made by other tools) pass on the row compari
 """
 
 from dolma_dask.alignment.catalog import Catalog, check_clash, open_attributes
+from dolma_dask.alignment.columns import ColumnReader, Columns, ColumnWork, Kind, find_columns, find_fields
 from dolma_dask.alignment.rows import AlignedBlock, AlignedShard, ReadState
 from dolma_dask.alignment.sets import CONVERTED, AttributeSets, AttributeSource, Proof, shard_inputs
 
@@ -16,9 +17,15 @@ __all__ = [
     "AttributeSets",
     "AttributeSource",
     "Catalog",
+    "ColumnReader",
+    "ColumnWork",
+    "Columns",
+    "Kind",
     "Proof",
     "ReadState",
     "check_clash",
+    "find_columns",
+    "find_fields",
     "open_attributes",
     "shard_inputs",
 ]

@@ -223,9 +223,19 @@ def _proves(record: Record) -> bool:
 
 
 def _proof(verb: str, path: str, record: Record) -> Proof:
-    checksum = next(file.checksum for file in record.files if file.path == path)
+    file = next(file for file in record.files if file.path == path)
     reads_text = not set(record.info.get("reads", ["text"])) <= _DOCUMENT_FIELDS
-    return Proof(checksum, record.rows, record.ids_digest, record.content_digest, reads_text, verb)
+    document = layout.document_path(record.shard)
+    return Proof(
+        checksum=file.checksum,
+        rows=record.rows,
+        ids_digest=record.ids_digest,
+        content_digest=record.content_digest,
+        reads_text=reads_text,
+        verb=verb,
+        documents=next((item for item in record.inputs if item.path == document), None),
+        members=file.members,
+    )
 
 
 def _agree(path: str, key: str, one: AttributeKind, other: AttributeKind) -> AttributeKind:

@@ -1,6 +1,6 @@
 """One attribute file read beside its documents: row by row the same ids and sources, and in the end the same digests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,7 +59,7 @@ class Follower:
         self._blocks.close()
 
     def take(self, block: Block) -> Mapping[str, pa.Array]:
-        """Return the attributes of the rows of `block`, after comparing ids and sources.
+        """Return the attributes of the rows of `block`, after comparing ids and sources if it has them.
 
         Raises
         ------
@@ -67,18 +67,26 @@ class Follower:
             A row is missing, or belongs to another document.
         """
         parts: list[AttributeBlock] = []
-        ids, sources = block.batch.column("id"), block.batch.column("source")
+        ids, sources = _identities(block)
         at = 0
         while at < block.num_rows:
             part = self._next(block.num_rows - at)
             if part is None:
-                raise self._difference(f"no row, expected id {_show(ids[at])}")
+                raise self._difference(f"no row, expected {'one' if ids is None else f'id {_show(ids[at])}'}")
             count = len(part.ids)
-            self._compare(ids.slice(at, count), sources.slice(at, count), part)
+            if ids is not None and sources is not None:
+                self._compare(ids.slice(at, count), sources.slice(at, count), part)
             parts.append(part)
             at += count
             self._row += count
         return _concatenate(parts, self._rest)
+
+    def lead(self) -> Iterator[tuple[Block, Mapping[str, pa.Array]]]:
+        """Yield the file's own rows as if they were those of the documents, with the attributes of each block."""
+        for part in self._blocks:
+            batch = pa.RecordBatch.from_arrays([part.ids, part.sources], names=["id", "source"])
+            yield Block(batch, part.first_row), part.columns
+            self._row += len(part.ids)
 
     def _next(self, wanted: int) -> AttributeBlock | None:
         """Return up to `wanted` further rows, None at the end."""
@@ -111,6 +119,8 @@ class Follower:
     def finish(self, ids_digest: str, content_digest: str) -> InputRecord:
         """Check that no row is left and that the journal's record of the file, if there is one, speaks of these documents.
 
+        An empty digest is not looked at: the document file itself is known to be the one that the record speaks of.
+
         Raises
         ------
         AlignmentError
@@ -129,14 +139,14 @@ class Follower:
 
     def _prove(self, proof: Proof, ids_digest: str, content_digest: str) -> None:
         documents = layout.document_path(self._shard.path)
-        if proof.ids_digest != ids_digest:
+        if ids_digest and proof.ids_digest != ids_digest:
             raise AlignmentError(
                 f"{self.source.info.path} was made from other documents than {documents} (ids_digest {proof.ids_digest}, found "
                 f"{ids_digest}). {self._advice()}",
                 shard=self._shard.path,
                 attributes=self.source.name,
             )
-        if proof.reads_text and proof.content_digest != content_digest:
+        if content_digest and proof.reads_text and proof.content_digest != content_digest:
             raise StaleAttributesError(
                 f"{self.source.info.path} is stale: {documents} has the same ids but other text than when `{proof.verb}` made it "
                 f"(content_digest {proof.content_digest}, found {content_digest}). {self._advice()}",
@@ -178,6 +188,16 @@ def count_rows(url: str) -> int:
         )
     finally:
         stored.close()
+
+
+def _identities(block: Block) -> tuple[pa.Array | None, pa.Array | None]:
+    """Return the ids and sources of a block that has both."""
+    names = block.batch.schema.names
+    return (
+        (block.batch.column("id"), block.batch.column("source"))
+        if {"id", "source"} <= set(names)
+        else (None, None)
+    )
 
 
 def _differs(ours: pa.Array, theirs: pa.Array) -> pa.Array:

@@ -8,6 +8,7 @@ from dolma_dask.dataset import Shard, shard_info
 from dolma_dask.formats import layout
 from dolma_dask.formats.json_attributes import AttributeKind
 from dolma_dask.io.files import FileInfo
+from dolma_dask.io.records import InputRecord
 
 CONVERTED = "convert_attributes"
 """Journal of the attribute sets that `convert` made of others."""
@@ -29,6 +30,10 @@ class Proof:
         Whether the attributes depend on the text.
     verb : str
         What made it.
+    documents : InputRecord or None
+        The document file that was read for it; while that is the same file, nothing of it needs to be read to prove the alignment.
+    members : tuple
+        Of the attribute file; see `dolma_dask.io.records.FileRecord`.
     """
 
     checksum: str
@@ -37,6 +42,8 @@ class Proof:
     content_digest: str
     reads_text: bool
     verb: str
+    documents: InputRecord | None = None
+    members: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Keys by which documents are the same, and who survives."""

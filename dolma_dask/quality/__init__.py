@@ -1,0 +1,1 @@
+"""Quantiles of attributes, and the thresholds that are made of them."""

@@ -1,0 +1,223 @@
+"""Columns by name: only what is asked is read, and still nothing that does not belong together passes."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.alignment import ColumnReader, find_columns
+from dolma_dask.errors import (
+    AlignmentError,
+    ExpressionError,
+    SchemaError,
+    StaleAttributesError,
+    UsageError,
+)
+from dolma_dask.io import documents as documents_module
+
+WORDS = "gopher_v2__gopher_v2__word_count"
+LENGTH = "char_length_v1__char_length_v1__length"
+
+
+def write(root: Path, rows: list[dict], shard: str = "a.jsonl") -> None:
+    path = root / "documents" / shard
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def rows_of(count: int, text: str = "some words here") -> list[dict]:
+    return [
+        {
+            "id": f"d{i}",
+            "source": "web" if i % 2 else "books",
+            "text": f"{text} {'x ' * i}",
+            "metadata": {"lang": "en" if i % 3 else "fr", "score": i / 2, "ok": i > 2, "tags": [i]},
+        }
+        for i in range(count)
+    ]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "v0"
+    write(root, rows_of(10))
+    write(root, rows_of(5), "b/c.jsonl")
+    dk.tag(str(root), ["gopher_v2", "char_length_v1"], scheduler="synchronous", progress=False)
+    return root
+
+
+@pytest.fixture
+def parsed(monkeypatch) -> list[tuple[str, ...]]:
+    """Which document columns were parsed, a tuple per file read."""
+    seen = []
+    whole = documents_module.DocumentFile.__iter__
+
+    def counted(self):
+        seen.append(self.columns)
+        return whole(self)
+
+    monkeypatch.setattr(documents_module.DocumentFile, "__iter__", counted)
+    return seen
+
+
+def read(root: Path, names: list[str], attributes: tuple[str, ...] = (), **options) -> dict[str, list]:
+    columns = find_columns(dk.open_dataset(str(root), **options), names, attributes)
+    found: dict[str, list] = {name: [] for name in columns.names}
+    for shard in columns.dataset.shards:
+        for batch in columns.work(shard).open():
+            assert batch.schema.names == list(columns.names)
+            for name in columns.names:
+                found[name] += batch.column(name).to_pylist()
+    return found
+
+
+def test_columns_of_all_kinds_line_up(root):
+    found = read(
+        root, ["id", "word_count", "metadata.lang", "metadata.score", "metadata.ok", LENGTH, "source"]
+    )
+    expected = [*rows_of(10), *rows_of(5)]
+    assert found["id"] == [row["id"] for row in expected]
+    assert found[WORDS] == [float(len(row["text"].split())) for row in expected]
+    assert found[LENGTH] == [float(len(row["text"])) for row in expected]
+    assert found["metadata.lang"] == [row["metadata"]["lang"] for row in expected]
+    assert found["metadata.score"] == [row["metadata"]["score"] for row in expected]
+    assert found["metadata.ok"] == [row["metadata"]["ok"] for row in expected]
+
+
+def test_attributes_that_the_journal_proves_leave_documents_closed(root, parsed):
+    assert len(read(root, ["word_count", LENGTH])[WORDS]) == 15
+    assert parsed == []
+
+
+def test_only_the_asked_columns_are_parsed(root, parsed):
+    read(root, ["id", "word_count"])
+    assert parsed == [("id",), ("id",)]
+
+
+def test_a_copied_dataset_is_still_proved_by_its_bytes(root, tmp_path, parsed):
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy, copy_function=shutil.copyfile)
+    os.utime(copy / "documents/a.jsonl", (1, 1))
+    assert len(read(copy, ["word_count"])[WORDS]) == 15
+    assert parsed == []
+
+
+def test_documents_with_other_text_and_equal_ids_are_found_though_no_text_is_asked(root):
+    write(root, rows_of(10, text="quite other words"))
+    with pytest.raises(StaleAttributesError, match="stale"):
+        read(root, ["word_count"])
+
+
+def test_documents_with_other_ids_are_found_though_no_id_is_asked(root):
+    rows = rows_of(10)
+    write(root, [rows[1], rows[0], *rows[2:]])
+    with pytest.raises(AlignmentError, match="first difference at row 0"):
+        read(root, ["word_count"])
+
+
+def edit(root: Path, change) -> None:
+    path = root / "attributes/gopher_v2/a.jsonl"
+    path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+
+
+def test_attributes_that_were_edited_are_compared_row_by_row(root, parsed):
+    edit(root, lambda lines: [line.replace("4.0]", "5.0]") for line in lines])
+    columns = find_columns(dk.open_dataset(str(root)), ["word_count"])
+    reader: ColumnReader = columns.work(columns.dataset.shards[0]).open()
+    assert sum(batch.num_rows for batch in reader) == 10
+    assert reader.state.unproved == ("gopher_v2",)
+    assert parsed, "the ids of the documents have to be read for it"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: lines[:-1],
+        lambda lines: [*lines, lines[0]],
+        lambda lines: [lines[1], lines[0], *lines[2:]],
+        lambda lines: [lines[0].replace('"source":"books"', '"source":"other"'), *lines[1:]],
+    ],
+    ids=["short", "long", "swapped", "wrong source"],
+)
+def test_edited_attributes_that_do_not_line_up_are_an_error(root, change):
+    edit(root, change)
+    with pytest.raises(AlignmentError):
+        read(root, ["word_count"])
+
+
+def test_unproved_attributes_are_compared_by_ids_and_no_text_is_parsed(root, parsed):
+    shutil.rmtree(root / "_journal")
+    assert len(read(root, ["word_count"])[WORDS]) == 15
+    assert parsed == [("id", "source"), ("id", "source")]
+
+
+def test_a_source_for_all_documents_is_compared(root):
+    for shard in ("a.jsonl", "b/c.jsonl"):
+        path = root / "documents" / shard
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        write(root, [{key: row[key] for key in ("id", "text")} for row in rows], shard)
+    with pytest.raises(AlignmentError, match="source"):
+        read(root, ["word_count"], source="another")
+
+
+def test_digests_are_known_where_their_columns_were_read(root):
+    columns = find_columns(dk.open_dataset(str(root)), ["id", "source", "text"])
+    reader = columns.work(columns.dataset.shards[0]).open()
+    assert sum(batch.num_rows for batch in reader) == 10
+    assert reader.state.ids_digest
+    assert reader.state.content_digest
+    assert [item.path for item in reader.state.inputs] == ["documents/a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "names, error, message",
+    [
+        (["word_cuont"], ExpressionError, "near it are"),
+        (["metadata.lnag"], ExpressionError, "metadata.lang"),
+        (["metadata.tags"], ExpressionError, "no column"),
+        (["id", "id"], UsageError, "asked twice"),
+        (["word_count", WORDS], UsageError, "asked twice"),
+    ],
+)
+def test_wrong_names(root, names, error, message):
+    with pytest.raises(error, match=message):
+        read(root, names)
+
+
+def test_a_key_in_two_sets_must_be_chosen(root):
+    shutil.copytree(root / "attributes/gopher_v2", root / "attributes/copy")
+    with pytest.raises(UsageError, match="two attribute sets"):
+        read(root, ["word_count"])
+    assert len(read(root, ["word_count"], ("copy",))[WORDS]) == 15
+
+
+def test_a_field_of_another_kind_in_a_later_row_is_an_error(root):
+    rows = rows_of(2000)
+    rows[1500]["metadata"]["lang"] = 7
+    write(root, rows, "d.jsonl")
+    with pytest.raises(SchemaError, match=r"d\.jsonl, row 1500"):
+        read(root, ["metadata.lang"])
+
+
+def test_metadata_that_is_absent_null_or_no_object_has_no_fields(tmp_path):
+    rows = rows_of(5)
+    rows[1]["metadata"] = None
+    del rows[2]["metadata"]
+    rows[3]["metadata"] = "text"
+    write(tmp_path, rows)
+    assert read(tmp_path, ["metadata.score"]) == {"metadata.score": [0.0, None, None, None, 2.0]}
+
+
+def test_a_bad_record_is_a_row_of_nulls(tmp_path):
+    write(tmp_path, rows_of(3))
+    path = tmp_path / "documents/a.jsonl"
+    path.write_text(path.read_text() + "no json\n")
+    columns = find_columns(dk.open_dataset(str(tmp_path)), ["id", "metadata.lang"])
+    reader = columns.work(columns.dataset.shards[0]).open()
+    (batch,) = reader
+    assert batch.column("id").to_pylist()[3] is None
+    assert [record.row for record in reader.bad] == [3]
+    assert reader.state.bad_records == 1
