@@ -17,6 +17,7 @@ from dolma_dask.engine import Task, inputs_of
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import OPTIONAL
+from dolma_dask.formats.json_attributes import AttributeKind
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.mixing.where import parse
@@ -181,7 +182,8 @@ class ReportStage:
         survey = replace(self.survey, keys=tuple(key for key in self.survey.keys if key not in dropped))
         found = Findings()
         fields = [name for name in OPTIONAL if name in survey.names]
-        for aligned in AlignedShard(self.root, work.shard, fields, sources, self.source):
+        rows = AlignedShard(self.root, work.shard, fields, sources, self.source, fields=work.fields)
+        for aligned in rows:
             batch = aligned.block.batch
             documents = {name: batch.column(name) for name in batch.schema.names if name in DOCUMENT_NAMES}
             columns = {**documents, **aligned.attributes}
@@ -203,10 +205,12 @@ def _left_out_notes(left_out: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class View:
-    """What is read: shards, attribute sets and those that the rule needs, and how the page spells the conditions of the rule."""
+    """What is read: shards, attribute sets and those that the rule needs, fields of the metadata that it names, and how the page spells
+    its conditions."""
 
     dataset: Dataset
     sets: AttributeSets | None
+    fields: Mapping[str, AttributeKind]
     needed: frozenset[str]
     survey: Survey
     spelled: tuple[str, ...]
@@ -229,7 +233,8 @@ class View:
         return [self._task(works[start : start + size]) for start in range(0, len(works), size)]
 
     def _work(self, shard: Shard) -> ShardWork:
-        return ShardWork(shard, self.sets.sources(shard, sorted(self.survey.names)) if self.sets else ())
+        sources = self.sets.sources(shard, sorted(self.survey.names)) if self.sets else ()
+        return ShardWork(shard, sources, self.fields)
 
     def _task(self, works: Sequence[ShardWork]) -> Task:
         infos = [info for work in works for info in shard_inputs(work.shard, work.sources)]
@@ -252,7 +257,7 @@ def _view(origin: Origin, chosen: Dataset, examples: int) -> View:
     keys = list(dict.fromkeys([*(bound.key for bound in bounds), *keys]))  # what decides comes first
     spelled = spelled_conjuncts(selection.rule, written)  # with the short names that the user chose
     survey = Survey(tuple(keys), parts, bounds, examples)
-    return View(chosen, sets, frozenset(needed), survey, spelled, notes)
+    return View(chosen, sets, selection.fields, frozenset(needed), survey, spelled, notes)
 
 
 def _open_sets(dataset: Dataset, needed: Sequence[str]) -> tuple[AttributeSets | None, tuple[str, ...]]:

@@ -17,18 +17,21 @@ from dolma_dask.alignment import (
     AttributeSource,
     Catalog,
     check_clash,
+    find_fields,
     shard_inputs,
 )
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Input, inputs_of
 from dolma_dask.errors import ExpressionError, UsageError
 from dolma_dask.formats.documents import OPTIONAL, text_bytes
+from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.metadata import is_field
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.mixing.rules import And, Rule
 from dolma_dask.mixing.where import parse, resolve
 
 DOCUMENT_NAMES = ("id", "source", *OPTIONAL)
-"""Document columns that a rule may name besides attribute keys."""
+"""Document columns that a rule may name besides attribute keys and fields of the metadata."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class ShardWork:
 
     shard: Shard
     sources: tuple[AttributeSource, ...]
+    fields: Mapping[str, AttributeKind] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,19 @@ class Selection:
         None keeps every document.
     sets : AttributeSets or None
         The attribute sets read beside the documents.
+    fields : Mapping[str, AttributeKind]
+        Fields of the metadata that the rule names.
     """
 
     dataset: Dataset
     rule: Rule | None
     sets: AttributeSets | None
+    fields: Mapping[str, AttributeKind] = field(default_factory=dict)
 
     def work(self, shard: Shard) -> ShardWork:
         """Return what a worker needs for `shard`."""
         names = sorted(self.rule.names) if self.rule is not None else []
-        return ShardWork(shard, self.sets.sources(shard, names) if self.sets else ())
+        return ShardWork(shard, self.sets.sources(shard, names) if self.sets else (), self.fields)
 
     def inputs(self, work: ShardWork) -> tuple[Input, ...]:
         """Return the files that `work` reads."""
@@ -83,7 +90,7 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
     dataset : Dataset
         As it was listed.
     where : str or Rule, optional
-        Expression over document fields and attribute keys; a unique ending of a key is enough.
+        Expression over document fields, ``metadata.<field>`` and attribute keys; a unique ending of a key is enough.
     attributes : sequence of str
         Attribute sets to read; by default those that the rule needs.
 
@@ -99,25 +106,29 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
     rule = parse(where) if isinstance(where, str) else where
     if rule is None:
         return Selection(dataset, None, Catalog(dataset).open(attributes) if attributes else None)
-    if not attributes and rule.names <= set(DOCUMENT_NAMES):
+    fields = find_fields(dataset, sorted(name for name in rule.names if is_field(name)))
+    known = (*DOCUMENT_NAMES, *fields)
+    if not attributes and rule.names <= set(known):
         sets = None
     elif attributes:
-        rule, sets = _from_asked(dataset, rule, attributes)
+        rule, sets = _from_asked(dataset, rule, attributes, known)
     else:
-        rule, sets = _from_all(dataset, rule)
-    _check_kinds(rule, sets)
-    return Selection(dataset, rule, sets)
+        rule, sets = _from_all(dataset, rule, known)
+    _check_kinds(rule, sets, fields)
+    return Selection(dataset, rule, sets, fields)
 
 
-def _from_asked(dataset: Dataset, rule: Rule, names: Sequence[str]) -> tuple[Rule, AttributeSets]:
-    """Resolve a rule against the sets that the user wants."""
+def _from_asked(
+    dataset: Dataset, rule: Rule, names: Sequence[str], documents: Sequence[str]
+) -> tuple[Rule, AttributeSets]:
+    """Resolve a rule against the sets that the user wants, and the columns of the documents."""
     sets = Catalog(dataset).open(names)
-    rule = resolve(rule, [*DOCUMENT_NAMES, *sets.keys])
+    rule = resolve(rule, [*documents, *sets.keys])
     check_clash(sets.kinds, sorted(rule.names))
     return rule, sets
 
 
-def _from_all(dataset: Dataset, rule: Rule) -> tuple[Rule, AttributeSets | None]:
+def _from_all(dataset: Dataset, rule: Rule, documents: Sequence[str]) -> tuple[Rule, AttributeSets | None]:
     """Resolve a rule against all sets, of which those that it does not need may be unfinished, damaged or clash."""
     if not dataset.attributes:
         raise UsageError(
@@ -127,13 +138,13 @@ def _from_all(dataset: Dataset, rule: Rule) -> tuple[Rule, AttributeSets | None]
     looked = {name: catalog.keys(name) for name in dataset.attributes}
     keys = {name: known for name, (known, _) in looked.items()}
     try:
-        rule = resolve(rule, sorted({*DOCUMENT_NAMES}.union(*keys.values())))
+        rule = resolve(rule, sorted({*documents}.union(*keys.values())))
     except ExpressionError as error:
         unread = [f"{name} could not be read ({why})" for name, (_, why) in looked.items() if why]
         if not unread:
             raise
         raise ExpressionError(f"{error} Attribute set {'; '.join(unread)}", **error.details) from error
-    needed = sorted(rule.names - set(DOCUMENT_NAMES))
+    needed = sorted(rule.names - set(documents))
     check_clash(keys, needed)
     owners = [name for name, known in keys.items() if not known.isdisjoint(needed)]
     return rule, catalog.open(owners) if owners else None
@@ -149,9 +160,10 @@ _EMPTY = {
 """A column without rows for each kind of attribute key that has one value per document."""
 
 
-def _check_kinds(rule: Rule, sets: AttributeSets | None) -> None:
+def _check_kinds(rule: Rule, sets: AttributeSets | None, fields: Mapping[str, AttributeKind]) -> None:
     """Refuse a rule that its columns cannot satisfy before any shard is read: types are known without rows."""
     kinds = {name: sets.kinds[owner][name] for name, owner in sets.owners.items()} if sets else {}
+    kinds.update(fields)
     for name in sorted(rule.names):
         if kinds.get(name) == "spans":
             raise UsageError(
@@ -253,7 +265,13 @@ def open_selected(
     """Return the kept documents of a shard as an iterable of batches with `columns`."""
     fields = [name for name in OPTIONAL if rule is not None and name in rule.names]
     aligned = AlignedShard(
-        root, work.shard, (*columns, *fields), work.sources, default_source, policy.max_record_bytes
+        root,
+        work.shard,
+        (*columns, *fields),
+        work.sources,
+        default_source,
+        policy.max_record_bytes,
+        fields=work.fields,
     )
     return SelectedShard(aligned, rule, quarantine)
 

@@ -197,3 +197,29 @@ def test_an_incomplete_dataset_is_said_to_be_one(tmp_path):
     dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"), progress=False)
     summary = dk.mix(str(tmp_path / "v0"), to=str(tmp_path / "v1"), progress=False)
     assert not any("complete" in note for note in summary.notes)
+
+
+def test_rules_over_fields_of_the_metadata(tmp_path):
+    lines = [
+        json.dumps(
+            {
+                "id": f"d{i}",
+                "source": "s",
+                "text": "t" * i,
+                "metadata": {"lang": "en" if i % 2 else "fr", "score": i / 4},
+            }
+        )
+        for i in range(8)
+    ]
+    write_lines(tmp_path / "v0/documents/a.jsonl.gz", [*lines, '{"id":"x","source":"s","text":""}'])
+    root = str(tmp_path / "v0")
+    dk.tag(root, ["char_length_v1"], progress=False)
+    where = "metadata.lang == 'en' and (metadata.score >= 1 or length < 2)"
+    summary = dk.mix(root, to=str(tmp_path / "v1"), where=where, progress=False)
+    assert read_lines(tmp_path / "v1/documents/a.jsonl.gz") == [lines[1], lines[5], lines[7]]
+    assert summary.counts["where metadata.lang == 'en'"] == 4
+    dk.report(str(tmp_path / "v1"), to=str(tmp_path / "page.html"), progress=False)
+    with pytest.raises(ExpressionError, match="metadata.lang"):
+        dk.mix(root, to=str(tmp_path / "v2"), where="metadata.lnag == 'en'", progress=False)
+    with pytest.raises(ExpressionError, match="string"):
+        dk.mix(root, to=str(tmp_path / "v2"), where="metadata.lang > 3", progress=False)
