@@ -7,10 +7,14 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dolma_dask.display import counted, html_pairs
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
+
+MOST_SHOWN = 10
+"""Shards that a notebook shows by name."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,20 @@ class Dataset:
 
     def __repr__(self) -> str:
         sets = ", ".join(self.attributes) or "none"
-        return f"<Dataset {self.root}: {len(self.shards)} shards, {self.bytes / 1e6:,.1f} MB stored, attributes: {sets}>"
+        return f"<Dataset {self.root}: {counted(len(self.shards), 'shard')}, {self.bytes / 1e6:,.1f} MB stored, attributes: {sets}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("root", self.root),
+            ("shards", f"{counted(len(self.shards), 'file')}, {self.bytes / 1e6:,.1f} MB stored"),
+            *(("", f"{shard.path}, {shard.bytes / 1e6:,.1f} MB") for shard in self.shards[:MOST_SHOWN]),
+        ]
+        if len(self.shards) > MOST_SHOWN:
+            rows.append(("", f"and {len(self.shards) - MOST_SHOWN:,} more"))
+        rows += [("attributes", ", ".join(self.attributes) or "none")]
+        rows += [("source", self.source)] if self.source is not None else []
+        rows += [("left out", counted(len(self.ignored), "other file"))] if self.ignored else []
+        return html_pairs("Dataset", rows)
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dolma_dask.display import counted, html_pairs
 from dolma_dask.errors import Failure
 
 _LEAST_KB, _LEAST_MB = 1_000, 1_000_000
@@ -115,16 +116,12 @@ class Summary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self.rows()
-        )
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         failures = "".join(
             f"<li>{html.escape(item.shard)}: {html.escape(item.error)}: {html.escape(item.message)}</li>"
             for item in self.failures
         )
-        return f"<table><caption>{html.escape(self.verb)}</caption>{cells}</table>{notes}<ul>{failures}</ul>"
+        return f"{html_pairs(self.verb, self.rows())}{notes}<ul>{failures}</ul>"
 
 
 def _position(name: str) -> int:
@@ -154,11 +151,6 @@ def _stored(count: float) -> str:
     if count < _LEAST_KB:
         return f"{count:,.0f} B"
     return f"{count / 1e6:,.1f} MB" if count >= _LEAST_MB else f"{count / 1e3:,.1f} kB"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 file, 2 files."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _whole(value: float) -> float:

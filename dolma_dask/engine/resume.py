@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from dolma_dask.display import counted
 from dolma_dask.engine.plan import Input, Plan, Task, Unit
 from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.formats import layout
@@ -153,7 +154,7 @@ def check_replaceable(plan: Plan, state: Progressed) -> None:
     ]
     if foreign:
         raise UsageError(
-            f"{len(foreign)} output files exist and were not made by this command, first {foreign[0]} in {plan.root}; expected a "
+            f"{counted(len(foreign), 'output file')} not made by this command, first {foreign[0]} in {plan.root}; expected a "
             "free place. Choose another name or target, or replace them with --overwrite."
         )
     _check_origin(plan, state)
@@ -204,11 +205,11 @@ def check_strays(plan: Plan, state: Progressed, overwrite: bool) -> None:
     foreign = [path for path in found if path not in made]
     if foreign:
         raise UsageError(
-            f"{plan.root} holds {len(foreign)} files that no {plan.stage.verb} has made, first {foreign[0]!r}; expected only its own "
+            f"{plan.root} holds {counted(len(foreign), 'file')} that no {plan.stage.verb} has made, first {foreign[0]!r}; expected only its own "
             "outputs, since later stages read all of them. Choose another target, or move them away."
         )
     if found and not overwrite:
         raise UsageError(
-            f"{plan.root} holds {len(found)} files that this run does not make, first {found[0]!r}; expected only its own "
+            f"{plan.root} holds {counted(len(found), 'file')} that this run does not make, first {found[0]!r}; expected only its own "
             "outputs, since later stages read all of them. Choose another target, or remove them with --overwrite."
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dolma_dask import clusters
+from dolma_dask.display import counted
 from dolma_dask.engine import resume
 from dolma_dask.engine.attempts import Outcome, Take
 from dolma_dask.engine.plan import Plan, RunOptions, Stage, Task
@@ -89,9 +90,9 @@ def _notes(state: Progressed, strays: Sequence[str], options: RunOptions) -> Ite
     }
     other = [name for name, key in known.items() if state.journal.records[name].key != key]
     if other and not options.overwrite:
-        yield f"{len(other):,} files were made before with other options and are made again, first {other[0]}"
+        yield f"{counted(len(other), 'file')} made before with other options, made again now; first {other[0]}"
     if strays:
-        yield f"{len(strays):,} files of an earlier run belong to no input and are removed, first {strays[0]}"
+        yield f"{counted(len(strays), 'file')} of an earlier run, which belong to no input, removed; first {strays[0]}"
 
 
 def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
@@ -149,11 +150,11 @@ def _mapping(stage: Stage, tasks: Sequence[Task], options: RunOptions) -> Iterat
         check_sendable(stage, place)
 
         def go(take: Take) -> None:
-            def counted(task: Task, outcome: Outcome) -> None:
+            def taken(task: Task, outcome: Outcome) -> None:
                 take(task, outcome)
                 progress.advance(task.bytes, 1)
 
-            execute(stage, tasks, place, counted)
+            execute(stage, tasks, place, taken)
 
         yield go
 
@@ -261,7 +262,7 @@ def _stage_error(
 ) -> StageError:
     first = failures[0]
     return StageError(
-        f"{verb}: {len(failures)} of {shards} shards failed; the others are finished. "
+        f"{verb}: {len(failures):,} of {counted(shards, 'shard')} failed; the others are finished. "
         f"First: {first.shard}: {first.error}: {first.message}",
         failures=failures,
         summary=summary,

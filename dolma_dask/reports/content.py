@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import dolma_dask
+from dolma_dask.display import counted
 from dolma_dask.reports.history import History, stem
 from dolma_dask.reports.model import ReportData, StageRow
-from dolma_dask.reports.numbers import plural
 from dolma_dask.reports.origin import Origin
 from dolma_dask.reports.survey import Findings, Survey
 from dolma_dask.reports.tables import (
@@ -71,14 +71,14 @@ def disagreement(history: History, origin: Origin, found: Findings) -> str | Non
     others = len({record.shard for record in step.records}) - len({record.shard for record in step.current})
     if others:
         return (
-            f"{plural(others, 'shard')} {'was' if others == 1 else 'were'} made with another rule or other options than the newest, which "
+            f"{counted(others, 'shard')} {'was' if others == 1 else 'were'} made with another rule or other options than the newest, which "
             f"this page shows: run {step.verb} again for all shards"
         )
-    counted = int(sum(record.counts.get("documents_out", 0) for record in step.records))
-    if counted == found.kept:
+    told = int(sum(record.counts.get("documents_out", 0) for record in step.records))
+    if told == found.kept:
         return None
     return (
-        f"the rule keeps {found.kept:,} documents now, {counted:,} when {step.verb} ran: documents or attributes were made again since; "
+        f"the rule keeps {found.kept:,} documents now, {told:,} when {step.verb} ran: documents or attributes were made again since; "
         f"run {step.verb} again"
     )
 

@@ -61,8 +61,3 @@ def real(value: float | None) -> str:
     else:
         text = f"{value:.4g}"
     return text.replace("-", "\N{MINUS SIGN}") if "e" not in text else text
-
-
-def plural(count: int, word: str) -> str:
-    """Write ``1 shard``, ``2 shards``."""
-    return f"{integer(count)} {word}{'' if count == 1 else 's'}"

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 
 from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.reports.history import History, Step, last_name, stem
-from dolma_dask.reports.numbers import plural
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _missing_notes(missing: int, parent: str, child: str) -> tuple[str, ...]:
     if not missing:
         return ()
     return (
-        f"{plural(missing, 'shard')} of {parent} {'is' if missing == 1 else 'are'} not in {child} and not counted",
+        f"{counted(missing, 'shard')} of {parent} {'is' if missing == 1 else 'are'} not in {child} and not counted",
     )
 
 

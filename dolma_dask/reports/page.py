@@ -24,6 +24,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dolma_dask.display import counted
 from dolma_dask.reports import numbers, plots, views
 from dolma_dask.reports.model import ReportData
 
@@ -127,7 +128,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("integer", "byte_size", "seconds", "percent", "real", "plural"):
+    for name in ("integer", "byte_size", "seconds", "percent", "real"):
         environment.filters[name] = getattr(numbers, name)
+    environment.filters["counted"] = counted
     environment.filters["breakable"] = breakable
     return environment

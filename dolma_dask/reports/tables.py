@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from dolma_dask.alignment import CONVERTED
+from dolma_dask.display import counted
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -25,7 +26,6 @@ from dolma_dask.reports.model import (
     SourceRow,
     StageRow,
 )
-from dolma_dask.reports.numbers import plural
 from dolma_dask.reports.survey import Findings, Survey, Values, largest_sources
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -82,7 +82,7 @@ def _note(step: Step, counts: Mapping[str, int]) -> str:
     parts += [f"{name} {told[name]}" for name in ("tokenizer", "bos", "eos") if told.get(name)]
     if counts.get("unproved_attribute_files"):
         parts.append(
-            plural(counts["unproved_attribute_files"], "attribute file")
+            counted(counts["unproved_attribute_files"], "attribute file")
             + " without a record of how it was made"
         )
     return "; ".join(filter(None, parts))

@@ -12,6 +12,7 @@ import numpy as np
 
 from dolma_dask import clusters
 from dolma_dask.dataset import open_dataset
+from dolma_dask.display import text_table
 from dolma_dask.errors import DataError
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.loaders.ragged import open_ragged
@@ -37,7 +38,7 @@ VOCABULARY = 8000
 SAMPLE_CHARACTERS = 160
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DemoSummary:
     """The table that the demo ends with.
 
@@ -80,14 +81,7 @@ class DemoSummary:
             ("stage", "documents", "text MB", "tokens", "seconds"),
             *(_row(stage) for stage in self.stages),
         ]
-        widths = [max(len(row[column]) for row in rows) for column in range(5)]
-        table = [
-            "  ".join(
-                f"{cell:>{width}}" if at else f"{cell:<{width}}"
-                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        ]
+        table = text_table(rows)
         done = "" if self.fresh else "\nEverything was done before; nothing was computed again."
         return (
             "\n".join(
@@ -101,6 +95,8 @@ class DemoSummary:
             )
             + done
         )
+
+    __repr__ = __str__
 
 
 def _row(stage: Summary) -> tuple[str, str, str, str, str]:

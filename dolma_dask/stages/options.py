@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypedDict, TypeVar
 from cyclopts import Parameter
 
 from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.display import counted
 from dolma_dask.engine import RunOptions
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -19,7 +20,7 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.quarantine import OnBadRecord, RecordPolicy
 from dolma_dask.journal import incomplete
 from dolma_dask.mixing.rules import Rule
-from dolma_dask.summary import Summary, counted
+from dolma_dask.summary import Summary
 
 Many = Parameter(consume_multiple=True, negative="", show_default=False)
 """A list on the command line: ``--taggers a b`` or the option repeated."""

@@ -13,6 +13,7 @@ from typing import Annotated, Unpack
 from dolma_dask import engine
 from dolma_dask.alignment import AlignedShard, AttributeSets, Catalog, check_clash, shard_inputs
 from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.display import counted
 from dolma_dask.engine import Task, inputs_of
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats import layout
@@ -24,7 +25,6 @@ from dolma_dask.mixing.where import parse
 from dolma_dask.reports.content import disagreement, report_data
 from dolma_dask.reports.history import last_name, read_history, stem
 from dolma_dask.reports.model import ReportData
-from dolma_dask.reports.numbers import plural
 from dolma_dask.reports.origin import Origin, find_origin
 from dolma_dask.reports.survey import Findings, Survey, bounds_of, look_at
 from dolma_dask.stages.options import (
@@ -104,7 +104,7 @@ def report(
     paths = tuple(shard.path for shard in view.dataset.shards)
     if options.get("dry_run"):
         steps = ", ".join(f"{step.verb} in {last_name(step.root)}" for step in history.steps) or "none"
-        would = f"would read {plural(len(view.survey.keys), 'signal')} of {last_name(view.dataset.root)}; journals: {steps}"
+        would = f"would read {counted(len(view.survey.keys), 'signal')} of {last_name(view.dataset.root)}; journals: {steps}"
         return Summary("report", target, planned=paths, notes=(*notes, would))
     found = Findings()
     for result in engine.gather(view.stage(), view.tasks(), run_options(options)):

@@ -291,7 +291,7 @@ def test_own_strays_are_refused_and_removed_on_request(root):
     with pytest.raises(UsageError, match="'out/e'"):
         run(root, all_units=fewer)
     dry, _ = run(root, replace(HERE, overwrite=True, dry_run=True), all_units=fewer)
-    assert any("removed, first out/e" in note for note in dry.notes)
+    assert any("removed; first out/e" in note for note in dry.notes)
     assert (root / "out/e").exists()
     run(root, replace(HERE, overwrite=True), all_units=fewer)
     assert not (root / "out/e").exists()
