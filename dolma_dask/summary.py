@@ -11,6 +11,9 @@ from dolma_dask.errors import Failure
 _LEAST_KB, _LEAST_MB = 1_000, 1_000_000
 """Bytes from which on they are shown in kB and in MB."""
 
+LONGEST_RULE = 160
+"""Characters of a part of a rule that the table shows; JSON has all of it."""
+
 MOST_PLANNED = 20
 """Shards of a rehearsal that are shown by name."""
 
@@ -130,9 +133,9 @@ def _position(name: str) -> int:
 
 
 def label(name: str) -> str:
-    """Return the words for a count's name, without its unit; a rule stands as it is."""
+    """Return the words for a count's name, without its unit; a rule stands as it is, or its beginning if it is very long."""
     if name.startswith("where "):
-        return name
+        return name if len(name) <= LONGEST_RULE else f"{name[: LONGEST_RULE - 4]} ..."
     first, *others = name.split("_")
     return " ".join([first, *(word for word in others if word != "bytes")])
 

@@ -140,3 +140,10 @@ def test_labels():
     assert label("bytes_in") == "bytes in"
     assert label("where word_count >= 50") == "where word_count >= 50"
     assert label("bad_records") == "bad records"
+
+
+def test_a_very_long_rule_is_cut_in_the_table_but_not_in_json():
+    rule = "where " + " or ".join(f"word_count == {number}" for number in range(100))
+    summary = Summary("mix", "v1", counts={rule: 5})
+    assert max(len(line) for line in str(summary).splitlines()) < 200
+    assert rule in summary.to_json()["counts"]
