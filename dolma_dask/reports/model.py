@@ -21,6 +21,10 @@ Scale = Literal["linear", "log"]
 """How the bins of a histogram are spaced; ``log`` bins are drawn equally wide."""
 
 
+Section = Literal["Checks", "Duplicates", "Quantiles"]
+"""What results of verbs stand under."""
+
+
 @dataclass(frozen=True)
 class StageRow:
     """One verb of the run, with what went in and what came out, in the order in which the verbs ran."""
@@ -143,6 +147,34 @@ class QuarantineRow:
 
 
 @dataclass(frozen=True)
+class ResultTable:
+    """What a verb found, such as duplicates by source.
+
+    Attributes
+    ----------
+    section : Section
+        Heading of the section that it stands in.
+    title : str
+        Its own heading.
+    columns : sequence of str
+        Headings of the columns.
+    rows : sequence of sequence of (str, int, float or None)
+        Numbers are drawn to the right; None is unknown.
+    caption : str
+        What a reader should know.
+    is_alarm : bool
+        Whether it speaks of something wrong.
+    """
+
+    section: Section
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | float | None]]
+    caption: str = ""
+    is_alarm: bool = False
+
+
+@dataclass(frozen=True)
 class ReportData:
     """Everything on the page.
 
@@ -162,3 +194,4 @@ class ReportData:
     where: str | None = None
     failures: Sequence[FailureRow] = ()
     quarantine: Sequence[QuarantineRow] = ()
+    results: Sequence[ResultTable] = ()

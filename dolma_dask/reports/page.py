@@ -50,6 +50,7 @@ def render(data: ReportData) -> str:
         "funnel": views.funnel(data.stages),
         "groups": views.example_groups(data.examples),
         "views": signals,
+        "sections": views.sections(data.results),
         "split_key": views.split_key,
     }
     return _environment().get_template("report.html.j2").render(context)

@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dolma_dask.reports import plots
-from dolma_dask.reports.model import Example, SignalHistogram, StageRow
+from dolma_dask.reports.model import Example, ResultTable, Section, SignalHistogram, StageRow
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,14 @@ def example_groups(examples: Sequence[Example]) -> list[ExampleGroup]:
         group = groups.setdefault(example.rule, ExampleGroup(example.rule, [], []))
         (group.inside if example.kind == "just inside" else group.outside).append(example)
     return list(groups.values())
+
+
+def sections(results: Sequence[ResultTable]) -> list[tuple[Section, list[ResultTable]]]:
+    """Gather the tables by section, in the order in which the sections first appear."""
+    found: dict[Section, list[ResultTable]] = {}
+    for table in results:
+        found.setdefault(table.section, []).append(table)
+    return list(found.items())
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from dolma_dask.reports.model import (
     FailureRow,
     QuarantineRow,
     ReportData,
+    ResultTable,
     RuleRow,
     SignalHistogram,
     SourceRow,
@@ -60,6 +61,11 @@ def report(text: str = "plain", signals: int = 2) -> ReportData:
         where=f"where {text}",
         failures=[FailureRow(f"mix {text}", f"shard {text}", f"error {text}")],
         quarantine=[QuarantineRow(f"tag {text}", f"reason {text}", 100)],
+        results=[
+            ResultTable("Duplicates", f"by source {text}", (f"source {text}", "documents"), [(f"web {text}", 1234)], f"caption {text}"),
+            ResultTable("Checks", f"checks {text}", ("kind", "share"), [(f"kind {text}", 0.5), ("other", None)], is_alarm=True),
+            ResultTable("Duplicates", f"clusters {text}", ("id",), []),
+        ],
     )  # fmt: skip
 
 
@@ -393,3 +399,13 @@ def test_funnel_counts_from_the_first_known_number():
 def test_the_records_alone_need_no_bokeh():
     code = "import sys, dolma_dask.reports.bins, dolma_dask.reports.model; sys.exit('bokeh' in sys.modules or 'jinja2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_results_stand_in_sections():
+    html = page.render(report())
+    assert html.count('id="duplicates"') == html.count('id="checks"') == 1
+    assert "1,234" in text_of(html)
+    assert html.index("by source plain") < html.index("clusters plain") < html.index("checks plain")
+    many = ResultTable("Quantiles", "t", ("n",), [(float(n),) for n in range(500)])
+    shown = text_of(page.render(ReportData("t", "d", "c", "v", results=[many])))
+    assert "The first 200 of 500" in shown
