@@ -10,7 +10,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines of aligned cells: the first column to the left, the others, mostly numbers, to the right.
+    """Return lines of aligned cells: columns of numbers to the right, others to the left.
 
     Parameters
     ----------
@@ -18,13 +18,18 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
         All of one length; the first is the heading.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    signs = [">" if all(map(_is_number, column[1:])) else "<" for column in zip(*rows, strict=True)]
     return [
         "  ".join(
-            f"{cell:>{width}}" if at else f"{cell:<{width}}"
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            f"{cell:{sign}{width}}" for cell, sign, width in zip(row, signs, widths, strict=True)
         ).rstrip()
         for row in rows
     ]
+
+
+def _is_number(cell: str) -> bool:
+    """Tell whether a cell is empty or begins as numbers do, a unit or not behind it."""
+    return not cell or cell[0].isdigit() or cell[0] in "-\N{EN DASH}\N{MINUS SIGN}"
 
 
 def html_pairs(caption: str, rows: Sequence[tuple[str, str]]) -> str:
