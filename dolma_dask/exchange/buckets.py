@@ -1,0 +1,99 @@
+"""How records are cut: into buckets by the top bits of their first word, and into ranges of neighbouring buckets by size.
+
+Buckets are fixed before a record is seen, so that every task cuts alike; ranges follow from the sum of all histograms, so that they are
+the same for any number of workers. A bucket that is too large by itself (one key, many times) is a range of its own.
+"""
+
+import base64
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dolma_dask.errors import UsageError
+
+MOST_BUCKETS = 1024
+"""Buckets of keys, and at most so many of shards."""
+
+Histogram = npt.NDArray[np.int64]
+"""Records by bucket, shape (n_buckets,)."""
+
+
+@dataclass(frozen=True)
+class Bucketing:
+    """Bucket of a record = its first word ``>> shift``; there are `count` buckets."""
+
+    shift: int
+    count: int
+
+
+@dataclass(frozen=True)
+class BucketRange:
+    """Neighbouring buckets ``first`` to ``last - 1`` and the number of records in them."""
+
+    first: int
+    last: int
+    records: int
+
+
+def of_keys(buckets: int) -> Bucketing:
+    """Return equal ranges of the values of a first word.
+
+    Raises
+    ------
+    UsageError
+        `buckets` is not a power of two from 2 to 65,536.
+    """
+    if buckets & (buckets - 1) or not 2 <= buckets <= 1 << 16:
+        raise UsageError(f"buckets={buckets}; expected a power of two from 2 to 65,536.")
+    return Bucketing(64 - (buckets.bit_length() - 1), buckets)
+
+
+def of_places(shards: int) -> Bucketing:
+    """Return groups of neighbouring shards, of one shard each as long as there are no more than `MOST_BUCKETS`."""
+    bits = 0
+    while shards > MOST_BUCKETS << bits:
+        bits += 1
+    return Bucketing(32 + bits, max(-(-shards // (1 << bits)), 1))
+
+
+def choose_ranges(histogram: Histogram, most_records: int) -> tuple[BucketRange, ...]:
+    """Join neighbouring buckets to ranges of at most `most_records`; no range is empty, and all buckets with records are covered.
+
+    Parameters
+    ----------
+    histogram : array, shape (n_buckets,)
+        Records by bucket.
+    most_records : int
+        A single bucket may hold more.
+    """
+    ranges: list[BucketRange] = []
+    first, size = 0, 0
+    for bucket, count in enumerate(histogram.tolist()):
+        if size and size + count > most_records:
+            ranges.append(BucketRange(first, bucket, size))
+            first, size = bucket, 0
+        size += count
+    if size:
+        ranges.append(BucketRange(first, len(histogram), size))
+    return tuple(ranges)
+
+
+def pack_histogram(histogram: Histogram) -> str:
+    """Return a histogram as a short string for the journal."""
+    return base64.b85encode(zlib.compress(histogram.astype("<u8").tobytes(), 1)).decode()
+
+
+def sum_histograms(packed: Iterable[str], buckets: int) -> Histogram:
+    """Return the sum of what `pack_histogram` has packed."""
+    total = np.zeros(buckets, np.int64)
+    for text in packed:
+        total += np.frombuffer(zlib.decompress(base64.b85decode(text)), "<i8")
+    return total
+
+
+def first_shards(ranges: Sequence[BucketRange], bucketing: Bucketing) -> tuple[int, ...]:
+    """Return the first shard of each range of a `Bucketing` by place."""
+    return tuple(item.first << (bucketing.shift - 32) for item in ranges)

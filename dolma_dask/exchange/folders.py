@@ -1,0 +1,77 @@
+"""The folder of an exchange: removed with all that is in it, its empty parents, and what earlier calls have left beside it."""
+
+import shutil
+from contextlib import suppress
+
+from dolma_dask.io import files
+
+EXCHANGE = "_exchange"
+"""Folder below a dataset root that holds the exchanges of its verbs, ``_exchange/<verb>-<name>/<key>``."""
+
+
+def remove_tree(url: str) -> None:
+    """Delete a folder and all that is in it; none there is fine."""
+    if files.is_local(url):
+        with suppress(FileNotFoundError):
+            shutil.rmtree(files.local_path(url))
+        return
+    fs, path = files.filesystem(url)
+    fs.invalidate_cache()
+    with suppress(FileNotFoundError):
+        fs.rm(path, recursive=True)
+
+
+def remove_exchange(folder: str) -> None:
+    """Delete the folder of an exchange, and its parents up to ``_exchange`` if nothing else is in them."""
+    remove_tree(folder)
+    parent = parent_of(folder)
+    while is_exchange_folder(parent):
+        if not _remove_empty(parent):
+            return
+        parent = parent_of(parent)
+
+
+def remove_others(folder: str) -> list[str]:
+    """Delete the exchanges of the same verb and name under other keys; return their keys."""
+    parent = parent_of(folder)
+    others = [name for name in files.list_folders(parent) if name != name_of(folder)]
+    for name in others:
+        remove_tree(files.join(parent, name))
+    return others
+
+
+def is_for_exchange(folder: str) -> bool:
+    """Tell whether a folder may be filled and removed by an exchange."""
+    return name_of(parent_of(parent_of(folder))) == EXCHANGE
+
+
+def is_exchange_folder(url: str) -> bool:
+    """Tell whether `url` is ``.../_exchange`` or a folder directly below one."""
+    return EXCHANGE in (name_of(url), name_of(parent_of(url)))
+
+
+def parent_of(url: str) -> str:
+    """Return the folder that holds `url`."""
+    return url.rstrip("/").rpartition("/")[0]
+
+
+def name_of(url: str) -> str:
+    """Return the last part of `url`."""
+    return url.rstrip("/").rpartition("/")[2]
+
+
+def _remove_empty(url: str) -> bool:
+    """Delete a folder if it is empty; tell whether it is gone. Object stores have no empty folders."""
+    try:
+        if files.is_local(url):
+            files.local_path(url).rmdir()
+        else:
+            fs, path = files.filesystem(url)
+            fs.invalidate_cache()
+            if fs.exists(path):
+                fs.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

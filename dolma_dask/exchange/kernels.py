@@ -1,0 +1,192 @@
+"""Kernels over records as words: spread them over buckets, put equal first words in order, count what lies below a bound.
+
+Rows are moved whole; a row is 16 to 40 bytes. All loops are linear in the rows, except for heap sorts of runs of equal words, which are
+kept short by their caller.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+SHORT_RUN = 24
+"""Rows up to which insertion sort beats heap sort."""
+
+LONG_RUN = 4096
+"""Rows from which on NumPy's sort of the next word is worth a call."""
+
+
+@njit(cache=True, nogil=True)
+def extent(rows: Any, word: int) -> tuple[int, int]:
+    """Return the least and the greatest value of a word; there must be rows."""
+    low = high = rows[0, word]
+    for row in range(1, rows.shape[0]):
+        value = rows[row, word]
+        low = min(low, value)
+        high = max(high, value)
+    return low, high
+
+
+@njit(cache=True, nogil=True)
+def count_buckets(rows: Any, low: Any, shift: int, counts: Any) -> int:
+    """Count rows by ``(first word - low) >> shift``; return the first row whose bucket does not exist, or -1."""
+    least, amount = np.uint64(low), np.uint64(shift)
+    most = np.uint64(counts.shape[0])
+    for row in range(rows.shape[0]):
+        bucket = (rows[row, 0] - least) >> amount
+        if bucket >= most:
+            return row
+        counts[bucket] += 1
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def spread(rows: Any, low: Any, shift: int, next_rows: Any, out: Any) -> None:
+    """Copy rows to `out`, bucket by bucket, in their order; `next_rows` (n_buckets,) says where each bucket goes on."""
+    least, amount = np.uint64(low), np.uint64(shift)
+    words = rows.shape[1]
+    for row in range(rows.shape[0]):
+        bucket = (rows[row, 0] - least) >> amount
+        at = next_rows[bucket]
+        next_rows[bucket] = at + 1
+        for word in range(words):
+            out[at, word] = rows[row, word]
+
+
+@njit(cache=True, nogil=True)
+def is_sorted(rows: Any) -> bool:
+    """Tell whether rows are in order of all their words."""
+    for row in range(1, rows.shape[0]):  # noqa: SIM110  numba compiles no generators
+        if _is_below(rows, row, row - 1, 0):
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def pack(rows: Any, word: int, low: Any, shift: int, bits: int) -> Any:
+    """Return for each row ``(word - low) >> shift`` above its own number in the lowest `bits`."""
+    least, amount, width = np.uint64(low), np.uint64(shift), np.uint64(bits)
+    packed = np.empty(rows.shape[0], np.uint64)
+    for row in range(rows.shape[0]):
+        packed[row] = (((rows[row, word] - least) >> amount) << width) | np.uint64(row)
+    return packed
+
+
+@njit(cache=True, nogil=True)
+def unpack(rows: Any, packed: Any, bits: int, out: Any) -> None:
+    """Copy rows to `out` in the order of `packed`."""
+    mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    words = rows.shape[1]
+    for row in range(packed.shape[0]):
+        source = packed[row] & mask
+        for word in range(words):
+            out[row, word] = rows[source, word]
+
+
+@njit(cache=True, nogil=True)
+def settle(rows: Any, packed: Any, bits: int, word: int, long_runs: Any) -> int:
+    """Order runs of rows that are alike in `packed` by the words from `word` on; those before are equal in a run.
+
+    Returns the number of runs of more than `LONG_RUN` rows, which are left as they are; their bounds are in `long_runs`, shape (m, 2).
+    """
+    width = np.uint64(bits)
+    found = 0
+    count = rows.shape[0]
+    start = 0
+    while start < count:
+        end = start + 1
+        while end < count and packed[end] >> width == packed[start] >> width:
+            end += 1
+        size = end - start
+        if size > LONG_RUN:
+            long_runs[found, 0] = start
+            long_runs[found, 1] = end
+            found += 1
+        elif size > 1:
+            _sort_run(rows, start, end, word)
+        start = end
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _sort_run(rows: Any, start: int, end: int, word: int) -> None:
+    if end - start <= SHORT_RUN:
+        _insertion_sort(rows, start, end, word)
+        return
+    for row in range(start + 1, end):
+        if _is_below(rows, row, row - 1, word):
+            _heap_sort(rows, start, end, word)
+            return
+
+
+@njit(cache=True, nogil=True)
+def _is_below(rows: Any, left: int, right: int, word: int) -> bool:
+    for at in range(word, rows.shape[1]):
+        if rows[left, at] != rows[right, at]:
+            return bool(rows[left, at] < rows[right, at])
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _swap(rows: Any, left: int, right: int, word: int) -> None:
+    for at in range(word, rows.shape[1]):
+        kept = rows[left, at]
+        rows[left, at] = rows[right, at]
+        rows[right, at] = kept
+
+
+@njit(cache=True, nogil=True)
+def _insertion_sort(rows: Any, start: int, end: int, word: int) -> None:
+    for row in range(start + 1, end):
+        at = row
+        while at > start and _is_below(rows, at, at - 1, word):
+            _swap(rows, at, at - 1, word)
+            at -= 1
+
+
+@njit(cache=True, nogil=True)
+def _heap_sort(rows: Any, start: int, end: int, word: int) -> None:
+    size = end - start
+    for root in range(size // 2 - 1, -1, -1):
+        _sift(rows, start, root, size, word)
+    for last in range(size - 1, 0, -1):
+        _swap(rows, start, start + last, word)
+        _sift(rows, start, 0, last, word)
+
+
+@njit(cache=True, nogil=True)
+def _sift(rows: Any, start: int, root: int, size: int, word: int) -> None:
+    while True:
+        child = 2 * root + 1
+        if child >= size:
+            return
+        if child + 1 < size and _is_below(rows, start + child, start + child + 1, word):
+            child += 1
+        if not _is_below(rows, start + root, start + child, word):
+            return
+        _swap(rows, start + root, start + child, word)
+        root = child
+
+
+@njit(cache=True, nogil=True)
+def count_not_above(rows: Any, bound: Any) -> int:
+    """Return how many of the sorted `rows` are not above the row `bound`, shape (n_words,)."""
+    low, high = 0, rows.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        above = False
+        for word in range(rows.shape[1]):
+            if rows[middle, word] != bound[word]:
+                above = rows[middle, word] > bound[word]
+                break
+        if above:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def new_counts(buckets: int) -> npt.NDArray[np.int64]:
+    """Return zeros for `count_buckets`."""
+    return np.zeros(buckets, np.int64)

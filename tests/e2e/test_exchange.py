@@ -1,0 +1,110 @@
+"""The exchange on real clusters: the same for any number of workers, whoever is killed in whatever pass, through files and through p2p."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import exchange_world
+import psutil
+import pytest
+from commands import SLOW_DISK, Command, wait_until
+
+import dolma_dask as dk
+from dolma_dask.engine import RunOptions
+
+pytestmark = pytest.mark.e2e
+
+SHUFFLES = ("files", "p2p")
+PASSES = ("scatter", "reduce", "shards")
+SLOWLY = {**SLOW_DISK, "SLOW_DISK_S": "0.015", "EXCHANGE_PAUSE_S": "0.02"}
+SEED = os.environ.get("KILL_SEED", "20")
+
+
+class Script(Command):
+    """A running `exchange_world`, to be watched and killed like a command."""
+
+    def __init__(self, root: Path, shuffle: str, scheduler: str, **environment: str) -> None:
+        self._log = root / "log"
+        with self._log.open("wb") as out:
+            self._popen = subprocess.Popen(
+                [sys.executable, exchange_world.__file__, str(root), shuffle, scheduler, "2"],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **environment},
+            )
+        self.process = psutil.Process(self._popen.pid)
+        self._family = {self.process.pid: self.process}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return json.loads(json.dumps(exchange_world.expected()))
+
+
+def files_of(root: Path, phase: str) -> list[Path]:
+    """Return what a pass has finished."""
+    return list((root / "_exchange/test-groups/key" / phase).glob("[!.]*"))
+
+
+def check(root: Path, expected) -> None:
+    assert json.loads((root / "result.json").read_text()) == expected
+    assert sorted(path.name for path in root.iterdir()) == ["log", "result.json"], "nothing else is left"
+
+
+def test_in_one_process(tmp_path, expected):
+    for scheduler in ("synchronous", "threads"):
+        done = exchange_world.run(str(tmp_path), "files", RunOptions(scheduler=scheduler, progress=False))
+        assert exchange_world.outcome(done) == expected
+        assert len(done.infos) > 8
+        done.remove()
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_any_number_of_workers(workers, tmp_path, expected):
+    with dk.cluster("laptop", workers=workers):
+        for shuffle in SHUFFLES:
+            done = exchange_world.run(str(tmp_path), shuffle, RunOptions(progress=False))
+            assert exchange_world.outcome(done) == expected
+            again = exchange_world.run(str(tmp_path), shuffle, RunOptions(progress=False))
+            assert again.infos == done.infos
+            done.remove()
+            assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_workers_are_killed_in_each_pass(shuffle, tmp_path, expected):
+    draw = random.Random(f"{SEED} {shuffle}")
+    killed = []
+    with Script(tmp_path, shuffle, "cluster", **SLOWLY) as script:
+        for phase in PASSES:
+            wanted = draw.randrange(1, 5)
+            wait_until(lambda: len(files_of(tmp_path, phase)) >= wanted or not script.running(), phase)  # noqa: B023
+            if workers := script.workers():
+                draw.choice(workers).kill()
+                killed.append(phase)
+        assert script.wait() == 0, script.output
+        script.wait_for_family()
+    assert killed == list(PASSES)
+    check(tmp_path, expected)
+
+
+@pytest.mark.parametrize(
+    "shuffle, scheduler", [("files", "synchronous"), ("files", "cluster"), ("p2p", "cluster")]
+)
+def test_whole_process_is_killed_in_each_pass(shuffle, scheduler, tmp_path, expected):
+    draw = random.Random(f"{SEED} {shuffle} {scheduler}")
+    for phase in PASSES:
+        wanted = draw.randrange(1, 5)
+        with Script(tmp_path, shuffle, scheduler, **SLOWLY) as script:
+            wait_until(lambda: len(files_of(tmp_path, phase)) >= wanted or not script.running(), phase)  # noqa: B023
+            assert script.running(), f"{phase} ended before it was killed: {script.output}"
+            script.kill(group=draw.random() < 0.5)
+            script.wait_for_family()
+    with Script(tmp_path, shuffle, scheduler) as script:
+        assert script.wait() == 0, script.output
+    check(tmp_path, expected)

@@ -1,0 +1,542 @@
+"""The exchange in one process, against grouping in a dict; stopped, damaged and changed in every pass."""
+
+import os
+import pickle
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dolma_dask.engine import RunOptions, Task, inputs_of
+from dolma_dask.errors import CorruptFileError, DataError, DolmaDaskError, StageError, UsageError
+from dolma_dask.exchange import Emitted, exchange, phases
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord, InputRecord
+
+HERE = RunOptions(scheduler="synchronous", progress=False)
+THREADS = RunOptions(scheduler="threads", workers=3, progress=False)
+LONG = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("place", "<u8")])
+SHORT = np.dtype([("key", "<u8"), ("place", "<u8"), ("weight", "<u8")])
+OUT = np.dtype([("place", "<u8"), ("size", "<u8"), ("rank", "<u8")])
+SPREAD = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True)
+class FromFile:
+    """Emits the records in a file, some at a time, and keeps a side file."""
+
+    dtype: np.dtype = LONG
+    sizes: tuple[int, ...] = (7, 1, 30)
+    seen: list = field(default_factory=list)
+    broken: set = field(default_factory=set)
+
+    def emit(self, task, out, folder):
+        self.seen.append(task.shard)
+        if task.shard in self.broken:
+            raise DataError(f"{task.shard} is broken")
+        (item,) = task.inputs
+        data = files.read_bytes(item.url)
+        records = np.frombuffer(data, self.dtype)
+        done = 0
+        for number in range(len(records) + 1):
+            size = self.sizes[number % len(self.sizes)]
+            out(records[done : done + size])
+            done += size
+            if done >= len(records):
+                break
+        path = f"side/{task.shard}.bin"
+        with publish(files.join(folder, path)) as side:
+            side.write(data[:16])
+        stored = InputRecord(item.info.path, item.info.bytes, item.info.stamp, files.checksum(item.url))
+        return Emitted(
+            (stored,),
+            len(records),
+            {"documents_in": len(records)},
+            {"name": task.shard, "work": task.work},
+            (FileRecord(path, side.bytes, side.checksum),),
+        )
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Tells for each place how many records have its key, and which of them it is."""
+
+    key_words: int = 2
+    dtype: np.dtype | None = OUT
+    chunks: list = field(default_factory=list)
+    broken_after: list = field(default_factory=list)
+
+    def reduce(self, runs, out):
+        if self.broken_after and len(self.chunks) >= self.broken_after[0]:
+            raise DataError("the reducer is broken")
+        rows = (row for run in self._watched(runs) for row in run.tolist())
+        keys = count = 0
+        for _, group in groupby(rows, key=lambda row: row[: self.key_words]):
+            members = list(group)
+            keys, count = keys + 1, count + len(members)
+            if self.dtype is not None:
+                places = sorted(row[self.key_words] for row in members)
+                out(np.array([(place, len(members), at) for at, place in enumerate(places)], OUT)[::-1])
+        return {"keys": keys, "records": count}
+
+    def _watched(self, runs):
+        last = None
+        self.chunks.append(0)
+        for run in runs:
+            rows = run.tolist()
+            assert rows == sorted(rows)
+            assert rows
+            assert last is None or last <= rows[0]
+            last = rows[-1]
+            self.chunks[-1] += 1
+            yield run
+
+
+@dataclass(frozen=True)
+class World:
+    """Records of some shards, in files."""
+
+    root: str
+    shards: tuple
+    dtype: np.dtype = LONG
+
+    @property
+    def folder(self) -> str:
+        return f"{self.root}/_exchange/test-rank/k1"
+
+    def write(self, number, rows=None):
+        rows = self.shards[number] if rows is None else rows
+        with publish(f"{self.root}/in/{number:03d}") as out:
+            out.write(np.array(list(rows), self.dtype).tobytes())
+
+    def write_all(self):
+        for number in range(len(self.shards)):
+            self.write(number)
+        return self
+
+    def tasks(self):
+        infos = [replace(info, path=f"in/{info.path}") for info in files.list_files(f"{self.root}/in")]
+        return [Task(Path(info.path).name, (), inputs_of(self.root, [info]), 10) for info in infos]
+
+    def run(self, emitter=None, reducer=None, options=HERE, **more):
+        more = {"folder": self.folder, "key": "k1", "shards": len(self.shards), "verb": "rank", **more}
+        emitter, reducer = emitter or FromFile(self.dtype), reducer or Rank(len(self.dtype.names) - 1)
+        return exchange(emitter, self.tasks(), reducer, options=options, **more)
+
+    def expected(self, key_words=2):
+        """The oracle: what `Rank` must give for each shard."""
+        groups = defaultdict(list)
+        for row in (row for rows in self.shards for row in rows):
+            groups[row[:key_words]].append(row[key_words])
+        out = defaultdict(list)
+        for places in groups.values():
+            for rank, place in enumerate(sorted(places)):
+                out[place >> 32].append((place, len(places), rank))
+        return [sorted(out[number]) for number in range(len(self.shards))]
+
+    def check(self, done, key_words=2):
+        found = [done.of_shard(number).tolist() for number in range(len(self.shards))]
+        assert found == self.expected(key_words)
+        assert sum(info["records"] for info in done.infos) == sum(map(len, self.shards))
+        assert sum(info["keys"] for info in done.infos) == len(
+            {row[:key_words] for rows in self.shards for row in rows}
+        )
+
+
+def some_shards(count=5, rows=40, keys=30):
+    """Keys all over the range, each several times and in several shards."""
+    draw = np.random.default_rng(3)
+    return tuple(
+        tuple(
+            (int(key) * SPREAD % 2**64, int(key) % 3, number << 32 | row)
+            for row, key in enumerate(draw.integers(0, keys, rows))
+        )
+        for number in range(count)
+    )
+
+
+@pytest.fixture(autouse=True)
+def _fast_disk(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def world(tmp_path) -> World:
+    return World(str(tmp_path), some_shards()).write_all()
+
+
+SMALL = {"range_bytes": 24 * 20, "segment_bytes": 24 * 6}
+"""Ten ranges or so, several segments per file."""
+
+
+def names(folder) -> list[str]:
+    return [info.path for info in files.list_files(folder) if not info.path.startswith("_")]
+
+
+WORD = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 2), st.integers(0, 7).map(lambda top: top << 61))
+LIMITS = st.integers(1, 3000)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    shards=st.lists(st.lists(st.tuples(WORD, st.integers(0, 2**64 - 1)), max_size=25), max_size=4),
+    is_long=st.booleans(),
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=3),
+    limits=st.tuples(LIMITS, LIMITS, st.sampled_from([2, 16, 1024])),
+)
+def test_any_records(tmp_path_factory, shards, is_long, sizes, limits):
+    dtype, words = (LONG, 2) if is_long else (SHORT, 1)
+    rows = tuple(
+        tuple(
+            (hi, second % 3, number << 32 | row) if is_long else (hi, number << 32 | row, second)
+            for row, (hi, second) in enumerate(shard)
+        )
+        for number, shard in enumerate(shards)
+    )
+    world = World(str(tmp_path_factory.mktemp("any")), rows, dtype).write_all()
+    more = dict(zip(("range_bytes", "segment_bytes", "buckets"), limits, strict=True))
+    done = world.run(FromFile(dtype, tuple(sizes)), Rank(words), **more)
+    world.check(done, words)
+    done.remove()
+    assert names(world.root) == [f"in/{number:03d}" for number in range(len(shards))]
+
+
+def test_local_and_remote(root):
+    world = World(root, some_shards()).write_all()
+    for options in (HERE, THREADS):
+        done = world.run(options=options, **SMALL)
+        assert len(done.infos) > 5
+        world.check(done)
+        world.check(pickle.loads(pickle.dumps(done)))
+        done.remove()
+        assert {info.path.split("/")[0] for info in files.list_files(root)} == {"in"}
+    if files.is_local(root):
+        assert sorted(path.name for path in Path(root).iterdir()) == ["in"], "no folder stays"
+
+
+def test_what_the_emitter_told(world):
+    done = world.run()
+    assert list(done.records) == ["000", "001", "002", "003", "004"]
+    record = done.records["003"]
+    assert (record.rows, record.counts, record.info) == (
+        40,
+        {"documents_in": 40},
+        {"name": "003", "work": 10},
+    )
+    assert [item.path for item in record.inputs] == ["in/003"]
+    assert [file.path for file in record.files] == ["side/003.bin"]
+    assert Path(done.folder, "side/003.bin").exists()
+
+
+def test_infos_are_in_the_order_of_keys(world):
+    @dataclass(frozen=True)
+    class Bounds:
+        dtype: None = None
+
+        def reduce(self, runs, out):
+            rows = [row for run in runs for row in run.tolist()]
+            return {"first": rows[0], "last": rows[-1]}
+
+    infos = world.run(reducer=Bounds(), **SMALL).infos
+    assert len(infos) > 5
+    assert all(one["last"][:2] < other["first"][:2] for one, other in pairwise(infos))
+
+
+def test_reducers_without_records(world):
+    done = world.run(reducer=Rank(dtype=None))
+    assert sum(info["records"] for info in done.infos) == 200
+    with pytest.raises(UsageError, match="gives out no records"):
+        done.of_shard(0)
+    assert world.run(FromFile(broken={"000"}), Rank(dtype=None)).infos == done.infos, "nothing is done again"
+
+
+@pytest.mark.parametrize("shards", [(), ((),), ((), (), ())])
+def test_no_records_at_all(tmp_path, shards):
+    world = World(str(tmp_path), shards).write_all()
+    done = world.run()
+    assert done.infos == ()
+    assert [len(done.of_shard(number)) for number in range(3)] == [0, 0, 0]
+    assert done.of_shard(0).dtype == OUT
+    done.remove()
+
+
+def test_shards_without_output_and_many_shards(tmp_path):
+    """More shards than buckets: neighbours share one; most of them are empty."""
+    rows = [() for _ in range(5000)]
+    for number in (0, 1, 2, 999, 1000, 3001, 4999):
+        rows[number] = (
+            (7 * SPREAD % 2**64, 1, number << 32 | 5),
+            (number * SPREAD % 2**64, 2, number << 32 | 6),
+        )
+    world = World(str(tmp_path), tuple(rows))
+    with publish(f"{world.root}/in/all") as out:
+        out.write(np.array([row for shard in rows for row in shard], LONG))
+    for limits in (SMALL, {"range_bytes": 24 * 3}):
+        done = world.run(**limits)
+        world.check(done)
+        done.remove()
+
+
+def test_places_outside_of_the_shards(world):
+    with pytest.raises(StageError, match=r"a record for bucket 4 was given.*which has 4"):
+        world.run(shards=4)
+
+
+def test_one_key_in_all_records(tmp_path):
+    shards = tuple(tuple((5, 5, number << 32 | row) for row in range(300)) for number in range(3))
+    world = World(str(tmp_path), shards).write_all()
+    reducer = Rank()
+    world.check(world.run(FromFile(sizes=(100,)), reducer, **SMALL))
+    assert len(reducer.chunks) == 1
+    assert reducer.chunks[0] >= 900 // 20, "a key goes on in many chunks of bounded size"
+
+
+def told(record):
+    return (record.shard, record.inputs, record.files, record.rows, record.counts, record.info)
+
+
+@pytest.mark.parametrize("more", [{}, SMALL])
+def test_nothing_is_done_twice(world, more):
+    first = world.run(**more)
+    emitter, reducer = FromFile(), Rank()
+    again = world.run(emitter, reducer, **more)
+    assert (emitter.seen, reducer.chunks) == ([], [])
+    assert (again.infos, again.by_shard) == (first.infos, first.by_shard)
+    assert list(map(told, again.records.values())) == list(map(told, first.records.values()))
+    world.check(again)
+    assert len(world.run(emitter, reducer, replace(HERE, overwrite=True), **more).records) == 5
+    assert len(emitter.seen) == 5
+
+
+def test_files_of_a_pass_are_removed_after_the_next(world):
+    done = world.run(**SMALL)
+    assert {path.split("/")[0] for path in names(done.folder)} == {"shards", "side"}
+
+
+def test_going_on_after_a_task_of_the_first_pass_failed(world):
+    emitter = FromFile(broken={"002"})
+    with pytest.raises(
+        StageError, match=r"rank-scatter: 1 of 5 shards failed.*002: DataError: 002 is broken"
+    ):
+        world.run(emitter)
+    emitter.broken.clear()
+    emitter.seen.clear()
+    world.check(world.run(emitter))
+    assert emitter.seen == ["002"]
+
+
+def stop_reducing(world, after=3):
+    """Let the second pass fail after some ranges; return how many there are."""
+    reducer = Rank(broken_after=[after])
+    with pytest.raises(StageError, match="the reducer is broken") as caught:
+        world.run(reducer=reducer, **SMALL)
+    return after + len(caught.value.failures)
+
+
+def test_going_on_in_the_second_pass(world):
+    ranges = stop_reducing(world)
+    emitter, reducer = FromFile(), Rank()
+    world.check(world.run(emitter, reducer, **SMALL))
+    assert emitter.seen == []
+    assert len(reducer.chunks) == ranges - 3 > 3
+
+
+def test_going_on_in_the_third_pass(world, monkeypatch):
+    write, calls = phases.write_shards, []
+
+    def stop(*arguments):
+        calls.append(1)
+        if len(calls) > 2:
+            raise DataError("stopped")
+        write(*arguments)
+
+    monkeypatch.setattr(phases, "write_shards", stop)
+    with pytest.raises(StageError, match="rank-collate: 3 of 5 shards failed"):
+        world.run(**SMALL)
+    monkeypatch.undo()
+    emitter, reducer, counted = FromFile(), Rank(), []
+    monkeypatch.setattr(phases, "write_shards", lambda *arguments: counted.append(1) or write(*arguments))
+    world.check(world.run(emitter, reducer, **SMALL))
+    assert (emitter.seen, reducer.chunks, len(counted)) == ([], [], 3)
+
+
+def test_a_side_file_that_is_gone(world):
+    stop_reducing(world)
+    Path(world.folder, "side/001.bin").unlink()
+    emitter = FromFile()
+    world.check(world.run(emitter, **SMALL))
+    assert emitter.seen == ["001"]
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "changed"])
+def test_damaged_records_are_made_again(world, damage):
+    stop_reducing(world)
+    spoil(Path(world.folder, "scatter/000002.bin"), damage)
+    emitter, reducer = FromFile(), Rank()
+    world.check(world.run(emitter, reducer, **SMALL))
+    assert emitter.seen == ["002"]
+
+
+def spoil(path: Path, damage: str) -> None:
+    data = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    elif damage == "short":
+        path.write_bytes(data[:-1])
+    else:
+        path.write_bytes(bytes([data[0] ^ 1]) + data[1:-1] + data[-1:])
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "changed"])
+def test_damaged_output_of_the_reducer(world, damage, monkeypatch):
+    """The records are gone by then: all is made again."""
+    monkeypatch.setattr(phases, "write_shards", lambda *arguments: 1 / 0)
+    with pytest.raises(StageError, match="ZeroDivisionError"):
+        world.run(**SMALL)
+    monkeypatch.undo()
+    spoil(Path(world.folder, "reduce/000001.bin"), damage)
+    emitter = FromFile()
+    world.check(world.run(emitter, **SMALL))
+    assert len(emitter.seen) == 5
+
+
+def test_damaged_result(world):
+    done = world.run(**SMALL)
+    spoil(Path(world.folder, "shards/000002.bin"), "changed")
+    with pytest.raises(CorruptFileError, match=r"shards/000002\.bin is damaged.*run the same command again"):
+        done.of_shard(2)
+    with pytest.raises(CorruptFileError, match="is gone"):
+        done.of_shard(2)
+    world.check(world.run(**SMALL))
+
+
+def test_damage_that_never_ends_is_an_error(world, monkeypatch):
+    def spoiled(*arguments):
+        raise CorruptFileError(f"{world.folder}/scatter/000000.bin is damaged")
+
+    monkeypatch.setattr(phases.Slices, "read", spoiled)
+    emitter = FromFile()
+    with pytest.raises(StageError, match="is damaged"):
+        world.run(emitter)
+    assert len(emitter.seen) == 5
+
+
+@pytest.mark.parametrize("when", ["scattered", "finished"])
+def test_a_changed_input(world, when):
+    if when == "scattered":
+        stop_reducing(world)
+    else:
+        world.run(**SMALL)
+    rows = tuple((row[0], 9, row[2]) for row in world.shards[1])
+    changed = replace(world, shards=(world.shards[0], rows, *world.shards[2:]))
+    changed.write(1)
+    emitter = FromFile()
+    changed.check(changed.run(emitter, **SMALL))
+    assert emitter.seen == (["001"] if when == "scattered" else ["001", "000", "001", "002", "003", "004"])
+
+
+def test_a_new_time_stamp_redoes_nothing(world):
+    first = world.run(**SMALL)
+    os.utime(f"{world.root}/in/001", ns=(1, 10**18))
+    emitter = FromFile()
+    again = world.run(emitter, **SMALL)
+    assert emitter.seen == []
+    assert again.infos == first.infos
+
+
+def test_leftovers_of_other_keys_are_removed(world):
+    world.run()
+    beside = replace(world)
+    other = beside.run(folder=f"{world.root}/_exchange/test-other/k1")
+    second = world.run(folder=f"{world.root}/_exchange/test-rank/k2", key="k2")
+    assert sorted(path.name for path in Path(world.root, "_exchange").iterdir()) == [
+        "test-other",
+        "test-rank",
+    ]
+    assert [path.name for path in Path(world.root, "_exchange/test-rank").iterdir()] == ["k2"]
+    second.remove()
+    assert [path.name for path in Path(world.root, "_exchange").iterdir()] == ["test-other"], (
+        "not another verb's"
+    )
+    other.remove()
+    assert [path.name for path in Path(world.root).iterdir()] == ["in"]
+
+
+def test_a_full_disk(world, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        DolmaDaskError,
+        match=r"no space is left for the exchange in .*k1 .*Make room and run the same command again",
+    ):
+        world.run()
+    monkeypatch.undo()
+    monkeypatch.setattr(phases.BucketWriter, "finish", full)
+    with pytest.raises(
+        StageError, match=r"5 of 5 shards failed.*no space is left for the exchange"
+    ) as caught:
+        world.run()
+    assert {failure.error for failure in caught.value.failures} == {"DolmaDaskError"}
+    monkeypatch.undo()
+    world.check(world.run())
+
+
+@pytest.mark.parametrize(
+    "more, expected",
+    [
+        ({"folder": "/tmp/nowhere"}, "no place for an exchange"),
+        ({"folder": "/_exchange/k1"}, "no place for an exchange"),
+        ({"emitter": FromFile(np.dtype([("key", "<u4"), ("place", "<u8")]))}, "packed fields of '<u8'"),
+        ({"emitter": FromFile(np.dtype("<u8"))}, "cannot be exchanged"),
+        ({"reducer": Rank(dtype=LONG)}, "expected 'place' as the first field"),
+        ({"shuffle": "tasks"}, "expected 'files' or 'p2p'"),
+        (
+            {"shuffle": "p2p"},
+            r"needs a distributed cluster.*scheduler='cluster', or call this inside dk\.cluster\(\)",
+        ),
+        ({"buckets": 1000}, "power of two"),
+        ({"options": replace(HERE, dry_run=True)}, "no rehearsal"),
+    ],
+)
+def test_wrong_arguments(world, more, expected):
+    with pytest.raises(UsageError, match=expected):
+        world.run(**more)
+    assert names(world.root) == [f"in/{number:03d}" for number in range(5)]
+
+
+def test_two_tasks_of_one_name(world):
+    tasks = world.tasks()
+    with pytest.raises(UsageError, match="same name"):
+        exchange(
+            FromFile(), [*tasks, tasks[0]], Rank(), folder=world.folder, key="k1", shards=5, options=HERE
+        )
+
+
+def test_records_of_another_type(world):
+    @dataclass(frozen=True)
+    class Wrong(FromFile):
+        def emit(self, task, out, folder):
+            out(np.zeros(3, SHORT))
+
+    with pytest.raises(StageError, match=r"DataError: records of type .*expected a one-dimensional array"):
+        world.run(Wrong())
+
+
+def test_records_given_by_a_reducer_that_announces_none(world):
+    @dataclass(frozen=True)
+    class Talkative:
+        dtype: None = None
+
+        def reduce(self, runs, out):
+            out(np.zeros(3, OUT))
+
+    with pytest.raises(StageError, match="gave out 3 records but announces none"):
+        world.run(reducer=Talkative())

@@ -1,0 +1,114 @@
+"""Sorting of records against Python's sort of tuples, in memory and through disk."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dolma_dask.exchange import kernels, ordering
+
+WILD = st.one_of(
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 3),
+    st.integers(2**64 - 3, 2**64 - 1),
+    st.sampled_from([2**63 - 1, 2**63, 2**32, 7 << 54]),
+)
+
+
+def rows_of(width: int, size: int):
+    return st.lists(st.lists(WILD, min_size=width, max_size=width), max_size=size).map(
+        lambda rows: np.array(rows, np.uint64).reshape(len(rows), width)
+    )
+
+
+ROWS = st.integers(1, 4).flatmap(lambda width: rows_of(width, 80))
+
+
+def in_order(rows) -> list[list[int]]:
+    """The oracle."""
+    return sorted(rows.tolist())
+
+
+def cut(rows, sizes) -> list[np.ndarray]:
+    """Cut rows into parts of some sizes, over and over; none is empty."""
+    parts = []
+    while len(rows):
+        size = sizes[len(parts) % len(sizes)]
+        parts.append(rows[:size].copy())
+        rows = rows[size:]
+    return parts
+
+
+@given(ROWS)
+def test_sort_words(rows):
+    before = rows.copy()
+    found = ordering.sort_words(rows)
+    assert found.tolist() == in_order(rows)
+    assert (rows == before).all()
+    assert kernels.is_sorted(found)
+    assert kernels.is_sorted(rows) == (rows.tolist() == in_order(rows))
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 40, 1000, 10**6])
+@pytest.mark.parametrize("width", [1, 2, 3, 5])
+def test_many_rows_of_few_values(distinct, width):
+    """Runs of equal words for each of the kernels: insertion sort, heap sort, and the next word by NumPy; all parts of the spread."""
+    draw = np.random.default_rng(distinct)
+    values = draw.integers(0, 2**64, distinct, np.uint64)
+    rows = values[draw.integers(0, distinct, (40_000, width))]
+    rows[:, -1] = draw.integers(0, 2**64, len(rows), np.uint64)
+    expected = rows[np.lexsort(rows.T[::-1])]
+    assert (ordering.sort_words(rows) == expected).all()
+    parts = cut(rows, [1, 7000, 20_000])
+    assert (np.concatenate(list(ordering.sort_parts(parts, 3000))) == expected).all()
+
+
+def test_close_values_that_do_not_fit_beside_their_row_number():
+    """The packed word loses low bits of the value; the kernel settles them."""
+    draw = np.random.default_rng(0)
+    rows = np.zeros((30_000, 2), np.uint64)
+    rows[:, 0] = draw.integers(0, 50, len(rows), np.uint64)
+    rows[0, 0] = 2**64 - 1
+    rows[:, 1] = draw.integers(0, 9, len(rows), np.uint64)
+    assert (ordering.sort_words(rows) == rows[np.lexsort(rows.T[::-1])]).all()
+
+
+@settings(deadline=None)
+@given(ROWS, st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 30), st.integers(1, 9))
+def test_sorted_chunks(tmp_path_factory, rows, sizes, limit, chunk):
+    folder = tmp_path_factory.getbasetemp()
+    before = sorted(folder.iterdir())
+    chunks = list(ordering.sorted_chunks(iter(cut(rows, sizes)), len(rows), limit, chunk, str(folder)))
+    assert [row for part in chunks for row in part.tolist()] == in_order(rows)
+    assert all(0 < len(part) <= chunk for part in chunks)
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("kind", ["wild", "one key", "sorted", "equal"])
+def test_merge_of_runs_block_by_block(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(ordering, "LEAST_BLOCK", 3)
+    draw = np.random.default_rng(1)
+    rows = draw.integers(0, 2**64, (20_000, 2), np.uint64)
+    if kind == "one key":
+        rows[:, 0] = 5
+    elif kind == "sorted":
+        rows = np.sort(rows.ravel()).reshape(-1, 2)
+    elif kind == "equal":
+        rows[:] = 9
+    expected = rows[np.lexsort(rows.T[::-1])]
+    chunks = list(ordering.sorted_chunks(iter(cut(rows, [300, 17])), len(rows), 1500, 700, str(tmp_path)))
+    assert (np.concatenate(chunks) == expected).all()
+    assert max(map(len, chunks)) <= 700
+
+
+def test_no_records(tmp_path):
+    assert list(ordering.sorted_chunks(iter(()), 0, 10, 10, str(tmp_path))) == []
+
+
+@given(st.integers(1, 3).flatmap(lambda width: st.tuples(rows_of(width, 30), rows_of(width, 1))))
+def test_count_not_above(drawn):
+    rows, bounds = drawn
+    ordered = ordering.sort_words(rows)
+    for bound in bounds:
+        expected = sum(row <= bound.tolist() for row in rows.tolist())
+        assert kernels.count_not_above(ordered, bound) == expected
