@@ -6,13 +6,24 @@ attributes. Files without a record (made by other tools) pass on the row compari
 """
 
 from dolma_dask.alignment.catalog import Catalog, check_clash, open_attributes
-from dolma_dask.alignment.columns import ColumnReader, Columns, ColumnWork, Kind, find_columns, find_fields
+from dolma_dask.alignment.columns import (
+    ColumnReader,
+    Columns,
+    ColumnWork,
+    Kind,
+    find_columns,
+    find_fields,
+    find_keys,
+    full_name,
+)
+from dolma_dask.alignment.parts import AlignedPart, RowRange
 from dolma_dask.alignment.rows import AlignedBlock, AlignedShard, ReadState
 from dolma_dask.alignment.sets import CONVERTED, AttributeSets, AttributeSource, Proof, shard_inputs
 
 __all__ = [
     "CONVERTED",
     "AlignedBlock",
+    "AlignedPart",
     "AlignedShard",
     "AttributeSets",
     "AttributeSource",
@@ -23,9 +34,12 @@ __all__ = [
     "Kind",
     "Proof",
     "ReadState",
+    "RowRange",
     "check_clash",
     "find_columns",
     "find_fields",
+    "find_keys",
+    "full_name",
     "open_attributes",
     "shard_inputs",
 ]

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dolma_dask.alignment.catalog import Catalog, check_clash
+from dolma_dask.alignment.parts import AlignedPart, RowRange
 from dolma_dask.alignment.rows import AlignedShard, ReadState
 from dolma_dask.alignment.sets import AttributeSets, AttributeSource, shard_inputs
 from dolma_dask.dataset import Dataset, Shard
@@ -22,7 +24,7 @@ from dolma_dask.formats.metadata import is_field, metadata_kinds
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.files import FileInfo
-from dolma_dask.io.records import BadRecord
+from dolma_dask.io.records import BadRecord, Block
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.mixing.values import unknown_name
 
@@ -37,7 +39,23 @@ SAMPLED_ROWS = 1000
 
 @dataclass(frozen=True)
 class ColumnWork:
-    """What a worker needs to read some columns of one shard; see `Columns`."""
+    """What a worker needs to read some columns of one shard, or of a part of it; see `Columns`.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Columns in their order.
+    documents : tuple of str
+        Those of them that are columns of documents.
+    fields : Mapping[str, AttributeKind]
+        Those that are fields of the metadata.
+    sources : tuple of AttributeSource
+        Attribute files, with the keys to read from each.
+    part : RowRange or None
+        Which rows; None: all, with all that is proved of a whole file.
+    checksum : bool
+        See `dolma_dask.alignment.rows.AlignedShard`.
+    """
 
     root: str
     shard: Shard
@@ -46,6 +64,8 @@ class ColumnWork:
     fields: Mapping[str, AttributeKind]
     sources: tuple[AttributeSource, ...]
     default_source: str | None = None
+    part: RowRange | None = None
+    checksum: bool = True
 
     @property
     def files(self) -> tuple[FileInfo, ...]:
@@ -68,6 +88,8 @@ class ColumnReader:
     ----------
     bad : tuple of BadRecord
         Records of the last batch that could not be read, as far as documents were.
+    first_unreadable : int or None
+        Row of the first document of the last batch that could not be read, now or when the attributes were made that are read alone.
     state : ReadState
         Complete after the last batch.
 
@@ -80,9 +102,25 @@ class ColumnReader:
     work: ColumnWork
     max_record_bytes: int = MAX_RECORD_BYTES
     bad: tuple[BadRecord, ...] = ()
+    first_unreadable: int | None = None
     state: ReadState = field(default_factory=ReadState)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        work = self.work
+        for aligned in self._rows():
+            self.bad = aligned.block.bad
+            self.first_unreadable = _first_unreadable(aligned.block)
+            batch = aligned.block.batch
+            columns = [
+                aligned.attributes[name] if name in aligned.attributes else batch.column(name)
+                for name in work.names
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema(columns))
+
+    def _schema(self, columns: Sequence[pa.Array]) -> pa.Schema:
+        return pa.schema([(name, column.type) for name, column in zip(self.work.names, columns, strict=True)])
+
+    def _rows(self) -> AlignedShard:
         work = self.work
         rows = AlignedShard(
             work.root,
@@ -93,16 +131,19 @@ class ColumnReader:
             self.max_record_bytes,
             fields=work.fields,
             lean=True,
+            checksum=work.checksum,
             state=self.state,
         )
-        for aligned in rows:
-            self.bad = aligned.block.bad
-            batch = aligned.block.batch
-            columns = [
-                aligned.attributes[name] if name in aligned.attributes else batch.column(name)
-                for name in work.names
-            ]
-            yield pa.RecordBatch.from_arrays(columns, names=list(work.names))
+        return rows if work.part is None else AlignedPart.of(rows, work.part)
+
+
+def _first_unreadable(block: Block) -> int | None:
+    if block.bad:
+        return block.bad[0].row
+    ids = block.batch.column("id") if "id" in block.batch.schema.names else None
+    if ids is None or not ids.null_count:
+        return None
+    return block.first_row + int(pc.index(pc.is_null(ids), True).as_py())
 
 
 @dataclass(frozen=True)
@@ -170,7 +211,7 @@ def find_columns(dataset: Dataset, names: Sequence[str], attributes: Sequence[st
     """
     fields = find_fields(dataset, [name for name in names if is_field(name)])
     keys = [name for name in names if not is_field(name) and name not in (*STRINGS, METADATA)]
-    full, sets = _find_keys(dataset, keys, attributes) if keys else ({}, None)
+    full, sets = find_keys(Catalog(dataset), keys, attributes) if keys else ({}, None)
     found = tuple(full.get(name, name) for name in names)
     for name in found:
         if found.count(name) > 1:
@@ -181,12 +222,11 @@ def find_columns(dataset: Dataset, names: Sequence[str], attributes: Sequence[st
     return Columns(dataset, found, {name: kinds[name] for name in found}, fields, sets)
 
 
-def _find_keys(
-    dataset: Dataset, names: Sequence[str], attributes: Sequence[str]
+def find_keys(
+    catalog: Catalog, names: Sequence[str], attributes: Sequence[str] = ()
 ) -> tuple[dict[str, str], AttributeSets]:
-    """Return the full name of each attribute key, and the sets that have them."""
-    catalog = Catalog(dataset)
-    sets = tuple(attributes) or dataset.with_current_attributes().attributes
+    """Return the full name of each attribute key, and the sets that have them; see `find_columns`."""
+    sets = tuple(attributes) or catalog.dataset.with_current_attributes().attributes
     if attributes:
         catalog.open(attributes)  # all that were named have to be there
     looked = {name: catalog.keys(name) for name in sets}

@@ -1,5 +1,6 @@
 """One attribute file read beside its documents: row by row the same ids and sources, and in the end the same digests."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -32,6 +33,8 @@ class Follower:
         The file.
     max_record_bytes, block_bytes : int
         See `dolma_dask.io.attributes.AttributeFile`.
+    first_row : int
+        Where a part of the shard begins.
 
     Attributes
     ----------
@@ -40,7 +43,14 @@ class Follower:
     """
 
     def __init__(
-        self, root: str, shard: Shard, source: AttributeSource, *, max_record_bytes: int, block_bytes: int
+        self,
+        root: str,
+        shard: Shard,
+        source: AttributeSource,
+        *,
+        max_record_bytes: int,
+        block_bytes: int,
+        first_row: int = 0,
     ) -> None:
         self.source = source
         self.proved = False
@@ -48,11 +58,16 @@ class Follower:
         self._shard = shard
         url = files.join(root, source.info.path)
         self._file = AttributeFile(
-            url, source.kinds, max_record_bytes=max_record_bytes, block_bytes=block_bytes
+            url,
+            source.kinds,
+            max_record_bytes=max_record_bytes,
+            block_bytes=block_bytes,
+            start=source.start,
+            first_row=first_row,
         )
         self._blocks = iter(self._file)
         self._rest = empty_block(source.kinds)
-        self._row = 0
+        self._row = first_row
 
     def close(self) -> None:
         """Close the file."""
@@ -79,14 +94,20 @@ class Follower:
             parts.append(part)
             at += count
             self._row += count
-        return _concatenate(parts, self._rest)
+        return self._named(_concatenate(parts, self._rest))
 
-    def lead(self) -> Iterator[tuple[Block, Mapping[str, pa.Array]]]:
-        """Yield the file's own rows as if they were those of the documents, with the attributes of each block."""
-        for part in self._blocks:
+    def lead(self, rows: int = sys.maxsize) -> Iterator[tuple[Block, Mapping[str, pa.Array]]]:
+        """Yield up to `rows` of the file's own rows as if they were those of the documents, with the attributes of each block."""
+        while rows and (part := self._next(rows)) is not None:
             batch = pa.RecordBatch.from_arrays([part.ids, part.sources], names=["id", "source"])
-            yield Block(batch, part.first_row), part.columns
+            yield Block(batch, part.first_row), self._named(part.columns)
             self._row += len(part.ids)
+            rows -= len(part.ids)
+
+    def _named(self, columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
+        """Return columns under the names that they have in the output."""
+        prefix = self.source.prefix
+        return {prefix + key: array for key, array in columns.items()} if prefix else columns
 
     def _next(self, wanted: int) -> AttributeBlock | None:
         """Return up to `wanted` further rows, None at the end."""
@@ -128,14 +149,31 @@ class Follower:
         StaleAttributesError
             The documents had other texts when it was made.
         """
-        extra = self._next(1)
-        if extra is not None:
-            raise self._difference(f"id {_show(extra.ids[0])}, expected the end")
+        self._finish_rows()
         proof, stored = self.source.proof, self._file.stored
         if proof is not None and proof.checksum == stored.checksum:
             self._prove(proof, ids_digest, content_digest)
             self.proved = True
         return InputRecord(self.source.info.path, stored.info.bytes, stored.info.stamp, stored.checksum)
+
+    def finish_part(self, is_last: bool) -> None:
+        """Check that the file did not change, and that no row is left if the part was the last one.
+
+        Raises
+        ------
+        AlignmentError
+            There are further rows.
+        SourceChangedError
+            The file was written meanwhile.
+        """
+        if is_last:
+            self._finish_rows()
+        self._file.stored.check_unchanged()
+
+    def _finish_rows(self) -> None:
+        extra = self._next(1)
+        if extra is not None:
+            raise self._difference(f"id {_show(extra.ids[0])}, expected the end")
 
     def _prove(self, proof: Proof, ids_digest: str, content_digest: str) -> None:
         documents = layout.document_path(self._shard.path)

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import pyarrow as pa
 
 from dolma_dask.alignment.follower import Follower
 from dolma_dask.alignment.sets import AttributeSource
 from dolma_dask.dataset import Shard
-from dolma_dask.errors import SchemaError
+from dolma_dask.errors import AlignmentError, SchemaError
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import RowDigest
 from dolma_dask.formats.documents import METADATA
@@ -79,6 +80,8 @@ class AlignedShard:
     lean : bool
         Read no more of the documents than is asked, as far as the journal proves the alignment: each attribute file must be as it was
         written, and made from the document file as it is now. Else ``id``, ``source`` and ``text`` are always read and digested.
+    checksum : bool
+        See `DocumentFile`; where it is not wanted, the state has no checksum of a table.
 
     Attributes
     ----------
@@ -102,22 +105,29 @@ class AlignedShard:
     block_bytes: int = BLOCK_BYTES
     fields: Mapping[str, AttributeKind] = field(default_factory=dict)
     lean: bool = False
+    checksum: bool = True
     state: ReadState = field(default_factory=ReadState)
 
     def __iter__(self) -> Iterator[AlignedBlock]:
         self.state.rows = self.state.bad_records = 0
         settled = [source for source in self.sources if self.lean and self._is_settled(source)]
         columns = self._columns([source for source in self.sources if source not in settled])
-        if columns or not self.sources:
-            yield from self._from_documents(columns)
-        else:
-            yield from self._from_attributes()
-        changed = [
-            source for source in self.sources if source.name in self.state.unproved and source in settled
-        ]
-        if changed:  # written since the journal spoke of them: the rows themselves have to tell
-            for _ in replace(self, columns=(), sources=changed, fields={}, lean=False, state=ReadState()):
-                pass
+        try:
+            if columns or not self.sources:
+                yield from self._from_documents(columns)
+            else:
+                yield from self._from_attributes()
+        except AlignmentError:
+            self._compare(settled)  # by rows: what was seen without them may not be the first difference
+            raise
+        # written since the journal spoke of them: the rows themselves have to tell
+        self._compare([source for source in settled if source.name in self.state.unproved])
+
+    def _compare(self, sources: Sequence[AttributeSource]) -> None:
+        """Compare attribute files with the ids and texts of the documents."""
+        whole = replace(self, columns=(), sources=sources, fields={}, lean=False, state=ReadState())
+        for _ in whole if sources else ():
+            pass
 
     def _columns(self, unsettled: Sequence[AttributeSource]) -> tuple[str, ...]:
         """Return the document columns to read: those asked, and those that a proof needs."""
@@ -134,8 +144,7 @@ class AlignedShard:
         proof = source.proof
         if proof is None or proof.documents is None or self.default_source is not None:
             return False
-        url = files.join(self.root, layout.document_path(self.shard.path))
-        return is_same_file(proof.documents, url, files.stat(url))
+        return is_still(proof.documents, files.join(self.root, layout.document_path(self.shard.path)))
 
     def _from_documents(self, columns: Sequence[str]) -> Iterator[AlignedBlock]:
         state = self.state
@@ -188,12 +197,17 @@ class AlignedShard:
             source=self.default_source,
             max_record_bytes=self.max_record_bytes,
             block_bytes=self.block_bytes,
+            checksum=self.checksum,
         )
 
-    def _follower(self, source: AttributeSource, stack: ExitStack) -> Follower:
-        largest = max(self.max_record_bytes, MAX_RECORD_BYTES)
+    def _follower(self, source: AttributeSource, stack: ExitStack, first_row: int = 0) -> Follower:
         follower = Follower(
-            self.root, self.shard, source, max_record_bytes=largest, block_bytes=self.block_bytes
+            self.root,
+            self.shard,
+            source,
+            max_record_bytes=max(self.max_record_bytes, MAX_RECORD_BYTES),
+            block_bytes=self.block_bytes,
+            first_row=first_row,
         )
         stack.callback(follower.close)
         return follower
@@ -210,6 +224,16 @@ class AlignedShard:
         if known is None:
             raise AssertionError("only what the journal knows is read without its documents")
         return InputRecord(known.path, known.bytes, self.shard.stamp, known.checksum)
+
+
+def is_still(record: InputRecord, url: str) -> bool:
+    """Tell whether the file at `url` still holds the bytes of a record; what was found out by hashing is remembered."""
+    info = files.stat(url)
+    known = _is_same_file if info is not None and info.stamp else is_same_file
+    return known(record, url, info)
+
+
+_is_same_file = lru_cache(maxsize=4096)(is_same_file)
 
 
 def _digest(block: Block, ids: RowDigest, content: RowDigest) -> None:

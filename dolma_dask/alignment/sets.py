@@ -9,6 +9,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.json_attributes import AttributeKind
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
+from dolma_dask.io.stored import START, Member
 
 CONVERTED = "convert_attributes"
 """Journal of the attribute sets that `convert` made of others."""
@@ -62,6 +63,10 @@ class AttributeSource:
         None: unproved.
     maker : str or None
         Verb that made files of the set; None: no journal knows it.
+    prefix : str
+        What is put before the keys, so that two sets may have one.
+    start : Member
+        Where the file is entered when a part of the shard is read; at or before the part's first row.
     """
 
     name: str
@@ -69,6 +74,8 @@ class AttributeSource:
     kinds: Mapping[str, AttributeKind]
     proof: Proof | None
     maker: str | None = None
+    prefix: str = ""
+    start: Member = START
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.json_attributes import AttributeKind
 from dolma_dask.io.parquet import open_parquet, read_batches
+from dolma_dask.io.stored import WHOLE, Section
 
 KINDS_KEY = b"dolma_dask.kinds"
 """Schema metadata of our tables: JSON object from key to kind."""
@@ -42,6 +43,7 @@ class AttributeTable:
     url: str
     kinds: Mapping[str, AttributeKind]
     block_bytes: int
+    section: Section = WHOLE
 
     def __iter__(self) -> Iterator[tuple[pa.Array, pa.Array, dict[str, pa.Array]]]:
         with open_parquet(self.url) as file:
@@ -54,7 +56,7 @@ class AttributeTable:
                 )
             outer = {_parts(key, kind)[0] for key, kind in self.kinds.items()}
             wanted = [name for name in names if name in outer or name in ("id", "source")]
-            for batch in read_batches(self.url, file, wanted, self.block_bytes):
+            for batch in read_batches(self.url, file, wanted, self.block_bytes, self.section):
                 columns = {key: self._column(batch, key, kind) for key, kind in self.kinds.items()}
                 yield self._strings(batch, "id"), self._strings(batch, "source"), columns
 

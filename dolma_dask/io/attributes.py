@@ -23,10 +23,13 @@ from dolma_dask.formats.json_exact import LineError
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.attribute_table import KINDS_KEY, AttributeTable, table_kinds
 from dolma_dask.io.records import TOO_LARGE, BadRecord, too_large
+from dolma_dask.io.stored import START
 from dolma_dask.io.stream import (
     BLOCK_BYTES,
     MAX_RECORD_BYTES,
     LineBlock,
+    Member,
+    Section,
     StoredFile,
     compression_of,
     read_lines,
@@ -79,11 +82,15 @@ class AttributeFile:
         A longer row is an error.
     block_bytes : int
         Decompressed bytes per block, about.
+    start : Member
+        Where to enter the file: a member, a row group, or its start.
+    first_row : int
+        The first row to be given; those from `start` up to it are passed over, lines without being parsed.
 
     Attributes
     ----------
     stored : StoredFile
-        Its ``checksum``, after the last block, says which file was read.
+        Its ``checksum``, after the last block, says which file was read, unless it was entered elsewhere than at its start.
 
     Raises
     ------
@@ -98,29 +105,39 @@ class AttributeFile:
         *,
         max_record_bytes: int = MAX_RECORD_BYTES,
         block_bytes: int = BLOCK_BYTES,
+        start: Member = START,
+        first_row: int = 0,
     ) -> None:
         self.url = url
         self.kinds = dict(kinds)
         self.max_record_bytes = max_record_bytes
         self.block_bytes = block_bytes
-        self.stored = StoredFile(url)
+        self.first_row = first_row
+        self._section = Section(start)
+        self._is_table = format_of(url) == "parquet"
+        self.stored = StoredFile(url, None if self._is_table else self._section)
 
     def __iter__(self) -> Generator[AttributeBlock]:
-        if self.stored.position:
+        if self.stored.position != self.stored.section.start.offset:
             self.stored.rewind()
         try:
-            yield from self._rows_of_table() if format_of(self.url) == "parquet" else self._lines()
+            yield from self._rows_of_table() if self._is_table else self._lines()
             self.stored.check_unchanged()
         finally:
             self.stored.close()
 
     def _rows_of_table(self) -> Iterator[AttributeBlock]:
-        while self.stored.read():  # the checksum; a table itself is read from its footer
+        while (
+            not self.first_row and self.stored.read()
+        ):  # the checksum; a table itself is read from its footer
             pass
-        first_row = 0
-        for ids, sources, columns in AttributeTable(self.url, self.kinds, self.block_bytes):
-            yield AttributeBlock(ids, sources, columns, first_row)
-            first_row += len(ids)
+        row = self._section.start.row
+        for ids, sources, columns in AttributeTable(self.url, self.kinds, self.block_bytes, self._section):
+            block = AttributeBlock(ids, sources, columns, row)
+            row += len(ids)
+            if row > self.first_row:
+                skipped = max(self.first_row - block.first_row, 0)
+                yield block.slice(skipped, len(ids) - skipped)
 
     def _lines(self) -> Iterator[AttributeBlock]:
         form: Form | None = None
@@ -130,6 +147,10 @@ class AttributeFile:
             block_bytes=self.block_bytes,
             max_record_bytes=self.max_record_bytes,
         ):
+            wanted = _from_row(lines, self.first_row)
+            if wanted is None:
+                continue
+            lines = wanted
             self._check_sizes(lines)
             form = form or self._form(lines)
             batch = scan_attributes(lines.data, lines.starts, self.kinds, form)
@@ -159,6 +180,17 @@ class AttributeFile:
             byte_offset=offset,
             reason=reason,
         )
+
+
+def _from_row(lines: LineBlock, first_row: int) -> LineBlock | None:
+    """Return `lines` without those before `first_row`, None if nothing is left."""
+    skipped = first_row - lines.first_row
+    if skipped <= 0:
+        return lines
+    if skipped >= len(lines.starts) - 1:
+        return None
+    at = int(lines.starts[skipped])
+    return LineBlock(lines.data[at:], lines.starts[skipped:] - at, first_row, lines.byte_offset + at)
 
 
 def sample_file(url: str) -> dict[str, AttributeKind]:

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import (
     METADATA,
     RAW,
@@ -25,6 +24,7 @@ from dolma_dask.formats.json_lines import scan_documents
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.parquet import DocumentTable
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large
+from dolma_dask.io.stored import WHOLE
 from dolma_dask.io.stream import (
     BLOCK_BYTES,
     MAX_RECORD_BYTES,
@@ -48,11 +48,13 @@ class DocumentFile:
     source : str, optional
         Source of documents that lack the field.
     section : Section, optional
-        Part of a file of lines, cut at members.
+        Part of the file, cut at members or row groups.
     max_record_bytes : int
         Longer lines, counted with their newline, are bad records (``too_large``) and never held in memory.
     block_bytes : int
         Decompressed bytes per block, about.
+    checksum : bool
+        Whether all stored bytes of a table are read for its checksum, which a section never has. Lines are hashed on the way.
 
     Attributes
     ----------
@@ -76,15 +78,17 @@ class DocumentFile:
         section: Section | None = None,
         max_record_bytes: int = MAX_RECORD_BYTES,
         block_bytes: int = BLOCK_BYTES,
+        checksum: bool = True,
     ) -> None:
         self.url = url
         self.columns = check_columns(columns)
         self.source = source
         self.max_record_bytes = max_record_bytes
         self.block_bytes = block_bytes
-        if section is not None and format_of(url) == "parquet":
-            raise UsageError(f"{url}: a table has no members; expected a section only of a file of lines.")
-        self.stored = StoredFile(url, section)
+        self.section = section or WHOLE
+        self._is_table = format_of(url) == "parquet"
+        self._is_hashed = checksum and self.section == WHOLE
+        self.stored = StoredFile(url, None if self._is_table else section)
         self._fields = [
             Field(name, "raw" if name == METADATA else "string") for name in self.columns if name != RAW
         ]
@@ -94,16 +98,22 @@ class DocumentFile:
         if self.stored.position != self.stored.section.start.offset:
             self.stored.rewind()
         try:
-            yield from self._rows_of_table() if format_of(self.url) == "parquet" else self._lines()
+            yield from self._rows_of_table() if self._is_table else self._lines()
             self.stored.check_unchanged()
         finally:
             self.stored.close()
 
     def _rows_of_table(self) -> Iterator[Block]:
-        while self.stored.read():  # the checksum; a table itself is read from its footer
+        while self._is_hashed and self.stored.read():  # a table itself is read from its footer
             pass
         yield from DocumentTable(
-            self.url, self.columns, self._required, self.source, self.max_record_bytes, self.block_bytes
+            self.url,
+            self.columns,
+            self._required,
+            self.source,
+            self.max_record_bytes,
+            self.block_bytes,
+            self.section,
         )
 
     def _lines(self) -> Iterator[Block]:

@@ -24,8 +24,17 @@ from dolma_dask.formats.document_rows import (
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS, schema_of, with_source, without_rows
 from dolma_dask.io.files import filesystem, is_local, local_path
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large
+from dolma_dask.io.stored import WHOLE, Member, Section
 
-__all__ = ["EXTRA", "DocumentTable", "batch_rows", "documents_table", "open_parquet", "read_batches"]
+__all__ = [
+    "EXTRA",
+    "DocumentTable",
+    "batch_rows",
+    "documents_table",
+    "open_parquet",
+    "read_batches",
+    "row_groups",
+]
 
 
 def open_parquet(url: str) -> pq.ParquetFile:
@@ -56,6 +65,18 @@ def _on_one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+def row_groups(url: str) -> tuple[tuple[Member, ...], int]:
+    """Return where the row groups of a Parquet file start, with offsets in bytes before compression, and the rows of the file."""
+    with open_parquet(url) as file:
+        members, row, size = [], 0, 0
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            members.append(Member(number, row, size))
+            row += group.num_rows
+            size += group.total_byte_size
+        return tuple(members), row
+
+
 def batch_rows(file: pq.ParquetFile, block_bytes: int) -> int:
     """Return how many rows of `file` make about `block_bytes`."""
     size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
@@ -63,9 +84,13 @@ def batch_rows(file: pq.ParquetFile, block_bytes: int) -> int:
 
 
 def read_batches(
-    url: str, file: pq.ParquetFile, columns: Sequence[str] | None, block_bytes: int
+    url: str,
+    file: pq.ParquetFile,
+    columns: Sequence[str] | None,
+    block_bytes: int,
+    section: Section = WHOLE,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an open Parquet file in batches of about `block_bytes`.
+    """Yield the rows of an open Parquet file, or of a section of it, in batches of about `block_bytes`.
 
     Raises
     ------
@@ -73,8 +98,10 @@ def read_batches(
         A page is damaged.
     """
     rows = batch_rows(file, block_bytes)
+    stop = file.num_row_groups if section.stop_offset is None else section.stop_offset
+    groups = list(range(section.start.offset, stop))
     try:
-        yield from file.iter_batches(batch_size=rows, columns=columns, use_threads=False)
+        yield from file.iter_batches(batch_size=rows, row_groups=groups, columns=columns, use_threads=False)
     except (pa.ArrowInvalid, OSError) as error:
         if getattr(error, "errno", None):
             raise
@@ -97,6 +124,7 @@ class DocumentTable:
     source: str | None
     max_record_bytes: int
     block_bytes: int
+    section: Section = WHOLE
 
     def __iter__(self) -> Iterator[Block]:
         with open_parquet(self.url) as file:
@@ -104,8 +132,8 @@ class DocumentTable:
             self._check_columns(file.schema_arrow)
             asked = [name for name in self.columns if name in names]
             wanted = names if RAW in self.columns else asked or names[:1]  # without columns there are no rows
-            first_row = 0
-            for batch in read_batches(self.url, file, wanted, self.block_bytes):
+            first_row = self.section.start.row
+            for batch in read_batches(self.url, file, wanted, self.block_bytes, self.section):
                 yield self._block(batch, first_row)
                 first_row += batch.num_rows
 

@@ -14,12 +14,12 @@ from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, stat
 
 @dataclass(frozen=True)
 class Member:
-    """Where a gzip member or zstd frame starts, in a file that can be split there.
+    """Where a gzip member, zstd frame, line or row group starts, in a file that can be split there.
 
     Attributes
     ----------
     offset : int
-        Stored byte offset.
+        Stored byte offset; in a table the number of the row group.
     row : int
         First row.
     text_offset : int
@@ -31,12 +31,20 @@ class Member:
     text_offset: int = 0
 
 
+START = Member()
+"""Of any file."""
+
+
 @dataclass(frozen=True)
 class Section:
     """A part of a file that starts and ends at members; the default is the whole file."""
 
-    start: Member = Member()
+    start: Member = START
     stop_offset: int | None = None
+
+
+WHOLE = Section()
+"""All of a file."""
 
 
 class StoredFile:

@@ -361,8 +361,9 @@ def test_no_difference_between_documents_and_attributes_goes_unseen(
     first = next(differs, min(len(changed), size))
     with pytest.raises(AlignmentError) as caught:
         list(aligned)
-    assert f"has {len(changed)} rows, documents/a.jsonl has {size}; first difference at row {first} (" in str(
-        caught.value
+    assert (
+        f"has {len(changed)} row{'' if len(changed) == 1 else 's'}, documents/a.jsonl has {size}; first difference at row {first} ("
+        in str(caught.value)
     )
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from dolma_dask.errors import CorruptFileError, SourceChangedError, UsageError
 from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.records import BadRecord, Block
 from dolma_dask.io.stream import Member, Section
 from dolma_dask.writers.jsonl import JsonlWriter
+from dolma_dask.writers.parquet import ParquetWriter
 
 Write = Callable[..., str]
 
@@ -311,9 +313,25 @@ def test_a_bad_record_in_a_section_has_its_row_and_offset_in_the_file(tmp_path: 
     assert [(bad.row, bad.byte_offset) for bad in block.bad] == [(4, 4 * len(GOOD % (1, 1)))]
 
 
-def test_a_table_has_no_sections(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"a\.parquet: a table has no members; expected a section only"):
-        DocumentFile(str(tmp_path / "a.parquet"), section=Section())
+def test_row_groups_of_a_table_are_sections_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dolma_dask.writers.parquet.ROW_GROUP_BYTES", 200)
+    monkeypatch.setattr("dolma_dask.writers.parquet.CHUNK_BYTES", 50)
+    with ParquetWriter(str(tmp_path), "a.parquet") as writer:
+        writer.write(pa.array([GOOD % (i, i) for i in range(20)], pa.large_binary()))
+    url = str(tmp_path / "a.parquet")
+    members, rows = row_groups(url)
+    assert rows == 20
+    assert len(members) > 3
+    whole = [row for block in read(url) for row in block.batch.to_pylist()]
+    for first, member in enumerate(members):
+        for last in range(first + 1, len(members) + 1):
+            stop = members[last] if last < len(members) else None
+            file = DocumentFile(url, section=Section(member, stop and stop.offset))
+            blocks = list(file)
+            assert blocks[0].first_row == member.row
+            found = [row for block in blocks for row in block.batch.to_pylist()]
+            assert found == whole[member.row : stop.row if stop else 20]
+            assert file.stored.position == 0 or stop is None, "the rest of the file was not read"
 
 
 def test_a_file_that_changes_while_it_is_read(write: Write) -> None:

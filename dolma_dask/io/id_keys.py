@@ -1,0 +1,148 @@
+"""Lists of documents as keys in memory, one copy per process: 25 bytes per entry, 100 ns per document asked.
+
+A list travels to workers as its URL and checksum, and is read there when it is first needed.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dolma_dask.dedup.hashing import keys128
+from dolma_dask.dedup.membership import FREE, KeyTable
+from dolma_dask.errors import SourceChangedError
+from dolma_dask.io.id_lists import IdBlock, IdListFile, ListFacts
+from dolma_dask.text.kernels import Bools, Places, Words
+
+KEPT = 4
+"""Lists that a process keeps in memory, those last used."""
+
+_kept: "OrderedDict[tuple[str, str], IdList]" = OrderedDict()
+_lock = threading.Lock()
+
+
+class IdList:
+    """The keys of a list; pickles as the name of the file.
+
+    Parameters
+    ----------
+    facts : ListFacts
+        Of the file.
+    table : KeyTable
+        Keys of all entries, by number.
+
+    Attributes
+    ----------
+    repeated : int
+        Entries that stood in the list before.
+    """
+
+    def __init__(self, facts: ListFacts, table: KeyTable) -> None:
+        self.facts = facts
+        self.repeated = table.repeated
+        self._table = table
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return list_keys, (self.facts.url, self.facts.checksum)
+
+    def first(self) -> Bools:
+        """Tell for each entry (n,) whether no earlier one is equal."""
+        return self._table.first()
+
+    def find(self, sources: pa.LargeStringArray, ids: pa.LargeStringArray) -> Iterator[Places]:
+        """Yield for documents (n,) the numbers of the entries that match them, or -1: first of bare ids, then of pairs."""
+        if self.facts.bare:
+            yield self._found(ids, keys128(ids))
+        if self.facts.pairs:
+            yield self._found(ids, keys128(sources, ids))
+
+    def _found(self, ids: pa.LargeStringArray, keys: tuple[Words, Words]) -> Places:
+        found = self._table.find(*keys)
+        if ids.null_count:
+            found[np.asarray(ids.is_null())] = FREE
+        return found
+
+
+def list_keys(url: str, checksum: str | None = None) -> IdList:
+    """Read a list into memory, or return it if this process has it.
+
+    Parameters
+    ----------
+    url : str
+        See `dolma_dask.io.id_lists.IdListFile`.
+    checksum : str, optional
+        Of the list that is meant.
+
+    Raises
+    ------
+    SourceChangedError
+        The file is another one by now.
+    BadRecordError, CorruptFileError, SchemaError
+        It cannot be read.
+    """
+    with _lock:
+        if checksum is not None and (url, checksum) in _kept:
+            _kept.move_to_end((url, checksum))
+            return _kept[url, checksum]
+        found = _read(url)
+        if checksum is not None and found.facts.checksum != checksum:
+            raise SourceChangedError(
+                f"{url} was written while it was in use; expected the list that the run began with. Run again when nobody writes to it.",
+                url=url,
+            )
+        _kept[url, found.facts.checksum] = found
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+        return found
+
+
+def _read(url: str) -> IdList:
+    file = IdListFile(url)
+    keys: list[tuple[Words, Words]] = [(np.empty(0, np.uint64), np.empty(0, np.uint64))]
+    entries = pairs = 0
+    for block in file:
+        keys.append(entry_keys(block))
+        entries += len(block)
+        pairs += len(block) - block.sources.null_count
+    high, low = (np.concatenate([pair[half] for pair in keys]) for half in (0, 1))
+    info = file.stored.info
+    facts = ListFacts(url, info.bytes, info.stamp, file.stored.checksum, entries, entries - pairs, pairs)
+    return IdList(facts, KeyTable(high, low))
+
+
+def entry_keys(block: IdBlock) -> tuple[Words, Words]:
+    """Return the keys (n,) of entries: of the id alone, or of source and id; no key of one kind equals one of the other."""
+    if block.sources.null_count == len(block):
+        return keys128(block.ids)
+    high, low = keys128(block.sources, block.ids)
+    if block.sources.null_count:
+        bare = np.asarray(block.sources.is_null())
+        bare_high, bare_low = keys128(block.ids)
+        high, low = np.where(bare, bare_high, high), np.where(bare, bare_low, low)
+    return high, low
+
+
+def contains(
+    id_list: IdList, sources: pa.LargeStringArray, ids: pa.LargeStringArray
+) -> npt.NDArray[np.bool_]:
+    """Tell for each document whether an entry of the list matches it.
+
+    Parameters
+    ----------
+    id_list : IdList
+        See `list_keys`.
+    sources, ids : pyarrow.LargeStringArray
+        (n,) of the documents; null ids match nothing.
+
+    Returns
+    -------
+    numpy.ndarray of bool
+        (n,)
+    """
+    found: Bools = np.zeros(len(ids), np.bool_)
+    for numbers in id_list.find(sources, ids):
+        found |= numbers != FREE
+    return found

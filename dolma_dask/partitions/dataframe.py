@@ -1,0 +1,149 @@
+"""read_dataframe: documents and attributes of a dataset side by side as one lazy Dask DataFrame."""
+
+from collections.abc import Sequence
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, get_args
+
+from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.documents import METADATA
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.stream import MAX_RECORD_BYTES
+from dolma_dask.partitions.cutting import PARTITION_BYTES, Partitions, cut
+from dolma_dask.partitions.naming import find
+from dolma_dask.partitions.reading import OnBadRecord, PartitionSource
+from dolma_dask.summary import Summary
+
+if TYPE_CHECKING:
+    from dask.dataframe import DataFrame
+
+
+def read_dataframe(
+    dataset: str | Dataset | Summary,
+    /,
+    columns: Sequence[str] | str | None = None,
+    attributes: Sequence[str] | str = (),
+    *,
+    prefix: bool = False,
+    spans: bool = False,
+    partition_bytes: int | None = PARTITION_BYTES,
+    source: str | None = None,
+    on_bad_record: OnBadRecord = "fail",
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    only: Sequence[str] = (),
+    prune: int | None = None,
+) -> "DataFrame":
+    """Return documents and attributes side by side as a lazy Dask DataFrame, a row per document, in the order of the files.
+
+    Only what a computation needs is read: ``df["id"]`` parses no text, a mean of an attribute does not open the documents where the
+    journal proves that the attributes belong to them, and ``len(df)`` reads nothing where the journal knows the rows (else lines are
+    counted). Attributes are proved to line up as far as they are read: a set whose columns a computation does not use is not opened.
+
+    Parameters
+    ----------
+    dataset : str, Dataset or Summary
+        Folder or URL with documents/ in it, an open dataset, or the summary of the verb that wrote it.
+    columns : list of str, optional
+        ``id text source added created metadata`` (its JSON text), ``metadata.<field>`` for scalar fields of the metadata object, and single
+        attribute keys, for which a unique ending or ``<set>/<ending>`` is enough; looked for in `attributes` first, then in all sets. By
+        default ``id source text``.
+    attributes : list of str
+        Attribute sets whose keys all become columns, after `columns`; "all" for every set of the dataset.
+    prefix : bool
+        Name the columns of attributes ``<set>/<key>`` in place of ``<key>``, so that two sets may have one key.
+    spans : bool
+        Give attributes of a whole document as spans too, as they stand in JSON, in place of one number.
+    partition_bytes : int or None
+        Bytes of JSON lines in a partition, about, before compression. Smaller shards share a partition; larger ones are cut where the journal,
+        a table's footer or a look for newlines tells where rows start. None: one partition per shard.
+    source : str, optional
+        Source of all documents, for files that lack the field.
+    on_bad_record : {"fail", "null"}
+        Fail at a document that could not be read, or give a row of nulls.
+    max_record_bytes : int
+        Longer lines are bad records.
+    only : list of str
+        Only shards whose path contains one of these, or matches it as a shell pattern.
+    prune : int, optional
+        Only the first so many shards.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        Strings are ``str`` (``string[pyarrow]`` before pandas 3), numbers and attributes of a whole document float64 (missing: NaN), booleans
+        ``boolean``, spans ``list<struct<start: int64, end: int64, score: double>>`` of Arrow. The index counts the rows of each partition.
+
+    Raises
+    ------
+    ExpressionError, UsageError
+        A column or set is unknown or ambiguous, two columns would have one name, or an argument cannot be.
+    MissingAttributesError, AlignmentError
+        A shard has no attribute file in a set; or, while computing, files do not line up.
+    StaleAttributesError, BadRecordError, CorruptFileError, SchemaError, SourceChangedError
+        While computing; the last one if a file was written since the dataset was opened.
+
+    Warns
+    -----
+    LargePartitionWarning
+        Text is asked, and a file of more than 1 GB of lines cannot be cut.
+
+    Examples
+    --------
+    >>> df = read_dataframe("corpus/wiki", ["id", "source"], attributes=["gopher_v2"])  # doctest: +SKIP
+    >>> df[df.gopher_v2__gopher_v2__word_count > 50].groupby("source").size().compute()  # doctest: +SKIP
+    """
+    from dolma_dask.partitions.expression import collection
+
+    partitions, reader = prepare(
+        dataset,
+        columns,
+        attributes,
+        prefix=prefix,
+        spans=spans,
+        partition_bytes=partition_bytes,
+        source=source,
+        on_bad_record=on_bad_record,
+        max_record_bytes=max_record_bytes,
+        only=only,
+        prune=prune,
+    )
+    return collection(partitions, reader)
+
+
+def prepare(
+    dataset: str | Dataset | Summary,
+    columns: Sequence[str] | str | None,
+    attributes: Sequence[str] | str,
+    *,
+    prefix: bool,
+    spans: bool,
+    partition_bytes: int | None,
+    source: str | None,
+    on_bad_record: OnBadRecord,
+    max_record_bytes: int,
+    only: Sequence[str],
+    prune: int | None,
+) -> tuple[Partitions, PartitionSource]:
+    """Return partitions and what reads them; see `read_dataframe`."""
+    if on_bad_record not in get_args(OnBadRecord):
+        raise UsageError(
+            f"on_bad_record={on_bad_record!r}; expected one of {', '.join(get_args(OnBadRecord))}."
+        )
+    RecordPolicy(max_record_bytes=max_record_bytes)  # refuses what is no size
+    opened = _opened(dataset, source).select((only,) if isinstance(only, str) else tuple(only), prune)
+    found = find(opened, columns, attributes, prefix=prefix, spans=spans)
+    with_text = any(column.set is None and column.key in ("text", METADATA) for column in found.columns)
+    partitions = cut(opened, found.sets, partition_bytes, with_text=with_text)
+    return partitions, PartitionSource(
+        opened.root, found.columns, opened.source, on_bad_record, max_record_bytes
+    )
+
+
+def _opened(dataset: str | Dataset | Summary, source: str | None) -> Dataset:
+    if isinstance(dataset, Dataset):
+        return dataset
+    if not isinstance(dataset, str | PathLike | Summary):
+        raise UsageError(
+            f"the dataset is of type {type(dataset).__name__}; expected a folder or URL, an open dataset, or the summary of a verb."
+        )
+    return open_dataset(dataset.target if isinstance(dataset, Summary) else fspath(dataset), source=source)

@@ -1,0 +1,179 @@
+"""Which columns a dataframe or bag has, where each is read from, and what it holds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dolma_dask.alignment import AttributeSets, Catalog, Kind, find_fields, find_keys, full_name
+from dolma_dask.dataset import Dataset
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.documents import METADATA, STRINGS
+from dolma_dask.formats.layout import format_of
+from dolma_dask.formats.metadata import is_field
+
+DEFAULT = ("id", "source", "text")
+"""Columns that are asked where none are named."""
+
+ALL = "all"
+"""Stands for every attribute set."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes
+    ----------
+    name : str
+        In the dataframe.
+    kind : Kind
+        What it holds.
+    set : str or None
+        Attribute set that it is read from; None: the documents.
+    key : str
+        Its name there.
+    """
+
+    name: str
+    kind: Kind
+    set: str | None
+    key: str
+
+    @property
+    def path(self) -> str:
+        """A name that no other column has: that of the document's field, or ``<set>/<key>``."""
+        return self.key if self.set is None else f"{self.set}/{self.key}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """Columns in their order, and the attribute sets that they are read from."""
+
+    columns: tuple[Column, ...]
+    sets: AttributeSets | None
+
+
+def find(
+    dataset: Dataset,
+    columns: Sequence[str] | str | None,
+    attributes: Sequence[str] | str,
+    *,
+    prefix: bool = False,
+    spans: bool = False,
+) -> Found:
+    """Find the columns that are asked: those named first, then the other keys of the attribute sets; see `read_dataframe`.
+
+    Raises
+    ------
+    ExpressionError
+        There is no such column, or a short name stands for several.
+    UsageError
+        Nothing is asked, an attribute set is unknown, or two columns would have one name.
+    MissingAttributesError, AlignmentError
+        A shard has no attribute file of a set, or two.
+    SchemaError
+        A key or field has different kinds in different shards.
+    """
+    names = _words("columns", DEFAULT if columns is None else columns)
+    chosen = _sets_of(dataset, attributes)
+    catalog = Catalog(dataset)
+    given = catalog.open(chosen) if chosen else None
+    places = [_place(catalog, name, chosen) for name in names]
+    _check_unique([(name, "/".join(filter(None, place))) for name, place in zip(names, places, strict=True)])
+    if given is not None:
+        places += [(name, key) for name in chosen for key in given.kinds[name] if (name, key) not in places]
+    if not places:
+        raise UsageError(
+            "no columns and no attributes were asked; expected one or more, such as columns=['id'] or attributes=['gopher_v2']."
+        )
+    used = tuple(dict.fromkeys(name for name, _ in places if name is not None))
+    sets = catalog.open(used) if used else None
+    fields = find_fields(dataset, [key for name, key in places if name is None and is_field(key)])
+    found = tuple(_column(place, fields, sets, prefix=prefix, spans=spans) for place in places)
+    _check_names(found)
+    return Found(found, sets)
+
+
+_Place = tuple[str | None, str]
+
+
+def _words(name: str, value: Sequence[str] | str) -> tuple[str, ...]:
+    words = (value,) if isinstance(value, str) else tuple(value)
+    if not all(isinstance(word, str) and word for word in words):
+        raise UsageError(f"{name}={value!r}; expected names, such as {name}=['a', 'b'].")
+    return words
+
+
+def _sets_of(dataset: Dataset, attributes: Sequence[str] | str) -> tuple[str, ...]:
+    """Return the names of the asked attribute sets; whether they exist, the catalog says."""
+    if isinstance(attributes, str) and attributes == ALL:
+        return dataset.with_current_attributes().attributes
+    names = _words("attributes", attributes)
+    _check_unique([(name, name) for name in names])
+    return names
+
+
+def _check_unique(asked: Sequence[tuple[str, str]]) -> None:
+    seen: dict[str, str] = {}
+    for name, place in asked:
+        if place in seen:
+            also = f" (also as {seen[place]!r})" if seen[place] != name else ""
+            raise UsageError(f"{name!r} is asked twice{also}; expected each once.", name=name)
+        seen[place] = name
+
+
+def _place(catalog: Catalog, name: str, chosen: Sequence[str]) -> _Place:
+    """Return the attribute set and key of a column, or None and the field of documents."""
+    if name in (*STRINGS, METADATA) or is_field(name):
+        return None, name
+    folder, slash, ending = name.partition("/")
+    if slash and folder in catalog.dataset.with_current_attributes().attributes:
+        return folder, full_name(ending, sorted(catalog.open([folder]).kinds[folder]))
+    known = {key for each in chosen for key in catalog.kinds(each)}
+    is_chosen = any(key == name or key.endswith(f"__{name}") for key in known)
+    full, sets = find_keys(catalog, [name], chosen if is_chosen else ())
+    return sets.owner(full[name]), full[name]
+
+
+def _column(
+    place: _Place,
+    fields: Mapping[str, Kind],
+    sets: AttributeSets | None,
+    *,
+    prefix: bool,
+    spans: bool,
+) -> Column:
+    name, key = place
+    if name is None or sets is None:
+        return Column(key, fields.get(key, "text"), None, key)
+    kind: Kind = sets.kinds[name][key]
+    if spans and kind == "document":
+        _check_has_spans(sets, name, key)
+        kind = "spans"
+    return Column(f"{name}/{key}" if prefix else key, kind, name, key)
+
+
+def _check_has_spans(sets: AttributeSets, name: str, key: str) -> None:
+    for info in sets.files[name].values():
+        if format_of(info.path) == "parquet":
+            raise UsageError(
+                f"{info.path} holds {key!r} as one number per document, without a span; expected spans=False for attributes in Parquet. "
+                "Read these columns on their own, or make the attributes again as JSON lines.",
+                name=key,
+            )
+
+
+def _check_names(columns: Sequence[Column]) -> None:
+    """Refuse two columns of one name."""
+    owners: dict[str, str | None] = {}
+    for column in columns:
+        if column.name in owners:
+            places = [
+                "the documents" if name is None else f"attribute set {name}"
+                for name in (owners[column.name], column.set)
+            ]
+            raise UsageError(
+                f"key {column.name!r} stands in {places[0]} and in {places[1]}; expected one. Choose the sets to read, or have their "
+                f"columns named <set>/<key>: prefix=True.",
+                name=column.name,
+            )
+        owners[column.name] = column.set

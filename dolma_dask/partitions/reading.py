@@ -1,0 +1,150 @@
+"""What runs in a worker: the asked columns of a partition as Arrow batches, and no others.
+
+Memory: what is asked of one partition, and a few blocks. A file must still be the one that was listed: partitions are places in it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pyarrow as pa
+
+from dolma_dask.alignment import ColumnReader, ColumnWork
+from dolma_dask.alignment.follower import count_rows
+from dolma_dask.errors import BadRecordError, SourceChangedError
+from dolma_dask.formats import layout
+from dolma_dask.formats.documents import METADATA, STRINGS
+from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.metadata import is_field
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.stream import MAX_RECORD_BYTES
+from dolma_dask.partitions.cutting import Partition, Piece
+from dolma_dask.partitions.naming import Column
+
+OnBadRecord = Literal["fail", "null"]
+
+
+@dataclass(frozen=True)
+class PartitionSource:
+    """Reads partitions of one dataset; goes to workers with every task.
+
+    Attributes
+    ----------
+    root : str
+        Of the dataset.
+    columns : tuple of Column
+        All that can be asked.
+    default_source : str or None
+        Source of documents that lack the field.
+    on_bad_record : {"fail", "null"}
+        What happens to a document that could not be read.
+    max_record_bytes : int
+        A longer line is bad.
+    """
+
+    root: str
+    columns: tuple[Column, ...]
+    default_source: str | None = None
+    on_bad_record: OnBadRecord = "fail"
+    max_record_bytes: int = MAX_RECORD_BYTES
+
+    def select(self, names: Sequence[str]) -> tuple[Column, ...]:
+        """Return columns by name, in the asked order."""
+        known = {column.name: column for column in self.columns}
+        return tuple(known[name] for name in names)
+
+    def count(self, partition: Partition) -> int:
+        """Return the number of rows; lines are only counted where it is not known."""
+        return sum(self._count(piece) if piece.rows is None else piece.rows for piece in partition.pieces)
+
+    def _count(self, piece: Piece) -> int:
+        path = layout.document_path(piece.shard.path)
+        self._check_listed(FileInfo(path, piece.shard.bytes, piece.shard.stamp))
+        return count_rows(files.join(self.root, path))
+
+    def read(self, partition: Partition, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+        """Yield batches with the given columns, one or more, in their order.
+
+        Raises
+        ------
+        AlignmentError, StaleAttributesError, CorruptFileError, SchemaError
+            While iterating; see `dolma_dask.alignment`.
+        BadRecordError
+            While iterating: a document could not be read, and that is to fail.
+        SourceChangedError
+            While iterating: a file is not the one that was listed.
+        """
+        for piece in partition.pieces:
+            work = self._work(piece, columns)
+            for info in work.files:
+                self._check_listed(info)
+            reader = work.open(max_record_bytes=self.max_record_bytes)
+            for batch in reader:
+                if self.on_bad_record == "fail":
+                    _check_readable(work, reader)
+                yield batch
+
+    def _work(self, piece: Piece, columns: Sequence[Column]) -> ColumnWork:
+        fields: dict[str, Column] = {column.key: column for column in columns if column.set is None}
+        wanted: dict[str, list[Column]] = {}
+        for column in columns:
+            if column.set is not None:
+                wanted.setdefault(column.set, []).append(column)
+        return ColumnWork(
+            root=self.root,
+            shard=piece.shard,
+            names=tuple(column.path for column in columns),
+            documents=tuple(name for name in fields if name in (*STRINGS, METADATA)),
+            fields=_kinds([column for name, column in fields.items() if is_field(name)]),
+            sources=tuple(
+                replace(source, kinds=_kinds(wanted[source.name]))
+                for source in piece.sources
+                if source.name in wanted
+            ),
+            default_source=self.default_source,
+            part=piece.part,
+            checksum=False,
+        )
+
+    def _check_listed(self, info: FileInfo) -> None:
+        """Refuse a file that was written since it was listed."""
+        url = files.join(self.root, info.path)
+        found = files.stat(url)
+        if found is None or (found.bytes, found.stamp) != (info.bytes, info.stamp):
+            state = "is gone" if found is None else f"has {found.bytes} bytes ({found.stamp})"
+            raise SourceChangedError(
+                f"{url} {state}; expected {info.bytes} bytes ({info.stamp}), as when the dataset was opened. Open the dataset and call "
+                "read_dataframe or read_bag again.",
+                url=url,
+            )
+
+    def __repr__(self) -> str:
+        return f"<{self.root}: {len(self.columns)} columns>"
+
+
+def _kinds(columns: Sequence[Column]) -> dict[str, AttributeKind]:
+    return {column.key: column.kind for column in columns if column.kind != "text"}
+
+
+def _check_readable(work: ColumnWork, reader: ColumnReader) -> None:
+    """Raise for the first document of the last batch that could not be read now, or when its attributes were made."""
+    advice = 'Mend the file, or read such rows as nulls: on_bad_record="null".'
+    for record in reader.bad:
+        raise BadRecordError(
+            f"{record}. {advice}",
+            url=record.url,
+            row=record.row,
+            byte_offset=record.byte_offset,
+            reason=record.reason,
+        )
+    row = reader.first_unreadable
+    if row is not None:
+        path = files.join(work.root, work.sources[0].info.path)
+        raise BadRecordError(
+            f"{path}, row {row}: no id; expected that of {layout.document_path(work.shard.path)}, which could not be read when its attributes "
+            f"were made. {advice}",
+            url=path,
+            row=row,
+            reason="unreadable_document",
+        )
