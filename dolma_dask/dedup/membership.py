@@ -1,0 +1,167 @@
+"""Which keys stand in a list: a hash table for lists that fit into memory, and a pass over sorted records for those that do not.
+
+The table: 5 million entries take 150 MB and 0.4 s, a look-up 50 ns. The pass reads records of key and place; places of list entries are
+lower than those of all documents, so that an entry comes before what it may match.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dolma_dask.formats.json_write import for_kernel
+from dolma_dask.text.kernels import Bools, Counts, Int, Places, Words, kernel
+
+FREE = np.int32(-1)
+"""A slot without entry; as a look-up's result: not in the list."""
+
+PLACES = np.dtype([("place", "<u8")])
+
+Records = npt.NDArray[Any]
+
+
+@kernel
+def fill_table(high: Words, low: Words, shift: np.uint64, slots: Places) -> Int:
+    """Enter every key under its number, unless it is there; return how many were."""
+    repeated = 0
+    for i in range(high.size):
+        slot = np.int64(high[i] >> shift)
+        while slots[slot] != -1 and not (high[slots[slot]] == high[i] and low[slots[slot]] == low[i]):
+            slot = (slot + 1) & (slots.size - 1)
+        if slots[slot] == -1:
+            slots[slot] = np.int32(i)
+        else:
+            repeated += 1
+    return repeated
+
+
+@kernel
+def look_up(
+    high: Words, low: Words, shift: np.uint64, slots: Places, high_asked: Words, low_asked: Words, out: Places
+) -> None:
+    """Write for every asked key the number of the first entry that has it, or `FREE`."""
+    for i in range(high_asked.size):
+        slot = np.int64(high_asked[i] >> shift)
+        while slots[slot] != -1 and not (
+            high[slots[slot]] == high_asked[i] and low[slots[slot]] == low_asked[i]
+        ):
+            slot = (slot + 1) & (slots.size - 1)
+        out[i] = slots[slot]
+
+
+class KeyTable:
+    """Keys of 128 bits in memory.
+
+    Parameters
+    ----------
+    high, low : numpy.ndarray of uint64
+        (n,) each, fewer than 2**30.
+
+    Attributes
+    ----------
+    repeated : int
+        Keys that stand there again.
+    """
+
+    def __init__(self, high: Words, low: Words) -> None:
+        bits = max(int(2 * len(high)).bit_length(), 1)
+        self._high, self._low = for_kernel(high), for_kernel(low)
+        self._shift = np.uint64(64 - bits)
+        slots = np.full(1 << bits, FREE, np.int32)
+        self.repeated = int(fill_table(self._high, self._low, self._shift, slots))
+        self._slots = for_kernel(slots)
+
+    def first(self) -> Bools:
+        """Tell for each key (n,) whether it is the first of its kind."""
+        found: Bools = self.find(self._high, self._low) == np.arange(len(self._high), dtype=np.int32)
+        return found
+
+    def find(self, high: Words, low: Words) -> Places:
+        """Return for every key (n,) the number of its first entry, or `FREE`."""
+        found = np.empty(len(high), np.int32)
+        look_up(self._high, self._low, self._shift, self._slots, for_kernel(high), for_kernel(low), found)
+        return found
+
+
+@kernel
+def match_sorted(records: Words, first_document: np.uint64, state: Words, out: Words, counts: Counts) -> Int:
+    """Go on with sorted records of (key, key, place); write places of matched documents and of entries that nothing matches.
+
+    Parameters
+    ----------
+    records : ndarray of uint64, shape (n, 3)
+    first_document : uint64
+        Lower places are those of list entries.
+    state : ndarray of uint64, shape (5,)
+        All 0 at the start: key (two words), place of its first entry, whether there is one, whether a document has matched it.
+    out : ndarray of uint64, shape (n + 1,)
+        Filled from the front.
+    counts : ndarray of int64, shape (3,)
+        Added to: repeated entries, matches, entries without one.
+
+    Returns
+    -------
+    int
+        Elements of `out`.
+    """
+    written = 0
+    for i in range(records.shape[0]):
+        place = records[i, 2]
+        if state[3] == 0 or records[i, 0] != state[0] or records[i, 1] != state[1]:
+            if state[3] == 1 and state[4] == 0:
+                out[written] = state[2]
+                written += 1
+                counts[2] += 1
+            state[0] = records[i, 0]
+            state[1] = records[i, 1]
+            state[2] = place
+            state[3] = np.uint64(place < first_document)
+            state[4] = np.uint64(0)
+        elif place < first_document:
+            counts[0] += 1
+        if place >= first_document and state[3] == 1:
+            out[written] = place
+            written += 1
+            counts[1] += 1
+            state[4] = np.uint64(1)
+    return written
+
+
+@dataclass(frozen=True)
+class MembershipReducer:
+    """Reduces sorted records of a list and of documents to the places of matched documents and of unmatched entries.
+
+    Attributes
+    ----------
+    first_document : int
+        Lower places are those of list entries.
+    """
+
+    first_document: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of what it gives out."""
+        return PLACES
+
+    def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
+        """Give out the places of a range.
+
+        Returns
+        -------
+        dict
+            ``repeated``: entries that stood in the list before; ``unmatched``: entries, each once, that no document has.
+        """
+        state, counts = np.zeros(5, np.uint64), np.zeros(3, np.int64)
+        for run in runs:
+            records = np.ascontiguousarray(run).view(np.uint64).reshape(len(run), 3)
+            places = np.empty(len(run) + 1, np.uint64)
+            count = match_sorted(for_kernel(records), np.uint64(self.first_document), state, places, counts)
+            if count:
+                out(places[:count].view(PLACES))
+        if state[3] == 1 and state[4] == 0:
+            counts[2] += 1
+            out(state[2:3].copy().view(PLACES))
+        return {"repeated": int(counts[0]), "unmatched": int(counts[2])}

@@ -1,0 +1,145 @@
+"""Who survives: from records sorted by key, the first of each key, and which records it stands for.
+
+Records are rows of uint64 words: two of the key, any that decide who is first (a rank), and the place last. A cluster is all records of one
+key; it may go on over any number of chunks, so that a key of ten million records needs no more memory than others. 1 ns per record.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dolma_dask.formats.json_write import for_kernel
+from dolma_dask.text.kernels import Int, Words, kernel
+
+MARKS = np.dtype([("place", "<u8"), ("size", "<u8")])
+"""What is known of a document that is not alone: 0 for one that another stands for, else the size of the cluster it stands for."""
+
+LARGEST = 20
+"""Clusters that are named, the largest first."""
+
+_STATE = 4  # key (two words), place of the survivor, size; a size of 0 means that no cluster is open
+
+Records = npt.NDArray[Any]
+
+
+def key_dtype(*ranks: str) -> np.dtype[Any]:
+    """Return the type of records with a key of 16 bytes, and words that decide who is first before the place does."""
+    return np.dtype([(name, "<u8") for name in ("hi", "lo", *ranks, "place")])
+
+
+@kernel
+def mark_clusters(records: Words, state: Words, out: Words) -> Int:
+    """Go on with sorted records; write (place, size) of documents that are not alone as soon as they are known.
+
+    Parameters
+    ----------
+    records : ndarray of uint64, shape (n, words)
+        Key in the first two words, place in the last.
+    state : ndarray of uint64, shape (4,)
+        All 0 at the start; what is open at the end.
+    out : ndarray of uint64, shape (n + 1, 2)
+        Filled from the front.
+
+    Returns
+    -------
+    int
+        Rows of `out`.
+    """
+    written = 0
+    last = records.shape[1] - 1
+    for i in range(records.shape[0]):
+        if state[3] > 0 and records[i, 0] == state[0] and records[i, 1] == state[1]:
+            state[3] += np.uint64(1)
+            out[written, 0] = records[i, last]
+            out[written, 1] = np.uint64(0)
+            written += 1
+            continue
+        if state[3] > 1:
+            out[written, 0] = state[2]
+            out[written, 1] = state[3]
+            written += 1
+        state[0] = records[i, 0]
+        state[1] = records[i, 1]
+        state[2] = records[i, last]
+        state[3] = np.uint64(1)
+    return written
+
+
+@dataclass(frozen=True)
+class SurvivorReducer:
+    """Reduces sorted records to `MARKS`; the exchange calls it once per range of keys.
+
+    Attributes
+    ----------
+    words : int
+        Of a record.
+    """
+
+    words: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of what it gives out."""
+        return MARKS
+
+    def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
+        """Give out the marks of a range.
+
+        Parameters
+        ----------
+        runs : iterable of structured arrays
+            Sorted by all fields; the records of one key may go on in the next.
+        out : callable
+            Takes `MARKS` in any order.
+
+        Returns
+        -------
+        dict
+            ``clusters``: of two documents or more; ``duplicates``; ``largest``: up to `LARGEST` of them as [size, place of the survivor].
+        """
+        state = np.zeros(_STATE, np.uint64)
+        tally = _Tally()
+        for run in runs:
+            records = np.ascontiguousarray(run).view(np.uint64).reshape(len(run), self.words)
+            marks = np.empty((len(run) + 1, 2), np.uint64)
+            count = mark_clusters(for_kernel(records), state, marks)
+            _give(marks[:count], tally, out)
+        if state[3] > 1:
+            _give(state[2:].reshape(1, 2), tally, out)
+        return {"clusters": tally.clusters, "duplicates": tally.duplicates, "largest": tally.largest}
+
+
+@dataclass
+class _Tally:
+    clusters: int = 0
+    duplicates: int = 0
+    largest: list[list[int]] = field(default_factory=list)
+
+    def add(self, marks: Words) -> None:
+        survivors = marks[marks[:, 1] > 0]
+        self.clusters += len(survivors)
+        self.duplicates += len(marks) - len(survivors)
+        self.largest = largest_of([*self.largest, *_head(survivors)])
+
+
+def _give(marks: Words, tally: _Tally, out: Callable[[Records], None]) -> None:
+    if len(marks):
+        tally.add(marks)
+        out(np.ascontiguousarray(marks).view(MARKS).reshape(len(marks)))
+
+
+def _head(survivors: Words) -> list[list[int]]:
+    """Return the largest clusters as [size, place], those of the lowest places among equals."""
+    if len(survivors) > LARGEST:
+        least = np.partition(survivors[:, 1], -LARGEST)[-LARGEST]
+        survivors = survivors[survivors[:, 1] >= least]
+        survivors = survivors[np.lexsort((survivors[:, 0], ~survivors[:, 1]))][:LARGEST]
+    return [[int(size), int(place)] for place, size in survivors.tolist()]
+
+
+def largest_of(clusters: Iterable[list[int]]) -> list[list[int]]:
+    """Return the first `LARGEST` of [size, place, ...], by size and then by place."""
+    return sorted(clusters, key=lambda cluster: (-cluster[0], cluster[1]))[:LARGEST]

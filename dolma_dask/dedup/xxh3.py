@@ -1,0 +1,225 @@
+"""xxh3-128 of many short byte strings in one call: a compiled kernel for up to 240 bytes, the library for longer ones.
+
+The library is asked from Python once per string, 0.2 us: little for a text of 3 kB (8 GB/s in all), but most of the time for ids of
+30 bytes, where the kernel needs 20 ns. Both give the same 16 bytes, by the public specification of XXH3 (seed 0, default secret).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+from llvmlite import ir
+from numba import extending, types
+
+from dolma_dask.formats.json_write import for_kernel
+from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel
+
+LONGEST_SHORT = 240
+"""From 241 bytes on XXH3 has another, striped algorithm, which is left to the library."""
+
+_SECRET_BYTES = bytes.fromhex(
+    "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221"
+    "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8"
+    "a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb"
+    "170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
+)
+_SECRET = np.frombuffer(_SECRET_BYTES, np.uint8)
+
+_P32_2 = np.uint64(0x85EBCA77)
+_P64_1, _P64_2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
+_P64_3, _P64_4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
+_MIX1, _MIX2 = np.uint64(0x165667919E3779F9), np.uint64(0x9FB21C651E98DF25)
+_LOW32 = np.uint64(0xFFFFFFFF)
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
+_S2, _S3, _S13, _S28, _S29 = (np.uint64(shift) for shift in (2, 3, 13, 28, 29))
+_S32, _S33, _S35, _S37, _S54 = (np.uint64(shift) for shift in (32, 33, 35, 37, 54))
+_S8, _S16, _S19, _S24 = (np.uint64(shift) for shift in (8, 16, 19, 24))
+
+Codegen = Callable[[Any, Any, Any, Any], Any]
+
+
+def _load(context: Any, builder: Any, array_type: Any, array: Any, at: Any, bits: int) -> Any:
+    start = context.make_array(array_type)(context, builder, array).data
+    loaded = builder.load(builder.bitcast(builder.gep(start, [at]), ir.IntType(bits).as_pointer()))
+    loaded.align = 1
+    return builder.zext(loaded, ir.IntType(64)) if bits < ir.IntType(64).width else loaded
+
+
+def _word64(typing_context: Any, data: Any, at: Any) -> tuple[Any, Codegen]:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _load(context, builder, signature.args[0], args[0], args[1], 64)
+
+    return types.uint64(data, types.int64), codegen
+
+
+def _word32(typing_context: Any, data: Any, at: Any) -> tuple[Any, Codegen]:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _load(context, builder, signature.args[0], args[0], args[1], 32)
+
+    return types.uint64(data, types.int64), codegen
+
+
+def _high_half(typing_context: Any, one: Any, other: Any) -> tuple[Any, Codegen]:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+def _swapped(typing_context: Any, word: Any) -> tuple[Any, Codegen]:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bswap(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
+_INTRINSIC: Any = extending.intrinsic
+word64: Callable[[Bytes, Int], np.uint64] = _INTRINSIC(_word64)
+"""Eight bytes as a little-endian number."""
+word32: Callable[[Bytes, Int], np.uint64] = _INTRINSIC(_word32)
+"""Four bytes likewise."""
+multiply_high: Callable[[np.uint64, np.uint64], np.uint64] = _INTRINSIC(_high_half)
+"""The upper 64 bits of a product."""
+swap_bytes: Callable[[np.uint64], np.uint64] = _INTRINSIC(_swapped)
+
+
+@kernel
+def _avalanche(word: np.uint64) -> np.uint64:
+    word = (word ^ (word >> _S37)) * _MIX1
+    return word ^ (word >> _S32)
+
+
+@kernel
+def _avalanche64(word: np.uint64) -> np.uint64:
+    word = (word ^ (word >> _S33)) * _P64_2
+    word = (word ^ (word >> _S29)) * _P64_3
+    return word ^ (word >> _S32)
+
+
+@kernel
+def _fold16(data: Bytes, at: Int, secret: Bytes, by: Int) -> np.uint64:
+    """Multiply two words, each masked by the secret, and fold the product."""
+    one = word64(data, at) ^ word64(secret, by)
+    other = word64(data, at + 8) ^ word64(secret, by + 8)
+    return (one * other) ^ multiply_high(one, other)
+
+
+@kernel
+def _up_to_3(data: Bytes, at: Int, size: Int, secret: Bytes) -> tuple[np.uint64, np.uint64]:
+    first, middle, last = (
+        np.uint64(data[at]),
+        np.uint64(data[at + (size >> 1)]),
+        np.uint64(data[at + size - 1]),
+    )
+    low = ((first << _S16) | (middle << _S24) | last | (np.uint64(size) << _S8)) & _LOW32
+    swapped = swap_bytes(low) >> _S32
+    high = ((swapped << _S13) | (swapped >> _S19)) & _LOW32
+    return (
+        _avalanche64(high ^ word32(secret, 8) ^ word32(secret, 12)),
+        _avalanche64(low ^ word32(secret, 0) ^ word32(secret, 4)),
+    )
+
+
+@kernel
+def _up_to_8(data: Bytes, at: Int, size: Int, secret: Bytes) -> tuple[np.uint64, np.uint64]:
+    word = word32(data, at) + (word32(data, at + size - 4) << _S32)
+    keyed = word ^ word64(secret, 16) ^ word64(secret, 24)
+    factor = _P64_1 + (np.uint64(size) << _S2)
+    low, high = keyed * factor, multiply_high(keyed, factor)
+    high += low << _ONE
+    low ^= high >> _S3
+    low = (low ^ (low >> _S35)) * _MIX2
+    low ^= low >> _S28
+    return _avalanche(high), low
+
+
+@kernel
+def _up_to_16(data: Bytes, at: Int, size: Int, secret: Bytes) -> tuple[np.uint64, np.uint64]:
+    first, last = word64(data, at), word64(data, at + size - 8)
+    keyed = first ^ last ^ word64(secret, 32) ^ word64(secret, 40)
+    low, high = keyed * _P64_1, multiply_high(keyed, _P64_1)
+    low += (np.uint64(size) - _ONE) << _S54
+    last ^= word64(secret, 48) ^ word64(secret, 56)
+    high += last + (last & _LOW32) * (_P32_2 - _ONE)
+    low ^= swap_bytes(high)
+    top = multiply_high(low, _P64_2) + high * _P64_2
+    return _avalanche(top), _avalanche(low * _P64_2)
+
+
+@kernel
+def _up_to_240(data: Bytes, at: Int, size: Int, secret: Bytes) -> tuple[np.uint64, np.uint64]:
+    low, high = np.uint64(size) * _P64_1, _ZERO
+    one: Int = at
+    other: Int = at
+    # steps of two times 16 bytes: up to 128 from both ends to the middle, above from the front to the end
+    steps = (size - 1) // 32 + 1 if size <= 128 else size // 32 + 1
+    for step in range(steps):
+        by: Int = 32 * step
+        if size <= 128:
+            near = 16 * (steps - 1 - step)
+            one, other, by = at + near, at + size - 16 - near, 2 * near
+        elif step < steps - 1:
+            one, other = at + by, at + by + 16
+            by -= 125 if step >= 4 else 0
+        else:
+            one, other, by = at + size - 16, at + size - 32, 103
+        if step == 4 and size > 128:
+            low, high = _avalanche(low), _avalanche(high)
+        low = (low + _fold16(data, one, secret, by)) ^ (word64(data, other) + word64(data, other + 8))
+        high = (high + _fold16(data, other, secret, by + 16)) ^ (word64(data, one) + word64(data, one + 8))
+    total = low + high
+    crossed = low * _P64_1 + high * _P64_4 + np.uint64(size) * _P64_2
+    return _ZERO - _avalanche(crossed), _avalanche(total)
+
+
+@kernel
+def hash_short(data: Bytes, offsets: Counts, secret: Bytes, high: Words, low: Words) -> None:
+    """Write the hash of every string of up to `LONGEST_SHORT` bytes, ``data[offsets[i]:offsets[i + 1]]``."""
+    for i in range(offsets.size - 1):
+        at = offsets[i]
+        size = offsets[i + 1] - at
+        if size == 0:
+            high[i] = _avalanche64(word64(secret, 80) ^ word64(secret, 88))
+            low[i] = _avalanche64(word64(secret, 64) ^ word64(secret, 72))
+        elif size <= 3:
+            high[i], low[i] = _up_to_3(data, at, size, secret)
+        elif size <= 8:
+            high[i], low[i] = _up_to_8(data, at, size, secret)
+        elif size <= 16:
+            high[i], low[i] = _up_to_16(data, at, size, secret)
+        elif size <= 240:
+            high[i], low[i] = _up_to_240(data, at, size, secret)
+
+
+def hash_strings(data: Bytes, offsets: Counts) -> tuple[Words, Words]:
+    """Return xxh3-128 of n byte strings.
+
+    Parameters
+    ----------
+    data : numpy.ndarray of uint8
+        Contiguous.
+    offsets : numpy.ndarray of int64
+        (n + 1,) string ``i`` is ``data[offsets[i]:offsets[i + 1]]``.
+
+    Returns
+    -------
+    high, low : numpy.ndarray of uint64
+        (n,) each: the upper and lower half of the 128-bit number that ``xxhash.xxh3_128_intdigest`` gives.
+    """
+    high, low = np.empty(len(offsets) - 1, np.uint64), np.empty(len(offsets) - 1, np.uint64)
+    data, offsets = for_kernel(data), for_kernel(offsets)
+    hash_short(data, offsets, _SECRET, high, low)
+    long = np.flatnonzero(np.diff(offsets) > LONGEST_SHORT)
+    if len(long):
+        high[long], low[long] = _hash_long(data, offsets[long].tolist(), offsets[long + 1].tolist())
+    return high, low
+
+
+def _hash_long(data: Bytes, starts: list[int], ends: list[int]) -> npt.NDArray[np.uint64]:
+    view, digest = data.data, xxhash.xxh3_128_digest
+    digests = b"".join([digest(view[start:end]) for start, end in zip(starts, ends, strict=True)])
+    return np.frombuffer(digests, ">u8").reshape(-1, 2).T.astype(np.uint64)

@@ -1,0 +1,158 @@
+"""What `block` found: how many documents stand in the list, and which entries of the list no document has."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.formats import layout
+from dolma_dask.formats.json_write import join_texts, string_parts, string_texts
+from dolma_dask.io import files
+from dolma_dask.io.id_lists import IdBlock, IdListFile
+from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord
+from dolma_dask.summary import Summary
+
+SHOWN = 20
+"""Unmatched entries that a summary shows; the file has all."""
+
+_COUNTS = (
+    "documents_in",
+    "text_bytes",
+    "listed",
+    "text_bytes_listed",
+    "bad_records",
+)
+
+
+@dataclass(frozen=True, repr=False)
+class BlockSummary(Summary):
+    """The outcome of `block`.
+
+    Attributes
+    ----------
+    entries, repeated : int
+        Entries of the list, and how many of them had stood there before; the latter is None until all shards are done.
+    unmatched : int or None
+        Different entries that no document has; None until all shards are done.
+    examples : tuple of str
+        The first of them: an id, or source, tab and id.
+    unmatched_file : str
+        Path of the file that has all of them, relative to the dataset; empty if there are none.
+    """
+
+    entries: int = 0
+    repeated: int | None = None
+    unmatched: int | None = None
+    examples: tuple[str, ...] = ()
+    unmatched_file: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON-able values."""
+        names = ("entries", "repeated", "unmatched", "unmatched_file")
+        own = {name: getattr(self, name) for name in names}
+        return {**super().to_json(), **own, "examples": list(self.examples)}
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the lines of the table: a label and a value each."""
+        own = [("entries in the list", f"{self.entries:,}")]
+        if self.repeated is not None:
+            own.append(("repeated", f"{self.repeated:,}"))
+        if self.unmatched is not None:
+            own.append(("matching nothing", f"{self.unmatched:,}"))
+        own += [("", repr(example)) for example in self.examples]
+        if self.unmatched_file:
+            own.append(("all of them", self.unmatched_file))
+        rows = super().rows()
+        return [*rows[:-2], *own, *rows[-2:]]
+
+
+def summarize(summary: Summary, entries: int, whole: dict[str, Any] | None) -> BlockSummary:
+    """Return a summary with what is known of the list.
+
+    Parameters
+    ----------
+    summary : Summary
+        Of the run.
+    entries : int
+        Of the list.
+    whole : dict or None
+        ``info`` of the record of the whole set, once all shards are done.
+    """
+    known = {item.name: getattr(summary, item.name) for item in fields(Summary)}
+    known["counts"] = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
+    if whole is None:
+        return BlockSummary(**known, entries=entries)
+    return BlockSummary(
+        **known,
+        entries=entries,
+        repeated=whole["repeated"],
+        unmatched=whole["unmatched"],
+        examples=tuple(whole["examples"]),
+        unmatched_file=whole["file"],
+    )
+
+
+def unmatched_path(name: str) -> str:
+    """Return where the unmatched entries of a list are written, relative to the dataset: no tool looks for data there."""
+    return f"{layout.QUARANTINE}/block/{name}.unmatched.jsonl"
+
+
+def write_unmatched(
+    root: str, name: str, url: str, numbers: Iterator[npt.NDArray[np.int64]]
+) -> tuple[FileRecord | None, list[str]]:
+    """Write the entries of these numbers, in order, as JSON lines that `block` reads again; return the file and the first entries.
+
+    Parameters
+    ----------
+    root, name : str
+        Of the dataset, and of the attribute set.
+    url : str
+        Of the list.
+    numbers : iterator of int64 arrays
+        In order, none empty.
+    """
+    target = files.join(root, unmatched_path(name))
+    wanted = next(numbers, None)
+    if wanted is None:
+        files.remove(target)
+        return None, []
+    examples: list[str] = []
+    first = rows = 0
+    with publish(target) as out:
+        for block in IdListFile(url):
+            while wanted is not None:
+                inside = wanted[: int(np.searchsorted(wanted, first + len(block)))] - first
+                found = block.take(inside)
+                out.write(_lines(found))
+                examples += _told(found, SHOWN - len(examples))
+                rows += len(found)
+                if len(inside) < len(wanted):
+                    wanted = wanted[len(inside) :]
+                    break
+                wanted = next(numbers, None)
+            first += len(block)
+    return FileRecord(unmatched_path(name), out.bytes, out.checksum, rows), examples
+
+
+def _lines(entries: IdBlock) -> pa.Buffer:
+    """Return entries as JSON lines; a source that is any is left out."""
+    named = join_texts(',"source":', string_texts(entries.sources))
+    sources = pc.if_else(entries.sources.is_null(), pa.scalar("", pa.large_string()), named)
+    numbers = pa.array(entries.lines).cast(pa.large_string())
+    lines = join_texts('{"id":', string_texts(entries.ids), sources, ',"line":', numbers, "}\n")
+    offsets, data = string_parts(lines)
+    return pa.py_buffer(data[offsets[0] : offsets[-1]])
+
+
+def _told(entries: IdBlock, most: int) -> list[str]:
+    """Return the first entries as a list has them."""
+    ids, sources = (column.slice(0, most).to_pylist() for column in (entries.ids, entries.sources))
+    return [
+        identity if source is None else f"{source}\t{identity}"
+        for identity, source in zip(ids, sources, strict=True)
+    ]

@@ -1,0 +1,340 @@
+"""The work of `dedupe` on shards: keys of all documents into the exchange, and later the marks of each shard.
+
+A record is 24 bytes (32 with a rank); where a document stands is ``shard number << 32 | row``, so that the first of equals is the one that
+comes first in the listing, whoever read it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.alignment.columns import ColumnWork
+from dolma_dask.dataset import Shard
+from dolma_dask.dedup.hashing import keys128, number_keys, rank_bits, text_keys
+from dolma_dask.dedup.survivors import key_dtype
+from dolma_dask.engine import Task
+from dolma_dask.exchange import Emitted, ShardRecords
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.journal import Record
+from dolma_dask.stages.marks import (
+    MarkFile,
+    MarkRows,
+    ShardReading,
+    Spool,
+    Spooled,
+    mark_info,
+    marked_rows,
+    read_spool,
+)
+
+Keep = Literal["first", "longest", "highest", "lowest"]
+"""Which document of a cluster survives."""
+
+KeyKind = Literal["id", "string", "number"]
+"""How a key is made: of source and id, of the UTF-8 of a string, or of a number."""
+
+MOST_SOURCES = 200
+"""Sources that a shard's record tells apart; a dataset with more has no table by source."""
+
+Records = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class KeyRecipe:
+    """How a document becomes a record.
+
+    Attributes
+    ----------
+    kind : KeyKind
+        How its key is made.
+    column : int
+        Of the batch, if the key is a string or a number.
+    keep : Keep
+        Who survives.
+    rank : int or None
+        Column of the number that decides, if one does.
+    """
+
+    kind: KeyKind
+    column: int
+    keep: Keep
+    rank: int | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the records."""
+        return key_dtype() if self.keep == "first" else key_dtype("rank")
+
+    def records(self, rows: MarkRows, batch: pa.RecordBatch, number: int) -> Records:
+        """Return the records of those rows of shard `number` that have a key."""
+        valid, (high, low) = self._keys(batch)
+        found = np.empty(batch.num_rows, self.dtype)
+        found["hi"], found["lo"] = high, low
+        found["place"] = np.arange(rows.first, rows.first + batch.num_rows, dtype=np.uint64) + np.uint64(
+            number << 32
+        )
+        if self.keep != "first":
+            found["rank"] = self._ranks(rows, batch)
+        return found if valid.all() else found[valid]
+
+    def _keys(
+        self, batch: pa.RecordBatch
+    ) -> tuple[npt.NDArray[np.bool_], tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]]:
+        identity, source = batch.column(0), batch.column(1)
+        valid = _valid(identity)
+        if self.kind == "id":
+            return valid, keys128(source, identity)
+        column = batch.column(self.column)
+        valid &= _valid(column)
+        if self.kind == "string":
+            return valid, text_keys(column)
+        numbers = _numbers(column)
+        return valid & ~np.isnan(numbers), number_keys(numbers)
+
+    def _ranks(self, rows: MarkRows, batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+        if self.rank is None:
+            return ~rows.lengths.astype(np.uint64)  # the longest first
+        column = batch.column(self.rank)
+        return rank_bits(_numbers(column), _valid(column), highest_first=self.keep == "highest")
+
+
+def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.array(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Return numbers or bools as float64 (n,), NaN where null."""
+    numbers = pc.fill_null(column.cast(pa.float64()), np.nan)
+    return np.asarray(numbers.to_numpy(zero_copy_only=False), np.float64)
+
+
+@dataclass(frozen=True)
+class ShardKeys:
+    """One shard of a task of the exchange."""
+
+    number: int
+    work: ColumnWork
+
+
+@dataclass(frozen=True)
+class KeyEmitter:
+    """Reads shards once: keys into the exchange, what marks need into spools; see `dolma_dask.exchange.Emitter`.
+
+    Attributes
+    ----------
+    root, verb : str
+        Of the dataset, and what reads it.
+    recipe : KeyRecipe
+        How a document becomes a record.
+    policy : RecordPolicy
+        What happens to bad records.
+    """
+
+    root: str
+    verb: str
+    recipe: KeyRecipe
+    policy: RecordPolicy
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the records."""
+        return self.recipe.dtype
+
+    def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
+        """Read the shards of a task (a tuple of `ShardKeys`); `Emitted.info` holds a `Spooled` for each."""
+        done = [self._read(item, out, folder) for item in task.work]
+        return Emitted(
+            inputs=tuple(record for spooled in done for record in spooled.inputs),
+            rows=sum(spooled.rows for spooled in done),
+            counts=_summed([spooled.counts for spooled in done]),
+            info={"shards": [spooled.to_json() for spooled in done]},
+            files=tuple(spooled.spool for spooled in done if spooled.spool),
+        )
+
+    def _read(self, item: ShardKeys, out: Callable[[Records], None], folder: str) -> Spooled:
+        reading = ShardReading(self.root, self.verb, item.work, item.number, self.policy)
+        with Spool(folder, item.number) as spool:
+            for rows, batch in reading:
+                records = self.recipe.records(rows, batch, item.number)
+                if len(records):
+                    out(records)
+                spool.write(rows)
+        return spool.known(reading.result)
+
+
+def _summed(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: sum(one[name] for one in counts) for name in counts[0]}
+
+
+@dataclass(frozen=True)
+class ShardMarks:
+    """One shard whose marks are written: what is known of it, and the clusters that are named in its record, as (size, row)."""
+
+    shard: Shard
+    spooled: Spooled
+    largest: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class MarkStage:
+    """Writes the marks of each shard; see `dolma_dask.engine.Stage`.
+
+    Attributes
+    ----------
+    root, name : str
+        Of the dataset, and of the attribute set.
+    reads : tuple of str
+        Document columns that the marks depend on.
+    folder : str
+        Of the exchange.
+    records : ShardRecords or None
+        What its reducer gave out.
+    """
+
+    root: str
+    name: str
+    reads: tuple[str, ...]
+    folder: str = ""
+    records: ShardRecords | None = None
+    verb: str = "dedupe"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Write the attribute file of one shard from its spool."""
+        work: ShardMarks = task.work
+        (unit,) = task.units
+        spooled = work.spooled
+        marks = _Marks.of(self.records, spooled.number)
+        tally = Tally()
+        named: list[list[Any]] = []
+        with MarkFile(self.root, unit.name, self.name) as file:
+            for rows in read_spool(self.folder, spooled.spool):
+                marked = marked_rows(rows, marks.duplicates)
+                tally.add(rows, marked, marks.sizes(rows))
+                named += _named(rows, work.largest)
+                file.write(rows, marked)
+        record = Record(
+            unit=unit.name,
+            shard=work.shard.path,
+            key=unit.key,
+            inputs=spooled.inputs,
+            files=(file.record, *spooled.quarantined),
+            rows=spooled.rows,
+            ids_digest=spooled.ids_digest,
+            content_digest=spooled.content_digest,
+            counts={**spooled.counts, **tally.counts()},
+            info={**mark_info(self.name, self.reads, spooled.unproved), **tally.info(), "clusters": named},
+        )
+        return [record]
+
+
+def _named(rows: MarkRows, largest: Sequence[tuple[int, int]]) -> list[list[Any]]:
+    """Return [size, row, id, source] of the survivors of the given clusters among `rows`."""
+    inside = [(size, row) for size, row in largest if rows.first <= row < rows.first + len(rows)]
+    return [
+        [size, row, rows.ids[row - rows.first].as_py(), rows.sources[row - rows.first].as_py()]
+        for size, row in inside
+    ]
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """What the exchange says of one shard: rows of duplicates, rows of survivors and the sizes of their clusters, all in order of rows."""
+
+    duplicates: npt.NDArray[np.int64]
+    survivors: npt.NDArray[np.int64]
+    clusters: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, records: ShardRecords | None, number: int) -> "_Marks":
+        nothing = np.empty(0, np.int64)
+        if records is None:
+            return cls(nothing, nothing, nothing)
+        found = records.of_shard(number)
+        rows = (found["place"] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        sizes = found["size"].astype(np.int64)
+        return cls(rows[sizes == 0], rows[sizes > 0], sizes[sizes > 0])
+
+    def sizes(self, rows: MarkRows) -> npt.NDArray[np.int64]:
+        """Return for each of `rows` (n,) the size of the cluster that it survives, 0 for the others."""
+        first, last = np.searchsorted(self.survivors, [rows.first, rows.first + len(rows)])
+        sizes = np.zeros(len(rows), np.int64)
+        sizes[self.survivors[first:last] - rows.first] = self.clusters[first:last]
+        return sizes
+
+
+TALLIED = ("documents", "duplicates", "bytes", "clusters", "largest")
+"""What is counted for each source: clusters are those of its survivors."""
+
+
+@dataclass
+class Tally:
+    """Counts of one shard, in all and by source.
+
+    Attributes
+    ----------
+    sources : dict
+        Name to `TALLIED`; documents that could not be read are left out.
+    """
+
+    sources: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, rows: MarkRows, marked: npt.NDArray[np.bool_], sizes: npt.NDArray[np.int64]) -> None:
+        """Count rows: which are marked, and the sizes of the clusters they survive."""
+        encoded = rows.sources.dictionary_encode()
+        known = _valid(rows.ids) & _valid(rows.sources)
+        places = np.asarray(encoded.indices.fill_null(0), np.int64)[known]
+        names = encoded.dictionary.to_pylist()
+        marked, sizes, texts = marked[known], sizes[known], rows.sizes[known]
+        columns = [
+            np.bincount(places, minlength=len(names)),
+            np.bincount(places[marked], minlength=len(names)),
+            _sums(places[marked], texts[marked], len(names)),
+            np.bincount(places[sizes > 0], minlength=len(names)),
+            _largest(places, sizes, len(names)),
+        ]
+        for name, counted in zip(names, np.stack(columns, axis=1).tolist(), strict=True):
+            self.sources[name] = merged(self.sources.get(name), counted)
+
+    def counts(self) -> dict[str, float]:
+        """Return the counts of the shard."""
+        sums = [sum(column) for column in zip(*self.sources.values(), strict=True)] or [0] * len(TALLIED)
+        return {"duplicates": sums[1], "text_bytes_marked": sums[2], "clusters": sums[3]}
+
+    def info(self) -> dict[str, Any]:
+        """Return the counts by source, unless there are too many sources."""
+        many = len(self.sources) > MOST_SOURCES
+        return {"many_sources": True} if many else {"sources": dict(sorted(self.sources.items()))}
+
+
+def _sums(places: npt.NDArray[np.int64], values: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, places, values)
+    return sums
+
+
+def _largest(
+    places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], count: int
+) -> npt.NDArray[np.int64]:
+    largest = np.zeros(count, np.int64)
+    np.maximum.at(largest, places, sizes)
+    return largest
+
+
+def merged(one: Sequence[int] | None, other: Sequence[int]) -> list[int]:
+    """Return the counts `TALLIED` of two parts as those of the whole."""
+    if one is None:
+        return list(other)
+    *sums, _ = (a + b for a, b in zip(one, other, strict=True))
+    return [*sums, max(one[-1], other[-1])]
+
+
+def spooled_shards(records: Mapping[str, Record]) -> Iterator[Spooled]:
+    """Yield what the tasks of an exchange told of the shards they read."""
+    for record in records.values():
+        for found in record.info["shards"]:
+            yield Spooled.from_json(found)

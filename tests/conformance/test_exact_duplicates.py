@@ -1,0 +1,85 @@
+"""Exact duplicates: the planted and the natural ones of the reference corpus, and the marks of the Dolma toolkit."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from dolma_dask.stages.dedupe import dedupe
+
+pytestmark = pytest.mark.conformance
+
+NATURAL: list[str] = []
+"""Documents of the corpus that repeat another one by themselves."""
+
+HERE = {"scheduler": "synchronous", "progress": False}
+
+
+def linked(target: Path, documents: Path) -> Path:
+    """Return a dataset with links to the documents."""
+    for path in documents.rglob("*.gz"):
+        link = target / "documents" / path.relative_to(documents)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(path.resolve())
+    return target
+
+
+def read_rows(folder: Path) -> list[dict]:
+    paths = sorted(folder.rglob("*.gz"), key=lambda path: str(path.relative_to(folder)).encode())
+    return [json.loads(line) for path in paths for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+def copies_of(documents: list[dict]) -> dict[str, list[str]]:
+    """Return the ids of the documents that repeat an earlier text, by the id of the first that has it."""
+    first: dict[str, str] = {}
+    copies: dict[str, list[str]] = {}
+    for document in documents:
+        survivor = first.setdefault(document["text"], document["id"])
+        if survivor != document["id"]:
+            copies.setdefault(survivor, []).append(document["id"])
+    return copies
+
+
+def test_planted_and_natural_duplicates_of_the_corpus(shared, tmp_path):
+    root = linked(tmp_path / "v0", shared / "corpus/documents")
+    documents = read_rows(root / "documents")
+    assert len({document["id"] for document in documents}) == len(documents)
+    copies = copies_of(documents)
+    done = dedupe(str(root), **HERE)
+    rows = read_rows(root / "attributes/exact")
+    assert [row["id"] for row in rows] == [document["id"] for document in documents]
+    duplicates = {identity for others in copies.values() for identity in others}
+    for document, row in zip(documents, rows, strict=True):
+        span = [[0, len(document["text"]), 1.0]]
+        assert row["attributes"] == ({"exact": span} if document["id"] in duplicates else {})
+    assert done.counts["clusters"] == len(copies)
+
+    truth = pq.read_table(shared / "corpus/truth.parquet").to_pylist()
+    planted = {row["id"]: row["origin"] for row in truth if row["kind"] == "exact"}
+    texts = {document["id"]: document["text"] for document in documents}
+    assert planted
+    assert all(texts[copy] == texts[origin] for copy, origin in planted.items())
+    members = {identity for survivor, others in copies.items() for identity in (survivor, *others)}
+    assert planted.keys() | set(planted.values()) <= members
+    natural = sorted(members - planted.keys() - set(planted.values()))
+    assert natural == NATURAL, "documents that repeat another without having been planted"
+
+
+CASES = [("doc_text", "text", "dup_docs"), ("doc_url", "metadata.url", "dup_urls")]
+
+
+@pytest.mark.parametrize(("folder", "by", "key"), CASES)
+def test_the_same_documents_as_the_dolma_toolkit(shared, tmp_path, folder, by, key):
+    reference = shared / "conformance/dolma/in/dedupe"
+    root = linked(tmp_path / "v0", reference / "documents")
+    dedupe(str(root), by=by, name=key, **HERE)
+    ours, theirs = read_rows(root / f"attributes/{key}"), read_rows(reference / "attributes" / folder)
+    texts = [document["text"] for document in read_rows(reference / "documents")]
+    urls = [document["metadata"]["url"] for document in read_rows(reference / "documents")]
+    assert [row["id"] for row in ours] == [row["id"] for row in theirs]
+    for row, expected, text, url in zip(ours, theirs, texts, urls, strict=True):
+        assert row["attributes"] == ({key: [[0, len(text), 1.0]]} if expected["attributes"] else {})
+        if expected["attributes"]:  # their end is the length of the key, in bytes
+            assert expected["attributes"][key] == [[0, len((text if by == "text" else url).encode()), 1]]

@@ -1,0 +1,377 @@
+"""dedupe: who is marked for every `by` and `keep`, rows that line up, going on after anything, what is refused."""
+
+import json
+import os
+import random
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import ExpressionError, InterruptedStageError, StageError, UsageError
+from dolma_dask.journal import Journal
+from dolma_dask.stages import dedupe as verb
+from dolma_dask.stages import marks
+from dolma_dask.stages.dedupe import dedupe
+from dolma_dask.stages.dedupe_shards import KeyEmitter, MarkStage
+
+from .conftest import read_lines, write_lines
+
+HERE = {"scheduler": "synchronous", "progress": False}
+
+
+def document(identity, text, source="s", **metadata):
+    return {"id": identity, "text": text, "source": source, "metadata": metadata}
+
+
+SHARDS = {
+    "a.jsonl.gz": [
+        document("1", "été", "web", url="u1", n=3),
+        document("2", "b", "books", url="u2", n=1.5, flag=True),
+        document("3", "été", "books", url="u1"),
+        document("4", "", "web", n=-0.0, flag=False),
+    ],
+    "x/b.jsonl.gz": [
+        document("1", "b", "web", url="u3", n=0),
+        document("1", "longer b", "books", url=None, n=3, flag=True),
+        document("2", "", "books", n=7),
+        document("9", "été", "web", url="u1", n=9),
+    ],
+}
+DOCUMENTS = [doc for docs in SHARDS.values() for doc in docs]
+
+
+def write(root, shards):
+    for name, docs in shards.items():
+        write_lines(root / "documents" / name, [json.dumps(doc, ensure_ascii=False) for doc in docs])
+    return root
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    return write(tmp_path / "v0", SHARDS)
+
+
+def outputs(root, name="exact"):
+    """Return the bytes of every attribute file."""
+    folder = root / "attributes" / name
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.*"))}
+
+
+def rows_of(root, name="exact"):
+    folder = root / "attributes" / name
+    return [json.loads(line) for path in outputs(root, name) for line in read_lines(folder / path)]
+
+
+def marked(root, name="exact"):
+    return [place for place, row in enumerate(rows_of(root, name)) if row["attributes"]]
+
+
+def duplicates(documents, key, rank=lambda doc: 0):
+    """Return the places of all documents but the first of each key, by rank (None last) and then by place."""
+    clusters = defaultdict(list)
+    for place, doc in enumerate(documents):
+        if key(doc) is not None:
+            clusters[key(doc)].append(((rank(doc) is None, rank(doc) or 0), place))
+    return sorted(place for members in clusters.values() for _, place in sorted(members)[1:])
+
+
+def test_rows_line_up_and_marks_span_the_text_in_code_points(world):
+    done = dedupe(str(world), **HERE)
+    rows = rows_of(world)
+    assert [(row["id"], row["source"]) for row in rows] == [(doc["id"], doc["source"]) for doc in DOCUMENTS]
+    spans = [{}, {}, [[0, 3, 1.0]], {}, [[0, 1, 1.0]], {}, [[0, 0, 1.0]], [[0, 3, 1.0]]]
+    assert [row["attributes"] for row in rows] == [{"exact": span} if span else {} for span in spans]
+    assert (done.counts["documents_in"], done.counts["duplicates"], done.counts["clusters"]) == (8, 4, 3)
+    assert done.counts["text_bytes_marked"] == 5 + 1 + 0 + 5
+    assert not (world / "_exchange").exists()
+
+
+@pytest.mark.parametrize(
+    ("by", "key"),
+    [
+        ("text", lambda doc: doc["text"]),
+        ("id", lambda doc: (doc["source"], doc["id"])),
+        ("source", lambda doc: doc["source"]),
+        ("metadata.url", lambda doc: doc["metadata"].get("url")),
+        ("metadata.n", lambda doc: doc["metadata"].get("n")),
+        ("metadata.flag", lambda doc: doc["metadata"].get("flag")),
+        ("added", lambda doc: None),
+    ],
+)
+def test_by(world, by, key):
+    write(world, {"y.jsonl.gz": [document("1", "z", "web", n=0), document("1", "z", "else")]})
+    documents = [*DOCUMENTS, document("1", "z", "web", n=0), document("1", "z", "else")]
+    dedupe(str(world), by=by, **HERE)
+    assert marked(world) == duplicates(documents, key)
+
+
+@pytest.mark.parametrize(
+    ("keep", "rank", "number"),
+    [
+        ("first", None, lambda doc: 0),
+        ("longest", None, lambda doc: -len(doc["text"])),
+        ("lowest", "metadata.n", lambda doc: doc["metadata"].get("n")),
+        ("highest", "metadata.n", lambda doc: -doc["metadata"]["n"] if "n" in doc["metadata"] else None),
+        (
+            "highest",
+            "metadata.flag",
+            lambda doc: -doc["metadata"]["flag"] if "flag" in doc["metadata"] else None,
+        ),
+    ],
+)
+def test_keep(world, keep, rank, number):
+    dedupe(str(world), by="source", keep=keep, rank=rank, **HERE)
+    assert marked(world) == duplicates(DOCUMENTS, lambda doc: doc["source"], number)
+
+
+def test_attributes_decide(world):
+    dk.tag(str(world), ["char_length_v1"], **HERE)
+    dedupe(str(world), by="length", keep="highest", rank="metadata.n", name="same_length", **HERE)
+    number = [-doc["metadata"]["n"] if "n" in doc["metadata"] else None for doc in DOCUMENTS]
+    documents = list(enumerate(DOCUMENTS))
+    expected = duplicates(documents, lambda doc: len(doc[1]["text"]), lambda doc: number[doc[0]])
+    assert marked(world, "same_length") == expected
+    dedupe(str(world), by="source", keep="lowest", rank="length", name="shortest", **HERE)
+    expected = duplicates(DOCUMENTS, lambda doc: doc["source"], lambda doc: len(doc["text"]))
+    assert marked(world, "shortest") == expected
+
+
+def test_any_texts_in_any_shards_equal_a_dictionary(tmp_path):
+    draw = random.Random(11)
+    texts = ["", " ", "a", "á", "á", "日本", "👩‍👧", "\u0000", "x" * 300, "x" * 301, '"\\\n']
+    for number in range(8):
+        shards = {
+            f"{name}.jsonl.gz": [document(f"{row}", draw.choice(texts)) for row in range(draw.randrange(30))]
+            for name in "abc"
+        }
+        root = write(tmp_path / str(number), shards)
+        dedupe(str(root), **HERE)
+        documents = [doc for docs in shards.values() for doc in docs]
+        assert marked(root) == duplicates(documents, lambda doc: doc["text"])
+
+
+def test_one_text_many_times(tmp_path):
+    draw = random.Random(5)
+    docs = [
+        document(str(row), "same text of twenty" if draw.random() < 0.9 else f"other {draw.randrange(3000)}")
+        for row in range(100_000)
+    ]
+    root = write(tmp_path, {f"{part}.jsonl": docs[part * 25_000 : (part + 1) * 25_000] for part in range(4)})
+    done = dedupe(str(root), **HERE)
+    expected = duplicates(docs, lambda doc: doc["text"])
+    assert marked(root) == expected
+    assert done.clusters[0].size == sum(doc["text"].startswith("same") for doc in docs)
+    assert done.counts["duplicates"] == len(expected)
+
+
+def test_nothing_is_started_when_everything_is_finished(world, monkeypatch):
+    first = dedupe(str(world), **HERE)
+    monkeypatch.setattr(verb, "exchange", None)
+    again = dedupe(str(world), **HERE)
+    assert (again.done, again.skipped) == (0, 2)
+    assert (again.counts, again.sources, again.clusters) == (first.counts, first.sources, first.clusters)
+    for path in world.rglob("documents/*.gz"):
+        os.utime(path, (1, 1))
+    assert dedupe(str(world), **HERE).skipped == 2
+    shutil.move(world, world.parent / "elsewhere")
+    assert dedupe(str(world.parent / "elsewhere"), **HERE).skipped == 2
+
+
+def test_one_changed_document_changes_the_marks_of_other_shards(world):
+    dedupe(str(world), **HERE)
+    changed = [document("1", "b", "web"), *SHARDS["a.jsonl.gz"][1:]]
+    write(world, {"a.jsonl.gz": changed})
+    done = dedupe(str(world), **HERE)
+    assert done.done == 2
+    assert marked(world) == duplicates([*changed, *SHARDS["x/b.jsonl.gz"]], lambda doc: doc["text"])
+    fresh = write(world.parent / "fresh", {**SHARDS, "a.jsonl.gz": changed})
+    dedupe(str(fresh), **HERE)
+    assert outputs(world) == outputs(fresh)
+
+
+def test_a_lost_file_is_made_again(world):
+    dedupe(str(world), **HERE)
+    expected = outputs(world)
+    (world / "attributes/exact/x/b.jsonl.gz").unlink()
+    done = dedupe(str(world), **HERE)
+    assert (done.done, done.skipped) == (1, 1)
+    assert outputs(world) == expected
+    assert not (world / "_exchange").exists()
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+@pytest.mark.parametrize("group_bytes", [1, 10**9])
+def test_same_bytes_however_shards_are_grouped(world, tmp_path, monkeypatch, scheduler, group_bytes):
+    other = write(tmp_path / "other", SHARDS)
+    dedupe(str(other), keep="longest", by="source", **HERE)
+    monkeypatch.setattr(marks, "GROUP_BYTES", group_bytes)
+    dedupe(str(world), keep="longest", by="source", scheduler=scheduler, workers=2, progress=False)
+    assert outputs(world) == outputs(other)
+
+
+def test_stopped_while_marks_are_written(world, monkeypatch):
+    expected = outputs(dedupe_elsewhere(world))
+    write_shard = MarkStage.run_shard
+
+    def stop(stage, task):
+        if task.shard.startswith("x/"):
+            raise KeyboardInterrupt
+        return write_shard(stage, task)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MarkStage, "run_shard", stop)
+        with pytest.raises(InterruptedStageError):
+            dedupe(str(world), **HERE)
+    assert list(outputs(world)) == ["a.jsonl.gz"]
+    with monkeypatch.context() as patched:
+        patched.setattr(KeyEmitter, "emit", None)  # shards are not read again
+        done = dedupe(str(world), **HERE)
+    assert (done.done, done.skipped) == (1, 1)
+    assert outputs(world) == expected
+    assert not (world / "_exchange").exists()
+    assert not list(world.rglob(".*"))
+
+
+def dedupe_elsewhere(world):
+    other = world.parent / "other"
+    shutil.copytree(world / "documents", other / "documents")
+    dedupe(str(other), **HERE)
+    return other
+
+
+def test_stopped_while_shards_are_read(world, monkeypatch):
+    expected = outputs(dedupe_elsewhere(world))
+    monkeypatch.setattr(marks, "GROUP_BYTES", 1)
+    read = KeyEmitter.emit
+
+    def stop(emitter, task, out, folder):
+        if task.shard.startswith("x/"):
+            raise KeyboardInterrupt
+        return read(emitter, task, out, folder)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(KeyEmitter, "emit", stop)
+        with pytest.raises(InterruptedStageError):
+            dedupe(str(world), **HERE)
+    assert not (world / "attributes").exists()
+    assert dedupe(str(world), **HERE).done == 2
+    assert outputs(world) == expected
+
+
+@pytest.mark.parametrize("file_format", ["jsonl.zst", "jsonl", "parquet"])
+def test_mix_drops_what_is_marked(world, file_format):
+    dedupe(str(world), format=file_format, **HERE)
+    assert (world / f"attributes/exact/x/b.{file_format}").exists()
+    kept = dk.mix(str(world), to=str(world.parent / "v1"), where="exact is None", **HERE)
+    assert kept.counts["documents_out"] == 4
+    assert not [note for note in kept.notes if "unproved" in note]
+
+
+def test_a_bad_record_fails_or_keeps_its_row(tmp_path):
+    lines = [json.dumps(document("1", "a")), "nonsense", json.dumps(document("2", "a"))]
+    write_lines(tmp_path / "documents/a.jsonl.gz", lines)
+    with pytest.raises(StageError, match=r"row 1, byte \d+: invalid json"):
+        dedupe(str(tmp_path), **HERE)
+    done = dedupe(str(tmp_path), on_bad_record="quarantine", **HERE)
+    assert (done.exit_status, done.counts["bad_records"]) == (1, 1)
+    first, bad, last = rows_of(tmp_path)
+    assert (first["attributes"], last["attributes"]) == ({}, {"exact": [[0, 1, 1.0]]})
+    assert (bad["id"], bad["attributes"]) == (None, {})
+    assert "invalid_json" in bad["error"]
+    (quarantined,) = read_lines(tmp_path / "_quarantine/dedupe/a.jsonl.gz.jsonl")
+    assert json.loads(quarantined)["row"] == 1
+    assert dedupe(str(tmp_path), on_bad_record="quarantine", **HERE).exit_status == 1
+
+
+def test_stale_marks_are_refused_unless_they_depend_on_ids_alone(world):
+    dedupe(str(world), **HERE)
+    dedupe(str(world), by="id", name="ids", **HERE)
+    changed = [{**doc, "text": doc["text"] + "!"} for doc in SHARDS["a.jsonl.gz"]]
+    write(world, {"a.jsonl.gz": changed})
+    with pytest.raises(StageError, match="stale"):
+        dk.mix(str(world), to=str(world.parent / "v1"), where="exact is None", **HERE)
+    kept = dk.mix(str(world), to=str(world.parent / "v2"), where="ids is None", **HERE)
+    assert kept.counts["documents_out"] == 8 - len(
+        duplicates(DOCUMENTS, lambda doc: (doc["source"], doc["id"]))
+    )
+
+
+def test_summary_tells_by_source_and_the_largest_clusters(world):
+    done = dedupe(str(world), **HERE)
+    told = done.to_json()
+    assert told["sources"] == [
+        {
+            "source": "books",
+            "documents": 4,
+            "duplicates": 2,
+            "text_bytes_marked": 5,
+            "clusters": 1,
+            "largest": 2,
+        },
+        {
+            "source": "web",
+            "documents": 4,
+            "duplicates": 2,
+            "text_bytes_marked": 6,
+            "clusters": 2,
+            "largest": 3,
+        },
+    ]
+    assert told["clusters"] == [
+        {"size": 3, "id": "1", "source": "web", "shard": "a.jsonl.gz", "row": 0},
+        {"size": 2, "id": "2", "source": "books", "shard": "a.jsonl.gz", "row": 1},
+        {"size": 2, "id": "4", "source": "web", "shard": "a.jsonl.gz", "row": 3},
+    ]
+    json.dumps(told)
+    assert ("largest cluster", "3 documents") in done.rows()
+    assert "survivor  documents" in str(done)
+    assert done._repr_html_().count("<table>") == 3
+
+
+def test_a_rehearsal_writes_nothing(world):
+    done = dedupe(str(world), dry_run=True, only="x/", **HERE)
+    assert done.planned == ("x/b.jsonl.gz",)
+    assert sorted(path.name for path in world.iterdir()) == ["documents"]
+
+
+def test_what_is_refused(world):
+    dk.tag(str(world), ["char_length_v1", "gopher_v2"], **HERE)
+    for arguments, message in (
+        ({"only": "x"}, "all shards"),
+        ({"prune": 1}, "all shards"),
+        ({"keep": "highest"}, "expected a rank"),
+        ({"rank": "length"}, "expected a rank"),
+        ({"keep": "last"}, "expected one of first"),
+        ({"how": "fuzzy"}, "expected one of exact"),
+        ({"shuffle": "air"}, "expected one of files"),
+        ({"name": "a/b"}, "folder name"),
+        ({"name": "char_length_v1"}, "not made by this command"),
+        ({"name": "char_length_v1", "by": "length"}, "is read for length"),
+        ({"keep": "lowest", "rank": "metadata.url"}, "expected a number"),
+        ({"form": "parquet"}, "did you mean 'format'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            dedupe(str(world), **{**HERE, **arguments})
+    with pytest.raises(ExpressionError, match="lenth"):
+        dedupe(str(world), by="lenth", **HERE)
+    assert not (world / "_exchange").exists()
+
+
+def test_marks_of_documents_that_are_gone_do_not_stay(world):
+    dedupe(str(world), **HERE)
+    (world / "documents/x/b.jsonl.gz").unlink()
+    with pytest.raises(UsageError, match="--overwrite"):
+        dedupe(str(world), **HERE)
+    assert dedupe(str(world), overwrite=True, **HERE).counts["documents_in"] == 4
+    assert list(outputs(world)) == ["a.jsonl.gz"]
+
+
+def test_two_sets_live_side_by_side(world):
+    dedupe(str(world), **HERE)
+    dedupe(str(world), by="id", name="ids", **HERE)
+    assert dedupe(str(world), **HERE).skipped == 2
+    units = Journal(str(world), "dedupe").records
+    assert {"attributes/exact/", "attributes/ids/"} < set(units)
