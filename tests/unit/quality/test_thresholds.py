@@ -1,0 +1,225 @@
+"""Thresholds: levels, tails, groups, what they mean as a rule, JSON, errors."""
+
+import itertools
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from dolma_dask.errors import ExpressionError, UsageError
+from dolma_dask.mixing.rules import And
+from dolma_dask.mixing.where import parse, resolve
+from dolma_dask.quality.quantile_table import PROBABILITIES, probability_name
+from dolma_dask.quality.tails import KNOWN_TAILS
+from dolma_dask.quality.thresholds import LEVELS, Thresholds, thresholds_of
+
+WORDS, NOISE = "g__g__word_count", "r__r__ccnet_perplexity"
+
+
+def entry(scale, count=9):
+    """Quantiles of a uniform distribution from 0 to `scale`."""
+    found = {probability_name(item): scale * item if count else None for item in PROBABILITIES}
+    return {"n": count, "nulls": 0, "min": 0.0, "max": scale, "q": found}
+
+
+TABLE = {
+    WORDS: {"all": entry(100.0), "a": entry(10.0), "=all": entry(20.0), "empty": entry(1.0, 0)},
+    NOISE: {"all": entry(5.0), "a": entry(1.0), "=all": entry(2.0), "empty": entry(1.0, 0)},
+}
+SOURCES = ["a", "all", "empty", "other", None]
+COLUMNS = {
+    name: pa.array(values)
+    for name, values in zip(
+        (WORDS, NOISE, "source"),
+        zip(
+            *itertools.product([None, 0.5, 1.0, 2.0, 9.0, 18.0, 19.0], [None, -1.0, 0.9, 1.8, 3.0], SOURCES),
+            strict=True,
+        ),
+        strict=True,
+    )
+}
+
+
+def inside(words, noise, source):
+    """The regular level in plain Python: both tails of the words, the upper one of the perplexity."""
+    scales = {"a": (10.0, 1.0), "all": (20.0, 2.0)}
+    if words is None or noise is None or source not in scales:
+        return False
+    one, other = scales[source]
+    return one * 0.1 <= words <= one * 0.9 and noise <= other * 0.9
+
+
+def test_the_rule_is_the_plain_python_one():
+    cuts = thresholds_of(TABLE, "regular", by="source")
+    rows = list(zip(*(COLUMNS[name].to_pylist() for name in (WORDS, NOISE, "source")), strict=True))
+    expected = [inside(*row) for row in rows]
+    assert any(expected)
+    assert cuts.mask(COLUMNS).to_pylist() == expected
+    assert (~cuts).mask(COLUMNS).to_pylist() == [not one for one in expected]
+
+
+def test_without_groups_the_bounds_of_all_rows_hold():
+    cuts = thresholds_of(TABLE, "strict")
+    assert str(cuts) == f"{WORDS} >= 20.0 and {WORDS} <= 80.0 and {NOISE} <= 4.0"
+    assert parse(str(cuts)) == And(cuts.rules)
+    assert cuts.names == {WORDS, NOISE}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_bounds_are_the_quantiles_of_the_level_in_each_group(level):
+    cuts = thresholds_of(TABLE, level, by="source")
+    low, high = LEVELS[level]
+    assert (cuts.lower(WORDS), cuts.upper(WORDS)) == (100.0 * low, 100.0 * high)
+    assert (cuts.lower("word_count", "a"), cuts.upper("word_count", "=all")) == (10.0 * low, 20.0 * high)
+    assert cuts.lower("ccnet_perplexity", "a") is None
+    assert cuts.signals == (WORDS, NOISE)
+    assert set(cuts.groups) == {"all", "a", "=all"}
+
+
+def test_bounds_are_inclusive():
+    cuts = thresholds_of(TABLE, "regular", by="source").inside("word_count")
+    columns = {WORDS: pa.array([1.0, 9.0, 0.99, 9.01]), "source": pa.array(["a"] * 4)}
+    assert cuts.mask(columns).to_pylist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("groups", [("all", "a"), ("all", "a", "=all"), ("all",), ("all", "empty")])
+def test_the_spelling_parses_back_to_the_same_rows(groups):
+    table = {signal: {name: entries[name] for name in groups} for signal, entries in TABLE.items()}
+    cuts = thresholds_of(table, "regular", by="source")
+    assert parse(str(cuts)).mask(COLUMNS).to_pylist() == cuts.mask(COLUMNS).to_pylist()
+    assert parse(str(~cuts)).mask(COLUMNS).to_pylist() == (~cuts).mask(COLUMNS).to_pylist()
+
+
+def test_tails_can_be_chosen_and_known_signals_have_theirs():
+    cuts = thresholds_of(TABLE, "regular", tails={"word_count": "lower", NOISE: "both"})
+    assert cuts.upper("word_count") is None
+    assert cuts.lower("ccnet_perplexity") == 0.5
+    assert KNOWN_TAILS["rps_doc_word_count"] == "lower"
+    known = {f"x__x__{name}": {"all": entry(1.0)} for name in KNOWN_TAILS}
+    found = thresholds_of(known, "regular")
+    for name, tail in KNOWN_TAILS.items():
+        assert (found.lower(name) is None, found.upper(name) is None) == (tail == "upper", tail == "lower")
+
+
+def test_thresholds_join_with_rules_and_each_other():
+    cuts = thresholds_of(TABLE, "regular", by="source")
+    other = parse("source != 'a'")
+    for joined in (cuts & other, other & cuts, cuts & cuts.inside("word_count") & other):
+        assert joined.mask(COLUMNS).to_pylist() == [
+            one and source is not None and source != "a"
+            for one, source in zip(cuts.mask(COLUMNS).to_pylist(), COLUMNS["source"].to_pylist(), strict=True)
+        ]
+    assert len((other & cuts).rules) == 3, "one part per signal, so that each is counted for itself"
+    assert (cuts | other).mask(COLUMNS).true_count > (cuts & other).mask(COLUMNS).true_count
+
+
+def test_thresholds_are_values():
+    cuts = thresholds_of(TABLE, "regular", by="source")
+    cuts.mask(COLUMNS)
+    assert pickle.loads(pickle.dumps(cuts)) == cuts
+    assert hash(cuts) == hash(thresholds_of(TABLE, "regular", by="source"))
+    assert (
+        json.loads(json.dumps(cuts.canonical())) == thresholds_of(TABLE, "regular", by="source").canonical()
+    )
+    assert cuts.canonical() != thresholds_of(TABLE, "strict", by="source").canonical()
+    short = cuts.renamed({WORDS: "word_count", NOISE: "noise"})
+    assert short.names == {"word_count", "noise", "source"}
+    assert resolve(short.renamed({"noise": NOISE}), [WORDS, NOISE, "source"]).mask(COLUMNS) == cuts.mask(
+        COLUMNS
+    )
+    assert cuts.mask({name: column.slice(0, 0) for name, column in COLUMNS.items()}).to_pylist() == []
+
+
+@pytest.mark.parametrize(
+    "kind, labels, column",
+    [
+        ("number", ("0", "2.5"), pa.array([0.0, -0.0, 2.5, 1.0, None])),
+        ("number", ("0", "2"), pa.array([0, 0, 2, 1, None])),
+        ("bool", ("true", "false"), pa.array([True, True, False, None, None])),
+    ],
+)
+def test_groups_of_numbers_and_bools(kind, labels, column):
+    table = {WORDS: {"all": entry(1.0), labels[0]: entry(10.0), labels[1]: entry(1000.0)}}
+    cuts = thresholds_of(table, "regular", by="bucket", kind=kind)
+    columns = {WORDS: pa.array([5.0, 5.0, 500.0, 5.0, 5.0]), "bucket": column}
+    assert cuts.mask(columns).to_pylist() == [True, True, True, False, False]
+    assert parse(str(cuts)).mask(columns).to_pylist() == [True, True, True, False, False]
+
+
+def test_columns_of_another_type_are_refused():
+    cuts = thresholds_of(TABLE, "regular", by="source")
+    with pytest.raises(ExpressionError, match="to be a string"):
+        cuts.mask({**COLUMNS, "source": pa.nulls(175, pa.float64())})
+    with pytest.raises(ExpressionError, match="to be a number"):
+        cuts.mask({**COLUMNS, WORDS: pa.array(["x"] * 175)})
+    assert cuts.mask({**COLUMNS, "source": pa.nulls(175)}).true_count == 0
+
+
+def test_json_and_back():
+    cuts = thresholds_of(TABLE, "even_stricter", by="source", tails={"word_count": "upper"})
+    content = json.loads(json.dumps(cuts.to_json()))
+    assert content["level"] == "even_stricter"
+    assert content["bounds"][WORDS]["a"] == {"lower": None, "upper": 7.0}
+    assert Thresholds.from_json(content) == cuts
+
+
+def test_json_of_a_person():
+    cuts = Thresholds.from_json({"bounds": {"x": {"all": {"lower": 1}}, "y": {"all": {}}}})
+    columns = {"x": pa.array([0.0, 1.0, 2.0]), "y": pa.array([0.0, None, 2.0])}
+    assert cuts.mask(columns).to_pylist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        {},
+        {"bounds": {}},
+        {"bounds": {"x": 3}},
+        {"bounds": {"x": {"all": {"least": 3}}}},
+        {"bounds": {"x": {"all": {"lower": "3"}}}},
+        {"bounds": {"x": {"all": {"lower": True}}}},
+        {"bounds": {"x": {}}, "kind": "float"},
+        {"bounds": {"x": {}}, "level": "lax"},
+    ],
+)
+def test_json_of_something_else(content):
+    with pytest.raises(UsageError):
+        Thresholds.from_json(content)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"level": "regulr"}, "did you mean 'regular'"),
+        ({"tails": {"word_count": "low"}}, "lower, upper or both"),
+        ({"tails": {"words": "lower"}}, "words"),
+    ],
+)
+def test_what_is_unknown_is_named(change, message):
+    with pytest.raises(UsageError, match=message):
+        thresholds_of(TABLE, **{"level": "regular", **change})
+
+
+def test_missing_probabilities_signals_and_groups_are_named():
+    cuts = thresholds_of(TABLE, "regular", by="source")
+    with pytest.raises(UsageError, match="word_count"):
+        cuts.lower("word_cont")
+    with pytest.raises(UsageError, match=r"'b'.*expected one of =all, a, all"):
+        cuts.lower("word_count", "b")
+    with pytest.raises(UsageError, match="noise"):
+        cuts.inside(["noise"])
+    few = {WORDS: {"all": {**entry(1.0), "q": {"0.1": 1.0, "0.5": 2.0}}}}
+    with pytest.raises(UsageError, match=r"0.1 and 0.9, there are 0.1, 0.5"):
+        thresholds_of(few, "regular")
+    with pytest.raises(UsageError, match="no signals"):
+        thresholds_of({}, "regular")
+
+
+def test_tables_show_signals_groups_and_bounds():
+    cuts = thresholds_of(TABLE, "regular", by="source")
+    assert "word_count" in repr(cuts)
+    assert "<td>=all</td>" in cuts._repr_html_()
+    many = {f"s{number}": {"all": entry(1.0)} for number in range(50)}
+    assert "and 20 more" in repr(thresholds_of(many, "regular"))
