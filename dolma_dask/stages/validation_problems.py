@@ -1,0 +1,148 @@
+"""What `validate` finds: a fixed list of kinds of problems, and a collection that counts all and keeps the first of each kind.
+
+A problem has a place (file, row) and says what was found and what was expected. Memory: `keep` problems per kind, however many there are.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+WHOLE_FILE = -1
+"""Row of a problem that is the file's, not a row's."""
+
+SHOWN = 200
+"""Characters of an id or another value that a problem shows."""
+
+KINDS: Mapping[str, str] = {
+    "unreadable_file": "a whole file of the kind that its suffix says",
+    "schema": "one type of values per column and key, the same in all files",
+    "bad_record": "one JSON object per line in UTF-8, with strings id, text and source",
+    "empty_id": "an id",
+    "bad_metadata": "an object in field 'metadata'",
+    "duplicate_id": "each (source, id) once in the dataset",
+    "missing_attributes": "an attribute file for every document file",
+    "two_attribute_files": "one attribute file for a document file",
+    "orphan_attributes": "a document file of the same name",
+    "misaligned": "row k of the attributes made from row k of the documents",
+    "stale": "attributes made from the text that the documents have now",
+    "bad_attribute_row": "one JSON object per line with id and attributes, each value of its key's kind",
+    "span_outside_text": "0 <= start <= end <= code points of the text",
+    "not_finite": "a finite number",
+    "not_document_level": "one span [0, n, score], as in the rest of the key",
+    "journal_mismatch": "the bytes that were written",
+    "not_in_against": "a document of the earlier version",
+    "order_changed": "rows in the order of the earlier version",
+}
+"""Every kind, in the order of the report, and what is expected instead."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    file : str
+        Relative to the dataset.
+    row : int
+        0-based, `WHOLE_FILE` if it is the file's.
+    found, expected : str
+        What stands there, and what should.
+    """
+
+    file: str
+    row: int
+    found: str
+    expected: str
+
+    @property
+    def position(self) -> tuple[bytes, int, str]:
+        """What problems are sorted by."""
+        return self.file.encode(), self.row, self.found
+
+    @property
+    def shown_row(self) -> str:
+        """The row as text, empty for a whole file."""
+        return "" if self.row == WHOLE_FILE else f"{self.row:,}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it with null for the row of a whole file."""
+        row = None if self.row == WHOLE_FILE else self.row
+        return {"file": self.file, "row": row, "found": self.found, "expected": self.expected}
+
+    def __str__(self) -> str:
+        place = self.file if self.row == WHOLE_FILE else f"{self.file}, row {self.shown_row}"
+        return f"{place}: {self.found}; expected {self.expected}"
+
+
+class Problems:
+    """Counts problems by kind and keeps the first `keep` of each, by file and row.
+
+    Parameters
+    ----------
+    keep : int
+        Problems per kind that are remembered.
+
+    Attributes
+    ----------
+    counts : Counter of str
+        All problems of each kind.
+    """
+
+    def __init__(self, keep: int) -> None:
+        self.keep = keep
+        self.counts: Counter[str] = Counter()
+        self._kept: dict[str, list[Problem]] = {}
+
+    def add(self, kind: str, problem: Problem) -> None:
+        """Count one problem and remember it if it is among the first."""
+        self.add_all(kind, [problem], 1)
+
+    def add_all(self, kind: str, problems: Iterable[Problem], count: int) -> None:
+        """Count `count` problems, of which the first ones are told in full."""
+        if not count:
+            return
+        self.counts[kind] += count
+        kept = self._kept.setdefault(kind, [])
+        kept.extend(problems)
+        if len(kept) > 2 * self.keep:
+            self._cut(kind)
+
+    def _cut(self, kind: str) -> None:
+        self._kept[kind] = sorted(self._kept[kind], key=lambda item: item.position)[: self.keep]
+
+    def first(self, kind: str) -> list[Problem]:
+        """Return the remembered problems of a kind, sorted by file and row."""
+        self._cut(kind)
+        return list(self._kept[kind])
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds of which there are problems, in the order of `KINDS`."""
+        return [kind for kind in KINDS if self.counts[kind]]
+
+    @property
+    def total(self) -> int:
+        """Number of all problems."""
+        return self.counts.total()
+
+    def merge(self, found: Mapping[str, Any]) -> None:
+        """Add the problems of `to_record`."""
+        for kind, item in found.items():
+            self.add_all(kind, [Problem(*values) for values in item["first"]], item["count"])
+
+    def to_record(self) -> dict[str, Any]:
+        """Return what a journal keeps."""
+        return {
+            kind: {
+                "count": self.counts[kind],
+                "first": [[one.file, one.row, one.found, one.expected] for one in self.first(kind)],
+            }
+            for kind in self.kinds
+        }
+
+
+def shown(value: str | None) -> str:
+    """Return a value as messages show it."""
+    return "none" if value is None else repr(value[:SHOWN])
