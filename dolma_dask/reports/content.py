@@ -6,7 +6,7 @@ from dataclasses import replace
 import dolma_dask
 from dolma_dask.display import counted
 from dolma_dask.reports.history import History, stem
-from dolma_dask.reports.model import ReportData, StageRow
+from dolma_dask.reports.model import ReportData, ResultTable, StageRow
 from dolma_dask.reports.origin import Origin
 from dolma_dask.reports.survey import Findings, Survey
 from dolma_dask.reports.tables import (
@@ -28,6 +28,7 @@ def report_data(
     survey: Survey,
     spelled: Sequence[str],
     found: Findings,
+    results: Sequence[ResultTable] = (),
 ) -> ReportData:
     """Put the content of a page together.
 
@@ -47,6 +48,8 @@ def report_data(
         The conditions of the rule as a reader should see them.
     found : Findings
         What was found in all of `shards`.
+    results : sequence of ResultTable
+        What verbs found.
     """
     return ReportData(
         title=title,
@@ -60,6 +63,7 @@ def report_data(
         examples=example_rows(survey, spelled, found),
         where=origin.where,
         quarantine=quarantine_rows(history.steps, {stem(path) for path in shards}),
+        results=results,
     )
 
 

@@ -83,9 +83,11 @@ class History:
     notes: tuple[str, ...] = ()
 
     def of_shards(self, wanted: Collection[str]) -> "History":
-        """Return the history of the shards whose `stem` is wanted."""
+        """Return the history of the shards whose `stem` is wanted; what speaks of a whole dataset stays."""
         steps = (
-            replace(step, records=tuple(r for r in step.records if stem(r.shard) in wanted))
+            replace(
+                step, records=tuple(r for r in step.records if r.shard == r.unit or stem(r.shard) in wanted)
+            )
             for step in self.steps
         )
         return replace(self, steps=tuple(steps))
@@ -166,7 +168,8 @@ def _steps(root: str) -> list[Step]:
     found = [journal for journal in journals(root) if journal.runs or journal.records]
     if not found:
         return []
-    folders = (layout.DOCUMENTS, layout.ATTRIBUTES)
+    made = {path.split("/")[0] for journal in found for path in journal.by_file()}
+    folders = sorted(name for name in made if not name.startswith("_"))
     sizes = {
         f"{name}/{info.path}": info.bytes
         for name in folders

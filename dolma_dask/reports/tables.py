@@ -51,7 +51,7 @@ def stage_row(step: Step) -> StageRow:
         text_bytes=counts.get("text_bytes_out", counts.get("text_bytes")),
         tokens=counts.get("tokens"),
         seconds=round(sum(record.seconds for record in step.records), 3) if step.records else None,
-        shards=len({record.shard for record in step.records}),
+        shards=len({record.shard for record in step.records if record.shard != record.unit}) or None,
         bad_records=counts.get("bad_records", 0),
         note=_note(step, counts),
     )

@@ -37,6 +37,7 @@ from dolma_dask.stages.options import (
     run_options,
     words_of,
 )
+from dolma_dask.stages.report_results import result_tables
 from dolma_dask.stages.selection import DOCUMENT_NAMES, ShardWork, conjuncts, select, spelled_conjuncts
 from dolma_dask.summary import Summary
 
@@ -110,9 +111,12 @@ def report(
     for result in engine.gather(view.stage(), view.tasks(), run_options(options)):
         found.add(result, examples)
     view = view.without(found.left_out)
+    results = result_tables(history)
     history = history.of_shards({stem(path) for path in paths})
     shown = _shown(dataset, listed)
-    data = report_data(_title(title, shown), shown, history, origin, paths, view.survey, view.spelled, found)
+    data = report_data(
+        _title(title, shown), shown, history, origin, paths, view.survey, view.spelled, found, results
+    )
     _publish(target, data)
     changed = disagreement(history, origin, found)
     return Summary(

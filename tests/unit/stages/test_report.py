@@ -528,3 +528,37 @@ def test_a_rule_that_keeps_nothing_and_signals_without_values(tmp_path):
     assert told["examples"] == []
     assert [row["matched_documents"] for row in told["rules"]] == [0, 0]
     assert sum(told["signals"][0]["kept_counts"]) == 0
+
+
+def test_what_other_verbs_found_stands_in_tables(dataset, plain):
+    root = str(dataset)
+    dk.tag(root, ["char_length_v1"], **QUIET)
+    dk.dedupe(root, **QUIET)
+    dk.quantiles(root, ["length"], by="source", **QUIET)
+    dk.validate(root, **QUIET)
+    dk.mix(root, to=str(dataset.parent / "v1"), where="exact is None", **QUIET)
+    to = dataset.parent / "page.html"
+    dk.report(str(dataset.parent / "v1"), to=str(to), **QUIET)
+    results = {table["title"]: table for table in content(to)["results"]}
+    assert results["v0"]["rows"] == []
+    assert "nothing is wrong" in results["v0"]["caption"]
+    assert results["exact in v0, by source"]["rows"] == [
+        ["s", 10, 4, sum(len(text.encode()) for text in TEXTS[:4]), 4, 2]
+    ]
+    survivors = results["exact in v0, largest clusters"]["rows"]
+    assert survivors[0] == ["d0", 2, "s", "x/a.jsonl.gz", 0]
+    rows = results["v0/quantiles/quantiles.json, by source"]["rows"]
+    assert [row[:3] for row in rows] == [[LENGTH, "all", 10], [LENGTH, "s", 10]]
+    assert len({stage["verb"] for stage in content(to)["stages"]}) == 5
+
+
+def test_problems_that_validate_found_are_an_alarm(dataset, plain):
+    lines = read_lines(dataset / "documents/x/a.jsonl.gz")
+    write_lines(dataset / "documents/x/a.jsonl.gz", [*lines, lines[0]])
+    assert dk.validate(str(dataset), **QUIET).exit_status == 1
+    to = dataset.parent / "page.html"
+    dk.report(str(dataset), to=str(to), **QUIET)
+    (table,) = content(to)["results"]
+    assert table["is_alarm"]
+    assert table["rows"][0][:2] == ["duplicate id", 1]
+    assert "x/a.jsonl.gz, row 6" in table["rows"][0][2]
