@@ -133,6 +133,9 @@ class Missing(Rule):
         data = self.operand.evaluate(columns).data
         return two_valued(pc.is_valid(data) if self.negated else pc.is_null(data), count)
 
+    def __invert__(self) -> "Missing":
+        return Missing(self.operand, not self.negated)
+
     def __str__(self) -> str:
         return f"{self._spell(self.operand, 5)} {'is not' if self.negated else 'is'} None"
 
