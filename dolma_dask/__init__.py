@@ -24,6 +24,16 @@ _EXPORTS = {
     "cluster": "dolma_dask.clusters",
     "convert": "dolma_dask.stages.convert",
     "tag": "dolma_dask.stages.tag",
+    "validate": "dolma_dask.stages.validate",
+    "quantiles": "dolma_dask.stages.quantiles",
+    "thresholds": "dolma_dask.stages.quantile_thresholds",
+    "read_thresholds": "dolma_dask.stages.quantile_thresholds",
+    "dedupe": "dolma_dask.stages.dedupe",
+    "duplicates": "dolma_dask.mixing.marks",
+    "block": "dolma_dask.stages.block",
+    "listed": "dolma_dask.mixing.marks",
+    "read_dataframe": "dolma_dask.partitions.dataframe",
+    "read_bag": "dolma_dask.partitions.bag",
     "mix": "dolma_dask.stages.mix",
     "ragged": "dolma_dask.stages.ragged",
     "report": "dolma_dask.stages.report",
@@ -38,30 +48,48 @@ if TYPE_CHECKING:
     from dolma_dask.clusters import cluster
     from dolma_dask.dataset import Dataset, open_dataset
     from dolma_dask.loaders.ragged import open_ragged
+    from dolma_dask.mixing.marks import duplicates, listed
+    from dolma_dask.partitions.bag import read_bag
+    from dolma_dask.partitions.dataframe import read_dataframe
+    from dolma_dask.stages.block import block
     from dolma_dask.stages.convert import convert
+    from dolma_dask.stages.dedupe import dedupe
     from dolma_dask.stages.demo import demo
     from dolma_dask.stages.mix import mix
+    from dolma_dask.stages.quantile_thresholds import read_thresholds, thresholds
+    from dolma_dask.stages.quantiles import quantiles
     from dolma_dask.stages.ragged import ragged
     from dolma_dask.stages.report import report
     from dolma_dask.stages.tag import tag
+    from dolma_dask.stages.validate import validate
     from dolma_dask.summary import Summary
     from dolma_dask.taggers.registry import get_tagger, list_taggers, tagger
 
 __all__ = [
     "Dataset",
     "Summary",
+    "block",
     "cluster",
     "convert",
+    "dedupe",
     "demo",
+    "duplicates",
     "get_tagger",
     "list_taggers",
+    "listed",
     "mix",
     "open_dataset",
     "open_ragged",
+    "quantiles",
     "ragged",
+    "read_bag",
+    "read_dataframe",
+    "read_thresholds",
     "report",
     "tag",
     "tagger",
+    "thresholds",
+    "validate",
 ]
 
 
