@@ -1,6 +1,6 @@
 """demo: the whole job on real text from this Python installation, without any download.
 
-collect -> convert -> tag -> mix -> ragged -> report, on a LocalCluster that is started only if there is work; then the tokens are read
+collect -> convert -> validate -> tag -> quantiles -> dedupe -> mix -> ragged -> report, on a LocalCluster that is started only if there is work; then the tokens are read
 back and a sample is decoded. The second run finds everything done and says so at once.
 """
 
@@ -18,11 +18,14 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.settings import DEFAULT_SCHEDULER
 from dolma_dask.stages.convert import convert
+from dolma_dask.stages.dedupe import dedupe
 from dolma_dask.stages.mix import mix
 from dolma_dask.stages.options import RunArgs, checked
+from dolma_dask.stages.quantiles import quantiles
 from dolma_dask.stages.ragged import ragged
 from dolma_dask.stages.report import report as write_report
 from dolma_dask.stages.tag import tag
+from dolma_dask.stages.validate import validate
 from dolma_dask.summary import Summary
 from dolma_dask.testing.corpus import Manifest, collect_corpus
 from dolma_dask.testing.tokenizer import END_OF_TEXT, train_tokenizer
@@ -30,9 +33,11 @@ from dolma_dask.tokens.engine import load_tokenizer
 
 TAGGERS = ("char_length_v1", "whitespace_tokenizer_v1", "gopher_v2")
 
-WHERE = "word_count >= 50 and symbol_to_word_ratio <= 0.1 and fraction_of_words_with_alpha_character >= 0.7"
+WHERE = "word_count >= 50 and symbol_to_word_ratio <= 0.1 and fraction_of_words_with_alpha_character >= 0.7 and exact is None"
 """Three of the Gopher rules (Rae et al. 2021, table A1); the limit for words with letters is looser, for reference texts are full of
-signs."""
+signs. And no copies."""
+
+SIGNALS = ("word_count", "symbol_to_word_ratio", "fraction_of_words_with_alpha_character")
 
 VOCABULARY = 8000
 SAMPLE_CHARACTERS = 160
@@ -153,10 +158,13 @@ def _run(place: Path, page: str, options: RunArgs) -> DemoSummary:
     manifest = collect_corpus(place)
     converted = _convert(manifest, place, v0, options)
     tokenizer = _tokenizer(place, v0)
+    checked_all = validate(v0, attributes=[], **options)
     tagged = tag(v0, TAGGERS, **options)
+    cuts = quantiles(v0, SIGNALS, by="source", level="regular", **options)
+    marked = dedupe(v0, **options)
     mixed = mix(v0, to=v1, where=WHERE, **options)
     packed = ragged(v1, tokens, tokenizer=tokenizer, eos=END_OF_TEXT, name="demo", **options)
-    stages = [converted, tagged, mixed, packed]
+    stages = [converted, checked_all, tagged, cuts, marked, mixed, packed]
     fresh = any(stage.done for stage in stages) or not Path(page).exists()
     if fresh:
         stages.append(write_report(v1, to=page, tokens=[tokens], title="dolma_dask demo", **options))
