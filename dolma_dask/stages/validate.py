@@ -6,29 +6,16 @@ unless files change. The report is the same for any number of workers. Memory: a
 """
 
 import json
-import posixpath
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike, fspath
-from typing import Annotated, Any, Literal, Unpack, get_args
+from typing import Annotated, Unpack, get_args
 
-import dolma_dask
-from dolma_dask import engine
-from dolma_dask.clusters import shared_cluster
-from dolma_dask.dataset import Dataset, Shard, open_dataset, shard_info
-from dolma_dask.display import counted
-from dolma_dask.engine import Plan, RunOptions, Task, Unit, resume
-from dolma_dask.errors import StageError, UsageError
-from dolma_dask.exchange import exchange
-from dolma_dask.exchange.folders import remove_exchange
-from dolma_dask.formats import layout
+from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.errors import UsageError
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish, sweep
+from dolma_dask.io.publish import publish
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.stages import validation_keys as keys
 from dolma_dask.stages.options import (
     DatasetLike,
     Many,
@@ -36,40 +23,19 @@ from dolma_dask.stages.options import (
     as_dataset,
     check_choice,
     checked,
-    dataset_notes,
     run_options,
     selected,
     words_of,
 )
-from dolma_dask.stages.validation_keys import (
-    ROW_BITS,
-    IdentityStage,
-    KeyEmitter,
-    KeyFile,
-    KeyReducer,
-    KeyWork,
-)
-from dolma_dask.stages.validation_listing import Listing, disagreements, list_work, sampled
-from dolma_dask.stages.validation_problems import KINDS, SHOWN, Problem, Problems
-from dolma_dask.stages.validation_shard import VERSION, ValidateStage
-from dolma_dask.stages.validation_summary import FORMAT, Found, ValidateSummary, last_names
+from dolma_dask.stages.validation_identities import Shuffle
+from dolma_dask.stages.validation_listing import list_work, sampled
+from dolma_dask.stages.validation_run import KEYS_FOLDER, Check
+from dolma_dask.stages.validation_shard import ValidateStage
+from dolma_dask.stages.validation_summary import FORMAT, ValidateSummary, last_names
 from dolma_dask.summary import Summary
-
-Shuffle = Literal["files", "p2p"]
 
 KEPT = 20
 """Problems per kind and shard that a journal keeps, unless more are to be shown."""
-
-KEYS_FOLDER = "_exchange/validate-keys"
-"""Identities of the shards that were checked, until they are compared."""
-
-IDS_FOLDER = "_exchange/validate-ids"
-
-REPORT = "report"
-"""Unit whose record holds the newest report."""
-
-EARLIER = "earlier:"
-"""Begins the names of files of the earlier version in the journal."""
 
 
 def validate(
@@ -247,326 +213,3 @@ def _report_url(to: str, options: RunArgs) -> str:
 def _publish(target: str, summary: ValidateSummary) -> None:
     with publish(target) as out:
         out.write(json.dumps(summary.report(), indent=2, ensure_ascii=False).encode() + b"\n")
-
-
-# ------------------------------------------------------------------------------------------------ the run
-
-
-@dataclass(frozen=True)
-class Check:
-    """One call of `validate`.
-
-    Attributes
-    ----------
-    stage : ValidateStage
-        The work on a shard.
-    dataset, chosen : Dataset
-        All shards, and those to look at.
-    earlier : Dataset or None
-        The earlier version.
-    listing : Listing
-        The files to look at.
-    is_sample : bool
-        Whether only the earlier files of the same names are read.
-    shuffle : Shuffle
-        How identities meet.
-    options : RunOptions
-        How to run.
-    """
-
-    stage: ValidateStage
-    dataset: Dataset
-    chosen: Dataset
-    earlier: Dataset | None
-    listing: Listing
-    is_sample: bool
-    shuffle: Shuffle
-    options: RunOptions
-
-    def run(self, scope: Mapping[str, Any], show: int) -> ValidateSummary:
-        """Check what is left and put the report together."""
-        started = time.monotonic()
-        plan = self._plan([self.stage.task(work) for work in self.listing.works])
-        with shared_cluster():
-            try:
-                summary = engine.run(plan, self.options)
-            except StageError as error:
-                raise self._failed(error, plan, scope, show) from error
-            if self.options.dry_run:
-                notes = (*self._notes(()), *self._scope_notes())
-                return ValidateSummary(**_fields(summary), scope=scope).with_notes(notes)
-            records = self._records(plan)
-            whole = self._compare_ids(records)
-        remove_exchange(self.dataset.url(KEYS_FOLDER))
-        sweep(self.dataset.url(f"{layout.JOURNAL}/{self.stage.verb}"))
-        report = self._summary(summary, records, whole.info["problems"], scope, show)
-        self._remember(plan, report.report())
-        return replace(report, seconds=time.monotonic() - started)
-
-    def _plan(self, tasks: Sequence[Task]) -> Plan:
-        params: dict[str, Any] = {"files": len(self.chosen.shards)}
-        return Plan(
-            self.stage, self.dataset.root, tasks, params, (), dolma_dask.__version__, bad_is_loss=True
-        )
-
-    def _records(self, plan: Plan) -> list[Record]:
-        """Return the record of each shard that is checked, in the order of the shards."""
-        known = Journal(self.dataset.root, self.stage.verb).records
-        units = [unit for task in plan.tasks for unit in task.units]
-        return [known[unit.name] for unit in units if unit.name in known and known[unit.name].key == unit.key]
-
-    def _remember(self, plan: Plan, report: dict[str, Any]) -> None:
-        """Keep the newest report in the journal, for the page that `report` makes."""
-        journal = Journal(self.dataset.root, self.stage.verb)
-        known = journal.records.get(REPORT)
-        if known is None or known.info != report:
-            self._write(plan, journal, [Record(REPORT, REPORT, "", info=report, finished=time.time())])
-
-    def _failed(self, error: StageError, plan: Plan, scope: Mapping[str, Any], show: int) -> StageError:
-        """Return the error with a report on the shards that could be checked."""
-        failed = {failure.shard for failure in error.failures}
-        records = [record for record in self._records(plan) if record.shard not in failed]
-        base = error.details.get("summary")
-        summary = base if isinstance(base, Summary) else Summary(self.stage.verb, self.dataset.root)
-        report = self._summary(summary, records, {}, {**scope, "files": len(records)}, show)
-        note = "uniqueness of ids was NOT checked, because some files could not be read"
-        return StageError(
-            str(error), failures=error.failures, summary=report.with_notes((*report.notes, note))
-        )
-
-    def _summary(
-        self,
-        summary: Summary,
-        records: Sequence[Record],
-        whole: Mapping[str, Any],
-        scope: Mapping[str, Any],
-        show: int,
-    ) -> ValidateSummary:
-        problems = Problems(self.stage.keep)
-        for found in (
-            self.listing.problems.to_record(),
-            *(record.info["problems"] for record in records),
-            whole,
-        ):
-            problems.merge(found)
-        paths = {
-            (work.shard.path, one.name): one.info.path for work in self.listing.works for one in work.sources
-        }
-        disagreements(records, paths, problems)
-        counts: Counter[str] = Counter()
-        for record in records:
-            counts.update(record.counts)
-        counts.pop("problems", None)
-        shown = {
-            kind: Found(problems.counts[kind], tuple(problems.first(kind)[:show])) for kind in problems.kinds
-        }
-        notes = (*self._notes(records), *self._scope_notes())
-        fields = {**_fields(summary), "counts": dict(sorted(counts.items())), "notes": notes}
-        return ValidateSummary(**fields, found=shown, scope=scope)
-
-    def _notes(self, records: Sequence[Record]) -> Iterator[str]:
-        yield from dataset_notes(self.dataset)
-        yield from self.listing.notes
-        unproved = Counter(name for record in records for name in record.info["unproved"])
-        if unproved:
-            sets = ", ".join(f"{name} ({counted(count, 'file')})" for name, count in sorted(unproved.items()))
-            yield f"unproved attributes, whose rows line up but no journal says from which text they were made: {sets}"
-
-    def _scope_notes(self) -> Iterator[str]:
-        """Say loudly what was not looked at."""
-        count, total = len(self.chosen.shards), len(self.dataset.shards)
-        if count < total:
-            yield (
-                f"looked at {count:,} of {total:,} files: NOTHING is known of the other {total - count:,}, and ids were compared among the "
-                f"{count:,} only"
-            )
-        if self.earlier is not None and self.is_sample:
-            alone = len(
-                {layout.stem_of(one.path) for one in self.chosen.shards}
-                - _by_stem(self.earlier.shards).keys()
-            )
-            yield (
-                "documents were looked for in the earlier files of the same names only, because of --sample"
-                + (f"; those of {counted(alone, 'file')} without such a file NOT at all" if alone else "")
-            )
-
-    # -------------------------------------------------------------------------------------------- identities
-
-    def _compare_ids(self, records: Sequence[Record]) -> Record:
-        """Return the record of the comparison of all identities; nothing is read if no document file changed."""
-        works = list(self._key_works(records))
-        inputs = tuple(item for work in works for item in work.inputs())
-        is_part = len(self.chosen.shards) < len(self.dataset.shards)
-        name = (
-            "ids" + (" of a part" if is_part else "") + (" and of an earlier version" if self.earlier else "")
-        )
-        params = {
-            "source": self.stage.source,
-            "keep": self.stage.keep,
-            "max_record_bytes": self.stage.max_record_bytes,
-            "same_names": self.is_sample,
-            "earlier_source": self.earlier.source if self.earlier else None,
-        }
-        task = Task(name, (Unit(name, work_key(f"{self.stage.verb} ids", VERSION, params)),), inputs)
-        plan = self._plan([task])
-        state = resume.look_back(plan, self.options.overwrite)
-        if name in state.finished:
-            self._write(plan, state.journal, state.renewed)
-            return state.finished[name]
-        record = self._exchange(task, works)
-        self._write(plan, state.journal, [record])
-        return record
-
-    def _write(self, plan: Plan, journal: Journal, records: Iterable[Record]) -> None:
-        found = list(records)
-        if not found:
-            return
-        writer = journal.start(plan.params, plan.writes, plan.version)
-        try:
-            for record in found:
-                writer.add(record)
-            writer.finish(0)
-        finally:
-            writer.close()
-
-    def _key_works(self, records: Sequence[Record]) -> Iterator[KeyWork]:
-        """Yield what is read: each shard with the earlier file of its name, then what is left of the earlier version."""
-        twins = _by_stem(self.earlier.shards) if self.earlier else {}
-        used = set()
-        for number, (shard, record) in enumerate(zip(self.chosen.shards, records, strict=True)):
-            twin = twins.get(layout.stem_of(shard.path))
-            ours = self._ours(number, shard, record)
-            if twin is None or twin in used:
-                yield KeyWork(ours, is_alone=self.is_sample and self.earlier is not None)
-            else:
-                used.add(twin)
-                yield KeyWork(ours, self._theirs(twin))
-        for shard in self.earlier.shards if self.earlier and not self.is_sample else ():
-            if shard not in used:
-                yield KeyWork(None, self._theirs(shard))
-
-    def _ours(self, number: int, shard: Shard, record: Record) -> KeyFile:
-        info = shard_info(shard)
-        known = next(item for item in record.inputs if item.path == info.path)
-        kept = self.dataset.url(self.stage.keys_path(shard.path))
-        return KeyFile(
-            self.dataset.url(info.path),
-            info,
-            number,
-            self.stage.source,
-            self.stage.max_record_bytes,
-            kept,
-            record.info["keys"],
-            known,
-        )
-
-    def _theirs(self, shard: Shard) -> KeyFile:
-        assert self.earlier is not None
-        info = shard_info(shard)
-        url, named = self.earlier.url(info.path), replace(info, path=EARLIER + info.path)
-        return KeyFile(url, named, 0, self.earlier.source, self.stage.max_record_bytes)
-
-    def _exchange(self, task: Task, works: Sequence[KeyWork]) -> Record:
-        unit = task.units[0]
-        reducer = KeyReducer(self.stage.keep, self.earlier is not None)
-        tasks = [Task(work.name, (unit,), work.inputs(), work) for work in works]
-        done = exchange(
-            KeyEmitter(),
-            tasks,
-            reducer,
-            folder=self.dataset.url(f"{IDS_FOLDER}/{unit.key}"),
-            key=unit.key,
-            shards=len(self.chosen.shards),
-            options=self.options,
-            shuffle=self.shuffle,
-            verb=self.stage.verb,
-        )
-        scattered = [done.records[one.shard] for one in tasks]
-        problems = self._told(keys.merge(done.infos, self.stage.keep), works)
-        for work, one in zip(works, scattered, strict=True):
-            self._add_order(work, one, problems)
-        done.remove()
-        return Record(
-            unit=unit.name,
-            shard=unit.name,
-            key=unit.key,
-            inputs=tuple(item for one in scattered for item in one.inputs),
-            finished=time.time(),
-            rows=sum(one.rows for one in scattered),
-            info={"problems": problems.to_record()},
-        )
-
-    def _told(self, found: Mapping[str, Any], works: Sequence[KeyWork]) -> Problems:
-        """Return the problems that the reducers found, with the names of the documents: only their rows are read again."""
-        problems = Problems(self.stage.keep)
-        names = self._identities(keys.places(found), works)
-        duplicates = (
-            self._problem("duplicate_id", place, f"{names[place]} stands in {self._place(first)} too")
-            for place, first in found["first"]
-        )
-        problems.add_all("duplicate_id", duplicates, found["duplicates"])
-        if self.earlier is not None:
-            where = (
-                f"the files of {self._earlier_name} that were read" if self.is_sample else self._earlier_name
-            )
-            absent = (
-                self._problem("not_in_against", place, f"{names[place]} is not in {where}")
-                for place in found["first_unmatched"]
-            )
-            problems.add_all("not_in_against", absent, found["unmatched"])
-        return problems
-
-    @property
-    def _earlier_name(self) -> str:
-        return posixpath.basename(self.earlier.root) if self.earlier else ""
-
-    def _problem(self, kind: str, place: int, found: str) -> Problem:
-        shard = self.chosen.shards[place >> ROW_BITS]
-        return Problem(layout.document_path(shard.path), place & _ROW, found, KINDS[kind])
-
-    def _place(self, place: int) -> str:
-        shard = self.chosen.shards[place >> ROW_BITS]
-        return f"{layout.document_path(shard.path)}, row {place & _ROW:,}"
-
-    def _identities(self, places: Iterable[int], works: Sequence[KeyWork]) -> dict[int, str]:
-        rows: dict[int, list[int]] = {}
-        for place in set(places):
-            rows.setdefault(place >> ROW_BITS, []).append(place & _ROW)
-        ours = {work.ours.number: work.ours for work in works if work.ours}
-        tasks = [
-            Task(ours[number].info.path, (), (ours[number].input(),), (ours[number], found))
-            for number, found in sorted(rows.items())
-        ]
-        results = engine.gather(IdentityStage(), tasks, self.options)
-        return {
-            (number << ROW_BITS) + row: f"source {source[:SHOWN]!r}, id {identity[:SHOWN]!r}"
-            for number, found in zip(sorted(rows), results, strict=True)
-            for row, (source, identity) in found.items()
-        }
-
-    def _add_order(self, work: KeyWork, record: Record, problems: Problems) -> None:
-        order = record.info["order"]
-        if order is None or work.ours is None or work.theirs is None:
-            return
-        count, row, there, last, last_there = order
-        earlier = f"{self._earlier_name}/{work.theirs.info.path.removeprefix(EARLIER)}"
-        found = (
-            f"{counted(count, 'row')} in another order than in {earlier}, first row {row:,} (row {there:,} there) behind row {last:,} "
-            f"(row {last_there:,} there)"
-        )
-        problems.add("order_changed", Problem(work.ours.info.path, row, found, KINDS["order_changed"]))
-
-
-_ROW = (1 << ROW_BITS) - 1
-
-
-def _by_stem(shards: Iterable[Shard]) -> dict[str, Shard]:
-    found: dict[str, Shard] = {}
-    for shard in shards:
-        found.setdefault(layout.stem_of(shard.path), shard)
-    return found
-
-
-def _fields(summary: Summary) -> dict[str, Any]:
-    """Return the fields of a plain summary."""
-    return {name: getattr(summary, name) for name in Summary.__dataclass_fields__}

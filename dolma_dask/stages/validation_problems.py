@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dolma_dask.errors import AlignmentError, DataError, SchemaError, SourceChangedError, StaleAttributesError
+from dolma_dask.io import files
+
 WHOLE_FILE = -1
 """Row of a problem that is the file's, not a row's."""
 
@@ -146,3 +149,26 @@ class Problems:
 def shown(value: str | None) -> str:
     """Return a value as messages show it."""
     return "none" if value is None else repr(value[:SHOWN])
+
+
+_KIND_OF: tuple[tuple[type[DataError], str], ...] = (
+    (StaleAttributesError, "stale"),
+    (AlignmentError, "misaligned"),
+    (SchemaError, "schema"),
+)
+
+
+def add_error(problems: Problems, root: str, path: str, error: DataError) -> None:
+    """Turn an error of a reader into a problem.
+
+    Raises
+    ------
+    SourceChangedError
+        The file is being written: it has to be checked again.
+    """
+    if isinstance(error, SourceChangedError) or files.stat(files.join(root, path)) is None:
+        raise error
+    kind = next((kind for known, kind in _KIND_OF if isinstance(error, known)), "unreadable_file")
+    row = error.details.get("row", WHOLE_FILE)
+    found = str(error).replace(f"{root}/", "").rstrip(".")
+    problems.add(kind, Problem(path, row if isinstance(row, int) else WHOLE_FILE, found, KINDS[kind]))

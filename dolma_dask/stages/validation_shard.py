@@ -5,9 +5,9 @@ the documents. The identities of the documents are written as 16 bytes per row o
 again to compare them with those of other shards. Memory: a few blocks per file, and the first problems of each kind.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,40 +15,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.alignment import AttributeSource, shard_inputs
-from dolma_dask.alignment.follower import Follower
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Task, Unit, inputs_of
 from dolma_dask.errors import (
-    AlignmentError,
-    BadRecordError,
     DataError,
-    SchemaError,
-    SourceChangedError,
-    StaleAttributesError,
 )
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import RowDigest
 from dolma_dask.formats.documents import text_bytes
-from dolma_dask.formats.json_attributes import AttributeKind, guess_form, scan_attributes
-from dolma_dask.formats.json_exact import LineError
+from dolma_dask.formats.json_attributes import AttributeKind
 from dolma_dask.io import files
-from dolma_dask.io.attributes import sample_file
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import PublishedFile, publish
-from dolma_dask.io.records import TOO_LARGE, Block, InputRecord, too_large
+from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import (
-    BLOCK_BYTES,
     MAX_RECORD_BYTES,
-    LineBlock,
-    StoredFile,
-    compression_of,
-    read_lines,
 )
 from dolma_dask.journal import Record, work_key
+from dolma_dask.stages.validation_attributes import AttributeCheck
 from dolma_dask.stages.validation_keys import row_keys
-from dolma_dask.stages.validation_problems import KINDS, WHOLE_FILE, Problem, Problems, shown
-from dolma_dask.stages.validation_spans import check_column
-from dolma_dask.text.kernels import Counts
+from dolma_dask.stages.validation_problems import KINDS, WHOLE_FILE, Problem, Problems, add_error, shown
 from dolma_dask.text.lengths import code_point_lengths
 
 VERSION = 1
@@ -222,7 +208,9 @@ class ShardCheck:
         digests = RowDigest(), RowDigest()
         with ExitStack() as stack:
             attributes = [
-                AttributeCheck(stage, self._work, source, self.problems, stack)
+                AttributeCheck(
+                    stage.root, self._work.shard, source, stage.max_record_bytes, self.problems, stack
+                )
                 for source in self._work.sources
             ]
             is_whole = self._read(reader, attributes, digests if needs_digests else None, keys)
@@ -259,7 +247,7 @@ class ShardCheck:
                     for one in attributes:
                         one.take(block, lengths)
         except DataError as error:
-            _add_error(self.problems, self._stage.root, self._path, error)
+            add_error(self.problems, self._stage.root, self._path, error)
             return False
         return True
 
@@ -297,167 +285,7 @@ class ShardCheck:
             self.problems.add("journal_mismatch", Problem(item.path, WHOLE_FILE, found, expected))
 
 
-class AttributeCheck:
-    """Follows one attribute file beside the documents, until its end or the first thing that breaks the alignment.
-
-    Parameters
-    ----------
-    stage, work : ValidateStage, ShardWork
-        Where it is.
-    source : AttributeSource
-        The file.
-    problems : Problems
-        Gets what is wrong.
-    stack : ExitStack
-        Closes the file.
-
-    Attributes
-    ----------
-    is_open : bool
-        Whether it is still followed.
-    is_good : bool
-        After `finish`: it belongs to the documents.
-    """
-
-    def __init__(
-        self,
-        stage: ValidateStage,
-        work: ShardWork,
-        source: AttributeSource,
-        problems: Problems,
-        stack: ExitStack,
-    ) -> None:
-        self.name = source.name
-        self.kinds: dict[str, AttributeKind] = {}
-        self.is_open, self.is_good, self.is_proved = True, False, False
-        self._root = stage.root
-        self._path = source.info.path
-        self._url = files.join(stage.root, source.info.path)
-        self._problems = problems
-        self._row = 0
-        self._input: InputRecord | None = None
-        self._stored = StoredFile(
-            self._url
-        ).info  # raises if the file is gone: then there is nothing to check
-        try:
-            self.kinds = dict(source.kinds or sample_file(self._url))
-            self._follower = Follower(
-                stage.root,
-                work.shard,
-                replace(source, kinds=self._asked),
-                max_record_bytes=max(stage.max_record_bytes, MAX_RECORD_BYTES),
-                block_bytes=BLOCK_BYTES,
-            )
-        except DataError as error:
-            self._fail(error)
-        else:
-            stack.callback(self._follower.close)
-
-    @property
-    def _asked(self) -> dict[str, AttributeKind]:
-        """Document-level values of lines are read with their spans, whose ends are checked too; tables have no spans for them."""
-        if layout.format_of(self._path) == "parquet":
-            return self.kinds
-        return {key: "spans" if kind == "document" else kind for key, kind in self.kinds.items()}
-
-    def take(self, block: Block, lengths: Counts) -> None:
-        """Compare the next rows, and check their values."""
-        if not self.is_open:
-            return
-        try:
-            columns = self._follower.take(block)
-        except DataError as error:
-            self._fail(error)
-            return
-        for key, column in columns.items():
-            check_column(key, self.kinds[key], column, lengths, (self._path, self._row), self._problems)
-        self._row += block.num_rows
-
-    def finish(self, ids_digest: str, content_digest: str) -> None:
-        """Check that no row is left, and the digests."""
-        if not self.is_open:
-            return
-        try:
-            self._input = self._follower.finish(ids_digest, content_digest)
-        except DataError as error:
-            self._fail(error)
-            return
-        self.is_good, self.is_proved = True, self._follower.proved
-
-    def input(self) -> InputRecord:
-        """Return the file as it was read; hashed anew where it was not read to its end."""
-        if self._input is None:
-            info = self._stored
-            self._input = InputRecord(self._path, info.bytes, info.stamp, files.checksum(self._url))
-        return self._input
-
-    def _fail(self, error: DataError) -> None:
-        self.is_open = False
-        if not isinstance(error, BadRecordError):
-            _add_error(self._problems, self._root, self._path, error)
-            return
-        try:
-            for row, offset, reason, expected in unreadable_rows(self._url, self._asked):
-                found = f"{reason.replace('_', ' ')} at byte {offset}"
-                self._problems.add("bad_attribute_row", Problem(self._path, row, found, expected))
-        except DataError as other:
-            _add_error(self._problems, self._root, self._path, other)
-
-
-def unreadable_rows(url: str, kinds: Mapping[str, AttributeKind]) -> Iterator[tuple[int, int, str, str]]:
-    """Yield row, byte offset, reason and what was expected for every row of an attribute file that cannot be read."""
-    stored = StoredFile(url)
-    try:
-        for lines in read_lines(stored, compression_of(url)):
-            yield from _unreadable(lines, kinds)
-    finally:
-        stored.close()
-
-
-def _unreadable(lines: LineBlock, kinds: Mapping[str, AttributeKind]) -> Iterator[tuple[int, int, str, str]]:
-    if lines.oversize_bytes:
-        expected = too_large(lines.oversize_bytes, MAX_RECORD_BYTES)
-        yield lines.first_row, lines.byte_offset, TOO_LARGE, expected
-        return
-    batch = scan_attributes(lines.data, lines.starts, kinds, _form(lines))
-    for row, error in batch.errors:
-        yield lines.first_row + row, lines.byte_offset + int(lines.starts[row]), error.reason, error.expected
-
-
-def _form(lines: LineBlock) -> Any:
-    """Return the form of the first row that can be read."""
-    for row in range(len(lines.starts) - 1):
-        try:
-            return guess_form(lines.data[lines.starts[row] : lines.starts[row + 1]].tobytes())
-        except LineError:
-            continue
-    return "nested"
-
-
 def _digest(block: Block, ids: RowDigest, content: RowDigest) -> None:
     source, identity, text = (block.batch.column(name) for name in ("source", "id", "text"))
     ids.update(source, identity)
     content.update(source, identity, text)
-
-
-_KIND_OF: tuple[tuple[type[DataError], str], ...] = (
-    (StaleAttributesError, "stale"),
-    (AlignmentError, "misaligned"),
-    (SchemaError, "schema"),
-)
-
-
-def _add_error(problems: Problems, root: str, path: str, error: DataError) -> None:
-    """Turn an error of a reader into a problem.
-
-    Raises
-    ------
-    SourceChangedError
-        The file is being written: it has to be checked again.
-    """
-    if isinstance(error, SourceChangedError) or files.stat(files.join(root, path)) is None:
-        raise error
-    kind = next((kind for known, kind in _KIND_OF if isinstance(error, known)), "unreadable_file")
-    row = error.details.get("row", WHOLE_FILE)
-    found = str(error).replace(f"{root}/", "").rstrip(".")
-    problems.add(kind, Problem(path, row if isinstance(row, int) else WHOLE_FILE, found, KINDS[kind]))
