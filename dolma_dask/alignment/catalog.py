@@ -10,7 +10,14 @@ from functools import cached_property
 
 from dolma_dask.alignment.sets import AttributeSets, Proof, advice
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.errors import AlignmentError, DataError, MissingAttributesError, SchemaError, UsageError
+from dolma_dask.errors import (
+    AlignmentError,
+    CorruptFileError,
+    DataError,
+    MissingAttributesError,
+    SchemaError,
+    UsageError,
+)
 from dolma_dask.formats import layout
 from dolma_dask.formats.json_attributes import AttributeKind
 from dolma_dask.io import files
@@ -192,11 +199,19 @@ class Catalog:
         return files.stat(self.dataset.url(layout.document_path(path))) is not None
 
     def _kinds_of(self, found: Mapping[str, FileInfo]) -> dict[str, AttributeKind]:
-        """Merge the kinds of all files."""
+        """Merge the kinds of all files; one that cannot be read is left to its reader, so that it fails its own shard alone."""
         merged: dict[str, AttributeKind] = {}
+        unread: list[DataError] = []
         for info in found.values():
-            for key, kind in self._declare(info).items():
+            try:
+                kinds = self._declare(info)
+            except CorruptFileError as error:
+                unread.append(error)
+                continue
+            for key, kind in kinds.items():
                 merged[key] = _agree(info.path, key, merged.get(key, kind), kind)
+        if unread and not merged:
+            raise unread[0]
         return merged
 
     def _declare(self, info: FileInfo) -> Mapping[str, AttributeKind]:

@@ -4,6 +4,7 @@ A mixed dataset names the one it was made from, so the history is followed back 
 shards that the dataset has now and whose files are still those of the record. Cost: one listing per dataset and some 10 us per record.
 """
 
+import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -132,10 +133,11 @@ def _lineage(root: str) -> tuple[list[str], tuple[str, ...]]:
     """Return the roots from the first version to `root`, and a note if the first cannot be reached."""
     roots = [root]
     while len(roots) < MOST_LINKS:
-        told = _newest_params(Journal(roots[-1], "mix")).get("from")
+        runs = Journal(roots[-1], "mix").runs
+        told = runs[-1].params.get("from") if runs else None
         if not isinstance(told, str):
             break
-        found = find_parent(roots[-1], told)
+        found = find_parent(roots[-1], told, runs[-1].origin)
         if found is None:
             note = f"{last_name(roots[-1])} was mixed from {last_name(told)}, which is not there any more: what came before is left out"
             return roots[::-1], (note,)
@@ -145,14 +147,20 @@ def _lineage(root: str) -> tuple[list[str], tuple[str, ...]]:
     return roots[::-1], ()
 
 
-def _newest_params(journal: Journal) -> Mapping[str, Any]:
-    return journal.runs[-1].params if journal.runs else {}
+def find_parent(root: str, told: str, origin: str = "") -> str | None:
+    """Return the dataset that `root` was mixed from, or None if it is gone.
 
-
-def find_parent(root: str, told: str) -> str | None:
-    """Return the dataset that `root` was mixed from: where the journal says, or beside `root` if both were moved; None if neither."""
-    moved = files.join(root.rpartition("/")[0], last_name(told))
-    return next((url for url in (told, moved) if url != root and _has_documents(url)), None)
+    Parameters
+    ----------
+    root, told : str
+        The dataset, and where its parent was then.
+    origin : str
+        Where that was seen from `root`, which holds if both were moved or copied together; so it is looked at first.
+    """
+    beside = files.join(root.rpartition("/")[0], last_name(told))
+    seen = [posixpath.normpath(f"{root}/{origin}")] if origin.startswith(".") and files.is_local(root) else []
+    places = (*seen, told, beside)
+    return next((url for url in places if url != root and _has_documents(url)), None)
 
 
 def _has_documents(root: str) -> bool:

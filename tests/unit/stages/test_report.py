@@ -185,6 +185,14 @@ def test_equal_data_gives_equal_bytes_whatever_runs_it(chain, monkeypatch):
     assert str(chain) not in (chain / "one.html").read_text() + (chain / "one.json").read_text()
 
 
+def test_a_copied_chain_reads_its_own_parent(chain, tmp_path, plain):
+    for name in ("v0", "v1"):
+        shutil.copytree(chain / name, tmp_path / "copy" / name)
+    shutil.rmtree(tmp_path / "copy/v0/attributes/char_length_v1")
+    with pytest.raises(UsageError, match="copy/v0 has no attribute set"):
+        dk.report(str(tmp_path / "copy/v1"), to=str(tmp_path / "a.html"), **QUIET)
+
+
 def test_a_moved_chain_is_still_followed_and_a_lost_parent_is_said(chain, tmp_path, plain):
     for name in ("v0", "v1", "tokens"):
         shutil.copytree(chain / name, tmp_path / "moved" / name)
