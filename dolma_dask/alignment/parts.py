@@ -12,9 +12,9 @@ from functools import lru_cache
 import pyarrow as pa
 
 from dolma_dask.alignment.follower import count_rows
-from dolma_dask.alignment.rows import AlignedBlock, AlignedShard, is_still
+from dolma_dask.alignment.rows import REMEMBERED, AlignedBlock, AlignedShard, is_still, remembered
 from dolma_dask.alignment.sets import AttributeSource, Proof
-from dolma_dask.dataset import Shard
+from dolma_dask.dataset import Shard, shard_info
 from dolma_dask.errors import AlignmentError, CorruptFileError, SourceChangedError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA
@@ -100,7 +100,8 @@ class AlignedPart(AlignedShard):
         if proof is None or self.default_source is not None or not self._is_made_from_documents(proof):
             return False
         url = files.join(self.root, source.info.path)
-        return _checksum(url, source.info) == proof.checksum
+        found: str = remembered(_checksum, source.info)(url, source.info)
+        return found == proof.checksum
 
     def _blocks(self) -> Iterator[AlignedBlock]:
         asked = tuple(dict.fromkeys((*self.columns, *((METADATA,) if self.fields else ()))))
@@ -161,7 +162,8 @@ class AlignedPart(AlignedShard):
             )
 
     def _check_whole(self, source: AttributeSource) -> None:
-        _check_whole(
+        check = remembered(_check_whole, source.info, shard_info(self.shard))
+        check(
             self.root, self.shard, source.name, source.info, source.proof, source.maker, self.default_source
         )
 
@@ -185,13 +187,13 @@ def _joined(block: Block, taken: Sequence[Mapping[str, pa.Array]]) -> AlignedBlo
     return AlignedBlock(block, {key: array for one in taken for key, array in one.items()})
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=REMEMBERED)
 def _checksum(url: str, info: FileInfo) -> str:
     """Return the checksum of a file; it has one for each identity (`info`)."""
     return files.checksum(url)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=REMEMBERED)
 def _check_whole(
     root: str,
     shard: Shard,

@@ -1,7 +1,8 @@
 """Who survives: from records sorted by key, the first of each key, and which records it stands for.
 
 Records are rows of uint64 words: two of the key, any that decide who is first (a rank), and the place last. A cluster is all records of one
-key; it may go on over any number of chunks, so that a key of ten million records needs no more memory than others. 1 ns per record.
+key; it may go on over any number of chunks, so that a key of ten million records needs no more memory than others. 2 ns
+per record, 17 where every other record survives one.
 """
 
 from collections.abc import Callable, Iterable

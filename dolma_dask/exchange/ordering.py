@@ -46,18 +46,18 @@ def sort_words(rows: Words, word: int = 0, out: Words | None = None) -> Words:
         Gets the rows; default: a new one.
     """
     out = np.empty_like(rows) if out is None else out
-    low, high = (0, 0) if len(rows) < 2 or word == rows.shape[1] else kernels.extent(rows, word)
-    if low == high:
-        if len(rows) > 1 and word < rows.shape[1]:
-            return sort_words(rows, word + 1, out)
+    if kernels.is_sorted(rows):
         out[:] = rows
         return out
+    low, high = kernels.extent(rows, word)
+    if low == high:
+        return sort_words(rows, word + 1, out)
     bits = (len(rows) - 1).bit_length()
     shift = max((int(high) - int(low)).bit_length() + bits - 64, 0)
     packed = kernels.pack(rows, word, np.uint64(low), shift, bits)
     packed.sort()
     kernels.unpack(rows, packed, bits, out)
-    _settle(out, packed, bits, word if shift else word + 1)
+    _settle(out, packed, bits, word + 1)
     return out
 
 
@@ -146,7 +146,7 @@ def sorted_chunks(
         yield from sort_parts(list(slices), chunk)
         return
     with _open_spill(folder) as spill:
-        runs = _write_runs(spill, slices, limit)
+        runs = _write_runs(spill, slices, limit // 2)
         yield from _merged(spill, runs, limit // 2, chunk)
 
 
@@ -186,7 +186,7 @@ def _write_runs(spill: IO[bytes], slices: Iterable[Words], limit: int) -> list[_
 
 def _write_run(spill: IO[bytes], parts: list[Words]) -> _Run:
     at = spill.seek(0, 2)
-    nothing = parts[0][:0]
+    nothing = np.empty((0, parts[0].shape[1]), np.uint64)  # a view of a part would keep it
     for rows in sort_parts(parts, WRITTEN):
         view = bytes_of(rows)
         while len(view):

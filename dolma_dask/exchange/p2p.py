@@ -8,56 +8,33 @@ so that the rest, and a later call, go on from it.
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
-import xxhash
 
 from dolma_dask import clusters
 from dolma_dask.engine import Plan, Task, Unit, resume
-from dolma_dask.engine.attempts import Quoted, failure
+from dolma_dask.engine.attempts import Quoted
 from dolma_dask.errors import DolmaDaskError, Failure, InterruptedStageError, StageError, UsageError
-from dolma_dask.exchange import buckets, folders
-from dolma_dask.exchange.bucket_file import BucketWriter
-from dolma_dask.exchange.buckets import Bucketing
-from dolma_dask.exchange.contract import (
-    Emitter,
-    Records,
-    Reducer,
-    Words,
-    bytes_of,
-    to_records,
-    to_words,
-    word_count,
-)
+from dolma_dask.exchange import folders
 from dolma_dask.exchange.exchanged import Exchanged
-from dolma_dask.exchange.ordering import sort_parts
-from dolma_dask.exchange.phases import REDUCE, SCATTER, file_of, full_disk_explained, reduce_into, refuse
+from dolma_dask.exchange.p2p_work import RANGE, Job, emit_frame, frame_of, reduce_frame, told_file
+from dolma_dask.exchange.phases import REDUCE, SCATTER, file_of
 from dolma_dask.exchange.through_files import FilesNeededError, conclude
 from dolma_dask.exchange.wanted import Wanted
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish
-from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record
 from dolma_dask.progress import Progress, make_progress
 
 if TYPE_CHECKING:
-    import pandas as pd
     from distributed import Client, Future
-
-RANGE = "range"
-"""Column of a frame that says to which range of keys a record belongs."""
 
 PARTITIONS = (8, 256)
 """Least and most partitions; between them as many as the inputs have multiples of the bytes of a range."""
-
 
 SHUFFLES = 3
 """How often a shuffle is begun; Dask begins anew by itself when a worker is lost, yet not always with success."""
@@ -115,7 +92,7 @@ def _finished(wanted: Wanted, phase: str, tasks: Sequence[Task]) -> list[Record]
 def _scatter_tasks(wanted: Wanted) -> list[Task]:
     key = wanted.work_key(SCATTER, "p2p")
     return [
-        Task(task.shard, (Unit(_told_file(number), key),), task.inputs, task)
+        Task(task.shard, (Unit(told_file(number), key),), task.inputs, task)
         for number, task in enumerate(wanted.tasks)
     ]
 
@@ -131,13 +108,8 @@ def _reduce_key(wanted: Wanted, scattered: Sequence[Record]) -> str:
     return wanted.work_key(REDUCE, "p2p", [record.info["checksum"] for record in scattered])
 
 
-def _told_file(number: int) -> str:
-    """Return where a worker says what the emitter told of a task."""
-    return f"{SCATTER}/{number:06d}.json"
-
-
 def _count_partitions(wanted: Wanted) -> int:
-    least, most = PARTITIONS
+    least, most = PARTITIONS if wanted.tasks else (0, 0)
     return min(max(sum(task.bytes for task in wanted.tasks) // wanted.range_bytes, least), most)
 
 
@@ -145,7 +117,7 @@ def _shuffle(wanted: Wanted) -> _Found:
     """Do both passes on a cluster, and write their journals."""
     reduced = _compute(wanted) if wanted.tasks else []
     told = [
-        files.read_bytes(files.join(wanted.folder, _told_file(number))) for number in range(len(wanted.tasks))
+        files.read_bytes(files.join(wanted.folder, told_file(number))) for number in range(len(wanted.tasks))
     ]
     scattered = [msgspec.json.decode(data, type=Record) for data in told]
     key = _reduce_key(wanted, scattered)
@@ -223,15 +195,15 @@ def _submit(wanted: Wanted, client: "Client", partitions: int) -> list["Future"]
     import dask
     from dask.dataframe import from_map
 
-    job = Quoted(_Job.of(wanted, partitions))
+    job = Quoted(Job.of(wanted, partitions))
     frame = from_map(
-        partial(_emit_frame, job),
+        partial(emit_frame, job),
         [Quoted((number, task)) for number, task in enumerate(wanted.tasks)],
-        meta=_frame_of([], wanted.words, job.value.range_shift),
+        meta=frame_of([], wanted.words, job.value.range_shift),
         label=f"{wanted.verb}-{uuid.uuid4().hex[:8]}",  # or Dask might give back what an earlier call has shuffled
     )
     shuffled = frame.shuffle(RANGE, npartitions=partitions, shuffle_method="p2p", ignore_index=True)
-    reduce = dask.delayed(_reduce_frame, pure=False)
+    reduce = dask.delayed(reduce_frame, pure=False)
     parts = [reduce(job, part, number) for number, part in enumerate(shuffled.to_delayed())]
     return list(client.compute(parts))
 
@@ -244,129 +216,3 @@ def _gather(futures: Sequence["Future"], progress: Progress) -> list[Record]:
         future.result()
         progress.advance(0, 1)
     return [future.result() for future in futures]
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What workers need to know."""
-
-    emitter: Emitter
-    reducer: Reducer
-    dtype: np.dtype[Any]
-    folder: str
-    key: str
-    range_shift: int
-    places: Bucketing
-    chunk: int
-    segment: int
-
-    @staticmethod
-    def of(wanted: Wanted, partitions: int) -> "_Job":
-        """Return the job of an exchange; there are eight ranges or more per partition, or Dask's hash would leave some empty."""
-        limits = wanted.limits(wanted.words)
-        out = wanted.reducer.dtype
-        return _Job(
-            wanted.emitter,
-            wanted.reducer,
-            wanted.emitter.dtype,
-            wanted.folder,
-            wanted.work_key(SCATTER, "p2p"),
-            64 - (8 * partitions - 1).bit_length(),
-            wanted.places,
-            limits.chunk,
-            wanted.limits(word_count(out)).segment if out is not None else 1,
-        )
-
-
-def _emit_frame(quoted: Quoted, numbered: Quoted) -> "pd.DataFrame":
-    """Return the records of a task as a frame, and write what the emitter tells."""
-    number, task = numbered.value
-    with _failing_as(task):
-        return _emit(quoted.value, number, task)
-
-
-def _reduce_frame(quoted: Quoted, frame: "pd.DataFrame", number: int) -> Record:
-    """Reduce the ranges that Dask has put into one partition, one by one."""
-    with _failing_as(Task(f"{REDUCE} {number}", (), ())):
-        return _reduce(quoted.value, frame, number)
-
-
-@contextmanager
-def _failing_as(task: Task) -> Iterator[None]:
-    """Give an error the name of its task; what is raised here is not tried again."""
-    try:
-        yield
-    except Exception as error:
-        what = failure(task, error)
-        raise StageError(f"{task.shard}: {what.error}: {what.message}", failures=(what,)) from error
-
-
-def _emit(job: _Job, number: int, task: Task) -> "pd.DataFrame":
-    parts: list[Words] = []
-    digest = xxhash.xxh3_128()
-
-    def take(records: Records) -> None:
-        words = to_words(records, job.dtype)
-        digest.update(bytes_of(words))
-        parts.append(words.copy())
-
-    with full_disk_explained(job.folder):
-        emitted = job.emitter.emit(task, take, job.folder)
-        record = Record(
-            _told_file(number),
-            task.shard,
-            job.key,
-            inputs=emitted.inputs,
-            files=emitted.files,
-            rows=emitted.rows,
-            counts=emitted.counts,
-            info={"emitted": emitted.info, "checksum": digest.hexdigest()},
-            finished=time.time(),
-        )
-        with publish(files.join(job.folder, record.unit)) as out:
-            out.write(msgspec.json.encode(record))
-    return _frame_of(parts, word_count(job.dtype), job.range_shift)
-
-
-def _frame_of(parts: list[Words], words: int, range_shift: int) -> "pd.DataFrame":
-    """Return records as a frame with a column per word, and their ranges."""
-    import pandas as pd
-
-    rows = np.concatenate(parts) if parts else np.empty((0, words), np.uint64)
-    columns = {f"word{word}": np.ascontiguousarray(rows[:, word]) for word in range(words)}
-    ranges = (rows[:, 0] >> np.uint64(range_shift)).astype(np.uint16)
-    return pd.DataFrame({**columns, RANGE: ranges}, copy=False)
-
-
-def _reduce(job: _Job, frame: "pd.DataFrame", number: int) -> Record:
-    words = word_count(job.dtype)
-    rows = np.empty((len(frame), words), np.uint64)
-    for word in range(words):
-        rows[:, word] = frame[f"word{word}"].to_numpy()
-    pieces = _split(sort_parts([rows], job.chunk) if len(rows) else iter(()), job.range_shift)
-    del rows, frame
-    ranges = (
-        (at, (to_records(piece, job.dtype) for _, piece in group))
-        for at, group in groupby(pieces, itemgetter(0))
-    )
-    unit = file_of(REDUCE, number)
-    with full_disk_explained(job.folder):
-        if job.reducer.dtype is None:
-            told = [(at, job.reducer.reduce(runs, refuse)) for at, runs in ranges]
-            return Record(unit, f"{REDUCE} {number}", "", info={"reduced": told})
-        with publish(files.join(job.folder, unit)) as out:
-            writer = BucketWriter(out, word_count(job.reducer.dtype), job.places, job.segment)
-            told = [(at, reduce_into(job.reducer, runs, writer)) for at, runs in ranges]
-            writer.finish()
-    file = FileRecord(unit, out.bytes, out.checksum, int(writer.histogram.sum()))
-    info = {"reduced": told, "histogram": buckets.pack_histogram(writer.histogram)}
-    return Record(unit, f"{REDUCE} {number}", "", files=(file,), info=info)
-
-
-def _split(chunks: Iterator[Words], range_shift: int) -> Iterator[tuple[int, Words]]:
-    """Yield sorted records cut where a range begins, each with its range."""
-    for rows in chunks:
-        ranges = rows[:, 0] >> np.uint64(range_shift)
-        bounds = [0, *(np.flatnonzero(ranges[1:] != ranges[:-1]) + 1).tolist(), len(rows)]
-        for begin, end in pairwise(bounds):
-            yield int(ranges[begin]), rows[begin:end]

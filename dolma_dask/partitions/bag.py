@@ -39,7 +39,7 @@ def read_bag(
 ) -> "Bag":
     """Return documents and attributes side by side as a lazy Dask Bag, a dict per document, in the order of the files.
 
-    Every document becomes Python objects, which costs ten times what a dataframe does; a bag reads all that is asked, so ask for little.
+    Every document becomes Python objects, and all that is asked is read: ask for little, or take a dataframe, which reads what it needs.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Where partitions begin and end: a pure function of the listing, the journal and the parameters, never of workers or memory."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
@@ -62,12 +62,23 @@ class Partition:
         """Number of rows; None: not known."""
         return sum_known([piece.rows for piece in self.pieces])
 
-    def __str__(self) -> str:
+    def reading(self, sets: Collection[str]) -> "Partition":
+        """Return the partition without the attribute files of other sets."""
+        pieces = (
+            replace(piece, sources=tuple(source for source in piece.sources if source.name in sets))
+            for piece in self.pieces
+        )
+        return Partition(tuple(pieces))
+
+    def __repr__(self) -> str:
+        """Say what it is, in the words of the files: this stands in the warnings of workers."""
+        if not self.pieces:
+            return "<Partition>"
         first, *others = self.pieces
         part = first.part
         rows = f" rows {part.first_row}-{part.first_row + part.rows - 1}" if part else ""
         more = f" and {counted(len(others), 'other')}" if others else ""
-        return f"{first.shard.path}{rows}{more}"
+        return f"<Partition {first.shard.path}{rows}{more}>"
 
 
 @dataclass(frozen=True)
@@ -81,10 +92,17 @@ class Partitions(Sequence[Partition]):
 
     @cached_property
     def _token(self) -> str:
-        return xxhash.xxh3_128_hexdigest(repr(self.items).encode())
+        digest = xxhash.xxh3_128()
+        for item in self.items:
+            digest.update(repr(item.pieces).encode())
+        return digest.hexdigest()
 
     def __dask_tokenize__(self) -> str:
         return self._token
+
+    def reading(self, sets: Collection[str]) -> "Partitions":
+        """Return the partitions without the attribute files of other sets, which then do not travel."""
+        return Partitions(tuple(item.reading(sets) for item in self.items))
 
     def __len__(self) -> int:
         return len(self.items)

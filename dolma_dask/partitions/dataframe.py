@@ -48,7 +48,7 @@ def read_dataframe(
         attribute keys, for which a unique ending or ``<set>/<ending>`` is enough; looked for in `attributes` first, then in all sets. By
         default ``id source text``.
     attributes : list of str
-        Attribute sets whose keys all become columns, after `columns`; "all" for every set of the dataset.
+        Attribute sets whose keys all become columns, after `columns` and sorted within each set; "all" for every set of the dataset.
     prefix : bool
         Name the columns of attributes ``<set>/<key>`` in place of ``<key>``, so that two sets may have one key.
     spans : bool

@@ -30,6 +30,14 @@ class ReadPartitions(FromMapProjectable):
     Without it ``len`` would read all columns, and Dask would try to turn lists of spans into strings.
     """
 
+    def substitute_parameters(self, substitutions: dict[str, Any]) -> Any:
+        """Leave out of the graph what a projection does not need."""
+        if substitutions.get("columns") is not None:
+            (source,), (partitions,) = self.args, self.iterables
+            sets = {column.set for column in source.select(substitutions["columns"])}
+            substitutions = {**substitutions, "iterables": [partitions.reading(sets)]}
+        return super().substitute_parameters(substitutions)
+
     def _lengths(self) -> tuple[int, ...] | None:
         partitions = self.iterables[0]
         rows = [partitions[number].rows for number in self._partitions]

@@ -80,13 +80,15 @@ def find(
     places = [_place(catalog, name, chosen) for name in names]
     _check_unique([(name, "/".join(filter(None, place))) for name, place in zip(names, places, strict=True)])
     if given is not None:
-        places += [(name, key) for name in chosen for key in given.kinds[name] if (name, key) not in places]
+        places += [
+            (name, key) for name in chosen for key in sorted(given.kinds[name]) if (name, key) not in places
+        ]
     if not places:
         raise UsageError(
             "no columns and no attributes were asked; expected one or more, such as columns=['id'] or attributes=['gopher_v2']."
         )
     used = tuple(dict.fromkeys(name for name, _ in places if name is not None))
-    sets = catalog.open(used) if used else None
+    sets = given if used == chosen else catalog.open(used)
     fields = find_fields(dataset, [key for name, key in places if name is None and is_field(key)])
     found = tuple(_column(place, fields, sets, prefix=prefix, spans=spans) for place in places)
     _check_names(found)

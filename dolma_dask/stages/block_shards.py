@@ -29,12 +29,11 @@ from dolma_dask.stages.marks import (
     MarkRows,
     Mask,
     ShardReading,
-    Spool,
     Spooled,
     mark_info,
     marked_rows,
-    read_spool,
 )
+from dolma_dask.stages.spool import Spool, read_spool
 
 ENTRIES_PER_SHARD = 1 << 24
 """Entries of a list that count as one shard of the exchange: 16 million, whose numbers take 128 MB when all are unmatched."""

@@ -5,7 +5,7 @@ comes first in the listing, whoever read it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -19,27 +19,25 @@ from dolma_dask.dedup.hashing import keys128, number_keys, rank_bits, text_keys
 from dolma_dask.dedup.survivors import key_dtype
 from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted, ShardRecords
+from dolma_dask.formats.json_write import validity
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Record
+from dolma_dask.stages.dedupe_tally import Tally
 from dolma_dask.stages.marks import (
     MarkFile,
     MarkRows,
     ShardReading,
-    Spool,
     Spooled,
     mark_info,
     marked_rows,
-    read_spool,
 )
+from dolma_dask.stages.spool import Spool, read_spool
 
 Keep = Literal["first", "longest", "highest", "lowest"]
 """Which document of a cluster survives."""
 
 KeyKind = Literal["id", "string", "number"]
 """How a key is made: of source and id, of the UTF-8 of a string, or of a number."""
-
-MOST_SOURCES = 200
-"""Sources that a shard's record tells apart; a dataset with more has no table by source."""
 
 Records = npt.NDArray[Any]
 
@@ -86,11 +84,11 @@ class KeyRecipe:
         self, batch: pa.RecordBatch
     ) -> tuple[npt.NDArray[np.bool_], tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]]:
         identity, source = batch.column(0), batch.column(1)
-        valid = _valid(identity)
+        valid = validity(identity)
         if self.kind == "id":
             return valid, keys128(source, identity)
         column = batch.column(self.column)
-        valid &= _valid(column)
+        valid = valid & validity(column)
         if self.kind == "string":
             return valid, text_keys(column)
         numbers = _numbers(column)
@@ -100,11 +98,7 @@ class KeyRecipe:
         if self.rank is None:
             return ~rows.lengths.astype(np.uint64)  # the longest first
         column = batch.column(self.rank)
-        return rank_bits(_numbers(column), _valid(column), highest_first=self.keep == "highest")
-
-
-def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
-    return np.array(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        return rank_bits(_numbers(column), validity(column), highest_first=self.keep == "highest")
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
@@ -227,7 +221,12 @@ class MarkStage:
             ids_digest=spooled.ids_digest,
             content_digest=spooled.content_digest,
             counts={**spooled.counts, **tally.counts()},
-            info={**mark_info(self.name, self.reads, spooled.unproved), **tally.info(), "clusters": named},
+            info={
+                **mark_info(self.name, self.reads, spooled.unproved),
+                **tally.info(),
+                "clusters": named,
+                "whole": True,  # the marks are right only beside those of all shards under the same key
+            },
         )
         return [record]
 
@@ -265,72 +264,6 @@ class _Marks:
         sizes = np.zeros(len(rows), np.int64)
         sizes[self.survivors[first:last] - rows.first] = self.clusters[first:last]
         return sizes
-
-
-TALLIED = ("documents", "duplicates", "bytes", "clusters", "largest")
-"""What is counted for each source: clusters are those of its survivors."""
-
-
-@dataclass
-class Tally:
-    """Counts of one shard, in all and by source.
-
-    Attributes
-    ----------
-    sources : dict
-        Name to `TALLIED`; documents that could not be read are left out.
-    """
-
-    sources: dict[str, list[int]] = field(default_factory=dict)
-
-    def add(self, rows: MarkRows, marked: npt.NDArray[np.bool_], sizes: npt.NDArray[np.int64]) -> None:
-        """Count rows: which are marked, and the sizes of the clusters they survive."""
-        encoded = rows.sources.dictionary_encode()
-        known = _valid(rows.ids) & _valid(rows.sources)
-        places = np.asarray(encoded.indices.fill_null(0), np.int64)[known]
-        names = encoded.dictionary.to_pylist()
-        marked, sizes, texts = marked[known], sizes[known], rows.sizes[known]
-        columns = [
-            np.bincount(places, minlength=len(names)),
-            np.bincount(places[marked], minlength=len(names)),
-            _sums(places[marked], texts[marked], len(names)),
-            np.bincount(places[sizes > 0], minlength=len(names)),
-            _largest(places, sizes, len(names)),
-        ]
-        for name, counted in zip(names, np.stack(columns, axis=1).tolist(), strict=True):
-            self.sources[name] = merged(self.sources.get(name), counted)
-
-    def counts(self) -> dict[str, float]:
-        """Return the counts of the shard."""
-        sums = [sum(column) for column in zip(*self.sources.values(), strict=True)] or [0] * len(TALLIED)
-        return {"duplicates": sums[1], "text_bytes_marked": sums[2], "clusters": sums[3]}
-
-    def info(self) -> dict[str, Any]:
-        """Return the counts by source, unless there are too many sources."""
-        many = len(self.sources) > MOST_SOURCES
-        return {"many_sources": True} if many else {"sources": dict(sorted(self.sources.items()))}
-
-
-def _sums(places: npt.NDArray[np.int64], values: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, places, values)
-    return sums
-
-
-def _largest(
-    places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], count: int
-) -> npt.NDArray[np.int64]:
-    largest = np.zeros(count, np.int64)
-    np.maximum.at(largest, places, sizes)
-    return largest
-
-
-def merged(one: Sequence[int] | None, other: Sequence[int]) -> list[int]:
-    """Return the counts `TALLIED` of two parts as those of the whole."""
-    if one is None:
-        return list(other)
-    *sums, _ = (a + b for a, b in zip(one, other, strict=True))
-    return [*sums, max(one[-1], other[-1])]
 
 
 def spooled_shards(records: Mapping[str, Record]) -> Iterator[Spooled]:

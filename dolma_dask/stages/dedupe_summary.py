@@ -7,7 +7,7 @@ from typing import Any
 from dolma_dask.dedup.survivors import LARGEST
 from dolma_dask.display import counted, html_table, text_table
 from dolma_dask.journal import Record
-from dolma_dask.stages.dedupe_shards import MOST_SOURCES, merged
+from dolma_dask.stages.dedupe_tally import MOST_SOURCES, merged
 from dolma_dask.summary import Summary, show
 
 _COUNTS = (

@@ -5,9 +5,10 @@ length of every row wait meanwhile in an Arrow file per shard, about 40 bytes pe
 A mark is ``[[0, length, 1.0]]`` under the name of the set, in code points; other documents have nothing there.
 """
 
+import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import msgspec
@@ -17,16 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.alignment.columns import ColumnWork
-from dolma_dask.engine import Task
-from dolma_dask.errors import CorruptFileError
+from dolma_dask.exchange.folders import remove_exchange, remove_others
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io import files
-from dolma_dask.io.publish import PublishedFile, publish
+from dolma_dask.io.publish import sweep
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, FileRecord, InputRecord
-from dolma_dask.io.stored import StoredFile
+from dolma_dask.journal import Journal, JournalWriter, Record
 from dolma_dask.text.lengths import code_point_lengths
 from dolma_dask.writers.attributes import AttributeWriter, open_attribute_writer
 
@@ -35,16 +35,6 @@ COLUMNS = ("id", "source", "text")
 
 GROUP_BYTES = 32_000_000
 """Stored bytes of small shards that are read by one task."""
-
-_SPOOL = pa.schema(
-    [
-        ("id", pa.large_string()),
-        ("source", pa.large_string()),
-        ("length", pa.int64()),
-        ("bytes", pa.int64()),
-        ("error", pa.large_string()),
-    ]
-)
 
 Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
@@ -189,149 +179,6 @@ def _mark_rows(batch: pa.RecordBatch, first: int, bad: Sequence[Any]) -> MarkRow
     return MarkRows(first, batch.column(0), batch.column(1), code_point_lengths(text), sizes, errors)
 
 
-class _Sink:
-    """The little of a file object that pyarrow asks for."""
-
-    closed = False
-
-    def __init__(self, out: PublishedFile) -> None:
-        self._out = out
-
-    def write(self, data: object) -> None:
-        self._out.write(data)
-
-    def tell(self) -> int:
-        return self._out.bytes
-
-    def flush(self) -> None:
-        """Do nothing: the file is flushed when it is published."""
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def spool_path(number: int) -> str:
-    """Return where the rows of a shard wait, relative to the folder of the exchange."""
-    return f"spool/{number:08d}.arrow"
-
-
-@dataclass
-class Spool:
-    """Writes the rows of one shard to the folder of an exchange; a context manager.
-
-    Parameters
-    ----------
-    folder : str
-        Of the exchange.
-    number : int
-        Of the shard.
-
-    Attributes
-    ----------
-    record : FileRecord
-        After a clean exit.
-    """
-
-    folder: str
-    number: int
-    record: FileRecord = field(init=False)
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._out = stack.enter_context(publish(files.join(self.folder, spool_path(self.number))))
-            sink = pa.PythonFile(_Sink(self._out), mode="w")
-            options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-            self._stream = stack.enter_context(pa.ipc.new_stream(sink, _SPOOL, options=options))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self._stack.__exit__(*raised)
-        self.record = FileRecord(spool_path(self.number), self._out.bytes, self._out.checksum)
-
-    def known(self, read: Spooled) -> Spooled:
-        """Return what is known of the shard, with its spool; after a clean exit."""
-        return replace(read, spool=self.record)
-
-    def write(self, rows: MarkRows) -> None:
-        """Append rows."""
-        errors = pa.array([rows.errors.get(row) for row in range(len(rows))], pa.large_string())
-        if not rows.errors:
-            errors = pa.nulls(len(rows), pa.large_string())
-        arrays = [rows.ids, rows.sources, pa.array(rows.lengths), pa.array(rows.sizes), errors]
-        self._stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SPOOL))
-
-
-class _Stored:
-    """A stored file as pyarrow reads it."""
-
-    closed = False
-    readable = staticmethod(lambda: True)
-    seekable = writable = staticmethod(lambda: False)
-
-    def __init__(self, stored: StoredFile) -> None:
-        self._stored = stored
-
-    def read(self, size: int = -1) -> bytes:
-        pieces = []
-        while size and (piece := self._stored.read(size) if size > 0 else self._stored.read()):
-            pieces.append(piece)
-            size -= len(piece) if size > 0 else 0
-        return b"".join(pieces)
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def read_spool(folder: str, record: FileRecord | None) -> Iterator[MarkRows]:
-    """Yield the rows of a shard as they were spooled.
-
-    Raises
-    ------
-    CorruptFileError
-        The file is gone or was changed. It is removed, so that the same command makes it again.
-    """
-    if record is None:
-        return
-    url = files.join(folder, record.path)
-    stored = StoredFile(url)
-    first = 0
-    try:
-        for batch in pa.ipc.open_stream(pa.PythonFile(_Stored(stored), mode="r")):
-            yield _from_spool(batch, first)
-            first += batch.num_rows
-        while stored.read():
-            pass
-    except pa.ArrowException as error:
-        raise _damaged(url, str(error)) from error
-    finally:
-        stored.close()
-    if stored.checksum != record.checksum:
-        raise _damaged(url, f"checksum {stored.checksum}, written were bytes of {record.checksum}")
-
-
-def _damaged(url: str, found: str) -> CorruptFileError:
-    files.remove(url)
-    return CorruptFileError(
-        f"{url}: damaged ({found}); expected it as it was written. It is removed: run the same command again.",
-        url=url,
-    )
-
-
-def _from_spool(batch: pa.RecordBatch, first: int) -> MarkRows:
-    lengths, sizes = (np.asarray(batch.column(name)) for name in ("length", "bytes"))
-    errors = batch.column("error")
-    bad = np.flatnonzero(np.asarray(errors.is_valid())).tolist() if errors.null_count < len(errors) else []
-    return MarkRows(
-        first,
-        batch.column("id"),
-        batch.column("source"),
-        lengths,
-        sizes,
-        {row: errors[row].as_py() for row in bad},
-    )
-
-
 class MarkFile:
     """Writes the attribute file of one shard; a context manager.
 
@@ -411,11 +258,16 @@ def group_name(paths: Sequence[str]) -> str:
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
-def mark_path(name: str, shard: str, file_format: layout.FileFormat | None) -> str:
-    """Return the path of the marks of a shard."""
-    return layout.attribute_path(name, shard, file_format)
+def note(root: str, verb: str, record: Record) -> None:
+    """Add a record to a journal outside of a run: what is known of a set as a whole, filed under its first shard, older than all others."""
+    writer = JournalWriter(Journal(root, verb), f"{time.time_ns():020d}-{secrets.token_hex(3)}")
+    writer.add(record)
+    writer.close()
 
 
-def without_units(task: Task) -> Task:
-    """Return a task as the exchange takes it: it makes units of its own."""
-    return Task(task.shard, (), task.inputs, task.work)
+def tidy(root: str, verb: str, folder: str) -> None:
+    """Remove what an earlier call has left that was killed at its very end: an exchange, and temporary files outside of runs."""
+    remove_others(folder)
+    remove_exchange(folder)
+    for name in (layout.JOURNAL, layout.QUARANTINE):
+        sweep(files.join(root, f"{name}/{verb}"))

@@ -17,7 +17,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
-from dolma_dask.quality.groups import ALL, spelled
+from dolma_dask.quality.groups import ALL, LabelKind, spelled, value_of
 from dolma_dask.quality.order_statistics import Block, order_statistics
 from dolma_dask.quality.ordered_bits import Extents, values_of
 from dolma_dask.quality.quantile_table import Entry, entry, interpolated, ranks_of
@@ -39,15 +39,16 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """All files of the first pass, and the labels of all groups, sorted."""
+    """All files of the first pass, and the labels of all groups, in the order of their values."""
 
     labels: tuple[str, ...]
     kept: tuple[Kept, ...]
 
 
-def write_index(folder: str, records: Sequence[Record]) -> Input:
+def write_index(folder: str, records: Sequence[Record], kind: LabelKind) -> Input:
     """Write down what the first pass has made, and return it as the input of the tasks that follow."""
-    labels = sorted({label for record in records for label in record.info["labels"]})
+    found = {label for record in records for label in record.info["labels"]}
+    labels = sorted(found, key=lambda label: (value_of(label, kind), label))
     kept = tuple(Kept(file.path, file.bytes, file.checksum) for record in records for file in record.files)
     url = files.join(folder, INDEX)
     data = msgspec.json.encode(Index(tuple(labels), kept))

@@ -9,7 +9,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.mixing.rules import Rule
 from dolma_dask.quality.groups import ALL
 from dolma_dask.quality.quantile_table import QuantileTable
-from dolma_dask.quality.tails import short_names
+from dolma_dask.quality.tails import short_name, short_names
 from dolma_dask.quality.thresholds import Thresholds
 from dolma_dask.summary import Summary
 
@@ -111,7 +111,7 @@ class QuantilesSummary(Summary):
         ]
         heading = (
             "signal",
-            self.parameters.get("by") or "",
+            short_name(self.parameters.get("by") or ""),
             "n",
             *(f"p{float(name) * 100:g}" for name in shown),
         )

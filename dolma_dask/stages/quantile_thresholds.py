@@ -15,8 +15,9 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record
 from dolma_dask.quality.groups import ALL, LabelKind
+from dolma_dask.quality.levels import Level
 from dolma_dask.quality.quantile_table import QuantileTable
-from dolma_dask.quality.thresholds import Level, Thresholds, thresholds_of
+from dolma_dask.quality.thresholds import Thresholds, thresholds_of
 from dolma_dask.stages.quantile_summary import QuantilesSummary
 from dolma_dask.summary import Summary
 

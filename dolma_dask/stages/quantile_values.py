@@ -5,85 +5,30 @@ One file per group of shards, so that small shards make no swarm of files. Memor
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from dolma_dask.alignment import ColumnReader, Columns, ColumnWork
+from dolma_dask.alignment import ColumnReader, ColumnWork
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Task, Unit, inputs_of
-from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, FileRecord, InputRecord
 from dolma_dask.journal import Record
-from dolma_dask.quality.groups import MOST_GROUPS, Groups, LabelKind
+from dolma_dask.quality.groups import MOST_GROUPS, Groups
 from dolma_dask.quality.ordered_bits import Codes
 from dolma_dask.quality.sampling import sampled
 from dolma_dask.stages.quantile_files import SketchWriter, ValueWriter
+from dolma_dask.stages.quantile_question import Question
 
 GROUP_BYTES = 64 << 20
 """Stored bytes of the shards that share a file; a larger shard has one of its own."""
 
-NUMERIC = ("document", "number", "dict")
-"""Kinds of columns with one number per document."""
-
 VALUES = "values"
 """Folder of the files."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """What quantiles are wanted of.
-
-    Attributes
-    ----------
-    columns : Columns
-        All that is read.
-    signals : tuple of str
-        Full names.
-    by : str or None
-        Full name of the column of the groups.
-    probabilities : tuple of float
-        Ascending.
-    sample : float or None
-        Fraction of the documents; None: all.
-    seed : int
-        Of the sample.
-    sketch : bool
-        Approximate.
-    """
-
-    columns: Columns
-    signals: tuple[str, ...]
-    by: str | None
-    probabilities: tuple[float, ...]
-    sample: float | None = None
-    seed: int = 0
-    sketch: bool = False
-
-    @property
-    def kind(self) -> LabelKind:
-        """Type of the labels."""
-        kind = self.columns.kinds[self.by] if self.by is not None else "text"
-        if kind in NUMERIC:
-            return "number"
-        return "bool" if kind == "bool" else "string"
-
-    def params(self) -> dict[str, Any]:
-        """Return what decides the result besides the files."""
-        drawn = {"sample": self.sample, "seed": self.seed} if self.sample is not None else {}
-        return {
-            **self.columns.params(),
-            "signals": list(self.signals),
-            "by": self.by,
-            "probabilities": list(self.probabilities),
-            "sketch": self.sketch,
-            **drawn,
-        }
 
 
 @dataclass(frozen=True)
@@ -223,32 +168,3 @@ def _grouped(works: Sequence[ColumnWork]) -> list[list[ColumnWork]]:
         groups[-1].append(work)
         size += own
     return groups
-
-
-def check_signal(columns: Columns, name: str) -> None:
-    """Refuse a column that has no number per document.
-
-    Raises
-    ------
-    UsageError
-        It holds strings, bools, or many spans per document.
-    """
-    kind = columns.kinds[name]
-    if kind in NUMERIC:
-        return
-    what = {"spans": "has many spans per document", "bool": "is true or false"}.get(kind, "holds strings")
-    hint = (
-        " Tag with a tagger that gives one number per document."
-        if kind == "spans"
-        else " To make groups of it: by=..."
-    )
-    raise UsageError(f"signal {name!r} {what}; expected one number per document.{hint}", name=name)
-
-
-def check_label(columns: Columns, name: str) -> None:
-    """Refuse a column that has many values per document; raise `UsageError`."""
-    if columns.kinds[name] == "spans":
-        raise UsageError(
-            f"by={name!r} has many spans per document; expected one value per document, such as source.",
-            name=name,
-        )

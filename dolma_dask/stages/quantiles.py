@@ -7,73 +7,29 @@ reaches the caller's process. With ``sketch`` the first part keeps KLL sketches 
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Annotated, Any, Unpack
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Unpack
 
-import msgspec
-
-import dolma_dask
-from dolma_dask import engine
-from dolma_dask.alignment import Catalog, Columns, find_columns
 from dolma_dask.clusters import shared_cluster
-from dolma_dask.dataset import Dataset
-from dolma_dask.display import counted
-from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit
-from dolma_dask.errors import StageError, UsageError
-from dolma_dask.exchange.folders import EXCHANGE, remove_exchange, remove_others, remove_tree
+from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.formats.documents import STRINGS
-from dolma_dask.io import files
-from dolma_dask.io.files import FileInfo
-from dolma_dask.io.publish import publish
-from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.quality.groups import MOST_GROUPS, too_many
+from dolma_dask.quality.levels import LEVELS, Level, check_level
 from dolma_dask.quality.quantile_table import check_probabilities
 from dolma_dask.quality.sampling import check_fraction
-from dolma_dask.quality.sketches import SKETCH_K, rank_error
-from dolma_dask.quality.thresholds import LEVELS, Level, check_level
 from dolma_dask.stages.options import (
     DatasetLike,
     Many,
     RecordArgs,
     as_dataset,
     checked,
-    dataset_notes,
     record_policy,
     run_options,
     selected,
-    told,
-    words_of,
 )
-from dolma_dask.stages.quantile_select import RESULTS, SelectStage, select_tasks, write_index
+from dolma_dask.stages.quantile_question import Question, choose_columns
+from dolma_dask.stages.quantile_run import QuantilesRun
 from dolma_dask.stages.quantile_summary import QuantilesSummary
-from dolma_dask.stages.quantile_thresholds import (
-    QUANTILES,
-    ThresholdStage,
-    quantiles_path,
-    read_table,
-    read_thresholds,
-    thresholds_path,
-)
-from dolma_dask.stages.quantile_values import (
-    NUMERIC,
-    VALUES,
-    Question,
-    ValueStage,
-    check_label,
-    check_signal,
-    value_tasks,
-)
-
-VERSION = 1
-"""Raised whenever quantiles writes other numbers for the same values."""
-
-_NO_GROUPS = "none"
-"""How the command line says by=None."""
 
 
 def quantiles(
@@ -147,14 +103,14 @@ def quantiles(
     found = as_dataset(dataset, source)
     chosen = selected(found, options)
     question = Question(
-        *_columns(chosen, signals, by, attributes, sampled=check_fraction(sample) is not None),
+        *choose_columns(chosen, signals, by, attributes, sampled=check_fraction(sample) is not None),
         check_probabilities(probabilities),
         check_fraction(sample),
         check_seed(seed),
         bool(sketch),
     )
     _check_level_probabilities(strictness, question.probabilities)
-    run = _Run(found, chosen, question, name, record_policy(options), run_options(options))
+    run = QuantilesRun(found, chosen, question, name, record_policy(options), run_options(options))
     with shared_cluster():
         summary = run.quantiles(strictness)
     return replace(summary, seconds=time.monotonic() - started)
@@ -185,285 +141,3 @@ def _check_level_probabilities(level: Level | None, probabilities: Sequence[floa
             f"level={level!r} needs the probabilities {LEVELS[level][0]:g} and {LEVELS[level][1]:g}, which are not among those given. Add them "  # type: ignore[index]
             "to --probabilities, or leave it out."
         )
-
-
-def _columns(
-    dataset: Dataset,
-    signals: Sequence[str] | str | None,
-    by: str | None,
-    attributes: Sequence[str] | str,
-    sampled: bool,
-) -> tuple[Columns, tuple[str, ...], str | None]:
-    """Return the columns to read, the full names of the signals, and that of the column of the groups."""
-    sets = words_of("attributes", attributes)
-    asked = _all_signals(dataset, sets) if signals is None else words_of("signals", signals)
-    group = None if by is None or by == _NO_GROUPS else words_of("by", by)[0]
-    if group is not None and group not in STRINGS:
-        group = find_columns(dataset, [group], sets).names[0]
-    if signals is not None:
-        asked = find_columns(dataset, asked, sets).names
-    beside = [group] if group else []
-    beside += ["source", "id"] if sampled else []
-    columns = find_columns(dataset, list(dict.fromkeys([*asked, *beside])), sets)
-    for name in asked:
-        check_signal(columns, name)
-    if group is not None:
-        check_label(columns, group)
-    return columns, tuple(asked), group
-
-
-def _all_signals(dataset: Dataset, sets: Sequence[str]) -> tuple[str, ...]:
-    """Return every attribute key with a number per document."""
-    names = tuple(sets) or dataset.attributes
-    if not names:
-        raise UsageError(
-            f"{dataset.root} has no attributes, so there are no signals. Make them: dolma-dask tag; or name fields: --signals metadata.<field>."
-        )
-    kinds = Catalog(dataset).open(names).kinds
-    found = tuple(key for keys in kinds.values() for key, kind in keys.items() if kind in NUMERIC)
-    if not found:
-        raise UsageError(
-            f"no key of the attribute sets {', '.join(names)} has one number per document; expected one or more. Tag with others: dolma-dask tag."
-        )
-    return found
-
-
-@dataclass(frozen=True)
-class PublishStage:
-    """From the quantiles of each signal to the one file of all.
-
-    Attributes
-    ----------
-    root : str
-        Of the dataset.
-    folder : str
-        Of the exchange.
-    info : Mapping
-        For the journal.
-    """
-
-    root: str
-    folder: str
-    info: Mapping[str, Any]
-    verb: str = QUANTILES
-
-    def run_shard(self, task: Task) -> list[Record]:
-        """Write the file; see `dolma_dask.engine.Stage`."""
-        unit = task.units[0]
-        made: _Made = task.work
-        table = {
-            signal: msgspec.json.decode(
-                files.read_bytes(files.join(self.folder, f"{RESULTS}/{number:05d}.json"))
-            )
-            for number, signal in enumerate(self.info["parameters"]["signals"])
-        }
-        with publish(files.join(self.root, unit.name)) as out:
-            out.write(msgspec.json.format(msgspec.json.encode(table)) + b"\n")
-        written = FileRecord(unit.name, out.bytes, out.checksum)
-        rows = int(made.counts["documents_in"])
-        info = {**self.info, "unproved": list(made.unproved)}
-        return [
-            Record(
-                unit.name,
-                task.shard,
-                unit.key,
-                made.inputs,
-                (written, *made.quarantine),
-                rows,
-                counts=made.counts,
-                info=info,
-            )
-        ]
-
-
-@dataclass(frozen=True)
-class _Made:
-    """What the first part has told of all its files."""
-
-    inputs: tuple[InputRecord, ...]
-    counts: dict[str, float]
-    unproved: tuple[str, ...]
-    quarantine: tuple[FileRecord, ...]
-
-
-@dataclass
-class _Run:
-    """One call."""
-
-    dataset: Dataset
-    chosen: Dataset
-    question: Question
-    name: str
-    policy: RecordPolicy
-    options: RunOptions
-
-    def quantiles(self, level: Level | None) -> QuantilesSummary:
-        """Do what is left, and return what there is then."""
-        plan = self._plan()
-        first = engine.run(plan, replace(self.options, dry_run=True))
-        shards = tuple(shard.path for shard in self.chosen.shards)
-        if self.options.dry_run:
-            skipped = 0 if first.planned else len(shards)
-            shown = replace(first, planned=shards if first.planned else (), skipped=skipped)
-            return QuantilesSummary(**vars(shown), file=plan.tasks[0].shard, parameters=self._parameters())
-        if first.planned:
-            (task,) = plan.tasks
-            plan = replace(plan, tasks=[replace(task, work=self._prepare())])
-        here = replace(self.options, scheduler="synchronous", workers=None, progress=False)
-        last = engine.run(plan, here)
-        remove_exchange(self._folder)
-        done, skipped = (len(shards), 0) if last.done else (0, len(shards))
-        summary = QuantilesSummary(
-            **{
-                **vars(last),
-                "done": done,
-                "skipped": skipped,
-                "notes": (*first.notes, *self._notes(last.counts)),
-            },
-            file=plan.tasks[0].shard,
-            parameters=self._parameters(),
-            quantiles=read_table(files.join(self.dataset.root, plan.tasks[0].shard)),
-        )
-        return summary if level is None else replace(summary, thresholds=self._thresholds(level, here))
-
-    def _plan(self) -> Plan:
-        """Return the plan of the one file: what it was made of decides whether it is finished."""
-        path, root = quantiles_path(self.name), self.dataset.root
-        inputs = {item.info.path: item for task in self._value_tasks for item in task.inputs}
-        stage = PublishStage(root, self._folder, {"parameters": self._parameters()})
-        left_out = len(self.dataset.shards) - len(self.chosen.shards)
-        part = (
-            (f"of {len(self.chosen.shards):,} of {counted(len(self.dataset.shards), 'shard')} alone",)
-            if left_out
-            else ()
-        )
-        return Plan(
-            stage=stage,
-            root=root,
-            tasks=[Task(path, (Unit(path, self._key),), tuple(inputs.values()))],
-            params=told({**self._parameters(), "source": self.dataset.source}),
-            writes=(path,),
-            version=dolma_dask.__version__,
-            bad_is_loss=True,
-            notes=(*dataset_notes(self.dataset), *part),
-        )
-
-    @cached_property
-    def _key(self) -> str:
-        shards = [shard.path for shard in self.chosen.shards]
-        policy = {"max_record_bytes": self.policy.max_record_bytes}
-        size = {"k": SKETCH_K} if self.question.sketch else {}
-        return work_key(QUANTILES, VERSION, {**self.question.params(), **policy, **size, "shards": shards})
-
-    @property
-    def _folder(self) -> str:
-        return files.join(self.dataset.root, f"{EXCHANGE}/{QUANTILES}-{self.name}/{self._key}")
-
-    @cached_property
-    def _value_tasks(self) -> list[Task]:
-        return value_tasks(self.question, self.chosen, self._key)
-
-    def _parameters(self) -> dict[str, Any]:
-        question = self.question
-        drawn = {"sample": question.sample, "seed": question.seed} if question.sample is not None else {}
-        groups = {} if question.by is None else {"by": question.by, "by_kind": question.kind}
-        method = {"method": "exact"}
-        if question.sketch:
-            method = {"method": f"KLL sketch, k={SKETCH_K}", "rank_error": rank_error()}  # type: ignore[dict-item]
-        return {
-            "name": self.name,
-            "signals": list(question.signals),
-            **groups,
-            "probabilities": list(question.probabilities),
-            **drawn,
-            **method,
-        }
-
-    def _prepare(self) -> "_Made":
-        """Do both parts, as far as they are not done, and return what the first has told."""
-        question, folder = self.question, self._folder
-        if self.options.overwrite:
-            remove_tree(folder)
-        remove_others(folder)
-        drawn = (question.sample, question.seed, question.sketch)
-        first = ValueStage(self.dataset.root, folder, question.signals, question.by, *drawn, self.policy)
-        records = self._part(first, self._value_tasks, VALUES)
-        index = write_index(folder, records)
-        if len({label for record in records for label in record.info["labels"]}) > MOST_GROUPS:
-            raise too_many(str(question.by))
-        second = SelectStage(folder, question.probabilities, question.sketch)
-        self._part(second, select_tasks(question.signals, index, self._key), RESULTS)
-        return _made(records)
-
-    def _part(self, stage: ValueStage | SelectStage, tasks: Sequence[Task], folder: str) -> list[Record]:
-        """Run one part in its own folder, and return the records of its tasks in their order."""
-        plan = Plan(
-            stage=stage,
-            root=self._folder,
-            tasks=tasks,
-            params={},
-            writes=(f"{folder}/",),
-            version=dolma_dask.__version__,
-            bad_is_loss=True,
-        )
-        try:
-            engine.run(plan, replace(self.options, overwrite=False))
-        except StageError as error:
-            raise _from_root(error, self.dataset.root) from error
-        known = Journal(self._folder, QUANTILES).records
-        return [known[unit.name] for task in tasks for unit in task.units]
-
-    def _notes(self, counts: Mapping[str, float]) -> Iterator[str]:
-        rows = int(counts.get("documents_without_group", 0))
-        if self.question.by is not None and rows:
-            yield f"{counted(rows, 'document')} without {self.question.by}: in the group 'all' alone"
-        infinite = int(counts.get("infinite_values", 0))
-        if infinite:
-            yield f"{counted(infinite, 'infinite value')}, which count as missing"
-
-    def _thresholds(self, level: Level, options: RunOptions) -> Any:
-        """Write the thresholds of a level, if they are not there, and return them."""
-        root, path, own = self.dataset.root, thresholds_path(self.name, level), quantiles_path(self.name)
-        found = files.stat(files.join(root, own))
-        stage = ThresholdStage(root, level, self.question.by, self.question.kind)
-        key = work_key(
-            "thresholds", VERSION, {"level": level, "by": self.question.by, "kind": self.question.kind}
-        )
-        source = Input(
-            files.join(root, own), FileInfo(own, found.bytes if found else 0, found.stamp if found else "")
-        )
-        plan = Plan(
-            stage=stage,
-            root=root,
-            tasks=[Task(path, (Unit(path, key),), (source,))],
-            params={"name": self.name, "level": level},
-            writes=(path,),
-            version=dolma_dask.__version__,
-        )
-        engine.run(plan, options)
-        return read_thresholds(files.join(root, path))
-
-
-def _made(records: Sequence[Record]) -> _Made:
-    counts: dict[str, float] = {}
-    for record in records:
-        for name, count in record.counts.items():
-            counts[name] = counts.get(name, 0) + count
-    unproved = sorted({name for record in records for name in record.info["unproved"]})
-    kept = tuple(
-        msgspec.convert(item, FileRecord) for record in records for item in record.info["quarantine"]
-    )
-    return _Made(tuple(item for record in records for item in record.inputs), counts, tuple(unproved), kept)
-
-
-def _from_root(error: StageError, root: str) -> Exception:
-    """Return an error of a part as the error of the call: a wrong argument that only the rows could tell, or failed shards."""
-    first = error.failures[0] if error.failures else None
-    if first is not None and all(item.error == UsageError.__name__ for item in error.failures):
-        return UsageError(first.message)
-    summary: Any = error.details.get("summary")
-    return StageError(
-        str(error),
-        failures=error.failures,
-        summary=None if summary is None else replace(summary, target=root),
-    )

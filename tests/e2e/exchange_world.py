@@ -17,6 +17,7 @@ import numpy as np
 
 from dolma_dask import clusters
 from dolma_dask.engine import RunOptions, Task
+from dolma_dask.errors import DataError
 from dolma_dask.exchange import Emitted, Exchanged, exchange
 
 SHARDS = 12
@@ -44,11 +45,14 @@ def keys_of(shard: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Keys:
-    """Emits the keys of a shard."""
+    """Emits the keys of a shard; one shard may be broken."""
 
     dtype: np.dtype = KEYED
+    broken: int = -1
 
     def emit(self, task: Task, out: Callable[[np.ndarray], None], folder: str) -> Emitted:
+        if task.work == self.broken:
+            raise DataError(f"{task.work} is broken")
         records = np.empty(ROWS, KEYED)
         records["hi"] = keys_of(task.work) * np.uint64(0x9E3779B97F4A7C15)
         records["lo"] = records["hi"] >> np.uint64(3)
@@ -61,30 +65,37 @@ class Keys:
 
 @dataclass(frozen=True)
 class Groups:
-    """Gives each place the size of its group, and the first place of it."""
+    """Gives each place the size of its group, and the first place of it; or only counts; or is broken."""
 
     dtype: np.dtype | None = RANKED
+    is_broken: bool = False
 
     def reduce(self, runs: Iterable[np.ndarray], out: Callable[[np.ndarray], None]) -> dict[str, Any]:
         records = np.concatenate(list(runs))
         pause()
+        if self.is_broken:
+            raise DataError("the reducer is broken")
         starts = np.flatnonzero(np.r_[True, records["hi"][1:] != records["hi"][:-1]])
         sizes = np.diff(np.r_[starts, len(records)])
         ranked = np.empty(len(records), RANKED)
         ranked["place"] = records["place"]
         ranked["size"] = np.repeat(sizes, sizes)
         ranked["first"] = np.repeat(records["place"][starts], sizes)
-        out(ranked)
-        return {"keys": len(starts), "records": len(records)}
+        if self.dtype is not None:
+            out(ranked)
+        return {"keys": len(starts), "records": len(records), "first": int(records["hi"][0])}
 
 
-def run(root: str, shuffle: str, options: RunOptions) -> Exchanged:
-    """Run the exchange below `root`."""
-    tasks = [Task(f"shard {number}", (), (), number) for number in range(SHARDS)]
+def run(
+    root: str, shuffle: str, options: RunOptions, *parts: Keys | Groups, shards: int = SHARDS
+) -> Exchanged:
+    """Run the exchange below `root`, with another emitter and reducer if they are given."""
+    tasks = [Task(f"shard {number}", (), (), number) for number in range(shards)]
+    emitter, reducer = parts or (Keys(), Groups())
     return exchange(
-        Keys(),
+        emitter,
         tasks,
-        Groups(),
+        reducer,
         folder=f"{root}/_exchange/test-groups/key",
         key="key",
         shards=SHARDS,
@@ -99,6 +110,8 @@ def outcome(done: Exchanged) -> dict[str, Any]:
     """Return all that must be the same for any way of running."""
     found = [done.of_shard(number) for number in range(SHARDS)]
     assert all((records["place"] >> np.uint64(32) == number).all() for number, records in enumerate(found))
+    firsts = [info["first"] for info in done.infos]
+    assert firsts == sorted(firsts)
     return {
         "records": [hashlib.sha256(records.tobytes()).hexdigest() for records in found],
         "keys": sum(info["keys"] for info in done.infos),

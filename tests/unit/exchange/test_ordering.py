@@ -1,5 +1,7 @@
 """Sorting of records against Python's sort of tuples, in memory and through disk."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -112,3 +114,28 @@ def test_count_not_above(drawn):
     for bound in bounds:
         expected = sum(row <= bound.tolist() for row in rows.tolist())
         assert kernels.count_not_above(ordered, bound) == expected
+
+
+@pytest.mark.parametrize("kind", ["wild", "one key"])
+def test_memory_does_not_grow_with_the_records(tmp_path, kind):
+    """Ten times the limit, with all that sorting and merging need, stays below five times the limit."""
+    draw = np.random.default_rng(2)
+    limit = 60_000
+    block = limit * 24
+
+    def slices():
+        for number in range(20):
+            rows = draw.integers(0, 2**64, (limit // 2, 3), np.uint64)
+            if kind == "one key":
+                rows[:, :2] = 5
+                rows[number :: len(rows) // 2, 0] = 6
+            yield rows
+
+    list(ordering.sorted_chunks(slices(), 10 * limit, limit, 1000, str(tmp_path)))  # kernels are compiled
+    tracemalloc.start()
+    try:
+        chunks = ordering.sorted_chunks(slices(), 10 * limit, limit, 1000, str(tmp_path))
+        assert sum(map(len, chunks)) == 10 * limit
+        assert tracemalloc.get_traced_memory()[1] < 5 * block
+    finally:
+        tracemalloc.stop()

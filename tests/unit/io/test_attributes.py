@@ -5,12 +5,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError, SourceChangedError
+from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.io.attributes import AttributeFile, empty_block, sample_file
+from dolma_dask.io.parquet import row_groups
+from dolma_dask.io.stored import Member
+from dolma_dask.writers.attributes import open_attribute_writer
 
 Write = Callable[..., str]
 
@@ -316,3 +321,31 @@ def test_rows_written_by_json_are_read(write: Write) -> None:
     assert [[tuple(span.values()) for span in spans] for spans in found["s"]] == [
         [(0, i, 1.0), (i, i + 1, 0.25)] for i in range(300)
     ]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
+def test_a_file_is_entered_at_any_of_its_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whatever is passed over, the rows from there on come, and lines before them are not parsed."""
+    monkeypatch.setattr("dolma_dask.writers.jsonl.MEMBER_BYTES", 150)
+    monkeypatch.setattr("dolma_dask.writers.attributes.ROW_GROUP_ROWS", 4)
+    ids = pa.array([f"a{i}" for i in range(20)], pa.large_string())
+    column = AttributeColumn("n", "scalar", pa.array(range(20), pa.float64()))
+    with open_attribute_writer(str(tmp_path), name) as writer:
+        writer.write(ids, ids, np.ones(20, np.int64), [column], {})
+    url = str(tmp_path / name)
+    members = [Member(*each) for each in writer.record.members] or row_groups(url)[0]
+    assert len(members) > 4
+    for start in members:
+        for first_row in range(start.row, 21):
+            for block_bytes in (1, 200, 1 << 20):
+                file = AttributeFile(
+                    url, {"n": "number"}, block_bytes=block_bytes, start=start, first_row=first_row
+                )
+                blocks = [block for _ in range(2) for block in file]
+                rows = [block.first_row + at for block in blocks for at in range(len(block.ids))]
+                assert rows == [*range(first_row, 20)] * 2
+                found = [value for block in blocks for value in block.columns["n"].to_pylist()]
+                assert found == rows
+                assert [id for block in blocks for id in block.ids.to_pylist()] == [f"a{row}" for row in rows]

@@ -242,9 +242,9 @@ def test_tasks_stay_small_and_settings_as_they_are(gz):
     df = read_dataframe(gz, DOCUMENT_COLUMNS, "all", partition_bytes=1)
     graph = df.optimize().dask
     assert len(graph) == df.npartitions
-    shared = len(pickle.dumps(next(iter(graph.values()))))
-    assert shared < 9000
+    assert len(pickle.dumps(next(iter(graph.values())))) < 9000
     assert len(pickle.dumps(list(graph.values()))) < 9000 + 1500 * df.npartitions
+    assert len(pickle.dumps(df["id"].optimize().expr)) < 0.5 * len(pickle.dumps(df.expr))
     assert dask.config.get("dataframe.convert-string", None) == before
     with dask.config.set({"dataframe.convert-string": True}):
         assert isinstance(read_dataframe(gz, [], ["shape_v1"])[SPANS].compute().dtype, pd.ArrowDtype)

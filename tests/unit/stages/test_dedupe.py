@@ -11,9 +11,9 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import ExpressionError, InterruptedStageError, StageError, UsageError
+from dolma_dask.io import publish
 from dolma_dask.journal import Journal
-from dolma_dask.stages import dedupe as verb
-from dolma_dask.stages import marks
+from dolma_dask.stages import dedupe_run, marks
 from dolma_dask.stages.dedupe import dedupe
 from dolma_dask.stages.dedupe_shards import KeyEmitter, MarkStage
 
@@ -169,7 +169,7 @@ def test_one_text_many_times(tmp_path):
 
 def test_nothing_is_started_when_everything_is_finished(world, monkeypatch):
     first = dedupe(str(world), **HERE)
-    monkeypatch.setattr(verb, "exchange", None)
+    monkeypatch.setattr(dedupe_run, "exchange", None)
     again = dedupe(str(world), **HERE)
     assert (again.done, again.skipped) == (0, 2)
     assert (again.counts, again.sources, again.clusters) == (first.counts, first.sources, first.clusters)
@@ -367,6 +367,18 @@ def test_marks_of_documents_that_are_gone_do_not_stay(world):
         dedupe(str(world), **HERE)
     assert dedupe(str(world), overwrite=True, **HERE).counts["documents_in"] == 4
     assert list(outputs(world)) == ["a.jsonl.gz"]
+
+
+def test_what_a_killed_call_left_at_its_end_is_removed_by_the_next(world):
+    dedupe(str(world), **HERE)
+    dead = f"{publish._owner()}-{2**22 + 1}-00000000"
+    left = [world / f"_journal/dedupe/.x.{dead}.tmp", world / "_exchange/dedupe-exact/old/spool/1.arrow"]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    assert dedupe(str(world), **HERE).skipped == 2
+    assert not list(world.rglob(".*"))
+    assert not (world / "_exchange").exists()
 
 
 def test_two_sets_live_side_by_side(world):

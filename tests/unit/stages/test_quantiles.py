@@ -138,12 +138,28 @@ def test_any_scalar_column_makes_groups(corpus, by):
     assert any("in the group 'all' alone" in note for note in summary.notes) == (without > 0)
 
 
+@pytest.mark.parametrize("missing", [0, 7])
+def test_one_group_is_all_only_if_nothing_is_outside_of_it(tmp_path, missing):
+    rows = [(i, s, {**a, LANG: "en"}) for i, s, a in ROWS[missing:50]] + ROWS[:missing]
+    rows = [
+        (i, s, {key: value for key, value in a.items() if key != LANG or at < 50 - missing})
+        for at, (i, s, a) in enumerate(rows)
+    ]
+    for options in ({}, {"sketch": True}):
+        found = ask(write_dataset(tmp_path / "one", rows), X, by="lang", **options).quantiles[X]
+        assert (found["en"] == found["all"]) == (missing == 0)
+        assert (found["en"]["n"], found["all"]["n"]) == (50 - missing, 50)
+        if not options:
+            assert {X: found} == expected_table(rows, LABELS[LANG], [X])
+
+
 def test_short_names_fields_and_all_signals(corpus):
     ask(corpus, ["x", "metadata.n"], by="lang", name="short")
     found = stored(corpus, "short")
     assert list(found) == [X, "metadata.n"]
     assert found[X] == found["metadata.n"]
     summary = ask(corpus, None)
+    assert ask(corpus, ()).skipped == 3
     assert set(summary.quantiles) == {X, Y, LEVEL}
     assert set(ask(corpus, None, by="level").quantiles) == {X, Y, LEVEL}
     assert ask(corpus, "x", by="none").quantiles[X].keys() == {"all"}
@@ -383,6 +399,7 @@ def test_too_many_groups_over_all_shards(tmp_path):
             ask(tmp_path, X)
     with pytest.raises(UsageError, match="by='source' has more than 1,000"):
         ask(tmp_path, X)
+    assert not (tmp_path / "_exchange").exists()
 
 
 def test_bad_records_fail_or_are_set_aside(corpus):

@@ -1,0 +1,244 @@
+"""A call of `block` from what is finished to its summary: marks of every shard, and the entries of the list that no document has.
+
+What was found out about the list stands in a record of the whole set, which is valid while list and documents are what they were.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+import dolma_dask
+from dolma_dask import engine
+from dolma_dask.alignment.columns import Columns
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.dedup.membership import MembershipReducer
+from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, inputs_of, resume
+from dolma_dask.exchange import Exchanged
+from dolma_dask.exchange import exchange as through_exchange
+from dolma_dask.formats import layout
+from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.id_keys import list_keys
+from dolma_dask.io.id_lists import ListFacts
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.stages.block_shards import (
+    ENTRIES_PER_SHARD,
+    DocumentKeys,
+    ListedByExchange,
+    ListedInMemory,
+    ListEmitter,
+    MatchedEntries,
+    entry_shards,
+    numbers_of,
+)
+from dolma_dask.stages.block_summary import BlockSummary, summarize, write_unmatched
+from dolma_dask.stages.marks import group_name, grouped, note, tidy
+from dolma_dask.stages.options import dataset_notes
+from dolma_dask.summary import Summary
+
+VERSION = 1
+"""Raised whenever other documents are marked, or in another way, for the same documents and list."""
+
+
+def whole_unit(name: str) -> str:
+    """Return the unit that stands for an attribute set as a whole; it is the name of no file."""
+    return f"{layout.ATTRIBUTES}/{name}/"
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """A call of `block`, with everything that decides its result."""
+
+    dataset: Dataset
+    chosen: Dataset
+    columns: Columns
+    facts: ListFacts
+    name: str
+    file_format: FileFormat | None
+    policy: RecordPolicy
+    params: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """Key of every shard's marks."""
+        params = {
+            "name": self.name,
+            "list": self.facts.checksum,
+            "source": self.dataset.source,
+            "max_record_bytes": self.policy.max_record_bytes,
+        }
+        return work_key("block", VERSION, params)
+
+    @property
+    def whole(self) -> Task:
+        """The whole set: what was found out about the list, valid while all documents are what they were."""
+        listing = [shard.path for shard in self.dataset.shards]
+        key = work_key("block", VERSION, {"set": self.key, "shards": listing})
+        return Task(self.name, (Unit(whole_unit(self.name), key),), self._inputs(self.dataset.shards))
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some shards are left out."""
+        return len(self.chosen.shards) < len(self.dataset.shards)
+
+    def run(self, options: RunOptions, by_exchange: bool) -> BlockSummary:
+        """Do what is left."""
+        started = time.monotonic()
+        stage = ListedInMemory(self.dataset.root, self.name, self.facts, self.policy)
+        ahead = engine.run(self._plan(stage), replace(options, dry_run=True))
+        if options.dry_run:
+            return summarize(ahead, self.facts.entries, None)
+        known = None if options.overwrite or self.is_partial else self._finished()
+        if by_exchange and (ahead.planned or (known is None and not self.is_partial)):
+            summary, known = self._by_exchange(options)
+        else:
+            summary = engine.run(self._plan(stage), options)
+            if known is None and not self.is_partial:
+                known = self._save(*self._unmatched_in_memory(options))
+        tidy(self.dataset.root, "block", self._folder)
+        seconds = time.monotonic() - started
+        return self._summarize(replace(summary, seconds=seconds), known)
+
+    def _summarize(self, summary: Summary, known: Mapping[str, Any] | None) -> BlockSummary:
+        if self.is_partial:
+            note = "only some shards were looked at: entries that match nothing are known when all are done"
+            summary = replace(summary, notes=(*summary.notes, note))
+        return summarize(summary, self.facts.entries, None if known is None else dict(known))
+
+    def _plan(self, stage: Any, works: Mapping[str, Any] | None = None) -> Plan:
+        return Plan(
+            stage=stage,
+            root=self.dataset.root,
+            tasks=[self._task(shard, works) for shard in self.chosen.shards],
+            params=self.params,
+            writes=(f"{layout.ATTRIBUTES}/{self.name}/",),
+            version=dolma_dask.__version__,
+            all_units=frozenset(self._path(shard) for shard in self.dataset.shards),
+            reads=layout.DOCUMENT_SUFFIXES,
+            bad_is_loss=True,
+            notes=dataset_notes(self.dataset),
+        )
+
+    def _path(self, shard: Shard) -> str:
+        return layout.attribute_path(self.name, shard.path, self.file_format)
+
+    def _task(self, shard: Shard, works: Mapping[str, Any] | None) -> Task:
+        work = self.columns.work(shard) if works is None else works[shard.path]
+        return Task(shard.path, (Unit(self._path(shard), self.key),), self._inputs([shard]), work)
+
+    def _inputs(self, shards: Sequence[Shard]) -> tuple[Input, ...]:
+        root = self.dataset.root
+        return inputs_of(root, [info for shard in shards for info in self.columns.work(shard).files])
+
+    # the list as a whole
+
+    def _finished(self) -> dict[str, Any] | None:
+        """Return what is known of the whole set, if it still is about these documents."""
+        stage = ListedInMemory(self.dataset.root, self.name, self.facts, self.policy)
+        state = resume.look_back(Plan(stage, self.dataset.root, [self.whole], {}, ()), overwrite=False)
+        for record in state.renewed:
+            note(self.dataset.root, "block", record)
+        for record in state.finished.values():
+            return record.info
+        return None
+
+    def _unmatched_in_memory(self, options: RunOptions) -> tuple[int, Iterator[npt.NDArray[np.int64]]]:
+        """Return how many entries are repeated, and the numbers of those that no marked document has."""
+        listed = files.list_files(self.dataset.url(f"{layout.ATTRIBUTES}/{self.name}"))
+        sizes = {f"{layout.ATTRIBUTES}/{self.name}/{info.path}": info for info in listed}
+        tasks = [self._reading(self._path(shard), sizes) for shard in self.dataset.shards]
+        stage = MatchedEntries(self.dataset.root, self.name, self.facts)
+        keys = list_keys(self.facts.url, self.facts.checksum)
+        unmatched = keys.first()
+        for numbers in engine.gather(stage, tasks, replace(options, overwrite=False)):
+            unmatched[numbers] = False
+        found = np.flatnonzero(unmatched)
+        return keys.repeated, iter([found] if len(found) else [])
+
+    def _reading(self, path: str, sizes: Mapping[str, FileInfo]) -> Task:
+        info = FileInfo(path, sizes[path].bytes, sizes[path].stamp)
+        return Task(path, (), inputs_of(self.dataset.root, [info]), path)
+
+    def _save(self, repeated: int, unmatched: Iterator[npt.NDArray[np.int64]]) -> dict[str, Any]:
+        """Write the unmatched entries, and note what was found out."""
+        file, examples = write_unmatched(self.dataset.root, self.name, self.facts.url, unmatched)
+        info = {
+            "list": msgspec.to_builtins(self.facts),
+            "repeated": repeated,
+            "unmatched": file.rows if file else 0,
+            "examples": examples,
+            "file": file.path if file else "",
+        }
+        records = Journal(self.dataset.root, "block").records
+        paths = [self._path(shard) for shard in self.dataset.shards]
+        inputs = tuple(item for path in paths for item in records[path].inputs)
+        (unit,) = self.whole.units
+        shard = self.dataset.shards[0].path
+        kept = (file,) if file else ()
+        record = Record(unit.name, shard, unit.key, inputs, kept, info=info)
+        note(self.dataset.root, "block", record)
+        return info
+
+    # through the exchange
+
+    def _by_exchange(self, options: RunOptions) -> tuple[Summary, dict[str, Any] | None]:
+        exchanged = self._exchange(options)
+        spooled = {
+            self.dataset.shards[found["number"] - entry_shards(self.facts)].path: found
+            for record in exchanged.records.values()
+            for found in record.info["shards"]
+        }
+        stage = ListedByExchange(self.dataset.root, self.name, exchanged.folder, exchanged.by_shard)
+        summary = engine.run(self._plan(stage, spooled), options)
+        known = None
+        if not self.is_partial:
+            repeated = sum(info["repeated"] for info in exchanged.infos)
+            known = self._save(repeated, self._unmatched_numbers(exchanged))
+        return summary, known
+
+    def _unmatched_numbers(self, exchanged: Exchanged) -> Iterator[npt.NDArray[np.int64]]:
+        for number in range(entry_shards(self.facts)):
+            rows = numbers_of(exchanged.by_shard, number)
+            if len(rows):
+                yield rows + number * ENTRIES_PER_SHARD
+
+    @property
+    def _folder(self) -> str:
+        """Where the exchange lies: places depend on the listing and on the list, and so does its key."""
+        every = [shard.path for shard in self.dataset.shards]
+        chosen = [shard.path for shard in self.chosen.shards]
+        key = work_key("block", VERSION, {"set": self.key, "listing": every, "chosen": chosen})
+        return files.join(self.dataset.root, f"_exchange/block-{self.name}/{key}")
+
+    def _exchange(self, options: RunOptions) -> Exchanged:
+        before = entry_shards(self.facts)
+        chosen = {shard.path for shard in self.chosen.shards}
+        numbered = [(n, shard) for n, shard in enumerate(self.dataset.shards) if shard.path in chosen]
+        groups = grouped([(number, shard.bytes) for number, shard in numbered])
+        facts = FileInfo(self.facts.url, self.facts.bytes, self.facts.stamp)
+        tasks = [Task(f"list {self.facts.url}", (), (Input(self.facts.url, facts),))]
+        return through_exchange(
+            ListEmitter(self.dataset.root, self.facts, self.policy),
+            [*tasks, *(self._group_task(numbers, before) for numbers in groups)],
+            MembershipReducer(before << 32),
+            folder=self._folder,
+            key=self._folder.rpartition("/")[2],
+            shards=before + len(self.dataset.shards),
+            options=options,
+            verb="block",
+        )
+
+    def _group_task(self, numbers: Sequence[int], before: int) -> Task:
+        shards = [self.dataset.shards[number] for number in numbers]
+        items = tuple(
+            (before + number, self.columns.work(shard)) for number, shard in zip(numbers, shards, strict=True)
+        )
+        name = group_name([shard.path for shard in shards])
+        return Task(name, (), self._inputs(shards), DocumentKeys(items))
