@@ -128,9 +128,28 @@ class Catalog:
         """Find the files, keys and proofs of sets for every shard; see `open_attributes`, but keys may clash."""
         self._check_names(names)
         files_of = {name: self._files_of(name) for name in names}
+        for name, found in files_of.items():
+            self.check_of_one_run(name, found)
         kinds = {name: self.kinds(name) for name in names}
         makers = {name: self._makers[name][0] for name in names if name in self._makers}
         return AttributeSets(files_of, kinds, self._proofs, makers)
+
+    def check_of_one_run(self, name: str, found: Mapping[str, FileInfo]) -> None:
+        """Refuse files of a set whose rows depend on all shards, such as who survives of duplicates, if not one run made them all."""
+        first: tuple[str, str] | None = None
+        for shard, info in found.items():
+            verb, record = self._records.get(info.path, ("", None))
+            if record is None or record.info.get("whole") is not True:
+                continue
+            first = first or (shard, record.key)
+            if record.key != first[1]:
+                raise AlignmentError(
+                    f"attribute set {name} was made by two runs of `{verb}`: attributes/{name}/{shard} by another than that of {first[0]}; "
+                    "expected one, since its rows depend on all shards: a document could be dropped as a copy of one that is dropped too. "
+                    f"Re-run: dolma-dask {verb} ... --name {name}",
+                    shard=shard,
+                    attributes=name,
+                )
 
     def kinds(self, name: str) -> Mapping[str, AttributeKind]:
         """Return the keys of a set, which must be finished, and their kinds over all shards; raises as `open_attributes`."""
@@ -171,9 +190,10 @@ class Catalog:
         return self._listed[name]
 
     def _files_of(self, name: str) -> dict[str, FileInfo]:
-        return {shard.path: self._file_of(name, shard) for shard in self.dataset.shards}
+        return {shard.path: self.file_of(name, shard) for shard in self.dataset.shards}
 
-    def _file_of(self, name: str, shard: Shard) -> FileInfo:
+    def file_of(self, name: str, shard: Shard) -> FileInfo:
+        """Return the file of a set for a shard; raises if there is none, or two."""
         listed, folder = self._list(name), self.dataset.url(f"{layout.ATTRIBUTES}/{name}")
         found = [listed[path] for path in layout.attribute_candidates(shard.path) if path in listed]
         if len(found) > 1:

@@ -90,7 +90,7 @@ def _notes(state: Progressed, strays: Sequence[str], options: RunOptions) -> Ite
     }
     other = [name for name, key in known.items() if state.journal.records[name].key != key]
     if other and not options.overwrite:
-        yield f"{counted(len(other), 'file')} made before with other options, made again now; first {other[0]}"
+        yield f"{counted(len(other), 'file')} made before with other options or inputs, made again now; first {other[0]}"
     if strays:
         yield f"{counted(len(strays), 'file')} of an earlier run, which belong to no input, removed; first {strays[0]}"
 

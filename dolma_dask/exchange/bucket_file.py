@@ -68,14 +68,10 @@ class BucketWriter:
         self._written = 0
 
     def add(self, rows: Words) -> None:
-        """Take records; the array may be used again by the caller."""
+        """Take records; they are copied, so that the caller may use the array again."""
         if len(rows) and not len(self._held):
             self._held, self._ordered = (np.empty((self._limit, self._words), np.uint64) for _ in range(2))
         while len(rows):
-            if not self._held_records and len(rows) >= self._limit:
-                self._write(rows[: self._limit])
-                rows = rows[self._limit :]
-                continue
             taken = min(self._limit - self._held_records, len(rows))
             self._held[self._held_records : self._held_records + taken] = rows[:taken]
             self._held_records += taken

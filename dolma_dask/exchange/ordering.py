@@ -57,7 +57,7 @@ def sort_words(rows: Words, word: int = 0, out: Words | None = None) -> Words:
     packed = kernels.pack(rows, word, np.uint64(low), shift, bits)
     packed.sort()
     kernels.unpack(rows, packed, bits, out)
-    _settle(out, packed, bits, word + 1)
+    _settle(out, packed, bits, word if shift else word + 1)
     return out
 
 

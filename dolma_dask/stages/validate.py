@@ -111,6 +111,7 @@ def validate(
     orphan_attributes     an attribute file without document file
     misaligned            rows of attributes and documents do not belong together
     stale                 attributes were made from other text than the documents have now
+    two_runs              marks that depend on all shards, made by more than one run
     bad_attribute_row     a line is no valid attribute row
     span_outside_text     not 0 <= start <= end <= code points of the text
     not_finite            a score or number that is infinite or none

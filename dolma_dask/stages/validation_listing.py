@@ -99,13 +99,15 @@ def list_work(dataset: Dataset, chosen: Dataset, names: Sequence[str], keep: int
                 shard, tuple(sources), {path: known.written[path] for path in paths if path in known.written}
             )
         )
+    for name in names:
+        _check_of_one_run(catalog, name, works, problems)
     return Listing(tuple(works), problems, tuple(notes))
 
 
 def _file_of(catalog: Catalog, name: str, shard: Shard, problems: Problems) -> FileInfo | None:
     """Return the file of a set for a shard; none, or two, are a problem."""
     try:
-        return catalog._file_of(name, shard)
+        return catalog.file_of(name, shard)
     except MissingAttributesError as error:
         kind, path = "missing_attributes", layout.attribute_path(name, shard.path)
         found = str(error)
@@ -117,6 +119,16 @@ def _file_of(catalog: Catalog, name: str, shard: Shard, problems: Problems) -> F
         Problem(path, WHOLE_FILE, found.replace(f"{catalog.dataset.root}/", "").rstrip("."), KINDS[kind]),
     )
     return None
+
+
+def _check_of_one_run(catalog: Catalog, name: str, works: Sequence[ShardWork], problems: Problems) -> None:
+    """Add a problem if a set whose rows depend on all shards was not made by one run."""
+    found = {work.shard.path: source.info for work in works for source in work.sources if source.name == name}
+    try:
+        catalog.check_of_one_run(name, found)
+    except AlignmentError as error:
+        path = found[str(error.details["shard"])].path
+        problems.add("two_runs", Problem(path, WHOLE_FILE, str(error).rstrip("."), KINDS["two_runs"]))
 
 
 def _look_for_orphans(dataset: Dataset, name: str, problems: Problems) -> Iterator[str]:

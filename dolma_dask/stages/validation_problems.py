@@ -29,6 +29,7 @@ KINDS: Mapping[str, str] = {
     "orphan_attributes": "a document file of the same name",
     "misaligned": "row k of the attributes made from row k of the documents",
     "stale": "attributes made from the text that the documents have now",
+    "two_runs": "marks of all shards made by one run, since they depend on each other",
     "bad_attribute_row": "one JSON object per line with id and attributes, each value of its key's kind",
     "span_outside_text": "0 <= start <= end <= code points of the text",
     "not_finite": "a finite number",

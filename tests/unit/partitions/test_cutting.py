@@ -86,6 +86,7 @@ def test_attributes_are_entered_at_the_nearest_place(worlds):
 def test_a_partition_pickles_small_whatever_the_files(gz):
     for partition in partitions_of(gz, MANY, ("shape_v1", "scores_v1", "first_v1")):
         assert len(pickle.dumps(partition)) < 3500
+        assert not any(source.proof.members for source in partition.pieces[0].sources)
 
 
 def test_a_partition_says_what_it_is(gz):

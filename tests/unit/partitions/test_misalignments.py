@@ -128,6 +128,17 @@ def test_documents_edited_to_the_same_size_are_not_read_at_old_places(plain):
     assert whole["id"].tolist() == [row["id"] for row in ROWS["z"]][::-1]
 
 
+def test_lines_joined_within_a_part_are_found(plain):
+    """All places of the journal are still starts of lines."""
+    rewrite(
+        plain / "documents/a.jsonl",
+        lambda lines: [lines[0][:-1] + b" " * len(lines[1]) + b"\n", *lines[2:]],
+    )
+    df = read_dataframe(str(plain), ["id"], only="a.jsonl", partition_bytes=MANY)
+    with pytest.raises(SourceChangedError, match=r"a\.jsonl has \d+ rows; expected \d+ rows from row 0 on"):
+        df.compute()
+
+
 @pytest.mark.parametrize("partition_bytes", [MANY, None])
 def test_bad_records(plain, partition_bytes):
     path = plain / "documents/a.jsonl"

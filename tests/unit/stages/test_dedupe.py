@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import ExpressionError, InterruptedStageError, StageError, UsageError
+from dolma_dask.errors import AlignmentError, ExpressionError, InterruptedStageError, StageError, UsageError
 from dolma_dask.io import publish
 from dolma_dask.journal import Journal
 from dolma_dask.stages import dedupe_run, marks
@@ -387,3 +387,24 @@ def test_two_sets_live_side_by_side(world):
     assert dedupe(str(world), **HERE).skipped == 2
     units = Journal(str(world), "dedupe").records
     assert {"attributes/exact/", "attributes/ids/"} < set(units)
+
+
+def test_marks_of_two_runs_are_refused(tmp_path):
+    """A second run that is killed while it writes leaves old and new marks side by side: both copies could be dropped."""
+    for name, text in (("a", "one"), ("b", "two")):
+        write_lines(tmp_path / f"v0/documents/{name}.jsonl", [json.dumps(document(name, text))])
+    root, to = str(tmp_path / "v0"), str(tmp_path / "v1")
+    dk.dedupe(root, **HERE)
+    old = (tmp_path / "v0/attributes/exact/a.jsonl").read_bytes()
+    record = Journal(root, "dedupe").records["attributes/exact/a.jsonl"]
+    write_lines(tmp_path / "v0/documents/b.jsonl", [json.dumps(document("b", "one"))])
+    dk.dedupe(root, keep="longest", **HERE)
+    (tmp_path / "v0/attributes/exact/a.jsonl").write_bytes(old)
+    writer = Journal(root, "dedupe").start({}, ["attributes/exact/"], "")
+    writer.add(record)
+    writer.close()
+    with pytest.raises(AlignmentError, match="two runs of `dedupe`"):
+        dk.mix(root, to=to, where="exact is None", **HERE)
+    assert dk.validate(root, **HERE).found.keys() == {"two_runs"}
+    dk.dedupe(root, keep="longest", **HERE)
+    assert dk.mix(root, to=to, where="exact is None", **HERE).counts["documents_out"] == 1
