@@ -10,6 +10,7 @@ Compiled kernels are kept in a folder named by the sources: numba itself would n
 import hashlib
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -22,6 +23,9 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.corpus import BUILD, ROOT, Corpus
+
+KERNEL = re.compile(rb"\bnjit\b|@kernel\b|\bintrinsic\b")
+"""What a source with compiled functions says."""
 
 NO_FIGURE = 3
 """Exit status of a benchmark that has nothing to measure here."""
@@ -145,9 +149,9 @@ def environment() -> dict[str, str]:
 def kernel_cache() -> Path:
     """Return the folder of compiled kernels, which exists once one is compiled; those of other sources are removed."""
     digest = hashlib.sha256()
-    for folder in ("formats", "mixing", "taggers", "text"):
-        for path in sorted((ROOT / "dolma_dask" / folder).glob("*.py")):
-            digest.update(path.read_bytes())
+    for path in sorted((ROOT / "dolma_dask").rglob("*.py")):
+        if KERNEL.search(source := path.read_bytes()):
+            digest.update(source)
     cache = BUILD / "kernels" / digest.hexdigest()[:16]
     for old in cache.parent.glob("*"):
         if old != cache:

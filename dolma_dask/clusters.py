@@ -215,7 +215,13 @@ class _Shared:
 
 @contextmanager
 def shared_cluster() -> Iterator[None]:
-    """Let all verbs of a block that need a LocalCluster use one; it is started when the first has work, or never."""
+    """Let all verbs of a block that need a LocalCluster use one; it is started when the first has work, or never.
+
+    Inside of such a block another one changes nothing.
+    """
+    if _shared.get() is not None:
+        yield
+        return
     with ExitStack() as stack:
         token = _shared.set(_Shared(stack))
         try:

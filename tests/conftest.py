@@ -2,19 +2,22 @@
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-KERNELS = ("formats", "text", "taggers", "tokens")
+KERNEL = re.compile(rb"\bnjit\b|@kernel\b|\bintrinsic\b")
+"""What a source with compiled functions says."""
 
 
 def _kernel_cache() -> str:
     """A folder of compiled kernels for these very sources: numba itself looks only at the file of the outermost kernel."""
     digest = hashlib.sha256()
-    for path in sorted(path for name in KERNELS for path in (ROOT / "dolma_dask" / name).glob("*.py")):
-        digest.update(path.read_bytes())
+    for path in sorted((ROOT / "dolma_dask").rglob("*.py")):
+        if KERNEL.search(source := path.read_bytes()):
+            digest.update(source)
     return str(ROOT / "build/kernels" / digest.hexdigest()[:16])
 
 

@@ -74,6 +74,10 @@ def run(plan: Plan, options: RunOptions) -> Summary:
     tally = _Tally(dict(state.finished))
     if state.left or state.renewed or resume.is_open(plan, state):
         _work(plan, state, options, tally)
+    else:
+        sweep(
+            state.journal.folder
+        )  # of a run that was killed while it merged the segments, which was its last act
     if not tally.failures:
         for path in strays:
             files.remove(files.join(plan.root, path))

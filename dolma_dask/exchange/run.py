@@ -1,7 +1,6 @@
 """An exchange from its arguments to its result, going on where an earlier call was stopped."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dolma_dask import clusters
@@ -96,18 +95,8 @@ def exchange(
     folders.remove_others(wanted.folder)
     if options.overwrite:
         folders.remove_tree(wanted.folder)
-    with full_disk_explained(wanted.folder), _one_cluster():
+    with full_disk_explained(wanted.folder), clusters.shared_cluster():
         return _mended(wanted)
-
-
-@contextmanager
-def _one_cluster() -> Iterator[None]:
-    """Let all passes use one LocalCluster: that of the block this is called in, if it shares one."""
-    if clusters._shared.get() is not None:
-        yield
-        return
-    with clusters.shared_cluster():
-        yield
 
 
 def _mended(wanted: Wanted) -> Exchanged:

@@ -96,7 +96,7 @@ class Deduplication:
         checksums = {item.path: item for record in exchanged.records.values() for item in record.inputs}
         key = self._key(checksums)
         summary = engine.run(self._plan(chosen, key, exchanged), options)
-        self._save(checksums)
+        self._save(checksums, sum(record.seconds for record in exchanged.records.values()))
         tidy(self.dataset.root, "dedupe", self._folder)
         return self._summarize(replace(summary, seconds=time.monotonic() - started), key)
 
@@ -114,10 +114,10 @@ class Deduplication:
             note(self.dataset.root, "dedupe", record)
         return {item.path: item for record in state.finished.values() for item in record.inputs}
 
-    def _save(self, checksums: Mapping[str, InputRecord]) -> None:
-        """Note that the whole set was made of these inputs."""
+    def _save(self, checksums: Mapping[str, InputRecord], seconds: float) -> None:
+        """Note that the whole set was made of these inputs, and how long they were read."""
         inputs = tuple(checksums[path] for path in sorted(checksums))
-        record = Record(self.unit.name, self.dataset.shards[0].path, self.unit.key, inputs)
+        record = Record(self.unit.name, self.dataset.shards[0].path, self.unit.key, inputs, seconds=seconds)
         note(self.dataset.root, "dedupe", record)
 
     def _key(self, checksums: Mapping[str, InputRecord]) -> str:

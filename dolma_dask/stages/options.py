@@ -182,19 +182,27 @@ def check_format(file_format: FileFormat | None) -> None:
         check_choice("format", file_format, layout.FORMATS)
 
 
-def check_rule(where: object) -> None:
-    """Refuse what is neither an expression nor a rule.
+def rule_of(where: object) -> str | Rule | None:
+    """Return a rule as verbs take it: an expression, a rule, or of thresholds and summaries with thresholds the rule to be inside of them.
 
     Raises
     ------
     UsageError
         It is of another type.
     """
-    if where is not None and not isinstance(where, str | Rule):
-        raise UsageError(
-            f"where={where!r} is of type {type(where).__name__}; expected an expression such as 'word_count >= 50', or rules "
-            "joined by & | ~."
-        )
+    inside = getattr(where, "inside", None)
+    rule = inside() if callable(inside) else where
+    if rule is None or isinstance(rule, str | Rule):
+        return rule
+    raise UsageError(
+        f"where={where!r} is of type {type(where).__name__}; expected an expression such as 'word_count >= 50', or rules "
+        "joined by & | ~."
+    )
+
+
+def check_rule(where: object) -> None:
+    """Refuse what is neither an expression nor a rule; see `rule_of`."""
+    rule_of(where)
 
 
 def run_options(args: RunArgs) -> RunOptions:

@@ -86,6 +86,7 @@ class PublishStage:
                 rows,
                 counts=made.counts,
                 info=info,
+                seconds=made.seconds,
             )
         ]
 
@@ -98,6 +99,7 @@ class _Made:
     counts: dict[str, float]
     unproved: tuple[str, ...]
     quarantine: tuple[FileRecord, ...]
+    seconds: float
 
 
 @dataclass
@@ -275,7 +277,8 @@ def _made(records: Sequence[Record]) -> _Made:
     kept = tuple(
         msgspec.convert(item, FileRecord) for record in records for item in record.info["quarantine"]
     )
-    return _Made(tuple(item for record in records for item in record.inputs), counts, tuple(unproved), kept)
+    inputs = tuple(item for record in records for item in record.inputs)
+    return _Made(inputs, counts, tuple(unproved), kept, sum(record.seconds for record in records))
 
 
 def _from_root(error: StageError, root: str) -> Exception:

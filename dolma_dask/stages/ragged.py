@@ -28,10 +28,10 @@ from dolma_dask.stages.options import (
     RuleLike,
     as_dataset,
     budget,
-    check_rule,
     checked,
     dataset_notes,
     record_policy,
+    rule_of,
     run_options,
     selected,
     told,
@@ -99,7 +99,7 @@ def ragged(
     """
     options = checked(ragged, options, ReadArgs)
     attributes = words_of("attributes", attributes)
-    check_rule(where)
+    where = rule_of(where)
     found = as_dataset(dataset, source)
     target = files.normalize(to)
     policy = record_policy(options)

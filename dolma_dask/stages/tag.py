@@ -296,7 +296,8 @@ def _read_kinds(column: AttributeColumn) -> list[tuple[str, str | None]]:
         ]
     if pa.types.is_boolean(kind):
         return [(column.key, "bool")]
-    return [(column.key, "string" if pa.types.is_large_string(kind) else "number")]
+    is_text = pa.types.is_large_string(kind) or pa.types.is_string(kind)
+    return [(column.key, "string" if is_text else "number")]
 
 
 def _digest(block: Block, ids: RowDigest, content: RowDigest) -> None:
