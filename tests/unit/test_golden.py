@@ -17,7 +17,17 @@ from tokenizers import pre_tokenizers
 import dolma_dask as dk
 from dolma_dask.formats import ragged_record
 from dolma_dask.sources import base as sources
-from dolma_dask.stages import convert, convert_attributes, mix, ragged, tag
+from dolma_dask.stages import (
+    block_run,
+    convert,
+    convert_attributes,
+    dedupe_run,
+    mix,
+    quantile_run,
+    ragged,
+    tag,
+    validation_shard,
+)
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
 from dolma_dask.writers.open import open_writer
 
@@ -30,6 +40,7 @@ class Golden(NamedTuple):
 
 
 GOLDEN = {
+    "block": Golden(versions={"stages.block_run.VERSION": 1}, digest="e112943758e15471ad86d6a4611c5ac2"),
     "convert lines": Golden(
         versions={"stages.convert.VERSION": 1, "sources.base.CONVERTER_VERSION": 1},
         digest="a43f2e126e07c65ccb95e0372f159d49",
@@ -45,6 +56,7 @@ GOLDEN = {
     "convert_attributes": Golden(
         versions={"stages.convert_attributes.VERSION": 1}, digest="3ce22343e1f4f9fd251f4c561897b7b9"
     ),
+    "dedupe": Golden(versions={"stages.dedupe_run.VERSION": 1}, digest="508be5529d28b75a3622c6ec2ab5c9ac"),
     "gzip members": Golden(
         versions={
             "stages.convert.VERSION": 1,
@@ -55,6 +67,9 @@ GOLDEN = {
         digest="f1c3a42873883811e6816a27ec4226e4",
     ),
     "mix": Golden(versions={"stages.mix.VERSION": 1}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
+    "quantiles": Golden(
+        versions={"stages.quantile_run.VERSION": 1}, digest="8de988546c79cdba84dbaa29d6a6899e"
+    ),
     "ragged": Golden(
         versions={"stages.ragged.VERSION": 1, "formats.ragged_record.SIDECAR_VERSION": 1},
         digest="ded909763e8a4c2e3b2dd7c459810f34",
@@ -69,6 +84,9 @@ GOLDEN = {
     "tag whitespace_tokenizer_v1": Golden(
         versions={"stages.tag.VERSION": 1, "whitespace_tokenizer_v1.version": 1},
         digest="8cd0b5612c0e3c3757a31ddf0b148ff6",
+    ),
+    "validate": Golden(
+        versions={"stages.validation_shard.VERSION": 1}, digest="bb10989304d8bb9c755bd19fcfe206ae"
     ),
 }
 
@@ -86,6 +104,10 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "convert parquet": conversion,
         **{f"tag {name}": {**tagging, f"{name}.version": get_tagger(name).version} for name in BUILT_IN},
         "convert_attributes": {"stages.convert_attributes.VERSION": convert_attributes.VERSION},
+        "dedupe": {"stages.dedupe_run.VERSION": dedupe_run.VERSION},
+        "block": {"stages.block_run.VERSION": block_run.VERSION},
+        "quantiles": {"stages.quantile_run.VERSION": quantile_run.VERSION},
+        "validate": {"stages.validation_shard.VERSION": validation_shard.VERSION},
         "mix": {"stages.mix.VERSION": mix.VERSION},
         "ragged": {
             "stages.ragged.VERSION": ragged.VERSION,
@@ -209,6 +231,18 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
     made |= {f"tag {name}": root / f"v0/attributes/{name}" for name in BUILT_IN}
     dk.convert(f"{root}/v0", to=f"{root}/v0", attributes="gopher_v2", form="flat", rename="flat", **options)
     made["convert_attributes"] = root / "v0/attributes/flat"
+    dk.dedupe(f"{root}/v0", keep="longest", **options)
+    made["dedupe"] = root / "v0/attributes/exact"
+    (root / "list.txt").write_text("d0-3\nweb\td1-4\nnobody\n")
+    dk.block(f"{root}/v0", f"{root}/list.txt", name="takedown", **options)
+    made["block"] = root / "v0/attributes/takedown"
+    signals = ["gopher_v2__gopher_v2__word_count", "gopher_v2__gopher_v2__median_word_length"]
+    dk.quantiles(f"{root}/v0", signals, by="source", level="regular", attributes=["gopher_v2"], **options)
+    made["quantiles"] = root / "v0/quantiles"
+    (root / "checks").mkdir()
+    found = dk.validate(f"{root}/{'lines'}", against=f"{root}/v0", to=f"{root}/checks/report.json", **options)
+    assert found.exit_status == 1
+    made["validate"] = root / "checks"
     rule = "gopher_v2__gopher_v2__word_count >= 10 and not source == 'web'"
     rule_of = {"where": rule, "attributes": ["gopher_v2"]}
     dk.mix(f"{root}/v0", to=f"{root}/v1", **rule_of, **options)
