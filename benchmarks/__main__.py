@@ -9,11 +9,30 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarks import bench_cluster, bench_commands, bench_files, bench_verbs, harness
+from benchmarks import (
+    bench_cluster,
+    bench_commands,
+    bench_dedupe,
+    bench_files,
+    bench_partitions,
+    bench_quantiles,
+    bench_validate,
+    bench_verbs,
+    harness,
+)
 from benchmarks.bench_verbs import tokenizer_path
 from benchmarks.corpus import ROOT, Corpus, default_origin, open_corpus
 
-MODULES = (bench_files, bench_verbs, bench_commands, bench_cluster)
+MODULES = (
+    bench_files,
+    bench_verbs,
+    bench_partitions,
+    bench_validate,
+    bench_quantiles,
+    bench_dedupe,
+    bench_commands,
+    bench_cluster,
+)
 """Importing them registers their benchmarks; the table is in the order of registration."""
 
 SCRIPTS = {
@@ -22,6 +41,7 @@ SCRIPTS = {
     "attributes": "Kernels that write attribute rows, and digests.",
     "taggers": "Kernels of the taggers, and the time to compile them.",
     "tokens": "From text to flat token ids.",
+    "exchange": "Records regrouped by key through files and between workers, beside dd.shuffle.",
 }
 """Scripts of their own, ``bench_<name>.py``, that print their own tables."""
 

@@ -1,6 +1,6 @@
 """Peak memory of the verbs over one single-member gzip shard: it must not grow with the file.
 
-Run ``python benchmarks/bench_memory.py``: 0.25 GB and 1 GB of JSON for tag, mix and ragged, about two minutes. Each number is that of a fresh
+Run ``python benchmarks/bench_memory.py``: 0.25 GB and 1 GB of JSON for each verb, about five minutes. Each number is that of a fresh
 process which first does the same work on a tiny file, so that imports, compiled kernels and the tokenizer are not counted. With
 ``--verb tag --megabytes 60`` it measures one case and prints JSON (what the test of this law does).
 """
@@ -26,7 +26,9 @@ RULE = "gopher_v2__gopher_v2__word_count >= 50 and char_length_v1__char_length_v
 AS_WORKERS = {name: value for name, value in WORKER_ENVIRONMENT.items() if name.startswith("MALLOC")}
 """Memory is measured as in the workers of a LocalCluster, which keep what was freed."""
 
-VERBS = ("convert", "tag", "mix", "ragged")
+VERBS = ("convert", "tag", "mix", "ragged", "dedupe", "quantiles", "validate", "read_dataframe")
+TAGGED = ("mix", "ragged", "quantiles", "validate", "read_dataframe")
+"""Those that need attributes."""
 ENGLISH = "the of and to in a is that for it language people water history"
 OTHERS = "naïve Straße 中文 window measure \u2028 …"
 WORDS = [*ENGLISH.split(" "), *OTHERS.split(" ")]
@@ -74,6 +76,15 @@ def run(verb: str, root: Path, work: Path) -> None:
         dk.tag(str(root), TAGGERS, **options)
     elif verb == "mix":
         dk.mix(str(root), to=f"{root}-mixed", where=RULE, **options)
+    elif verb == "dedupe":
+        dk.dedupe(str(root), **options)
+    elif verb == "quantiles":
+        dk.quantiles(str(root), ["word_count", "median_word_length"], by="source", **options)
+    elif verb == "validate":
+        dk.validate(str(root), **options)
+    elif verb == "read_dataframe":
+        df = dk.read_dataframe(str(root), ["id", "word_count"])
+        df["gopher_v2__gopher_v2__word_count"].mean().compute(scheduler="synchronous")
     else:
         dk.ragged(str(root), f"{root}-tokens", tokenizer=str(work / "tokenizer.json"), where=RULE, **options)
 
@@ -114,7 +125,7 @@ def make(verb: str, work: Path, size: int) -> None:
     make_tokenizer(work / "tokenizer.json")
     for name, length in (("tiny", 200_000), ("large", size)):
         make_dataset(work / name, length)
-        if verb in ("mix", "ragged"):
+        if verb in TAGGED:
             run("tag", work / name, work)
 
 
@@ -133,12 +144,12 @@ def main() -> None:
     elif given.verb:
         print(json.dumps(measure_fresh(given.verb, given.megabytes * 10**6)))
     else:
-        print("verb      GB    warm MB    peak MB   above MB")
+        print("verb            GB    warm MB    peak MB   above MB")
         for verb in VERBS:
             for size in (250_000_000, 1_000_000_000):
                 found = measure_fresh(verb, size)
                 print(
-                    f"{verb:8} {size / 1e9:4.2f} {found['warm']:10.0f} {found['peak']:10.0f} {found['above']:10.0f}",
+                    f"{verb:14} {size / 1e9:4.2f} {found['warm']:10.0f} {found['peak']:10.0f} {found['above']:10.0f}",
                     flush=True,
                 )
 
