@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,37 @@ def test_python_of_the_readme(place):
     assert (place / "reports/wiki.html").stat().st_size > 100_000
     code = f"import dolma_dask as dk\nif __name__ == '__main__':\n    {second.replace(chr(10), chr(10) + '    ')}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_the_guide(place):
+    import dolma_dask as dk
+
+    texts = [
+        f"Document {number} speaks of {number} things and of " + "little else " * (number % 9)
+        for number in range(60)
+    ]
+    rows = [
+        {
+            "id": str(n),
+            "text": texts[n // 2 if n % 10 == 1 else n],
+            "source": ("web", "books")[n % 3 == 0],
+            "metadata": {"lang": "en"},
+        }
+        for n in range(60)
+    ]
+    (place / "more").mkdir()
+    (place / "more/a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dk.convert("more", to="corpus/v0", progress=False)
+    names: dict = {}
+    for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs/guide.md").read_text(), re.DOTALL):
+        exec(code, names)
+    assert 0 < names["v1"].counts["documents_out"] < 60
+    assert names["marks"].counts["duplicates"] > 0
+    (command,) = re.findall(r"`(dolma-dask mix [^`]*)`", (ROOT / "docs/guide.md").read_text())
+    words = [*shlex.split(command)[1:], "--overwrite"]
+    before = {path: path.read_bytes() for path in (place / "corpus/v1/documents").rglob("*.gz")}
+    subprocess.run([sys.executable, "-m", "dolma_dask", *words], check=True, timeout=120)
+    assert {path: path.read_bytes() for path in (place / "corpus/v1/documents").rglob("*.gz")} == before
 
 
 def test_the_tagger_of_contributing(place):
