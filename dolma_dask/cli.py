@@ -4,32 +4,23 @@ Commands are imported when they are called, so that ``--help`` costs a tenth of 
 failed or was lost, 2 the call is wrong, 130 stopped by the user.
 """
 
-import importlib
 import inspect
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import or_
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from difflib import get_close_matches
+from typing import Any, Literal, get_type_hints
 
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import MissingArgumentError
 
 from dolma_dask import __version__
+from dolma_dask.config.arguments import in_words
+from dolma_dask.config.commands import COMMANDS as _COMMANDS
+from dolma_dask.config.commands import DOLMA_CONFIGS, load
+from dolma_dask.config.help_texts import help_text, notes
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
-
-_COMMANDS = {
-    "convert": ("dolma_dask.stages.convert:convert", "Turn raw files into documents in the Dolma layout."),
-    "tag": ("dolma_dask.stages.tag:tag", "Run taggers over every document, in one pass."),
-    "list": ("dolma_dask.questions.taggers:show_taggers", "List the taggers, built in and from plug-ins."),
-    "mix": ("dolma_dask.stages.mix:mix", "Write a new version with the documents that a rule keeps."),
-    "ragged": ("dolma_dask.stages.ragged:ragged", "Tokenize documents into ragged NumPy arrays."),
-    "report": ("dolma_dask.stages.report:report", "Write one HTML page that shows what happened."),
-    "demo": ("dolma_dask.stages.demo:demo", "Do all of this on text from this Python installation."),
-}
 
 _HELP = """Curate text for language models on Dask: from a laptop to a cluster.
 
@@ -37,25 +28,103 @@ Each verb writes whole files or none, remembers what is finished, and goes on wh
 Example: dolma-dask tag corpus/wiki --taggers gopher_v2
 """
 
-_EPILOGUE = "Every command takes --json (print the summary as JSON). Help on one: dolma-dask COMMAND --help"
+_JSON = "Every command takes --json (print the summary as JSON)."
+_EPILOGUE = f"""{_JSON} Help on one: dolma-dask COMMAND --help
+Configuration files of the Dolma toolkit: dolma-dask -c FILE {{{",".join(DOLMA_CONFIGS)}}}
+Options of ModelZoo's create_hdf5_dataset.py: dolma-dask hdf5 LMData --params FILE --input_dir FOLDER ...
+Completion of commands and options by TAB: dolma-dask --install-completion"""
 
 
 def make_app(called: str | None = None) -> App:
     """Return the application; only the command that is called takes its help from its function, which is then imported."""
-    app = App(
-        name="dolma-dask", version=__version__, help=_HELP, help_epilogue=_EPILOGUE, help_format="plaintext"
-    )
+    app = _empty_app()
     for name, (target, text) in _COMMANDS.items():
         if name == called:
-            app.command(_spoken(_load(target)), name=name)
+            _add(app, name, load(target))
         else:
             app.command(target, name=name, help=text)
+    app.command(completion, name="completion")
     return app
 
 
-def _load(target: str) -> Callable[..., Any]:
-    module, name = target.split(":")
-    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+def _add(app: App, name: str, verb: Callable[..., Any], **more_of_it: str) -> None:
+    """Add a command whose help stands in its function's docstring; notes come below the options."""
+    more = notes(verb.__doc__ or "")
+    epilogue = f"{more}\n\n{_JSON}" if more else _JSON
+    app.command(_spoken(verb), name=name, help_epilogue=epilogue, **more_of_it)
+
+
+def _empty_app() -> App:
+    return App(
+        name="dolma-dask", version=__version__, help=_HELP, help_epilogue=_EPILOGUE, help_format="plaintext"
+    )
+
+
+def _complete_app() -> App:
+    """Return the application as shells complete it: with all commands imported, and words that have a few values as choices."""
+    from dolma_dask.config.choices import completed
+
+    app = _empty_app()
+    for name, (target, text) in _COMMANDS.items():
+        command = _spoken(load(target))
+        command.__annotations__ = completed(command.__annotations__)
+        signature = inspect.signature(command)
+        parameters = [
+            item.replace(annotation=command.__annotations__[name])
+            for name, item in signature.parameters.items()
+        ]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        app.command(command, name=name, help=text)
+    app.command(completion, name="completion")
+    app.register_install_completion_command(help="Make TAB complete commands and options in this shell.")
+    return app
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> str:
+    """Print what makes a shell complete commands and options.
+
+    Example: dolma-dask completion bash > ~/.local/share/bash-completion/completions/dolma-dask
+
+    To put it where your shell looks for it: dolma-dask --install-completion
+
+    Parameters
+    ----------
+    shell : {"bash", "zsh", "fish"}
+        Which one.
+    """
+    return _complete_app().generate_completion(shell=shell)
+
+
+def _config_app(words: Sequence[str]) -> tuple[App, list[str]]:
+    """Return the application for ``-c FILE VERB ...``, and its words with the file behind the verb.
+
+    Raises
+    ------
+    UsageError
+        Something is missing, or the verb takes no such file.
+    """
+    first, *others = words
+    if first.startswith("--config="):
+        others = [first.partition("=")[2], *others]
+    takers = ", ".join(DOLMA_CONFIGS)
+    if len(others) < 2:
+        raise UsageError(
+            f"-c without a file and a verb; expected dolma-dask -c FILE VERB, where VERB is one of {takers}."
+        )
+    file, verb, *rest = others
+    if verb not in DOLMA_CONFIGS:
+        near = get_close_matches(verb, DOLMA_CONFIGS, n=1)
+        hint = (
+            f"Did you mean {near[0]!r}?"
+            if near
+            else f"See its options: dolma-dask {verb} --help" * (verb in _COMMANDS)
+        )
+        raise UsageError(
+            f"{verb!r} takes no configuration file of the Dolma toolkit; those that do: {takers}. {hint}".rstrip()
+        )
+    app = _empty_app()
+    _add(app, verb, load(DOLMA_CONFIGS[verb]), usage=f"Usage: dolma-dask -c CONFIG {verb} [OPTIONS]")
+    return app, [verb, file, *rest]
 
 
 def _spoken(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,7 +133,7 @@ def _spoken(verb: Callable[..., Any]) -> Callable[..., Any]:
     def command(*words: Any, **options: Any) -> Any:
         return verb(*words, **options)
 
-    hints = {name: _in_words(hint) for name, hint in get_type_hints(verb, include_extras=True).items()}
+    hints = {name: in_words(hint) for name, hint in get_type_hints(verb, include_extras=True).items()}
     signature = inspect.signature(verb)
     parameters = [
         item.replace(
@@ -73,25 +142,10 @@ def _spoken(verb: Callable[..., Any]) -> Callable[..., Any]:
         )
         for item in signature.parameters.values()
     ]
-    command.__name__, command.__doc__ = verb.__name__, verb.__doc__
+    command.__name__, command.__doc__ = verb.__name__, help_text(verb.__doc__ or "")
     command.__annotations__ = hints
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return command
-
-
-def _in_words(hint: Any) -> Any:
-    """Return what is left of a type on the command line: of a list its items' words, of several types the words."""
-    if get_origin(hint) is Annotated:
-        inner, *more = get_args(hint)
-        return Annotated[(_in_words(inner), *more)]
-    if get_origin(hint) not in (Union, UnionType):
-        return Sequence[str] if get_origin(hint) is Sequence else hint
-    choices = get_args(hint)
-    lists = [choice for choice in choices if get_origin(choice) is Sequence]
-    if lists or str in choices:
-        none = [choice for choice in choices if choice is type(None)]
-        return reduce(or_, none, Sequence[str] if lists else str)
-    return hint
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -125,12 +179,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _call(words: Sequence[str]) -> Any:
     from dolma_dask.settings import DEFAULT_SCHEDULER
 
-    called = next((word for word in words if word in _COMMANDS), None)
     token = DEFAULT_SCHEDULER.set("cluster")
     try:
-        return make_app(called)(words, result_action="return_value", exit_on_error=False, print_error=False)
+        if _is_modelzoo(words):
+            from dolma_dask.config.hdf5_options import create_hdf5_dataset
+
+            return create_hdf5_dataset(words[1:])
+        app, words = _app_for(words)
+        return app(words, result_action="return_value", exit_on_error=False, print_error=False)
     finally:
         DEFAULT_SCHEDULER.reset(token)
+
+
+def _is_modelzoo(words: Sequence[str]) -> bool:
+    """Tell whether words are those of create_hdf5_dataset.py behind ``dolma-dask hdf5``: a mode comes first."""
+    if len(words) < 2 or words[0] != "hdf5" or {"--help", "-h"} & set(words):
+        return False
+    from dolma_dask.config.hdf5_options import is_mode
+
+    return is_mode(words[1])
+
+
+def _app_for(words: Sequence[str]) -> tuple[App, Sequence[str]]:
+    """Return the application that understands these words, with as little imported as that needs."""
+    first = words[0] if words else ""
+    if first in ("-c", "--config") or first.startswith("--config="):
+        return _config_app(words)
+    if first == "--install-completion":
+        return _complete_app(), words
+    return make_app(next((word for word in words if word in _COMMANDS), None)), words
 
 
 def _wrong_words(error: CycloptsError) -> str:
@@ -159,10 +236,12 @@ def _show_error(error: Exception, as_json: bool) -> int:
     """Say what is wrong in one line; as JSON too, on standard output."""
     status = error.exit_status if isinstance(error, DolmaDaskError) else 1
     message = _os_message(error) if isinstance(error, OSError) else str(error)
+    summary: Any = error.details.get("summary") if isinstance(error, DolmaDaskError) else None
+    if not as_json and getattr(summary, "verb", None) == "run":
+        sys.stdout.write(f"{summary}\n")  # the stages of a pipeline that were finished before it was stopped
     sys.stderr.write(f"{type(error).__name__}: {message}\n")
     if as_json:
-        summary = error.details.get("summary") if isinstance(error, DolmaDaskError) else None
-        shown: Any = None if summary is None else summary.to_json()  # type: ignore[attr-defined]
+        shown = None if summary is None else summary.to_json()
         found = {"type": type(error).__name__, "message": message}
         _write_json({"error": found, "summary": shown, "exit_status": status})
     return status

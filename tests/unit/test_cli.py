@@ -1,6 +1,10 @@
 """The command line: help with an example for each verb, exit statuses, errors that say what to do."""
 
 import json
+import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -212,3 +216,121 @@ def test_a_command_leaves_no_trace_in_the_process(tmp_path, capsys):
 
     assert cli.main(["tag", str(tmp_path), "--taggers", "gopher_v2"]) == 2
     assert DEFAULT_SCHEDULER.get() == "threads"
+
+
+# ------------------------------------------------------------------------------------------------ other forms
+
+
+def test_numbers_in_lists_are_numbers(corpus, capsys):
+    words = ["quantiles", f"{corpus}/v0", "--by", "none", "--scheduler", "synchronous"]
+    assert cli.main([*words, "--probabilities", "0.5", "x"]) == 2
+    assert "Invalid value" in capsys.readouterr().err
+    assert cli.main([*words, "--help"]) == 0
+    assert "--probabilities FLOAT..." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-c"], "-c without a file and a verb; expected dolma-dask -c FILE VERB"),
+        (["-c", "mixer.yaml"], "-c without a file and a verb"),
+        (["--config=mixer.yaml"], "-c without a file and a verb"),
+        (
+            ["-c", "mixer.yaml", "tag", "x"],
+            "'tag' takes no configuration file of the Dolma toolkit; those that do: mix.",
+        ),
+        (["--config", "mixer.yaml", "mxi"], "Did you mean 'mix'?"),
+    ],
+)
+def test_a_verb_without_configuration_files_names_those_that_have_them(words, message, capsys):
+    assert cli.main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+BASH = """
+source "$1"
+shift
+COMP_WORDS=("$@")
+COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
+_dolma_dask
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture(scope="module")
+def bash_script(tmp_path_factory):
+    """What `dolma-dask completion bash` prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dolma_dask", "completion", "bash"], capture_output=True, text=True, check=True
+    )
+    path = tmp_path_factory.mktemp("completion") / "dolma-dask"
+    path.write_text(done.stdout)
+    return path
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["ra"], {"ragged"}),
+        ([""], set(cli._COMMANDS)),
+        (["mix", "--wh"], {"--where"}),
+        (["mix", "--dry"], {"--dry-run"}),
+        (["mix", "x", "--on-bad-record", "q"], {"quarantine"}),
+        (["tag", "x", "--taggers", "char"], {"char_length_v1"}),
+        (["convert", "x", "--mapping", "c"], {"c4"}),
+        (["run", "--fr"], {"--from"}),
+        (["tag", "some_f"], {"some_folder"}),
+        (["run", "some_p"], {"some_pipeline.yaml"}),
+    ],
+)
+def test_bash_completes(typed, offered, bash_script, tmp_path):
+    (tmp_path / "some_folder").mkdir()
+    (tmp_path / "some_pipeline.yaml").write_text("")
+    done = subprocess.run(
+        ["bash", "-c", BASH, "bash", str(bash_script), "dolma-dask", *typed],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert offered <= set(done.stdout.split())
+    assert len(offered) > 1 or done.stdout.split() == list(offered)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell, mark", [("zsh", "#compdef dolma-dask"), ("fish", "complete -c dolma-dask")])
+def test_other_shells_get_a_script(shell, mark, capsys):
+    assert cli.main(["completion", shell]) == 0
+    shown = capsys.readouterr().out
+    assert mark in shown
+    assert "quantiles" in shown
+    assert cli.main(["completion", "tcsh"]) == 2
+
+
+def test_completion_is_installed_where_bash_looks(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cli.main(["--install-completion", "--shell", "bash"]) == 0
+    script = tmp_path / ".local/share/bash-completion/completions/dolma-dask"
+    assert "_dolma_dask" in script.read_text()
+    assert str(script) in (tmp_path / ".bashrc").read_text()
+
+
+@pytest.mark.parametrize("command", sorted(cli._COMMANDS))
+def test_every_option_says_what_it_does(command, capsys):
+    assert cli.main([command, "--help"]) == 0
+    for box in re.findall(r"╭[^╮]*╮\n(.*?)╰", capsys.readouterr().out, re.DOTALL):
+        rows = [line[1:-1].replace("*", " ") for line in box.splitlines()]
+        indent = min(len(row) - len(row.lstrip()) for row in rows)
+        starts = [at for at, row in enumerate(rows) if row[indent] != " "]
+        for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+            words = " ".join(rows[start:end]).split()
+            said = [word for word in words if not word.startswith("--")]
+            assert len(said) >= 3, f"{command}: nothing is said of {rows[start]}"
+
+
+def test_notes_stand_below_the_options(capsys):
+    assert cli.main(["validate", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("--workers") < shown.index("duplicate_id          a (source, id)")
+    assert shown.rstrip().endswith("Every command takes --json (print the summary as JSON).")

@@ -1,0 +1,104 @@
+"""What can be known to be wrong with a stage before any stage runs, although only the verb itself would notice: names, rules, files."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dolma_dask.config.stages import StagePlan, full, is_in
+from dolma_dask.config.yaml_nodes import Mistakes
+from dolma_dask.errors import UsageError
+from dolma_dask.io import files
+
+
+def check_stages(file: str, stages: Sequence[StagePlan], every: Sequence[StagePlan]) -> None:
+    """Refuse taggers and mappings that nobody knows, rules that cannot be parsed, and files that are not there.
+
+    Parameters
+    ----------
+    file : str
+        For messages.
+    stages : sequence of StagePlan
+        Those that will run.
+    every : sequence of StagePlan
+        All of the file: what one of them writes need not be there yet.
+
+    Raises
+    ------
+    UsageError
+        With all mistakes.
+    """
+    mistakes = Mistakes(file)
+    made = [place for stage in every for place in stage.writes]
+    for stage in stages:
+        for name, check in _CHECKS.items():
+            for value in _values(stage.arguments.get(name)):
+                _note(stage, name, check, value, mistakes)
+        for name in ("tokenizer", "list_file", "block", "allow", "thresholds"):
+            for url in stage.given([name]):
+                _check_file(stage, name, url, made, mistakes)
+    mistakes.check()
+
+
+def _values(value: Any) -> Sequence[Any]:
+    """Return the items of a list, or the one value."""
+    return () if value is None else value if isinstance(value, list) else (value,)
+
+
+def _note(
+    stage: StagePlan,
+    name: str,
+    check: Callable[[Any, StagePlan], object],
+    value: Any,
+    mistakes: Mistakes,
+) -> None:
+    try:
+        check(value, stage)
+    except UsageError as error:
+        mistakes.add(stage.places.get(name, stage.place), f"{stage.verb}.{name}: {error}")
+
+
+def _check_file(stage: StagePlan, name: str, url: str, made: Sequence[str], mistakes: Mistakes) -> None:
+    if not any(is_in(full(url), place) for place in made) and files.stat(files.normalize(url)) is None:
+        mistakes.add(
+            stage.places.get(name, stage.place), f"{stage.verb}.{name}: {url}: there is no such file."
+        )
+
+
+def _check_tagger(name: str, stage: StagePlan) -> None:
+    from dolma_dask.taggers.registry import get_tagger
+
+    get_tagger(name)
+
+
+def _check_rule(text: str, stage: StagePlan) -> None:
+    from dolma_dask.mixing.where import parse
+
+    parse(text)
+
+
+def _check_mapping(name: str, stage: StagePlan) -> None:
+    from dolma_dask.sources.presets import preset
+
+    preset(name)
+
+
+def _check_filter(text: str, stage: StagePlan) -> None:
+    from dolma_dask.mixing.filters import check_expression
+
+    check_expression(text, stage.arguments.get("syntax", "jsonpath"))
+
+
+def _check_replacement(keys: Any, stage: StagePlan) -> None:
+    from dolma_dask.mixing.replacements import make_replacement
+
+    if isinstance(keys, Mapping):
+        make_replacement(keys)
+
+
+_CHECKS: Mapping[str, Callable[[Any, StagePlan], object]] = {
+    "taggers": _check_tagger,
+    "where": _check_rule,
+    "mapping": _check_mapping,
+    "include": _check_filter,
+    "exclude": _check_filter,
+    "replace": _check_replacement,
+}

@@ -1,0 +1,221 @@
+"""Every pipeline in configs/ is run as its first lines say, on small data; the second run finds everything done."""
+
+import gzip
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import AddedToken, Tokenizer
+
+from dolma_dask import cli
+from dolma_dask.config.pipeline import run
+from dolma_dask.config.variables import settings
+from dolma_dask.dataset import open_dataset
+from dolma_dask.loaders.ragged import open_ragged
+from dolma_dask.testing.tokenizer import train_tokenizer
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.yaml"))
+WORDS = (
+    "the", "river", "runs", "slowly", "past", "old", "mills", "and", "new", "houses", "while", "people", "walk", "along", "its",
+    "bank", "every", "day", "of", "the", "year",
+)  # fmt: skip
+HERE = ["--scheduler", "synchronous", "--no-progress"]
+
+
+def text(number: int) -> str:
+    """Words that differ from number to number."""
+    return f"number {number} says: " + " ".join(
+        WORDS[(number + at * (1 + number % 5)) % len(WORDS)] for at in range(60)
+    )
+
+
+def store(path: Path, rows: list[dict[str, object]]) -> None:
+    """Write JSON lines, as the suffix says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def stored(root: str, **names: str) -> list[dict[str, object]]:
+    """Read all documents of a dataset, in order."""
+    dataset = open_dataset(root, **names)
+    paths = [Path(dataset.url(f"documents/{shard.path}")) for shard in dataset.shards]
+    return [json.loads(line) for path in paths for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+def store_tokenizer(path: str) -> None:
+    train_tokenizer(map(text, range(50)), path, vocab_size=400)
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.add_special_tokens([AddedToken("</s>", special=True)])
+    tokenizer.save(path)
+
+
+def make_wiki() -> None:
+    for name in "ab":
+        store(Path(f"dumps/wiki/{name}.jsonl.gz"), [{"id": f"{name}{n}", "text": text(n)} for n in range(20)])
+    with gzip.open("dumps/wiki/b.jsonl.gz", "ab") as file:
+        file.write(b'{"id":"short","text":"too short"}\n')
+    store_tokenizer("t5.json")
+
+
+def check_wiki(out: Path) -> None:
+    assert len(open_ragged("corpus/wiki/tokens")) == 40
+    assert (out / "corpus/wiki/report.html").stat().st_size > 100_000
+
+
+def make_dolma_toolkit() -> None:
+    for shard in range(2):
+        rows = [{"id": f"{shard}-{n}", "text": text(n % 15), "source": "wiki"} for n in range(20)]
+        store(Path(f"data/wikipedia/v0/documents/wiki-{shard:04d}.jsonl.gz"), rows)
+
+
+def check_dolma_toolkit(out: Path) -> None:
+    assert sorted(row["text"] for row in stored("data/wikipedia/v1")) == sorted(text(n) for n in range(15))
+    with gzip.open(out / "data/wikipedia/v0/attributes/exp/wiki-0000.jsonl.gz") as file:
+        assert "exp__gopher_v2__word_count" in json.loads(next(file))["attributes"]
+
+
+def make_pretrain_data() -> None:
+    for shard in range(2):
+        rows = [{"source": "wiki", "id": f"{shard}-{n}", "text": text(n), "added": "x"} for n in range(10)]
+        store(Path(f"pretraining-data/sources/wiki/v0/documents/2019-0{shard}/a.jsonl.gz"), rows)
+    Path("pretraining-data/blocklists").mkdir()
+    Path("pretraining-data/blocklists/wiki.txt").write_text("0-3\nwiki\t1-4\nnowhere\n")
+
+
+def check_pretrain_data(out: Path) -> None:
+    ids = [row["id"] for row in stored("pretraining-data", source="wiki", version="v1")]
+    assert ids == [
+        f"{shard}-{n}" for shard in range(2) for n in range(10) if (shard, n) not in {(0, 3), (1, 4)}
+    ]
+
+
+def make_pre_tokenize() -> None:
+    for shard in range(2):
+        rows = [{"text": text(n + 10 * shard), "timestamp": "2019", "url": f"u{n}"} for n in range(10)]
+        store(Path(f"c4/en/c4-train.{shard:05d}-of-00002.json.gz"), rows)
+    store_tokenizer("t5.json")
+
+
+def check_pre_tokenize(out: Path) -> None:
+    ids = np.load(out / "c4-ragged/tokens/c4-train.00001-of-00002.data.npy")
+    lengths = np.load(out / "c4-ragged/tokens/c4-train.00001-of-00002.len.npy")
+    tokenizer = Tokenizer.from_file("t5.json")
+    assert tokenizer.decode(ids[: lengths[0] - 1].tolist()) == text(10)
+    assert tokenizer.id_to_token(int(ids[lengths[0] - 1])) == "</s>"
+
+
+def make_redpajama_v2() -> None:
+    for language in ("en", "de", "pl"):
+        rows = [
+            {
+                "url": f"u{n}",
+                "raw_content": text(n % 30),
+                "date_download": "2023",
+                "language": language,
+                "perplexity": 100.0 * n,
+            }
+            for n in range(40)
+        ]
+        store(Path(f"full_data/2023-06/combined/{language}_document.jsonl.gz"), rows)
+
+
+def check_redpajama_v2(out: Path) -> None:
+    rows = stored("redpajama/v1")
+    assert {row["metadata"]["language"] for row in rows} == {"de"}, (
+        "the first copy of each text is the German one"
+    )
+    assert len(rows) == 26, (
+        "perplexities of 4 to 29 hundred: 3.9 to 35.1 are the quantiles 0.1 and 0.9 of 0 to 39"
+    )
+    assert "metadata.perplexity" in (out / "redpajama/v0/quantiles/quantiles.regular.json").read_text()
+
+
+def make_cerebras() -> None:
+    store(Path("raw/a.jsonl"), [{"idea": text(n), "meta": {}} for n in range(20)])
+    store_tokenizer("neox-encoder.json")
+
+
+def check_cerebras(out: Path) -> None:
+    params = json.loads((out / "data_dir/h5/data_params.json").read_text())
+    assert "2048" in json.dumps(params)
+
+
+def make_demo() -> None:
+    from dolma_dask.io.documents import DocumentFile
+    from dolma_dask.testing.corpus import collect_corpus
+
+    collect_corpus(Path("demo").absolute())
+    run(f"{ROOT}/configs/demo.yaml", only=["descriptions"], scheduler="synchronous", progress=False)
+    shard = open_dataset("demo/v0").shards[0]
+    blocks = DocumentFile(f"demo/v0/documents/{shard.path}", ["text"])
+    train_tokenizer(
+        (text for block in blocks for text in block.batch.column("text").to_pylist()),
+        "demo/tokenizer.json",
+        1000,
+    )
+
+
+def check_demo(out: Path) -> None:
+    assert len(open_ragged("demo/tokens")) == len(stored("demo/v1")) > 1000
+    assert (out / "demo/h5/data_params.json").exists()
+    assert (out / "reports/demo.html").exists()
+
+
+MAKERS: dict[str, tuple[Callable[[], None], Callable[[Path], None]]] = {
+    "cerebras.yaml": (make_cerebras, check_cerebras),
+    "demo.yaml": (make_demo, check_demo),
+    "dolma_toolkit.yaml": (make_dolma_toolkit, check_dolma_toolkit),
+    "pre_tokenize.yaml": (make_pre_tokenize, check_pre_tokenize),
+    "pretrain_data.yaml": (make_pretrain_data, check_pretrain_data),
+    "redpajama_v2.yaml": (make_redpajama_v2, check_redpajama_v2),
+    "wiki.yaml": (make_wiki, check_wiki),
+}
+
+
+def command_of(name: str) -> list[str]:
+    """Return the first command that a pipeline's comment shows."""
+    (line, *_) = re.findall(
+        r"dolma-dask (run .*?)(?:  +.*)?$", (ROOT / "configs" / name).read_text(), re.MULTILINE
+    )
+    return shlex.split(line)
+
+
+def test_each_pipeline_is_tested():
+    assert list(MAKERS) == CONFIGS
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_pipeline_as_its_first_lines_show_it(name, tmp_path, monkeypatch, capsys):
+    make, check = MAKERS[name]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CORPUS", raising=False)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    make()
+    words = [*command_of(name), *HERE]
+    assert words[1] == f"configs/{name}"
+    assert cli.main([*words, "--dry-run"]) == 0
+    assert cli.main(words) == 0, capsys.readouterr().out
+    check(tmp_path)
+    capsys.readouterr()
+    assert cli.main([*words, "--json"]) == 0
+    states = {stage["name"]: stage["state"] for stage in json.loads(capsys.readouterr().out)["stages"]}
+    states.pop("report", None)  # a page is written anew
+    assert set(states.values()) == {"done before"}, states
+    assert cli.main([*words, "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_pipeline_is_explained(name):
+    """Half of what a reader needs is why: each begins with for whom it is, and each stage has a comment."""
+    lines = (ROOT / "configs" / name).read_text().splitlines()
+    assert lines[0].startswith("# ")
+    assert sum(line.lstrip().startswith("#") or "  # " in line for line in lines) >= 8
+    assert settings(word for word in command_of(name) if "=" in word) is not None

@@ -1,0 +1,107 @@
+"""Pipelines on a real cluster: the same bytes as the verbs one by one, one cluster for all stages, killed and gone on with."""
+
+import random
+import time
+
+import pytest
+from commands import SLOW_DISK, Command, Watched, wait_until
+from small_world import RULE, TAGGERS, VERBS, temporaries, tree
+
+from dolma_dask import clusters
+from dolma_dask.config.pipeline import run
+
+pytestmark = pytest.mark.e2e
+
+PIPELINE = f"""\
+variables:
+  world:
+stages:
+  - convert:
+      inputs: ${{world}}/raw
+      to: ${{world}}/converted
+      id: key
+      text: body
+      source: web
+      shard_bytes: 60000
+  - tag:
+      dataset: ${{world}}/untagged
+      taggers: [{", ".join(TAGGERS)}]
+  - validate: {{dataset: "${{world}}/v0", attributes: []}}
+  - dedupe: {{dataset: "${{world}}/v0"}}
+  - mix:
+      dataset: ${{world}}/v0
+      to: ${{world}}/v1
+      where: {RULE}
+  - ragged:
+      dataset: ${{world}}/v0
+      to: ${{world}}/tokens
+      tokenizer: ${{world}}/tokenizer.json
+      eos: <|endoftext|>
+      where: {RULE}
+"""
+
+NAMES = ("convert", "tag", "mix", "ragged")
+
+
+@pytest.fixture
+def words(world, tmp_path):
+    """The command over a world of one's own."""
+    (tmp_path / "p.yaml").write_text(PIPELINE)
+    return ["run", str(tmp_path / "p.yaml"), "--set", f"world={world}", "--workers", "2"]
+
+
+def check(world, expected):
+    for name in NAMES:
+        assert tree(world / VERBS[name].output) == expected[name], name
+        assert temporaries(world / VERBS[name].output) == []
+
+
+def test_one_cluster_and_the_bytes_of_the_verbs_one_by_one(words, world, expected, monkeypatch):
+    started = []
+    start = clusters._start_local
+
+    def counted(workers):
+        started.append(workers)
+        return start(workers)
+
+    monkeypatch.setattr(clusters, "_start_local", counted)
+    summary = run(words[1], variables={"world": str(world)}, scheduler="cluster", progress=False)
+    assert summary.exit_status == 0
+    assert len(started) == 1, "of validate and dedupe too"
+    check(world, expected)
+    again = run(words[1], variables={"world": str(world)}, scheduler="cluster", progress=False)
+    assert {stage.state for stage in again.stages} == {"done before"}
+    assert len(started) == 1, "no cluster where nothing is left to do"
+
+
+@pytest.mark.parametrize("moment", range(2))
+def test_killed_and_gone_on_with(moment, words, world, expected, tmp_path):
+    draw = random.Random(f"20 {moment}")
+    watched = Watched(world)
+    with Command(words, tmp_path / "log", **SLOW_DISK) as command:
+        files = draw.randrange(4, 40)
+        wait_until(lambda: watched.count() >= files or not command.running(), f"{files} files")
+        time.sleep(draw.uniform(0, 0.1))
+        assert command.running(), command.output
+        command.kill(group=draw.random() < 0.5)
+        command.wait_for_family()
+    with Command(words, tmp_path / "log") as command:
+        assert command.wait() == 0, command.output
+        command.wait_for_family()
+    check(world, expected)
+
+
+def test_ctrl_c_and_gone_on_with(words, world, expected, tmp_path):
+    watched = Watched(world)
+    with Command(words, tmp_path / "log", **SLOW_DISK) as command:
+        wait_until(lambda: watched.count() >= 20 or not command.running(), "20 files")
+        assert command.running(), command.output
+        command.interrupt(group=True)
+        assert command.wait() == 130, command.output
+        command.wait_for_family()
+    assert "InterruptedStageError" in command.output
+    assert "not reached" in command.output
+    assert "Traceback" not in command.output
+    with Command([*words, "--json"], tmp_path / "log") as command:
+        assert command.wait() == 0, command.output
+    check(world, expected)

@@ -1,0 +1,193 @@
+"""A pipeline in YAML becomes stages; every mistake is told before anything runs, with line, column and the nearest valid name."""
+
+from collections.abc import Sequence
+from types import NoneType, UnionType
+from typing import Literal, Union, get_args, get_origin
+
+import pytest
+
+from dolma_dask.config.arguments import arguments_of
+from dolma_dask.config.commands import VERBS, load
+from dolma_dask.config.pipeline_file import read_pipeline
+from dolma_dask.config.stages import chosen
+from dolma_dask.errors import UsageError
+
+GOOD = """
+variables:
+  out: corpus
+  threads: threads
+defaults:
+  on-bad-record: quarantine
+  scheduler: ${threads}
+stages:
+  - convert: {inputs: raw, to: "${out}/v0", source: no, shard-bytes: 1000}
+  - name: signals
+    tag:
+      dataset: ${out}/v0
+      taggers: gopher_v2
+      on_bad_record: fail
+  - tag: {dataset: "${out}/v0", taggers: [char_length_v1]}
+  - tag: {dataset: "${out}/v0", taggers: [whitespace_tokenizer_v1]}
+  - mix: {dataset: "${out}/v0", to: "${out}/v1", where: }
+  - ragged: {dataset: "${out}/v1", to: tokens, tokenizer: t.json}
+report: {dataset: "${out}/v1", to: wiki.html, examples: 5}
+"""
+
+
+def read(folder, text, **variables):
+    path = folder / "p.yaml"
+    path.write_text(text)
+    return read_pipeline(str(path), variables)
+
+
+def told(folder, text, **variables):
+    with pytest.raises(UsageError) as caught:
+        read(folder, text, **variables)
+    return str(caught.value)
+
+
+def test_stages_with_names_and_arguments(tmp_path):
+    stages = read(tmp_path, GOOD, out="elsewhere").stages
+    assert [stage.name for stage in stages] == [
+        "convert",
+        "signals",
+        "tag-1",
+        "tag-2",
+        "mix",
+        "ragged",
+        "report",
+    ]
+    assert [stage.place.line for stage in stages] == [9, 11, 15, 16, 17, 18, 19]
+    assert stages[0].arguments == {
+        "inputs": ["raw"],
+        "to": "elsewhere/v0",
+        "source": "no",
+        "shard_bytes": 1000,
+        "on_bad_record": "quarantine",
+        "scheduler": "threads",
+    }
+    assert stages[1].arguments["taggers"] == ["gopher_v2"]
+    assert stages[1].arguments["on_bad_record"] == "fail", "the stage counts more than the defaults"
+    assert stages[4].arguments["where"] is None
+    assert "on_bad_record" not in stages[6].arguments, "report does not take it"
+    assert stages[6].arguments["examples"] == 5
+
+
+def test_a_stage_knows_what_it_needs(tmp_path):
+    stages = {stage.name: stage for stage in read(tmp_path, GOOD).stages}
+    needs = {name: [other for other in stages if stages[name].needs(stages[other])] for name in stages}
+    assert needs["convert"] == []
+    assert needs["signals"][0] == "convert"
+    assert set(needs["mix"]) >= {"convert", "signals", "tag-1", "tag-2"}
+    assert needs["ragged"] == ["mix"]
+    assert needs["report"] == ["mix"]
+
+
+def test_every_verb_can_be_a_stage_with_every_option_of_its_signature():
+    for verb, (target, _) in VERBS.items():
+        takes = arguments_of(load(target))
+        assert any(argument.needed for argument in takes.values()), verb
+        assert {"dry_run", "scheduler", "workers", "progress", "overwrite"} <= takes.keys()
+        assert all(is_known(argument.hint) for argument in takes.values()), takes
+
+
+def is_known(hint):
+    """Tell whether values of this type can be read from YAML."""
+    if get_origin(hint) in (Union, UnionType):
+        return all(kind is NoneType or is_known(kind) for kind in get_args(hint))
+    if get_origin(hint) is Sequence:
+        return is_known(get_args(hint)[0])
+    return get_origin(hint) is Literal or hint in (str, int, float, bool)
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        ("stages:\n  - tga: {}\n", ["line 2, column 5: 'tga' is no verb; did you mean 'tag'?"]),
+        ("stages:\n  - run: {}\n", ["'run' is no verb"]),
+        (
+            "stages:\n  - tag: {dataset: a, tagers: b}\n",
+            [
+                "line 2, column 5: tag needs `taggers`, which is missing.",
+                "line 2, column 23: tag has no option 'tagers'; did you mean 'taggers'?",
+            ],
+        ),
+        ("stages:\n  - mix:\n", ["mix needs `dataset` and `to`, which are missing."]),
+        ("stages:\n  - mix\n", ["mix needs `dataset` and `to`, which are missing."]),
+        (
+            "stages:\n  - mix: {dataset: a, to: b, prune: x}\n",
+            ["column 37: mix.prune: x; expected a whole number."],
+        ),
+        (
+            "stages:\n  - mix: {dataset: a, to: b, format: jsonl.g}\n",
+            ["mix.format: 'jsonl.g'; did you mean 'jsonl.gz'?"],
+        ),
+        (
+            "stages:\n  - mix: {dataset: a, to: b, dry_run: true}\n",
+            ["mix.dry_run: it belongs to the command"],
+        ),
+        (
+            "stages:\n  - mix: {dataset: a, to: b, on-bad-record: fail, on_bad_record: fail}\n",
+            ["mix.on_bad_record stands twice"],
+        ),
+        ("stages:\n  - mix: [a]\n", ["line 2, column 10: mix expects a map of its options"]),
+        ("stages:\n  - mix: {dataset: a, to: [b]}\n", ["mix.to: a list; expected a text."]),
+        (
+            "stages:\n  - mix: {dataset: a, to: b}\n    tag: {}\n",
+            ["line 3, column 5: 'tag' stands in one item with 'mix'"],
+        ),
+        (
+            "stages:\n  - mix:\n    dataset: a\n",
+            [
+                "line 3, column 5: 'dataset' is no verb; options of mix stand below it, indented by two more spaces."
+            ],
+        ),
+        ("stages:\n  - name: x\n", ["line 2, column 5: no verb; expected one of convert"]),
+        ("stages:\n  - [a]\n", ["expected a verb with its options"]),
+        ("stages: []\n", ["line 1, column 1: `stages:` expects a list of verbs"]),
+        ("stages: {mix: {}}\n", ["`stages:` expects a list of verbs"]),
+        ("variables: {}\n", ["`stages:` expects a list of verbs"]),
+        ("[a]\n", ["the file is no map"]),
+        ("stage:\n  - mix: {dataset: a, to: b}\n", ["'stage' is not known here; did you mean 'stages'?"]),
+        ("mix: {dataset: a, to: b}\n", ["'mix' is not known here; put it below `stages:`, as `- mix:`."]),
+        (
+            "stages:\n  - name: a\n    mix: {dataset: a, to: b}\n  - name: a\n    mix: {dataset: a, to: c}\n",
+            ["a second stage 'a'; first in line 3"],
+        ),
+        (
+            "variables: [a]\nstages:\n  - mix: {dataset: a, to: b}\n",
+            ["`variables:` expects a map"],
+        ),
+        (
+            "defaults: {on_bad_record: x, where: y, only: z}\nstages:\n  - mix: {dataset: a, to: b}\n",
+            [
+                "defaults.on_bad_record: 'x'; expected one of fail, quarantine.",
+                "defaults has no option 'where'",
+                "defaults has no option 'only'",
+            ],
+        ),
+        ("defaults: a\nstages:\n  - mix: {dataset: a, to: b}\n", ["`defaults:` expects a map"]),
+        ("stages:\n  - mix: {dataset: '${x}', to: b}\n", ["line 2, column 20: ${x} is not defined"]),
+        (
+            "stages:\n  - mix: {dataset: a, to: b}\nreport: {to: x.html}\n",
+            ["line 3, column 1: report needs `dataset`"],
+        ),
+    ],
+)
+def test_what_is_wrong(tmp_path, text, messages):
+    shown = told(tmp_path, text)
+    assert all(message in shown for message in messages), shown
+
+
+def test_stages_that_are_asked_for(tmp_path):
+    stages = read(tmp_path, GOOD).stages
+    names = lambda only=(), first=None: [stage.name for stage in chosen(stages, only, first, "p.yaml")]  # noqa: E731
+    assert len(names()) == 7
+    assert names(["mix", "signals"]) == ["signals", "mix"]
+    assert names(["tag"]) == ["signals", "tag-1", "tag-2"]
+    assert names(["tag-2"]) == ["tag-2"]
+    assert names(first="mix") == ["mix", "ragged", "report"]
+    assert names(first="tag") == ["signals", "tag-1", "tag-2", "mix", "ragged", "report"]
+    for only, first in ((["mxi"], None), ((), "rapport"), (["mix"], "mix")):
+        with pytest.raises(UsageError):
+            names(only, first)

@@ -1,0 +1,108 @@
+"""YAML is read as it was written, and what is wrong with it is told with line and column."""
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dolma_dask.config.conversion import convert_value
+from dolma_dask.config.yaml_nodes import Items, Mistakes, Pairs, Place, Scalar, read_yaml
+from dolma_dask.errors import UsageError
+
+
+def read(folder, text):
+    """Read a file with this text; return its tree and what is wrong."""
+    path = folder / "p.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    mistakes = Mistakes("p.yaml")
+    return read_yaml(str(path), mistakes), mistakes
+
+
+def told(folder, text):
+    """Return the message about a file that is wrong."""
+    with pytest.raises(UsageError) as caught:
+        read(folder, text)[1].check()
+    return str(caught.value).removeprefix(str(folder)).removeprefix("/")
+
+
+def test_texts_stay_as_they_were_written_with_their_places(tmp_path):
+    tree, mistakes = read(tmp_path, "a: no\nb: [1.10, '2']\nc:\n  d: 2019-01-01\n  e:\n")
+    assert not mistakes
+    assert isinstance(tree, Pairs)
+    assert tree.values["a"] == Scalar("no", True, Place(1, 4))
+    assert tree.values["b"] == Items(
+        (Scalar("1.10", True, Place(2, 5)), Scalar("2", False, Place(2, 11))), Place(2, 4)
+    )
+    assert tree.values["c"].values["d"].text == "2019-01-01"
+    assert tree.values["c"].keys == {"d": Place(4, 3), "e": Place(5, 3)}
+    assert tree.values["c"].values["e"].is_nothing
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "line 3, column 1: 'a' stands twice; first in line 1. Remove one of them."),
+        ("a:\n\tb: 1\n", "line 2, column 1: a tab before the text"),
+        ("a:\n  b: 1\n \tc: 2\n", "line 3"),
+        ("a: {b: ${x}/v0}\n", "line 1, column 9: inside of [ ] or { } a variable needs quotes"),
+        ("a: [${x}]\n", "inside of [ ] or { } a variable needs quotes"),
+        ("a: b: c\n", "line 1, column 5: a colon where none can be"),
+        ("a: [1\n", "Look at the indentation, quotes and brackets here"),
+        ("a: 1\n---\nb: 2\n", "line 2, column 1: a second document begins here"),
+        ("", "the file is empty"),
+        ("# only a comment\n", "the file is empty"),
+        ("a: !!python/object:os.system x\n", "the tag 'tag:yaml.org,2002:python/object:os.system'"),
+        ("a: !mine x\n", "the tag '!mine'"),
+        ("a: &x [*x]\n", "a list or map that contains itself"),
+        ("a: *x\n", "undefined alias"),
+        ("b: &x {c: 1}\na:\n  <<: *x\n", "line 3, column 3: merge keys (<<) are not known here"),
+        ("? [a]\n: 1\n", "a list or map as a key"),
+        (b"a: \xff\n", "byte 3 is not UTF-8"),
+        ("a: \x00\n", "special characters are not allowed"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(tmp_path, text, message):
+    assert message in told(tmp_path, text)
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path):
+    shown = told(tmp_path, "a: 1\nb: !x 2\na: 3\n").splitlines()
+    assert shown[0] == "p.yaml has 2 mistakes:"
+    assert [line.split(":")[0] for line in shown[1:]] == ["  line 2, column 4", "  line 3, column 1"]
+
+
+def test_no_file_and_too_large_a_file(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="there is no such file"):
+        read_yaml(str(tmp_path / "none.yaml"), Mistakes("none.yaml"))
+    with pytest.raises(UsageError, match="there is no such file"):
+        read_yaml(str(tmp_path), Mistakes("folder"))
+    monkeypatch.setattr("dolma_dask.config.yaml_nodes.MOST_BYTES", 3)
+    with pytest.raises(UsageError, match="expected a pipeline in YAML of a few lines"):
+        read(tmp_path, "a: 1\n")
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+@settings(deadline=None)
+@given(
+    st.one_of(
+        TEXTS, st.sampled_from(["no", "true", "~", "null", "1.10", "0x1f", "1:30", "2019-01-01", "<<", "="])
+    )
+)
+def test_any_text_that_yaml_writes_is_read_back(tmp_path_factory, text):
+    written = yaml.safe_dump(
+        {"x": text}, allow_unicode="\x85" not in text
+    )  # PyYAML itself loses it if it is not escaped
+    tree, mistakes = read(tmp_path_factory.mktemp("yaml", numbered=True), written)
+    assert convert_value(tree.values["x"], str, "x", mistakes) == text
+    mistakes.check()
+
+
+@settings(deadline=None)
+@given(st.one_of(st.integers(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False)))
+def test_any_number_that_yaml_writes_is_read_back(tmp_path_factory, value):
+    tree, mistakes = read(tmp_path_factory.mktemp("yaml", numbered=True), yaml.safe_dump({"x": value}))
+    found = convert_value(tree.values["x"], type(value), "x", mistakes)
+    mistakes.check()
+    assert (found, type(found)) == (value, type(value))
