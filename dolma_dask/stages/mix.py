@@ -1,27 +1,30 @@
-"""mix: read documents and attributes side by side, keep the rows that a rule keeps, and write a new version in one pass.
+"""mix: read documents and attributes side by side, keep the rows that rules and filters keep, and write a new version in one pass.
 
-Kept documents are copied byte for byte. Memory: a few blocks per worker. An attribute file that is missing, short, long, swapped or stale
-is an error, never silently unfiltered output.
+Kept documents are copied byte for byte, but for what was asked to change. Memory: a few blocks per worker. An attribute file that is missing,
+short, long, swapped or stale is an error, never silently unfiltered output.
 """
 
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Unpack
+
+import msgspec
 
 import dolma_dask
 from dolma_dask import engine
-from dolma_dask.dataset import Shard
-from dolma_dask.engine import Plan, Task, Unit
+from dolma_dask.engine import Plan
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.formats.digests import RowDigest
-from dolma_dask.formats.documents import RAW
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
-from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.journal import Record, work_key
-from dolma_dask.mixing.where import Rule
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.journal import work_key
+from dolma_dask.mixing.filters import Syntax, check_expression, check_syntax
+from dolma_dask.mixing.replacements import Replacement, make_replacement
+from dolma_dask.stages.mix_lists import ThresholdsLike, narrow
+from dolma_dask.stages.mix_pack import DEFAULT_SIZE, Packed, Packing, Part
+from dolma_dask.stages.mix_recipe import Mixture, Wishes, make_mixture
+from dolma_dask.stages.mix_stage import MixStage
+from dolma_dask.stages.mix_summary import MixSummary, summarize
 from dolma_dask.stages.options import (
     DatasetLike,
     Many,
@@ -39,12 +42,13 @@ from dolma_dask.stages.options import (
     told,
     words_of,
 )
-from dolma_dask.stages.selection import Selection, ShardWork, open_selected, rule_notes, select
-from dolma_dask.summary import Summary
-from dolma_dask.writers.open import open_writer
+from dolma_dask.stages.selection import select
 
 VERSION = 1
 """Raised whenever mix writes other bytes for the same input and rule."""
+
+ReplaceLike = str | Mapping[str, Any] | Replacement
+"""A rule of span replacement: its keys, also as JSON text, or the object."""
 
 
 def mix(
@@ -53,12 +57,27 @@ def mix(
     *,
     to: str,
     where: RuleLike = None,
+    include: Annotated[Sequence[str], Many] = (),
+    exclude: Annotated[Sequence[str], Many] = (),
+    syntax: Syntax = "jsonpath",
+    block: Annotated[Sequence[str], Many] = (),
+    allow: Annotated[Sequence[str], Many] = (),
+    thresholds: ThresholdsLike = None,
+    replace: Annotated[Sequence[ReplaceLike], Many] = (),
+    discard_fields: Annotated[Sequence[str], Many] = (),
+    min_text_length: int = 0,
+    provenance: bool = False,
+    sample: float | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    max_size: int | None = None,
+    name: str = "part",
     attributes: Annotated[Sequence[str], Many] = (),
     format: FileFormat | None = None,
     source: str | None = None,
     **options: Unpack[ReadArgs],
-) -> Summary:
-    """Write a new version of a dataset with the documents that a rule keeps.
+) -> MixSummary:
+    """Write a new version of a dataset with the documents that rules and filters keep.
 
     Example: dolma-dask mix corpus/wiki/v0 --to corpus/wiki/v1 --where "word_count >= 50 and symbol_to_word_ratio < 0.1"
 
@@ -69,10 +88,38 @@ def mix(
     to : str
         Root of the new version; its documents/ is written.
     where : str, optional
-        Expression over id, source, added, created and attribute keys; a unique ending of a key is enough. A comparison with a missing
-        value is false.
+        Expression over id, source, added, created, metadata.<field> and attribute keys; a unique ending of a key is enough. A comparison with
+        a missing value is false.
+    include, exclude : list of str, optional
+        Filters in JSONPath or jq, as the Dolma toolkit has them: a document is kept if any of `include` matches, and none of `exclude`.
+    syntax : {"jsonpath", "jq"}, optional
+        Language of the filters.
+    block, allow : list of str, optional
+        Files of ids, or sources and ids: listed documents are dropped, or kept alone. They are marked first, as by the verb block.
+    thresholds : str or Thresholds, optional
+        Keep only documents inside of the bounds that quantiles wrote into this file.
+    replace : list of dict, optional
+        Spans to replace, each with the keys span, min_score, max_score, replacement and syntax, on the command line as JSON:
+        '{"span": "$.attributes.pii__pii__EMAIL_ADDRESS", "min_score": 0.5, "replacement": "|||EMAIL|||"}'. {} stands for the span's text.
+    discard_fields : list of str, optional
+        Fields that the new documents do not have.
+    min_text_length : int, optional
+        Bytes of text, without white space around it, that a document needs after replacement.
+    provenance : bool, optional
+        Write into the metadata where each document comes from: file name and line.
+    sample : float, optional
+        How often each document is taken: 0.3 for three of ten, 2.5 for each twice and half of them once more; chosen by a hash of source and id.
+    shuffle : bool, optional
+        Write the documents of all shards in an order drawn by the seed.
+    seed : int, optional
+        Of the sample and the shuffle.
+    max_size : int, optional
+        Stored bytes of an output file at most. With it, or with shuffle, documents go to files <name>-0000.jsonl.gz, -0001 and so on; without,
+        to one file per input file.
+    name : str, optional
+        Of these files.
     attributes : list of str, optional
-        Attribute sets to read; by default those that the rule needs.
+        Attribute sets to read; by default those that rules and filters need. For filters, later ones win where two have one key.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the new documents; by default that of each input file.
     source : str, optional
@@ -80,59 +127,163 @@ def mix(
 
     Returns
     -------
-    Summary
-        With the number of rows that each part of the rule holds for.
+    MixSummary
+        With the number of documents for which each part of the rule holds, and that each filter matches.
 
     Raises
     ------
     StageError
         Some shards failed, for example because attributes do not line up.
     ExpressionError
-        The rule cannot be parsed, or names an unknown column.
+        A rule or filter cannot be parsed, or names an unknown column.
     UsageError
-        An argument is unknown, or has a value that it cannot have.
+        An argument is unknown, or has a value that it cannot have; no row has an attribute that a filter names.
     """
     options = checked(mix, options, ReadArgs)
     attributes = words_of("attributes", attributes)
+    lists = words_of("block", block), words_of("allow", allow)
     check_rule(where)
     check_format(format)
+    wishes = make_wishes(
+        include=include,
+        exclude=exclude,
+        syntax=syntax,
+        replacements=replace,
+        discard_fields=discard_fields,
+        min_text_length=min_text_length,
+        provenance=provenance,
+        sample_rate=sample,
+        seed=seed,
+    )
     found = as_dataset(dataset, source)
     target = files.normalize(to)
-    _check_apart(found.root, target)
+    check_apart(found.root, target)
     policy = record_policy(options)
     chosen = selected(found, options)
-    selection = select(chosen, where, attributes)
-    stage = MixStage(target, found.root, found.source, selection.rule, format, policy)
-    key = work_key(
-        "mix", VERSION, {**selection.params(), "max_record_bytes": policy.max_record_bytes, **_bad(policy)}
+    narrowed = narrow(chosen, where, *lists, thresholds, options)
+    of_rule = (
+        (*attributes, *(name for name in narrowed.names if name not in attributes)) if attributes else ()
     )
+    selection = select(chosen.with_current_attributes(), narrowed.where, of_rule)
+    mixture = make_mixture(selection, wishes, attributes, in_order=False)
+    params = told(
+        {
+            "where": None if narrowed.where is None else str(narrowed.where),
+            "attributes": list(attributes),
+            "format": format,
+            "from": found.root,
+            "source": source,
+            **wishes.params(),
+        }
+    )
+    notes = (*dataset_notes(found), *narrowed.notes, *mixture.notes)
+    if shuffle or max_size is not None:
+        packing = Packing(
+            f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}",
+            "jsonl.gz" if format is None else format,
+            DEFAULT_SIZE if max_size is None else max_size,
+            seed if shuffle else None,
+        )
+        parts = tuple(Part(mixture, shard, shard.path) for shard in chosen.shards)
+        told_more = {**params, **told({"max_size": max_size, "shuffle": shuffle or None, "name": name})}
+        packed = Packed(
+            target, name, parts, packing, policy, mix_key(mixture, policy), told_more, notes, owns_folder=True
+        )
+        return summarize(packed.run(run_options(options)))
+    stage = MixStage(target, format, policy)
+    key = mix_key(mixture, policy)
     plan = Plan(
         stage=stage,
         root=target,
-        tasks=[stage.task(selection, shard, key) for shard in chosen.shards],
-        params=told(
-            {
-                "where": None if where is None else str(where),
-                "attributes": list(attributes),
-                "format": format,
-                "from": found.root,
-                "source": source,
-            }
-        ),
+        tasks=[stage.task(mixture, shard, key) for shard in chosen.shards],
+        params=params,
         writes=(f"{layout.DOCUMENTS}/",),
         version=dolma_dask.__version__,
         origin=found.root,
         reads=layout.DOCUMENT_SUFFIXES,
         all_units=frozenset(stage.path(shard) for shard in found.shards),
         max_bad_fraction=budget(policy),
-        notes=dataset_notes(found),
+        notes=notes,
     )
     layout.check_no_collision([stage.path(shard) for shard in found.shards])
-    summary = engine.run(plan, run_options(options))
-    return replace(summary, notes=(*summary.notes, *rule_notes(summary.counts)))
+    return summarize(engine.run(plan, run_options(options)))
 
 
-def _check_apart(root: str, target: str) -> None:
+def mix_key(mixture: Mixture, policy: RecordPolicy) -> str:
+    """Return the key of the outputs of a mix."""
+    params = {"max_record_bytes": policy.max_record_bytes, "on_bad_record": policy.on_bad_record}
+    return work_key("mix", VERSION, {**mixture.params(), **params})
+
+
+def make_wishes(
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    syntax: str = "jsonpath",
+    replacements: Sequence[ReplaceLike] | ReplaceLike = (),
+    discard_fields: Sequence[str] = (),
+    min_text_length: int = 0,
+    provenance: bool = False,
+    merge_attributes: bool = False,
+    sample_rate: float | None = None,
+    seed: int = 0,
+) -> Wishes:
+    """Check what is asked of a mix besides its rule.
+
+    Raises
+    ------
+    ExpressionError
+        A filter cannot be read.
+    UsageError
+        A value cannot be.
+    """
+    language = check_syntax(syntax)
+    filters = words_of("include", include), words_of("exclude", exclude)
+    for text in (*filters[0], *filters[1]):
+        check_expression(text, language)
+    if isinstance(min_text_length, bool) or not isinstance(min_text_length, int) or min_text_length < 0:
+        raise UsageError(f"min_text_length={min_text_length!r}; expected a number of bytes, 0 or more.")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise UsageError(f"seed={seed!r}; expected a whole number from 0 to 2**64 - 1.")
+    return Wishes(
+        include=filters[0],
+        exclude=filters[1],
+        syntax=language,
+        replacements=tuple(make_replacement(_from_text(item)) for item in _several(replacements)),
+        discard_fields=words_of("discard_fields", discard_fields),
+        min_text_length=min_text_length,
+        provenance=bool(provenance),
+        merge_attributes=merge_attributes,
+        sample_rate=_rate(sample_rate),
+        seed=seed,
+    )
+
+
+def _several(given: Sequence[ReplaceLike] | ReplaceLike) -> Sequence[ReplaceLike]:
+    return [given] if isinstance(given, str | Mapping | Replacement) else given
+
+
+def _from_text(given: ReplaceLike) -> Mapping[str, Any] | Replacement:
+    if not isinstance(given, str):
+        return given
+    try:
+        return msgspec.json.decode(given, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"cannot read the replacement {given!r}: {error}; expected an object in JSON, such as "
+            '{"span": "$.attributes.<key>", "min_score": 0.5, "replacement": ""}.'
+        ) from None
+
+
+def _rate(rate: float | None) -> float | None:
+    if rate is None:
+        return None
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1e6:
+        raise UsageError(f"sample={rate!r}; expected how often each document is taken, such as 0.3 or 2.5.")
+    return None if rate == 1 else float(rate)
+
+
+def check_apart(root: str, target: str) -> None:
     """Refuse a target that is the input, or lies among its documents, or holds it among the new ones."""
     ours, theirs = (
         files.resolved(files.join(layout.dataset_root(url), layout.DOCUMENTS)) for url in (root, target)
@@ -141,77 +292,3 @@ def _check_apart(root: str, target: str) -> None:
         raise UsageError(
             f"mix to {target} would write over its own input {root}; expected another folder or URL in --to."
         )
-
-
-def _bad(policy: RecordPolicy) -> dict[str, str]:
-    return {"on_bad_record": policy.on_bad_record}
-
-
-@dataclass(frozen=True)
-class MixStage:
-    """The work of `mix` on one shard.
-
-    Attributes
-    ----------
-    target, root : str
-        Of the new version, and of the dataset that is read.
-    source : str or None
-        Source of documents that lack the field.
-    rule : Rule or None
-        What is kept.
-    file_format : FileFormat or None
-        None: that of the input file.
-    policy : RecordPolicy
-        What happens to bad records.
-    """
-
-    target: str
-    root: str
-    source: str | None
-    rule: Rule | None
-    file_format: FileFormat | None
-    policy: RecordPolicy = field(default_factory=RecordPolicy)
-    verb: str = "mix"
-
-    def path(self, shard: Shard) -> str:
-        """Return the output path of a shard, relative to the target."""
-        return layout.document_path(layout.with_format(shard.path, self.file_format))
-
-    def task(self, selection: Selection, shard: Shard, key: str) -> Task:
-        """Return the work on `shard`."""
-        work = selection.work(shard)
-        return Task(shard.path, (Unit(self.path(shard), key),), selection.inputs(work), work)
-
-    def run_shard(self, task: Task) -> list[Record]:
-        """Mix one shard; see `dolma_dask.engine.Stage`."""
-        work: ShardWork = task.work
-        unit = task.units[0]
-        quarantine = Quarantine(self.target, self.verb, work.shard.path, self.policy)
-        rows = open_selected(self.root, work, self.rule, (RAW,), self.source, self.policy, quarantine)
-        ids, content = RowDigest(), RowDigest()
-        with ExitStack() as stack:
-            writer = stack.enter_context(open_writer(self.target, unit.name))
-            for batch in rows:
-                source, identity, text = (batch.column(name) for name in ("source", "id", "text"))
-                ids.update(source, identity)
-                content.update(source, identity, text)
-                writer.write(batch.column(RAW))
-            kept = quarantine.close()
-        state = rows.aligned.state
-        record = Record(
-            unit=unit.name,
-            shard=work.shard.path,
-            key=unit.key,
-            inputs=state.inputs,
-            files=(writer.record, *kept),
-            rows=int(rows.counts["documents_out"]),
-            ids_digest=ids.hexdigest(),
-            content_digest=content.hexdigest(),
-            counts={
-                **rows.counts,
-                "bytes_out": writer.record.bytes,
-                "unproved_attribute_files": len(state.unproved),
-            },
-            info={"unproved": list(state.unproved)},
-        )
-        return [record]

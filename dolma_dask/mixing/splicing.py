@@ -1,0 +1,227 @@
+"""Change some members of JSON objects and keep every other byte: the text of a document, its metadata, its attributes.
+
+One kernel walks the members of each line, which is known to be one valid object, copies those that stay, and writes, appends or leaves out
+the others. Lines that it does not follow (a key with an escape, an edited key that is written twice, more than 64 levels) are put together
+from their members by Python. Cost: 2 to 7 GB/s of lines.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from dolma_dask.formats.json_block import Lines
+from dolma_dask.formats.json_exact import parse_object
+from dolma_dask.formats.json_scan import same_bytes, skip_space, skip_string, skip_value
+from dolma_dask.formats.json_vectors import byte_at
+from dolma_dask.formats.json_write import Bytes, Offsets, for_kernel, string_parts, string_texts, validity
+from dolma_dask.formats.memcopy import copy_bytes
+
+MAX_EDITS = 60
+"""Members that one call can change: a bit of a word for each."""
+
+_LEVELS = 63
+_QUOTE, _COMMA, _COLON, _CLOSE = 0x22, 0x2C, 0x3A, 0x7D
+_NEWLINE = b"\n"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What becomes of one member of each object.
+
+    Attributes
+    ----------
+    name : str
+        Its key.
+    values : pyarrow.Array or None
+        (n,) JSON texts to write, null where the member stays as it is; None: the member is left out of all objects.
+    """
+
+    name: str
+    values: pa.Array | None
+
+
+def splice(lines: pa.Array, edits: Sequence[Edit]) -> pa.LargeBinaryArray:
+    """Return lines with some members changed.
+
+    Parameters
+    ----------
+    lines : pyarrow.LargeBinaryArray or LargeStringArray
+        (n,) one valid JSON object each, with a newline at the end; no nulls.
+    edits : sequence of Edit
+        At most `MAX_EDITS`, each name once. A value whose key is not there is appended.
+    """
+    rows = len(lines)
+    if rows == 0 or not edits:
+        return lines.cast(pa.large_binary())
+    cut, data = string_parts_of(lines)
+    block = Lines(data[cut[0] : cut[-1]], cut - cut[0])
+    names = [string_texts(pa.array([edit.name], pa.large_string()))[0].as_py().encode() for edit in edits]
+    name_cut = np.concatenate([[0], np.cumsum([len(name) for name in names])]).astype(np.int64)
+    # 64 readable bytes behind the names, for the widest load
+    name_data = np.frombuffer(b"".join(names) + bytes(64), np.uint8)
+    text_cut, text, state = _values(edits, rows)
+    size = block.block.size + text.size + rows * (int(name_cut[-1]) + 2 * len(edits))
+    out, offsets, status = np.empty(size, np.uint8), np.empty(rows + 1, np.int64), np.zeros(rows, np.uint8)
+    _splice(
+        block.base, block.tail_base, block.tail_row, block.starts, block.block,
+        for_kernel(name_cut), for_kernel(name_data), for_kernel(text_cut), for_kernel(text), for_kernel(state),
+        out, offsets, status,
+    )  # fmt: skip
+    spliced = binary_array(offsets, out)
+    return spliced if not status.any() else _with_slow(spliced, block, edits, np.flatnonzero(status))
+
+
+def string_parts_of(lines: pa.Array) -> tuple[Offsets, Bytes]:
+    """Return offsets (n + 1,) and data of a column of texts or bytes, without a copy."""
+    if pa.types.is_large_binary(lines.type):
+        lines = lines.view(pa.large_string())
+    return string_parts(lines)
+
+
+def binary_array(offsets: Offsets, data: Bytes) -> pa.LargeBinaryArray:
+    """Return a column over kernel output; shares the memory."""
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[: offsets[-1]])]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def _values(edits: Sequence[Edit], rows: int) -> tuple[Offsets, Bytes, Bytes]:
+    """Stack the new values: offsets (edits, n + 1) into one blob, and what to do (edits, n): 0 copy, 1 write, 2 leave out."""
+    cuts = np.zeros((len(edits), rows + 1), np.int64)
+    state = np.full((len(edits), rows), 2, np.uint8)
+    blobs = [np.empty(0, np.uint8)]
+    end = 0
+    for place, edit in enumerate(edits):
+        if edit.values is None:
+            continue
+        cut, data = string_parts_of(edit.values)
+        blobs.append(data[cut[0] : cut[-1]])
+        cuts[place] = cut + (end - cut[0])
+        end += len(blobs[-1])
+        state[place] = validity(edit.values)
+    return cuts, np.concatenate(blobs), state
+
+
+def _with_slow(
+    spliced: pa.LargeBinaryArray, block: Lines, edits: Sequence[Edit], rows: np.ndarray
+) -> pa.LargeBinaryArray:
+    """Put the lines that the kernel declined in their places."""
+    mask = np.zeros(len(spliced), np.bool_)
+    mask[rows] = True
+    slow = [_splice_slowly(block.line(row), edits, row) for row in rows.tolist()]
+    return pa.array(
+        [slow.pop(0) if declined else line.as_py() for line, declined in zip(spliced, mask, strict=True)],
+        pa.large_binary(),
+    )
+
+
+def _splice_slowly(line: bytes, edits: Sequence[Edit], row: int) -> bytes:
+    members = parse_object(line)
+    before = dict(members)
+    for edit in edits:
+        if edit.values is None:
+            members.pop(edit.name, None)
+        elif edit.values[row].is_valid:
+            value = edit.values[row].as_py()
+            members[edit.name] = value if isinstance(value, bytes) else value.encode()
+    if members == before:
+        return line + _NEWLINE
+    return b"{" + b",".join(_quoted(name) + b":" + value for name, value in members.items()) + b"}" + _NEWLINE
+
+
+def _quoted(name: str) -> bytes:
+    text: str = string_texts(pa.array([name], pa.large_string()))[0].as_py()
+    return text.encode()
+
+
+@njit(cache=True, nogil=True)
+def find_name(at: int, size: int, names: np.int64, name_cut: np.ndarray) -> int:
+    """Return the place of a key among quoted names, -1 if it is none; `at` and `size` are those of the key with its quotes."""
+    for place in range(name_cut.size - 1):
+        if name_cut[place + 1] - name_cut[place] == size and same_bytes(
+            at, int(names + name_cut[place]), size
+        ):
+            return place
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _splice(  # type: ignore[no-untyped-def]
+    base, tail_base, tail_row, starts, data, name_cut, names, text_cut, text, state, out, offsets, status,
+):  # fmt: skip
+    name_base = np.int64(names.ctypes.data)
+    p = 0
+    for row in range(starts.size - 1):
+        offsets[row] = p
+        origin = base if row < tail_row else tail_base
+        at = skip_space(origin + starts[row]) + 1
+        head = at - origin - starts[row]
+        copy_bytes(out, p, data, starts[row], head)
+        p += head
+        seen = np.int64(0)
+        first, dropped, declined = True, False, False
+        begin = at  # of the member with the white space around it
+        at = skip_space(at)
+        while byte_at(at) == _QUOTE:
+            key = at
+            at, escaped = skip_string(at + 1)
+            size = at - key
+            value = skip_space(skip_space(at) + 1)
+            end = skip_value(value, _LEVELS)
+            if escaped or end == 0:
+                declined = True
+                break
+            following = skip_space(end)
+            place = find_name(key, size, name_base, name_cut)
+            what = 0
+            if place >= 0:
+                declined = (seen >> place) & 1 != 0
+                if declined:
+                    break
+                seen |= np.int64(1) << place
+                what = state[place, row]
+            if what == 2:
+                dropped = True
+            else:
+                if not first:
+                    out[p] = _COMMA
+                    p += 1
+                elif dropped:  # the space behind a comma that is gone
+                    begin = key
+                first = False
+                stop = value if what == 1 else following
+                copy_bytes(out, p, data, begin - origin, stop - begin)
+                p += stop - begin
+                if what == 1:
+                    size = text_cut[place, row + 1] - text_cut[place, row]
+                    copy_bytes(out, p, text, text_cut[place, row], size)
+                    p += size
+                    copy_bytes(out, p, data, end - origin, following - end)
+                    p += following - end
+            begin = following + 1
+            at = following
+            if byte_at(at) == _COMMA:
+                at = skip_space(begin)
+        if declined:
+            status[row] = 1
+            p = offsets[row]
+            continue
+        for place in range(name_cut.size - 1):
+            if state[place, row] == 1 and (seen >> place) & 1 == 0:
+                if not first:
+                    out[p] = _COMMA
+                    p += 1
+                first = False
+                size = name_cut[place + 1] - name_cut[place]
+                copy_bytes(out, p, names, name_cut[place], size)
+                out[p + size] = _COLON
+                p += size + 1
+                size = text_cut[place, row + 1] - text_cut[place, row]
+                copy_bytes(out, p, text, text_cut[place, row], size)
+                p += size
+        size = starts[row + 1] - (at - origin)
+        copy_bytes(out, p, data, at - origin, size)
+        p += size
+    offsets[starts.size - 1] = p

@@ -1,0 +1,475 @@
+"""A mix whose output files are cut by their size, or whose rows are shuffled: what is finished, what is left, and the files put together.
+
+Files never exceed the size that was asked, as they are stored, unless one document alone does. They are made in passes over pieces
+(`dolma_dask.stages.mix_pieces`), each of which goes on where it was stopped. Since every file depends on all shards, the whole is
+finished or not: a record of the whole holds all inputs and outputs, and as long as they are as it says nothing is done.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import dolma_dask
+from dolma_dask import clusters, engine
+from dolma_dask.dataset import Shard
+from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, resume
+from dolma_dask.errors import UsageError
+from dolma_dask.exchange.folders import remove_tree
+from dolma_dask.formats import layout
+from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.stages.marks import note, tidy
+from dolma_dask.stages.mix_pieces import PieceStage, PieceWork, SortStage, bucket_count, read_exactly
+from dolma_dask.stages.mix_recipe import Mixture
+from dolma_dask.stages.options import budget
+from dolma_dask.summary import Summary
+from dolma_dask.writers.jsonl import MEMBER_BYTES
+
+DEFAULT_SIZE = 2 << 30
+"""Stored bytes of an output file at most, where nothing else is asked: that of the Dolma toolkit."""
+
+MEMBERS_PER_FILE = 16
+"""Members that a full file consists of at least, so that little room is left at its end."""
+
+LEAST_MEMBER = 1 << 10
+
+READ_BYTES = 8 << 20
+
+_PIECES = "pieces"
+_SORTED = "sorted"
+_SUFFIX: Mapping[FileFormat, str] = {
+    "jsonl.gz": ".json.gz",
+    "jsonl.zst": ".json.zst",
+    "jsonl": ".json",
+    "parquet": "",
+}
+"""What the Dolma toolkit calls the last file of a stream."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How output files are cut and named.
+
+    Attributes
+    ----------
+    prefix : str
+        Of their paths, with the folder and the name: ``documents/part``.
+    file_format : FileFormat
+        Not Parquet.
+    max_bytes : int
+        Stored bytes of a file at most.
+    seed : int or None
+        Of a shuffle; None: in the order of shards and rows.
+    by_inputs : bool
+        Cut as the Dolma toolkit does: by the stored sizes of the inputs, which are not divided, with another suffix for the last file.
+    """
+
+    prefix: str
+    file_format: FileFormat
+    max_bytes: int = DEFAULT_SIZE
+    seed: int | None = None
+    by_inputs: bool = False
+
+    def __post_init__(self) -> None:
+        if self.file_format == "parquet":
+            raise UsageError(
+                "files of a given size, and shuffled ones, are put together from members; expected a format of JSON lines, such as jsonl.gz."
+            )
+        if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
+            raise UsageError(f"max_size={self.max_bytes!r}; expected stored bytes of a file, 1 or more.")
+
+    @property
+    def member_bytes(self) -> int:
+        """Text of a member."""
+        return min(max(self.max_bytes // MEMBERS_PER_FILE, LEAST_MEMBER), MEMBER_BYTES)
+
+    def path(self, number: int, count: int) -> str:
+        """Return the path of an output file."""
+        is_last = self.by_inputs and number == count - 1
+        suffix = _SUFFIX[self.file_format] if is_last else f".{self.file_format}"
+        return f"{self.prefix}-{number:04d}{suffix}"
+
+    def params(self) -> dict[str, Any]:
+        """Return what decides the output."""
+        return {
+            "prefix": self.prefix,
+            "format": self.file_format,
+            "max_bytes": self.max_bytes,
+            "shuffle": self.seed,
+            "by_inputs": self.by_inputs,
+        }
+
+
+@dataclass(frozen=True)
+class Part:
+    """A shard of the input, with what is done to it, and its name in this run."""
+
+    mixture: Mixture
+    shard: Shard
+    name: str
+
+    @property
+    def is_renamed(self) -> bool:
+        """Whether the run reads several datasets, so that paths are told with their roots."""
+        return self.name != self.shard.path
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some members of a piece, behind each other.
+
+    Attributes
+    ----------
+    path : str
+        Of the piece.
+    start, stop : int
+        Stored bytes.
+    rows, text_bytes : int
+        In them.
+    members : tuple of (int, int, int)
+        Where each begins, relative to the slice: stored byte, row, text byte.
+    """
+
+    path: str
+    start: int
+    stop: int
+    rows: int
+    text_bytes: int
+    members: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class JoinStage:
+    """The last pass: output files as members of pieces, byte for byte."""
+
+    target: str
+    folder: str
+    verb: str = "mix"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Put one file together; see `dolma_dask.engine.Stage`."""
+        unit = task.units[0]
+        slices: tuple[Slice, ...] = task.work
+        members: list[tuple[int, int, int]] = []
+        rows = text = 0
+        with publish(files.join(self.target, unit.name)) as out:
+            for piece in slices:
+                members += [(out.bytes + at, rows + row, text + byte) for at, row, byte in piece.members]
+                rows, text = rows + piece.rows, text + piece.text_bytes
+                for data in _read(files.join(self.folder, piece.path), piece.start, piece.stop):
+                    out.write(data)
+        file = FileRecord(unit.name, out.bytes, out.checksum, rows, tuple(members))
+        return [
+            Record(
+                unit=unit.name,
+                shard=task.shard,
+                key=unit.key,
+                files=(file,),
+                rows=rows,
+                counts={"bytes_out": out.bytes},
+            )
+        ]
+
+
+def _read(url: str, start: int, stop: int) -> Iterator[bytes]:
+    with files.open_read(url) as handle:
+        handle.seek(start)
+        while start < stop:
+            data = read_exactly(handle, min(READ_BYTES, stop - start), url)
+            start += len(data)
+            yield data
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A call of mix with packed output.
+
+    Attributes
+    ----------
+    target : str
+        Output root.
+    name : str
+        Of the whole: what it is known under in the journal.
+    parts : tuple of Part
+        All shards, in order.
+    packing : Packing
+        How files are cut.
+    policy : RecordPolicy
+        What happens to bad records.
+    key : str
+        Digest of all that decides the output besides the bytes of the inputs and the packing.
+    told : Mapping
+        What was asked, for the journal.
+    notes : tuple of str
+        What a person should know.
+    owns_folder : bool
+        Whether everything in the folder of the output files is ours.
+    """
+
+    target: str
+    name: str
+    parts: tuple[Part, ...]
+    packing: Packing
+    policy: RecordPolicy
+    key: str
+    told: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    owns_folder: bool = False
+
+    @property
+    def unit(self) -> Unit:
+        """The whole, known under what was asked."""
+        listing = (
+            [[part.name, part.shard.bytes] for part in self.parts]
+            if self.packing.by_inputs
+            else [part.name for part in self.parts]
+        )
+        return Unit(
+            f"{self.packing.prefix}/",
+            work_key("mix", 1, {"key": self.key, **self.packing.params(), "listing": listing}),
+        )
+
+    def run(self, options: RunOptions) -> Summary:
+        """Do what is left."""
+        started = time.monotonic()
+        state = resume.look_back(self._plan([]), options.overwrite)
+        for record in state.renewed:
+            note(self.target, "mix", record)
+        done = state.finished.get(self.unit.name)
+        summary = Summary("mix", self.target, skipped=len(self.parts), notes=self.notes)
+        if done is not None:
+            if not options.dry_run:
+                tidy(self.target, "mix", self._folder)
+            return replace(summary, counts=done.counts, seconds=time.monotonic() - started)
+        if not options.overwrite:
+            self._check_free(state)
+        if options.dry_run:
+            return replace(summary, skipped=0, planned=tuple(part.name for part in self.parts))
+        with clusters.shared_cluster():
+            whole, ran = self._make(options)
+        tidy(self.target, "mix", self._folder)
+        return replace(
+            ran, counts=whole.counts, notes=(*self.notes, *ran.notes), seconds=time.monotonic() - started
+        )
+
+    def _whole_task(self) -> Task:
+        return Task(
+            self.name, (self.unit,), tuple(item for part in self.parts for item in self._inputs(part))
+        )
+
+    def _inputs(self, part: Part) -> tuple[Input, ...]:
+        """Return the inputs of a shard under names that are unique in this run."""
+        found = part.mixture.inputs(part.mixture.work(part.shard))
+        return (
+            tuple(replace(item, info=replace(item.info, path=item.url)) for item in found)
+            if part.is_renamed
+            else found
+        )
+
+    def _check_free(self, state: resume.Progressed) -> None:
+        """Refuse to write beside documents that a later stage would read too, or over files that are not ours."""
+        old = state.journal.records.get(self.unit.name)
+        ours = {file.path for file in old.files} if old else set()
+        for path in state.existing:
+            is_named_so = path.startswith(f"{self.packing.prefix}-") and path.endswith(
+                layout.DOCUMENT_SUFFIXES
+            )
+            if path not in ours and (
+                (self.owns_folder and path.endswith(layout.DOCUMENT_SUFFIXES))
+                or (is_named_so and not state.journal.may_write(path))
+            ):
+                raise UsageError(
+                    f"{self.target} holds {path!r}, which this run does not make; expected a free place. Choose another name or target, or "
+                    "replace what is there with --overwrite."
+                )
+
+    def _plan(self, tasks: Sequence[Task], outputs: Sequence[str] | None = None) -> Plan:
+        """Return the plan of the last pass; without outputs that of looking back at the whole."""
+        folder, _, _ = self.packing.prefix.rpartition("/")
+        ours = f"{folder}/" if folder and self.owns_folder else f"{self.packing.prefix}-"
+        return Plan(
+            stage=JoinStage(self.target, self._folder),
+            root=self.target,
+            tasks=tasks if outputs is not None else [self._whole_task()],
+            params=self.told,
+            writes=(ours,),
+            version=dolma_dask.__version__,
+            origin=self.parts[0].mixture.dataset.root,
+            reads=layout.DOCUMENT_SUFFIXES,
+            all_units=frozenset(outputs or ()) if self.owns_folder and outputs is not None else None,
+        )
+
+    @property
+    def _folder(self) -> str:
+        """Where pieces wait."""
+        name = f"mix-{self.packing.prefix.rpartition('/')[2]}"
+        return files.join(self.target, f"_exchange/{name}/{self.unit.key}")
+
+    def _make(self, options: RunOptions) -> tuple[Record, Summary]:
+        if options.overwrite:
+            remove_tree(self._folder)
+        inner = replace(options, overwrite=False)
+        read, ran = self._read(inner)
+        pieces = read if self.packing.seed is None else self._sort(read, inner)
+        groups = self._by_inputs(pieces) if self.packing.by_inputs else self._by_size(pieces)
+        checksums = [item.checksum for record in read for item in record.inputs]
+        outputs = self._join(
+            groups, work_key("mix", 1, {"whole": self.unit.key, "inputs": checksums}), options
+        )
+        return self._save(read, outputs), ran
+
+    def _read(self, options: RunOptions) -> tuple[list[Record], Summary]:
+        """Run the first pass."""
+        packing = self.packing
+        buckets = (
+            bucket_count(sum(part.shard.bytes for part in self.parts)) if packing.seed is not None else 1
+        )
+        stage = PieceStage(
+            self.target, self._folder, packing.member_bytes, packing.seed, buckets, self.policy
+        )
+        suffix = "rows" if packing.seed is not None else packing.file_format
+        tasks = []
+        for number, part in enumerate(self.parts):
+            path = f"{_PIECES}/{number:08d}.{suffix}"
+            work = PieceWork(path, part.name, part.mixture.work(part.shard), part.is_renamed)
+            tasks.append(Task(part.name, (Unit(path, self.unit.key),), self._inputs(part), work))
+        plan = Plan(stage, self._folder, tasks, {}, (f"{_PIECES}/",), max_bad_fraction=budget(self.policy))
+        summary = engine.run(plan, options)
+        return self._records(plan), replace(summary, target=self.target)
+
+    def _records(self, plan: Plan) -> list[Record]:
+        """Return the records of the units of a pass that has been run."""
+        known = Journal(plan.root, plan.stage.verb).records
+        return [known[unit.name] for task in plan.tasks for unit in task.units]
+
+    def _sort(self, read: Sequence[Record], options: RunOptions) -> list[Record]:
+        """Run the second pass of a shuffle."""
+        buckets = bucket_count(sum(part.shard.bytes for part in self.parts))
+        key = work_key("mix", 1, {"pieces": [file.checksum for record in read for file in record.files]})
+        stage = SortStage(self._folder, tuple(record.unit for record in read), self.packing.member_bytes)
+        tasks = [
+            Task(
+                f"bucket {number}",
+                (Unit(f"{_SORTED}/{number:08d}.{self.packing.file_format}", key),),
+                (),
+                number,
+            )
+            for number in range(buckets)
+        ]
+        plan = Plan(stage, self._folder, tasks, {}, (f"{_SORTED}/",))
+        engine.run(plan, options)
+        return self._records(plan)
+
+    def _by_size(self, pieces: Sequence[Record]) -> list[list[Slice]]:
+        """Fill files with members up to the size that is asked."""
+        found: list[list[Slice]] = [[]]
+        size = 0
+        for piece in pieces:
+            for member in _members(piece):
+                stored = member.stop - member.start
+                if found[-1] and size + stored > self.packing.max_bytes:
+                    found.append([])
+                    size = 0
+                size += stored
+                found[-1].append(member)
+        return [_merged(slices) or [_nothing(pieces[0])] for slices in found]
+
+    def _by_inputs(self, pieces: Sequence[Record]) -> list[list[Slice]]:
+        """Cut where the Dolma toolkit does."""
+        groups: list[list[Record]] = [[]]
+        size = 0
+        for part, piece in zip(self.parts, pieces, strict=True):
+            if groups[-1] and size + part.shard.bytes > self.packing.max_bytes:
+                groups.append([])
+                size = 0
+            size += part.shard.bytes
+            groups[-1].append(piece)
+        return [
+            _merged([member for piece in group for member in _members(piece)]) or [_nothing(group[0])]
+            for group in groups
+        ]
+
+    def _join(self, slices: Sequence[Sequence[Slice]], key: str, options: RunOptions) -> list[Record]:
+        """Run the last pass."""
+        names = [self.packing.path(number, len(slices)) for number in range(len(slices))]
+        self._remove_old(names)
+        content = [[[one.path, one.start, one.stop] for one in each] for each in slices]
+        tasks = [
+            Task(name, (Unit(name, work_key("mix", 1, {"key": key, "slices": each})),), (), tuple(of))
+            for name, of, each in zip(names, slices, content, strict=True)
+        ]
+        plan = self._plan(tasks, names)
+        engine.run(plan, options)
+        return self._records(plan)
+
+    def _remove_old(self, names: Sequence[str]) -> None:
+        """Remove files that an earlier call made under this name and this one does not."""
+        old = Journal(self.target, "mix").records.get(self.unit.name)
+        for file in old.files if old else ():
+            if file.path not in names and not file.path.startswith("_"):
+                files.remove(files.join(self.target, file.path))
+
+    def _save(self, read: Sequence[Record], outputs: Sequence[Record]) -> Record:
+        """Note that the whole was made, of what, and what it is."""
+        counts: dict[str, float] = {}
+        for record in read:
+            for name, count in record.counts.items():
+                counts[name] = counts.get(name, 0) + count
+        written = tuple(file for record in outputs for file in record.files)
+        counts["bytes_out"] = sum(file.bytes for file in written)
+        kept = [FileRecord(*file) for record in read for file in record.info["quarantine"]]
+        whole = Record(
+            unit=self.unit.name,
+            shard=self.name,
+            key=self.unit.key,
+            inputs=tuple(item for record in read for item in record.inputs),
+            files=(*written, *kept),
+            rows=int(counts["documents_out"]),
+            counts=counts,
+            info={"unproved": sorted({name for record in read for name in record.info["unproved"]})},
+        )
+        note(self.target, "mix", whole)
+        return whole
+
+
+def _members(piece: Record) -> Iterator[Slice]:
+    """Yield the members of a piece that hold rows."""
+    file = piece.files[0]
+    starts = [*file.members, (file.bytes, file.rows, int(piece.info["text_bytes"]))]
+    for (first, row, text), (end, last, stop) in pairwise(starts):
+        if last > row:
+            yield Slice(file.path, first, end, last - row, stop - text, ((0, 0, 0),))
+
+
+def _nothing(piece: Record) -> Slice:
+    """Return the one member, without rows, of a piece that has none."""
+    return Slice(piece.files[0].path, 0, piece.files[0].bytes, 0, 0, ((0, 0, 0),))
+
+
+def _merged(slices: Sequence[Slice]) -> list[Slice]:
+    """Join slices that lie behind each other in one piece."""
+    found: list[Slice] = []
+    for one in slices:
+        last = found[-1] if found else None
+        if last is not None and last.path == one.path and last.stop == one.start:
+            more = tuple(
+                (at + last.stop - last.start, row + last.rows, text + last.text_bytes)
+                for at, row, text in one.members
+            )
+            found[-1] = Slice(
+                last.path,
+                last.start,
+                one.stop,
+                last.rows + one.rows,
+                last.text_bytes + one.text_bytes,
+                (*last.members, *more),
+            )
+        else:
+            found.append(one)
+    return found

@@ -1,0 +1,201 @@
+"""Replaced spans, moved spans, spliced lines and joined objects equal what plain Python does, on wild Unicode."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dolma_dask.formats.json_block import SPAN
+from dolma_dask.mixing.members import join_objects
+from dolma_dask.mixing.replacing import SpanRule, move_spans, replace_spans
+from dolma_dask.mixing.splicing import Edit, splice
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+WORDS = st.text(st.sampled_from("aé中😀\n\u0301{}"), max_size=4)
+PLACES = st.integers(0, 14)
+SPANS = st.lists(
+    st.tuples(PLACES, PLACES, st.sampled_from([0.0, 0.5, 1.0])).map(lambda s: (min(s[:2]), max(s[:2]), s[2])),
+    max_size=5,
+)
+RULES = st.tuples(SPANS, st.sampled_from([None, 0.5]), st.sampled_from([None, 1.0]), WORDS, st.booleans())
+
+
+def chosen_spans(text: str, rules: list[Any]) -> list[tuple[int, int, str]]:
+    """What is replaced, by the rules of the module's words."""
+    asked = []
+    for spans, least, limit, word, expands in rules:
+        for start, end, score in spans:
+            if (least is None or score >= least) and (limit is None or score < limit):
+                asked.append((start, end, word, expands))
+    chosen: list[tuple[int, int, str]] = []
+    for start, end, word, expands in sorted(asked, key=lambda span: span[0]):
+        start, end = min(start, len(text)), min(end, len(text))
+        if chosen and (start < chosen[-1][1] or (start == chosen[-1][1] and start == end)):
+            continue
+        chosen.append((start, end, word.replace("{}", text[start:end]) if expands else word))
+    return chosen
+
+
+def replaced_text(text: str, chosen: list[tuple[int, int, str]]) -> str:
+    pieces, at = [], 0
+    for start, end, word in chosen:
+        pieces += [text[at:start], word]
+        at = end
+    return "".join([*pieces, text[at:]])
+
+
+def moved(span: list[Any], text: str, chosen: list[tuple[int, int, str]]) -> list[Any] | None:
+    start, end = min(span[0], len(text)), min(span[1], len(text))
+    if (start, end) == (0, len(text)):
+        return [0, len(replaced_text(text, chosen)), span[2]]
+    for begin, behind, _ in chosen:
+        if begin < start < behind or begin < end < behind:
+            return None
+        if begin <= start < end <= behind:
+            return None
+    grown_start = sum(len(word) - (behind - begin) for begin, behind, word in chosen if behind <= start)
+    grown_end = sum(len(word) - (behind - begin) for begin, behind, word in chosen if begin < end)
+    return [start + grown_start, max(end + grown_end, start + grown_start), span[2]]
+
+
+def rules_of(rows: list[list[Any]]) -> list[SpanRule]:
+    """The rules of all documents, which differ between them only in their spans."""
+    count = max(len(rules) for rules in rows)
+    made = []
+    for place in range(count):
+        _, least, limit, word, expands = next(rules for rules in rows if len(rules) > place)[place]
+        spans = [rules[place][0] if len(rules) > place else None for rules in rows]
+        column = pa.array(
+            [
+                None if each is None else [dict(zip(("start", "end", "score"), s, strict=True)) for s in each]
+                for each in spans
+            ],
+            pa.list_(SPAN),
+        )
+        made.append(
+            SpanRule(f"rule {place}", column, least, limit, pa.array([word], pa.large_string()), expands)
+        )
+    return made
+
+
+def alike(rows: list[list[Any]]) -> list[list[Any]]:
+    """All rows with the limits and words of the first row that has such a rule."""
+    count = max(len(rules) for rules in rows)
+    firsts = [next(rules for rules in rows if len(rules) > place)[place][1:] for place in range(count)]
+    return [[(rule[0], *firsts[place]) for place, rule in enumerate(rules)] for rules in rows]
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    st.lists(st.tuples(TEXTS, st.lists(RULES, max_size=3), SPANS), min_size=1, max_size=4), st.integers(0, 2)
+)
+def test_texts_and_spans(documents: list[Any], skipped: int) -> None:
+    texts = [text for text, _, _ in documents]
+    rows = alike([rules for _, rules, _ in documents])
+    attributes: list[dict[str, Any]] = [
+        {
+            "s": [list(span) for span in spans],
+            "n": 1.5,
+            "d": [[0, len(text), 0.25]],
+            "o": {"s": [[1, 2, 3]]},
+            "e": [],
+            "é": "[[1,2,3]]",
+        }
+        for text, _, spans in documents
+    ]
+    rules = [
+        SpanRule(
+            rule.called,
+            pa.concat_arrays([rule.spans[:0], rule.spans]),
+            *(rule.min_score, rule.max_score, rule.texts, rule.expands),
+        )
+        for rule in rules_of(rows)
+    ]
+    padded = pa.array(["padding"] * skipped + texts, pa.large_string())[skipped:]
+    found = replace_spans(padded, rules)
+    chosen = [chosen_spans(text, rules) for text, rules in zip(texts, rows, strict=True)]
+    assert found.texts.to_pylist() == [
+        replaced_text(text, spans) for text, spans in zip(texts, chosen, strict=True)
+    ]
+    assert found.changed.tolist() == [bool(spans) for spans in chosen]
+    column = pa.array([json.dumps(each, ensure_ascii=False) for each in attributes], pa.large_string())
+    for text, before, after, spans in zip(
+        texts, attributes, move_spans(column, found).to_pylist(), chosen, strict=True
+    ):
+        expected = dict(before)
+        if spans:
+            for key in ("s", "d"):
+                expected[key] = [
+                    each for span in before[key] if (each := moved(span, text, spans)) is not None
+                ]
+        assert json.loads(after) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS.filter(bool), st.lists(st.tuples(PLACES, PLACES), min_size=1, max_size=4))
+def test_spans_with_other_lists_beside_them(text: str, bounds: list[tuple[int, int]]) -> None:
+    """Whole numbers written with a point, and lists that are no spans, take another way to the same places."""
+    spans = [[min(pair), max(pair), 1] for pair in bounds]
+    rule = SpanRule(
+        "x",
+        pa.array([[{"start": 0, "end": 1, "score": 1.0}]], pa.list_(SPAN)),
+        None,
+        None,
+        pa.array(["é中"], pa.large_string()),
+    )
+    found = replace_spans(pa.array([text], pa.large_string()), [rule])
+    line = json.dumps({"f": [[float(a), float(b), x] for a, b, x in spans], "s": spans, "w": ["a", 1]})
+    after = json.loads(move_spans(pa.array([line], pa.large_string()), found)[0].as_py())
+    expected = [each for span in spans if (each := moved(span, text, [(0, 1, "é中")])) is not None]
+    assert after == {"f": expected, "s": expected, "w": ["a", 1]}
+
+
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(10**20), 10**20),
+        st.floats(allow_nan=False, allow_infinity=False),
+        TEXTS,
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=6,
+)
+KEYS = st.one_of(st.sampled_from(["id", "text", "metadata", "attributes", 'te"xt', "é"]), TEXTS)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=5)
+
+
+def line_of(value: Any, style: int) -> str:
+    separators = [(",", ":"), (", ", ": "), (" , ", " :\t")][style % 3]
+    return json.dumps(value, ensure_ascii=style > 2, separators=separators)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(OBJECTS, st.integers(0, 5), VALUES, st.booleans()), min_size=1, max_size=5))
+def test_spliced_lines(rows: list[tuple[dict[str, Any], int, Any, bool]]) -> None:
+    lines = [line_of(row, style) + "\n" for row, style, _, _ in rows]
+    values = [json.dumps(value) if wanted else None for _, _, value, wanted in rows]
+    edits = [Edit("text", pa.array(values, pa.large_string())), Edit("metadata", None), Edit('te"xt', None)]
+    spliced = splice(pa.array([line.encode() for line in lines], pa.large_binary()), edits).to_pylist()
+    for (row, _, value, wanted), line, after in zip(rows, lines, spliced, strict=True):
+        expected = {key: each for key, each in row.items() if key not in ("metadata", 'te"xt')}
+        expected |= {"text": value} if wanted else {}
+        assert json.loads(after) == expected
+        assert after.count(b"\n") == 1
+        assert after.endswith(b"}\n")
+        if not wanted and expected == row:
+            assert after == line.encode()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(*[st.one_of(st.none(), OBJECTS)] * 3, st.integers(0, 5)), min_size=1, max_size=4))
+def test_joined_objects(rows: list[Any]) -> None:
+    columns = [
+        pa.array([None if row[k] is None else line_of(row[k], row[3]) for row in rows], pa.large_string())
+        for k in range(3)
+    ]
+    for row, text in zip(rows, join_objects(columns).to_pylist(), strict=True):
+        assert json.loads(text) == {**(row[0] or {}), **(row[1] or {}), **(row[2] or {})}
+        assert len(json.loads(text, object_pairs_hook=list)) == len(json.loads(text))

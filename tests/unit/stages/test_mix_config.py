@@ -1,0 +1,264 @@
+"""Mixer configurations of the Dolma toolkit: what they say, what is wrong with them, streams of one dataset and of several."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dolma_dask.config.dolma_mix import mix_config, read_config
+from dolma_dask.errors import StageError, UsageError
+
+from .conftest import write_lines
+
+HERE: dict[str, Any] = {"scheduler": "synchronous", "progress": False}
+
+
+def put(root: Path, name: str, count: int, **values: Any) -> None:
+    rows = [{"id": f"{name}-{row}", "text": f"text {row}", "n": row} for row in range(count)]
+    write_lines(root / f"documents/{name}.jsonl.gz", [json.dumps(row) for row in rows])
+    for key, value in values.items():
+        lines = [json.dumps({"id": row["id"], "attributes": {key: value(row["n"])}}) for row in rows]
+        write_lines(root / f"attributes/{key}/{name}.jsonl.gz", lines)
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    paths = sorted(path for path in folder.glob("*.gz"))
+    return [json.loads(line) for path in paths for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for root in ("one", "two"):
+        put(tmp_path / root, "a", 4, score=lambda n: [[0, 6, n]], spans=lambda n: [[0, 4, 1]])
+        put(tmp_path / root, "sub/b", 2, score=lambda n: [[0, 6, n]], spans=lambda n: [[0, 4, 1]])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def stream(**more: Any) -> dict[str, Any]:
+    return {
+        "name": "m",
+        "documents": ["one/documents/**/*.gz"],
+        "attributes": ["score"],
+        "output": {"path": "out"},
+        **more,
+    }
+
+
+INCLUDE = {"include": ["$.attributes[?(@.score[0][2] >= 1)]"]}
+
+
+def test_rows_carry_attributes_and_provenance(corpus: Path) -> None:
+    mix_config({"streams": [stream(filter=INCLUDE)]}, **HERE)
+    assert rows_of(corpus / "out") == [
+        {
+            "id": f"{name}-{row}",
+            "text": f"text {row}",
+            "n": row,
+            "attributes": {"score": [[0, 6, row]]},
+            "metadata": {"provenance": f"{name.rpartition('/')[2]}.jsonl.gz:{row + 1}"},
+        }
+        for name, count in (("a", 4), ("sub/b", 2))
+        for row in range(1, count)
+    ]
+
+
+def test_yaml_and_json_say_the_same(corpus: Path) -> None:
+    config = {
+        "streams": [stream(filter=INCLUDE)],
+        "processes": 1,
+        "work_dir": {"input": None, "output": "tmp"},
+    }
+    (corpus / "c.json").write_text(json.dumps(config, indent=1))
+    (corpus / "c.yaml").write_text(
+        """
+streams:
+  - name: m
+    documents: [one/documents/**/*.gz]
+    attributes:
+      - score
+    output: {path: out}
+    filter:
+      include:
+        - "$.attributes[?(@.score[0][2] >= 1)]"
+processes: 1
+work_dir:
+  input: null
+  output: tmp
+"""
+    )
+    assert read_config("c.json") == read_config("c.yaml")
+    mix_config("c.yaml", **HERE)
+    again = mix_config("c.json", **HERE)
+    assert (again.done, again.skipped) == (0, 2)
+
+
+def test_interpolation(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHERE_TO", "there")
+    config = {
+        "processes": "${d.processes:100}",
+        "streams": [
+            stream(
+                name="${streams[0].attributes.0}-x",
+                output={"path": "${oc.env:WHERE_TO}/${.max_size_in_bytes}", "max_size_in_bytes": 7000},
+            ),
+            stream(
+                name="y",
+                output={
+                    "path": "${oc.env:NOT_SET,here}",
+                    "max_size_in_bytes": "${streams.0.output.max_size_in_bytes}",
+                },
+            ),
+        ],
+    }
+    read = read_config(config)
+    assert read["processes"] == 1
+    assert [item["name"] for item in read["streams"]] == ["score-x", "y"]
+    assert [item["output"] for item in read["streams"]] == [
+        {"path": "there/7000", "max_size_in_bytes": 7000},
+        {"path": "here", "max_size_in_bytes": 7000},
+    ]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("streams:\n  - name: m\n    atributes: [a]\n", r"line 3, column 5: streams\[0\]\.atributes: there is no such key; did you mean 'attributes'\?"),
+        ("streams:\n  - name: m\n    documents: x.gz\n", r"line 3, column 16: streams\[0\]\.documents: expected a list"),
+        ("streams:\n  - name: m\n    output: {max_size_in_bytes: big}\n", r"max_size_in_bytes: found 'big', expected a whole number"),
+        ("stream: []\n", r"line 1, column 1: stream: there is no such key; did you mean 'streams'\?"),
+        ("streams: []\n", "no streams"),
+        ("streams:\n  - documents: [a]\n", r"streams\[0\]\.name is missing"),
+        ("streams:\n  - name: m\n    span_replacement: [{min_score: 1}]\n", r"span_replacement\[0\]\.span is missing"),
+        ("streams:\n  - name: ${streams[0].name}\n", "leads back to itself"),
+        ("streams:\n  - name: ${nope}\n", r"\$\{nope\} leads to nothing"),
+        ("streams:\n  - name: ${oc.env:SURELY_NOT_SET}\n", "environment variable SURELY_NOT_SET is not set"),
+        ("streams:\n  - name: ${d.glob:*}\n", r"\$\{d.glob:\.\.\.\} is not known here"),
+        ("shuffle: maybe\n", "shuffle: found 'maybe', expected true or false"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_with_their_places(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        mix_config(str(tmp_path / "c.yaml"), **HERE)
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (
+            {"documents": ["one/documents/*.parquet"]},
+            r"stream 'm': no file matches one/documents/\*\.parquet",
+        ),
+        ({"documents": ["one/attributes/score/*.gz"]}, "does not lie below a folder 'documents'"),
+        ({"compression": {"input": "zst"}}, r"is said to be jsonl\.zst"),
+        ({"compression": {"output": "bz2"}}, "expected gz, zst"),
+        ({"filter": {"include": ["$.attributes.nope"]}}, "no row has the attribute 'nope'"),
+        ({"filter": {"include": ["$.a["]}}, "cannot read this JSONPath"),
+        ({"attributes": ["absent"]}, "has no attribute set 'absent'"),
+        ({"output": {"path": "one"}, "filter": INCLUDE}, "would write over its own input"),
+    ],
+)
+def test_streams_that_cannot_be(corpus: Path, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        mix_config({"streams": [stream(**more)]}, **HERE)
+
+
+def test_several_streams(corpus: Path) -> None:
+    streams = [
+        stream(name="x", filter=INCLUDE),
+        stream(
+            name="y",
+            documents=["two/documents/a.jsonl.gz"],
+            attributes=[],
+            output={"path": "out", "discard_fields": ["n", "attributes"]},
+        ),
+    ]
+    summary = mix_config({"streams": streams}, **HERE)
+    assert sorted(path.name for path in (corpus / "out").glob("*.gz")) == [
+        "x-0000.jsonl.gz",
+        "y-0000.jsonl.gz",
+    ]
+    assert summary.counts["documents_out"] == 8
+    assert "stream" in str(summary)
+    assert summary.to_json()["streams"]["y"]["counts"]["documents_out"] == 4
+    assert mix_config({"streams": streams}, **HERE).done == 0
+
+
+def test_one_stream_of_several_datasets(corpus: Path) -> None:
+    documents = ["two/documents/*.gz", "one/documents/*.gz"]
+    for shuffle in (True, False):
+        config = {
+            "streams": [
+                stream(
+                    documents=documents[:2] if shuffle else documents[:1], output={"path": f"out-{shuffle}"}
+                )
+            ],
+            "shuffle": shuffle,
+        }
+        mix_config(config, **HERE)
+    rows = rows_of(corpus / "out-True")
+    assert [row["id"] for row in rows] == [f"a-{row}" for row in range(4)] * 2
+    assert len(rows_of(corpus / "out-False/documents")) == 4
+    with pytest.raises(UsageError, match="written by more than one input"):
+        mix_config(
+            {"streams": [stream(documents=documents, output={"path": "out-x"})], "shuffle": False}, **HERE
+        )
+    again = mix_config({"streams": [stream(documents=documents[:2], output={"path": "out-True"})]}, **HERE)
+    assert (again.done, again.skipped) == (0, 2)
+
+
+def test_a_failed_stream_does_not_stop_the_others(corpus: Path) -> None:
+    lines = [json.dumps({"id": "other", "attributes": {"score": []}})] * 4
+    write_lines(corpus / "one/attributes/score/a.jsonl.gz", lines)
+    streams = [stream(name="x"), stream(name="y", documents=["two/documents/*.gz"])]
+    with pytest.raises(StageError, match=r"x: a\.jsonl\.gz"):
+        mix_config({"streams": streams}, **HERE)
+    assert [path.name for path in (corpus / "out").glob("*.gz")] == ["y-0000.jsonl.gz"]
+
+
+def test_dryrun_and_options_count_more_than_the_file(corpus: Path) -> None:
+    config = {"streams": [stream()], "dryrun": True, "shuffle": True}
+    summary = mix_config(config, **HERE)
+    assert summary.planned == ("a.jsonl.gz", "sub/b.jsonl.gz")
+    assert not (corpus / "out").exists()
+    mix_config({**config, "dryrun": False}, shuffle=False, **HERE)
+    assert (corpus / "out/documents/sub/b.jsonl.gz").exists()
+
+
+def test_seed_and_sample(corpus: Path) -> None:
+    put(corpus / "three", "a", 300)
+    config = {
+        "seed": 3,
+        "streams": [stream(documents=["three/documents/*.gz"], attributes=[], sample_rate=1.5)],
+    }
+    mix_config(config, **HERE)
+    ids = [row["id"] for row in rows_of(corpus / "out")]
+    assert 420 < len(ids) < 480
+    assert len(set(ids)) == 300
+    assert ids != sorted(ids)
+
+
+def test_journals_never_lie_among_documents(corpus: Path) -> None:
+    mix_config({"streams": [stream(output={"path": "v1/documents"})]}, **HERE)
+    assert sorted(path.name for path in (corpus / "v1").iterdir()) == ["_journal", "documents"]
+    assert [path.name for path in (corpus / "v1/documents").iterdir()] == ["m-0000.jsonl.gz"]
+
+
+def test_spans_are_replaced_and_the_others_move(corpus: Path) -> None:
+    replacement = [{"span": "$.attributes.spans", "min_score": 0.5, "replacement": "T"}]
+    mix_config({"streams": [stream(attributes=["score", "spans"], span_replacement=replacement)]}, **HERE)
+    row = rows_of(corpus / "out")[1]
+    assert (row["text"], row["attributes"]) == ("T 1", {"score": [[0, 3, 1]], "spans": []})
+
+
+def test_two_names_of_which_one_begins_with_the_other(corpus: Path) -> None:
+    for name in ("m-2", "m"):
+        mix_config({"streams": [stream(name=name)]}, **HERE)
+    assert mix_config({"streams": [stream(name="m-2")]}, **HERE).done == 0
+    assert sorted(path.name for path in (corpus / "out").glob("*.gz")) == [
+        "m-0000.jsonl.gz",
+        "m-2-0000.jsonl.gz",
+    ]

@@ -1,0 +1,248 @@
+"""Filters in JSONPath and jq: what is kept and counted, which attributes they see, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import ExpressionError, StageError, UsageError
+
+from .conftest import read_lines, write_lines
+
+HERE: dict[str, Any] = {"scheduler": "synchronous", "progress": False}
+
+
+def put(root: Path, documents: list[dict[str, Any]], **sets: list[dict[str, Any]]) -> str:
+    """Write a shard of documents, and attribute sets of other tools beside it."""
+    rows = [
+        {"id": f"d{row}", "text": f"text number {row}", "source": "s", **each}
+        for row, each in enumerate(documents)
+    ]
+    write_lines(root / "documents/a.jsonl.gz", [json.dumps(row) for row in rows])
+    for name, values in sets.items():
+        lines = [
+            json.dumps({"id": row["id"], "attributes": each}) for row, each in zip(rows, values, strict=True)
+        ]
+        write_lines(root / f"attributes/{name}/a.jsonl.gz", lines)
+    return str(root)
+
+
+def kept(dataset: str, **options: Any) -> list[str]:
+    target = Path(dataset).parent / "kept"
+    dk.mix(dataset, to=str(target), overwrite=True, **options, **HERE)
+    return [json.loads(line)["id"] for line in read_lines(target / "documents/a.jsonl.gz")]
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> str:
+    scores = [
+        {"t__t__x": [[0, 13, 0.5]]},
+        {"t__t__x": [[0, 4, 2], [5, 6, 0.1]]},
+        {},
+        {"t__t__x": []},
+        {"t__t__x": [[0, 13, 1.0]], "lang": {"en": 0.9}},
+    ]
+    return put(
+        tmp_path / "v0", [{"metadata": {"lang": lang}} for lang in ("en", "fr", "en", "de", "fr")], one=scores
+    )
+
+
+def test_any_of_include_and_none_of_exclude(scored: str) -> None:
+    assert kept(scored, include=["$.attributes[?(@.t__t__x && @.t__t__x[0] && @.t__t__x[0][2] >= 1.0)]"]) == [
+        "d1",
+        "d4",
+    ]
+    both = ["$.attributes[?(@.t__t__x[0][2] >= 1)]", "$.metadata[?(@.lang == 'en')]"]
+    assert kept(scored, include=both) == ["d0", "d1", "d2", "d4"]
+    assert kept(scored, include=both, exclude=["$.attributes.t__t__x[1]"]) == ["d0", "d2", "d4"]
+    assert kept(scored, exclude=["$.attributes.t__t__x"]) == ["d2"]
+    assert kept(scored, include=both, where="metadata.lang != 'fr'") == ["d0", "d2"]
+
+
+def test_jq(scored: str) -> None:
+    assert kept(scored, include=[".attributes.t__t__x[0][2] >= 1"], syntax="jq") == ["d1", "d4"]
+    assert kept(scored, include=[".attributes.t__t__x[0][2] < 1"], syntax="jq") == ["d0", "d2", "d3"]
+    assert kept(
+        scored, include=['.metadata.lang == "fr" and (.attributes.t__t__x | length > 1)'], syntax="jq"
+    ) == ["d1"]
+
+
+@pytest.mark.parametrize(
+    "text, syntax, expected",
+    [
+        ("$.attributes.t__t__x[?(@[2] < 0.3)]", "jsonpath", ["d1"]),
+        ("$.attributes[?(@.t__t__x[*][2] > 0.3)]", "jsonpath", ["d0", "d4"]),
+        ("$..en", "jsonpath", ["d4"]),
+        ("$.text[?(@ ~= 'number [13]')]", "jsonpath", ["d1", "d3"]),
+        ("any(.attributes.t__t__x[]?; .[2] < 0.3)", "jq", ["d1"]),
+        ('.id | test("[03]")', "jq", ["d0", "d3"]),
+        (".attributes.lang.en // 0", "jq", ["d4"]),
+    ],
+)
+def test_what_no_column_holds_is_asked_of_each_document(
+    scored: str, text: str, syntax: str, expected: list[str]
+) -> None:
+    assert kept(scored, include=[text], syntax=syntax) == expected
+    summary = dk.mix(scored, to=f"{scored}-again", include=[text], syntax=syntax, **HERE)
+    assert summary.counts[f"include {text}"] == len(expected)
+    assert any("slow" in note for note in summary.notes)
+
+
+def test_counts_and_notes(scored: str) -> None:
+    include, exclude = ["$.attributes[?(@.t__t__x[0][2] > 0.1)]"], ["$.metadata[?(@.lang == 'it')]"]
+    summary = dk.mix(scored, to=f"{scored}-out", include=include, exclude=exclude, **HERE)
+    assert summary.counts[f"include {include[0]}"] == 3
+    assert summary.counts[f"exclude {exclude[0]}"] == 0
+    assert any(exclude[0] in note and "drops nothing" in note for note in summary.notes)
+    assert f"include {include[0]}" in str(summary)
+
+
+def test_an_attribute_that_cannot_be_there(scored: str) -> None:
+    with pytest.raises(UsageError, match=r"no row has the attribute 'u__t__x'.*near it are: t__t__x"):
+        dk.mix(scored, to=f"{scored}-out", include=["$.attributes[?(@.u__t__x[0][2] > 0.5)]"], **HERE)
+    assert not Path(f"{scored}-out").exists()
+
+
+def test_an_attribute_that_only_was_not_found(scored: str) -> None:
+    """A tagger leaves out what it does not find, so that its other keys show that it may be right."""
+    summary = dk.mix(scored, to=f"{scored}-out", exclude=["$.attributes.t__t__y"], **HERE)
+    assert any("no row that was looked at has the attribute t__t__y" in note for note in summary.notes)
+    assert summary.counts["documents_out"] == 5
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_later_sets_win_and_documents_lose(tmp_path: Path, slow: bool) -> None:
+    documents = [
+        {"attributes": {"k": [[0, 3, 1]]}},
+        {"attributes": {"k": [[0, 3, 1]]}},
+        {"attributes": {"k": [[0, 3, 1]], "own": 7}},
+        {},
+    ]
+    first = [{"k": [[0, 3, 2]]}, {"k": [[0, 3, 2]]}, {}, {}]
+    second = [{"k": [[0, 3, 3]]}, {}, {}, {}]
+    dataset = put(tmp_path / "v0", documents, first=first, second=second)
+    path = "$.attributes[?(@.k[*][2] == {0})]" if slow else "$.attributes[?(@.k[0][2] == {0})]"
+    found = [
+        kept(dataset, include=[path.format(score)], attributes=["first", "second"]) for score in (1, 2, 3)
+    ]
+    assert found == [["d2"], ["d1"], ["d0"]]
+    assert kept(dataset, include=["$.attributes[?(@.own > 6)]"]) == ["d2"]
+
+
+def test_a_key_in_two_sets_is_chosen_by_whoever_asks(tmp_path: Path) -> None:
+    dataset = put(tmp_path / "v0", [{}], first=[{"k": [[0, 3, 2]]}], second=[{"k": [[0, 3, 3]]}])
+    with pytest.raises(UsageError, match="stands in the attribute sets first and second"):
+        kept(dataset, include=["$.attributes.k"])
+
+
+def test_values_that_are_no_spans(tmp_path: Path) -> None:
+    values = [
+        {"n": 0.7, "b": True, "t": "x", "o": {"en": 0.9}, "odd": 1},
+        {"n": 2, "odd": "x"},
+        {"b": False, "odd": [[0, 1, 1]]},
+    ]
+    dataset = put(tmp_path / "v0", [{}] * 3, one=values)
+    assert kept(dataset, include=["$.attributes[?(@.n > 0.5 && @.n < 1)]"]) == ["d0"]
+    assert kept(dataset, include=["$.attributes[?(@.b == false || @.o.en > 0.5)]"]) == ["d0", "d2"]
+    assert kept(dataset, include=["$.attributes[?(@.odd == 'x')]"]) == ["d1"]
+    assert kept(dataset, include=["$.attributes[?(@.t in ['x', 'y'])]"]) == ["d0"]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("file_format", ["jsonl.gz", "jsonl.zst", "parquet"])
+def test_our_own_attributes_in_all_formats(tmp_path: Path, file_format: str, slow: bool) -> None:
+    dataset = put(tmp_path / "v0", [{}, {"text": "naïve 日本"}, {"text": ""}])
+    dk.tag(dataset, ["char_length_v1"], format=file_format, **HERE)
+    place = "[*]" if slow else "[0]"
+    text = f"$.attributes[?(@.char_length_v1__char_length_v1__length{place}[2] < 9)]"
+    assert kept(dataset, include=[text]) == ["d1", "d2"]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_flat_attributes(tmp_path: Path, slow: bool) -> None:
+    dataset = put(tmp_path / "v0", [{}, {}])
+    lines = [json.dumps({"source": "s", "id": f"d{row}", "toxicity": row / 2}) for row in range(2)]
+    write_lines(Path(dataset) / "attributes/tox/a.jsonl.gz", lines)
+    text = "$..[?(@.toxicity > 0.1)]" if slow else "$.attributes[?(@.toxicity > 0.1)]"
+    if slow:
+        assert kept(dataset, include=[".attributes | .toxicity > 0.1"], syntax="jq", attributes=["tox"]) == [
+            "d1"
+        ]
+    else:
+        assert kept(dataset, include=[text]) == ["d1"]
+
+
+def test_jq_that_fails_names_document_and_filter(scored: str) -> None:
+    with pytest.raises(StageError, match=r"jq cannot evaluate '\.id\.x == 1' for document 'd0'"):
+        kept(scored, include=[".id.x == 1"], syntax="jq")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"include": ["$.a[?(@.b"]}, "cannot read this JSONPath"),
+        ({"include": [".a |"], "syntax": "jq"}, "cannot read this jq filter"),
+        ({"include": ["$.a"], "syntax": "xpath"}, "expected one of jsonpath, jq"),
+        ({"include": []}, "`include` was given with nothing in it"),
+    ],
+)
+def test_wrong_filters(scored: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises((ExpressionError, UsageError), match=message):
+        dk.mix(scored, to=f"{scored}-out", **options, **HERE)
+
+
+def test_bad_rows_match_nothing(tmp_path: Path) -> None:
+    write_lines(
+        tmp_path / "v0/documents/a.jsonl.gz",
+        ['{"id":"a","text":"x","source":"s"}', "{broken", '{"id":"b","text":"y","source":"s"}'],
+    )
+    options: dict[str, Any] = {"on_bad_record": "quarantine", "max_bad_fraction": 0.5, **HERE}
+    for number, text in enumerate(("$[?(@.metadata.n != 1)]", "$[?(@.id != 'a')]", "$[?(!@.nope)]")):
+        summary = dk.mix(str(tmp_path / "v0"), to=str(tmp_path / f"v{number + 1}"), exclude=[text], **options)
+        assert summary.counts["bad_records"] == 1
+
+
+def test_lists_and_thresholds_join_the_rule(scored: str, tmp_path: Path) -> None:
+    (tmp_path / "takedown.txt").write_text("d0\n")
+    (tmp_path / "good.txt").write_text("d0\nd1\nd2\n")
+    out = tmp_path / "v1"
+    summary = dk.mix(
+        scored,
+        to=str(out),
+        where="metadata.lang != 'it'",
+        block=[str(tmp_path / "takedown.txt")],
+        allow=[str(tmp_path / "good.txt")],
+        **HERE,
+    )
+    assert [json.loads(line)["id"] for line in read_lines(out / "documents/a.jsonl.gz")] == ["d1", "d2"]
+    assert summary.counts["where takedown is None"] == 4
+    assert summary.counts["where good is not None"] == 3
+    told = [
+        json.loads(line)
+        for path in (out / "_journal/mix").iterdir()
+        for line in path.read_text().splitlines()
+    ]
+    (where,) = {line["params"]["where"] for line in told if line.get("kind") == "run"}
+    again = dk.mix(scored, to=str(tmp_path / "v2"), where=where, **HERE)
+    assert again.counts["documents_out"] == 2
+
+
+def test_a_rehearsal_marks_nothing(scored: str, tmp_path: Path) -> None:
+    (tmp_path / "takedown.txt").write_text("d0\n")
+    summary = dk.mix(
+        scored, to=str(tmp_path / "v1"), block=str(tmp_path / "takedown.txt"), dry_run=True, **HERE
+    )
+    assert any("would be marked first" in note for note in summary.notes)
+    assert not (Path(scored) / "attributes/takedown").exists()
+    assert not (tmp_path / "v1").exists()
+
+
+def test_thresholds_of_a_file(tmp_path: Path) -> None:
+    dataset = put(tmp_path / "v0", [{"text": "x" * (row + 1)} for row in range(20)])
+    dk.tag(dataset, ["char_length_v1"], **HERE)
+    dk.quantiles(dataset, signals=["length"], level="strict", **HERE)
+    (path,) = Path(dataset).rglob("*strict*.json")
+    ids = kept(dataset, thresholds=str(path))
+    assert ids == [f"d{row}" for row in range(20) if 4 <= row <= 15]
