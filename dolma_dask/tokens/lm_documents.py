@@ -1,0 +1,222 @@
+"""Documents to token ids for language modelling: cleaned, cut if wanted, encoded, with what stands around each.
+
+Encoding is nearly all of the cost (3 to 4 MB of text per CPU-second); what is added here takes 1 to 2 ns per token.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
+from numpy.typing import NDArray
+
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.documents import text_bytes
+from dolma_dask.formats.hdf5 import TextCounts
+from dolma_dask.formats.ragged import check_lengths
+from dolma_dask.text.columns import text_buffers
+from dolma_dask.tokens.engine import TokenEngine, Tokens
+from dolma_dask.tokens.lm_cleaning import Cleaning
+from dolma_dask.tokens.lm_specials import Specials
+
+_SPACE = 32
+_CONTINUES = 0x80
+"""Bits 7 and 6 of a UTF-8 byte that begins no code point."""
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """Whether texts are cut before they are encoded, for tokenizers that are slow on long ones; ids at the cuts may differ.
+
+    Attributes
+    ----------
+    chars : int or None
+        Code points after which the next space begins a piece; None: texts stay whole.
+    drops_heads : bool
+        The tokenizer's own beginning and end stand around the document, not around every piece.
+    drops_first : bool
+        The first token of each further piece is dropped, whatever it is, as ModelZoo 2.2 does to have the same.
+
+    Raises
+    ------
+    UsageError
+        `chars` is not positive.
+    """
+
+    chars: int | None = None
+    drops_heads: bool = False
+    drops_first: bool = False
+
+    def __post_init__(self) -> None:
+        if self.chars is not None and self.chars < 1:
+            raise UsageError(f"chunk_len_to_split={self.chars}; expected a number of characters from 1 on.")
+
+
+@dataclass(frozen=True)
+class LmRecipe:
+    """How documents become ids.
+
+    Attributes
+    ----------
+    engine : TokenEngine
+        The tokenizer.
+    specials : Specials
+        What stands around a document.
+    cleaning : Cleaning
+        What happens to texts first.
+    cutting : Cutting
+        Whether they are cut.
+    skips_empty : bool
+        Documents without text are left out; else they are their end token alone.
+    """
+
+    engine: TokenEngine
+    specials: Specials
+    cleaning: Cleaning = field(default_factory=Cleaning)
+    cutting: Cutting = field(default_factory=Cutting)
+    skips_empty: bool = False
+
+    def encode(self, texts: pa.LargeStringArray) -> tuple[Tokens, TextCounts]:
+        """Return the ids of documents, and what was counted.
+
+        Parameters
+        ----------
+        texts : pa.LargeStringArray, shape (n_docs,)
+            Without nulls.
+        """
+        if self.skips_empty:
+            texts = texts.filter(pc.greater(pc.binary_length(texts), 0))
+        clean = self.cleaning.apply(texts)
+        counts = TextCounts(
+            documents=len(texts),
+            raw_chars=_chars(texts),
+            raw_bytes=text_bytes(texts),
+            normalized_chars=_chars(clean),
+            normalized_bytes=text_bytes(clean),
+        )
+        return self._end(self._cut(clean)), counts
+
+    def _cut(self, texts: pa.LargeStringArray) -> Tokens:
+        """Encode texts, in pieces if wanted, with what the tokenizer puts around each."""
+        specials, cutting = self.specials, self.cutting
+        if cutting.chars is None:
+            return surround(self.engine.encode(texts), specials.head, specials.tail)
+        pieces, counts = cut_texts(texts, cutting.chars)
+        tokens = self.engine.encode(pieces)
+        if cutting.drops_heads:
+            return surround(_joined(tokens, counts), specials.head, specials.tail)
+        tokens = surround(tokens, specials.head, specials.tail)
+        return _joined(_without_firsts(tokens, counts) if cutting.drops_first else tokens, counts)
+
+    def _end(self, tokens: Tokens) -> Tokens:
+        eos = self.specials.eos_id
+        if eos is None or self.specials.tail[-1:] == (eos,):
+            return tokens
+        return surround(tokens, (), (eos,))
+
+
+def _chars(texts: pa.LargeStringArray) -> int:
+    return pc.sum(pc.utf8_length(texts)).as_py() or 0
+
+
+@njit(cache=True, nogil=True)
+def _surround(ids, lengths, head, tail, out):  # type: ignore[no-untyped-def]
+    source, target = 0, 0
+    for document in range(len(lengths)):
+        for token in head:
+            out[target] = token
+            target += 1
+        for _ in range(lengths[document]):
+            out[target] = ids[source]
+            source += 1
+            target += 1
+        for token in tail:
+            out[target] = token
+            target += 1
+
+
+def surround(tokens: Tokens, head: tuple[int, ...], tail: tuple[int, ...]) -> Tokens:
+    """Put the same ids before and after every document.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        Documents.
+    head, tail : tuple of int
+        What to put before and after each.
+    """
+    added = len(head) + len(tail)
+    if not added or not tokens.lengths.size:
+        return tokens
+    lengths = tokens.lengths.astype(np.int64) + added
+    out = np.empty(int(lengths.sum()), tokens.ids.dtype)
+    before, after = (np.array(ids, tokens.ids.dtype) for ids in (head, tail))
+    _surround(tokens.ids, tokens.lengths, before, after, out)
+    return Tokens(out, check_lengths(lengths))
+
+
+@njit(cache=True, nogil=True)
+def _find_cuts(data, offsets, chars, counts, cuts):  # type: ignore[no-untyped-def]
+    """Find where pieces end; return how many there are. The first ``len(cuts)`` ends are written."""
+    total = 0
+    for text in range(len(offsets) - 1):
+        end, seen, pieces = offsets[text + 1], 0, 0
+        for place in range(offsets[text], end):
+            byte = data[place]
+            if seen >= chars and byte == _SPACE:
+                if total < len(cuts):
+                    cuts[total] = place
+                total, pieces, seen = total + 1, pieces + 1, 0
+            seen += byte & 0xC0 != _CONTINUES
+        if total < len(cuts):
+            cuts[total] = end
+        total += 1
+        counts[text] = pieces + 1
+    return total
+
+
+def cut_texts(texts: pa.LargeStringArray, chars: int) -> tuple[pa.LargeStringArray, NDArray[np.int64]]:
+    """Cut texts at the first space at or after every `chars` code points; the space begins the next piece.
+
+    Parameters
+    ----------
+    texts : pa.LargeStringArray, shape (n_docs,)
+        Without nulls.
+    chars : int
+        Code points of a piece, at least, but for the last.
+
+    Returns
+    -------
+    pieces : pa.LargeStringArray
+        A view of the same bytes.
+    counts : ndarray of int64, shape (n_docs,)
+        Pieces of each text, at least 1.
+    """
+    data, offsets = text_buffers(texts)
+    counts = np.empty(len(texts), np.int64)
+    total = _find_cuts(data, offsets, chars, counts, np.empty(0, np.int64))
+    ends = np.empty(total, np.int64)
+    _find_cuts(data, offsets, chars, counts, ends)
+    bounds = np.concatenate([offsets[:1], ends])
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_string(), total, buffers), counts
+
+
+def _joined(tokens: Tokens, counts: NDArray[np.int64]) -> Tokens:
+    """Return documents from their pieces."""
+    bounds = np.concatenate([[0], np.cumsum(tokens.lengths, dtype=np.int64)])
+    ends = bounds[np.concatenate([[0], np.cumsum(counts)])]
+    return Tokens(tokens.ids, check_lengths(np.diff(ends)))
+
+
+def _without_firsts(tokens: Tokens, counts: NDArray[np.int64]) -> Tokens:
+    """Drop the first token of every piece but the first of a document."""
+    stops = np.cumsum(tokens.lengths, dtype=np.int64)
+    is_first = np.zeros(len(stops), np.bool_)
+    is_first[np.cumsum(counts) - counts] = True
+    cut = ~is_first & (tokens.lengths > 0)
+    kept: NDArray[Any] = np.ones(tokens.ids.size, np.bool_)
+    kept[(stops - tokens.lengths)[cut]] = False
+    return Tokens(tokens.ids[kept], check_lengths(tokens.lengths - cut))

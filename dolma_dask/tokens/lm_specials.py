@@ -1,0 +1,223 @@
+"""Which tokens stand around a document: what the tokenizer itself adds, the end of a document, and the padding.
+
+A tokenizer JSON tells what `encode` adds (a beginning token, mostly) but not which token ends a document. That stands in
+``tokenizer_config.json`` beside it, or is one of the names that published tokenizers use.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from dolma_dask.errors import UsageError
+from dolma_dask.tokens.engine import TokenEngine, load_tokenizer
+from dolma_dask.tokens.policy import _resolve
+from dolma_dask.tokens.source import build
+
+EOS_NAMES = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>")
+"""What published tokenizers call the end of a document, where no config says it: GPT-2 and NeoX, T5 and Llama 2, Llama 3, Gemma, ChatML."""
+
+PAD_NAMES = ("<|padding|>", "<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>")
+"""The same for padding: NeoX first."""
+
+NO_TOKEN = "none"
+"""What a user writes for `eos` to have no token behind documents."""
+
+GPT2_END = "<|endoftext|>"
+
+CONFIG_NAME = "tokenizer_config.json"
+
+_PROBE = "a"
+
+
+@dataclass(frozen=True)
+class Specials:
+    """Ids around a document, and behind the last.
+
+    Attributes
+    ----------
+    eos_id : int or None
+        Stands behind every document.
+    pad_id : int
+        Fills a row that has fewer tokens.
+    head, tail : tuple of int
+        What the tokenizer itself puts around a text, such as a beginning token.
+    """
+
+    eos_id: int | None
+    pad_id: int
+    head: tuple[int, ...] = ()
+    tail: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what decides ids, for the key of the work."""
+        return {
+            "eos_id": self.eos_id,
+            "pad_id": self.pad_id,
+            "head": list(self.head),
+            "tail": list(self.tail),
+        }
+
+
+@dataclass(frozen=True)
+class AskedSpecials:
+    """What the user asked for: a token by name or by id.
+
+    Attributes
+    ----------
+    eos, pad : str or None
+        Names; ``none`` for `eos` means no token behind documents.
+    eos_id, pad_id : int or None
+        Ids.
+
+    Raises
+    ------
+    UsageError
+        A token is given by name and by id.
+    """
+
+    eos: str | None = None
+    pad: str | None = None
+    eos_id: int | None = None
+    pad_id: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("eos", "pad"):
+            if getattr(self, name) is not None and getattr(self, f"{name}_id") is not None:
+                raise UsageError(
+                    f"{name}={getattr(self, name)!r} and {name}_id={getattr(self, f'{name}_id')} were given; expected one of them."
+                )
+
+    def find(self, engine: TokenEngine, *, pads_with_eos: bool = False) -> Specials:
+        """Look everything up in a vocabulary.
+
+        Parameters
+        ----------
+        engine : TokenEngine
+            The tokenizer.
+        pads_with_eos : bool
+            An `eos_id` is the padding too unless a `pad_id` is given, whatever padding the tokenizer has: ModelZoo 2.2.
+
+        Raises
+        ------
+        UsageError
+            There is no such token, or none is known that ends documents.
+        """
+        config = read_config(engine)
+        eos = self._eos(engine, config)
+        pad = _wanted(engine, "pad", self.pad, self.pad_id)
+        if pad is None and not (pads_with_eos and self.eos_id is not None):
+            pad = _own(engine, config, "pad_token", PAD_NAMES)
+        head, tail = added_by(engine)
+        if pad is None:
+            pad = 0 if eos is None else eos
+        return Specials(eos, pad, head, tail)
+
+    def _eos(self, engine: TokenEngine, config: Mapping[str, Any]) -> int | None:
+        if self.eos == NO_TOKEN:
+            return None
+        found = _wanted(engine, "eos", self.eos, self.eos_id)
+        if found is None:
+            found = _own(engine, config, "eos_token", EOS_NAMES)
+        if found is None:
+            near = ", ".join(map(repr, engine.near_tokens(GPT2_END)))
+            raise UsageError(
+                f"{engine.file_name or 'the tokenizer'} does not say which token ends a document: it has none of {', '.join(EOS_NAMES)}, and no "
+                f"{CONFIG_NAME} with an eos_token beside it. Name one with eos, such as {near}, or eos='{NO_TOKEN}' for none."
+            )
+        return found
+
+
+def _wanted(engine: TokenEngine, option: str, name: str | None, number: int | None) -> int | None:
+    found = _resolve(engine, option, name if number is None else number)
+    return None if found is None else found.id
+
+
+def _own(engine: TokenEngine, config: Mapping[str, Any], field: str, names: tuple[str, ...]) -> int | None:
+    """Return the id of the token that the config names, else of the first of the usual names that there is."""
+    told = config.get(field)
+    name = told.get("content") if isinstance(told, Mapping) else told
+    if isinstance(name, str):
+        found = engine.token_id(name)
+        if found is None:
+            raise UsageError(
+                f"{CONFIG_NAME} beside {engine.file_name} names the {field} {name!r}, which the vocabulary has not; expected files that belong "
+                "together."
+            )
+        return found
+    ids = (engine.token_id(name) for name in names)
+    return next((number for number in ids if number is not None), None)
+
+
+def read_config(engine: TokenEngine) -> Mapping[str, Any]:
+    """Return the content of ``tokenizer_config.json`` beside the tokenizer's file; empty if there is none.
+
+    Raises
+    ------
+    UsageError
+        It is not a JSON object.
+    """
+    if engine.source.path is None:
+        return {}
+    path = Path(engine.source.path).with_name(CONFIG_NAME)
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UsageError(
+            f"{path} is not JSON ({error}); expected the config of the tokenizer beside it."
+        ) from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} holds {type(found).__name__}; expected a JSON object.")
+    return found
+
+
+def added_by(engine: TokenEngine) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the ids that the tokenizer puts before and after a text by itself."""
+    tokenizer = build(engine.source).tokenizer
+    plain = tokenizer.encode(_PROBE, add_special_tokens=False).ids
+    whole = tokenizer.encode(_PROBE, add_special_tokens=True).ids
+    for start in range(len(whole) - len(plain) + 1):
+        if whole[start : start + len(plain)] == plain:
+            return tuple(whole[:start]), tuple(whole[start + len(plain) :])
+    return (), ()
+
+
+def load_gpt2(vocab_file: str, encoder_file: str) -> TokenEngine:
+    """Make GPT-2's tokenizer from its two files.
+
+    Parameters
+    ----------
+    vocab_file : str
+        Merges (``vocab.bpe``).
+    encoder_file : str
+        Ids of the tokens (``encoder.json``).
+
+    Raises
+    ------
+    UsageError
+        A file is missing, or not what it should be.
+
+    Notes
+    -----
+    ``<|endoftext|>`` in a text is text: the files name no special tokens.
+    """
+    for path in (vocab_file, encoder_file):
+        if not Path(path).is_file():
+            raise UsageError(
+                f"tokenizer file {path} does not exist; expected the merges in vocab_file and the ids in encoder_file."
+            )
+    try:
+        vocabulary, merges = models.BPE.read_file(encoder_file, vocab_file)
+    except Exception as error:  # the library raises nothing more precise
+        raise UsageError(
+            f"{encoder_file} and {vocab_file} cannot be read: {error}; expected GPT-2's encoder.json and vocab.bpe."
+        ) from error
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return load_tokenizer(tokenizer.to_str())

@@ -1,0 +1,169 @@
+"""Which tokens make which row: arithmetic over counts, so that rows depend on the order of documents alone.
+
+A window is up to ``length + 1`` neighbouring tokens: all but its last are the input, all but its first the labels. Windows of a stream
+overlap by one token, so that each token but the very first is predicted once. Packed, all documents are one stream, and row ``r`` begins at
+token ``r * length`` wherever shards begin or end; unpacked, every document is a stream of its own.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Literal
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Tail = Literal["pad", "drop"]
+"""What happens to the tokens behind the last full row of a stream."""
+
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Where rows begin in a run of tokens, and how many tokens each has.
+
+    Attributes
+    ----------
+    starts : ndarray of int64, shape (n_rows,)
+    sizes : ndarray of int64, shape (n_rows,)
+        From 2 to length + 1.
+    """
+
+    starts: Int64s
+    sizes: Int64s
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def slice(self, first: int, stop: int) -> "Windows":
+        """Return some of the windows."""
+        return Windows(self.starts[first:stop], self.sizes[first:stop])
+
+
+def stream_rows(tokens: int, length: int, tail: Tail) -> int:
+    """Return the number of rows of a stream.
+
+    Parameters
+    ----------
+    tokens : int
+        Tokens of all documents.
+    length : int
+        max_seq_length.
+    tail : {"pad", "drop"}
+        Whether tokens behind the last full row make one more row.
+
+    Notes
+    -----
+    A stream of one token has nothing to predict, and so no row.
+    """
+    predicted = max(tokens - 1, 0)
+    full, rest = divmod(predicted, length)
+    return full + (tail == "pad" and rest > 0)
+
+
+def stream_windows(first: int, stop: int, tokens: int, length: int) -> Windows:
+    """Return the windows of rows `first` to `stop` - 1 of a stream of `tokens` tokens."""
+    starts = np.arange(first, stop, dtype=np.int64) * length
+    return Windows(starts, np.minimum(length + 1, tokens - starts))
+
+
+def count_document_rows(lengths: Int32s, length: int, least: int) -> NDArray[np.int64]:
+    """Return how many rows each document makes when every document is a stream of its own.
+
+    Parameters
+    ----------
+    lengths : ndarray of int32, shape (n_docs,)
+        Tokens per document.
+    length : int
+        max_seq_length.
+    least : int
+        Windows of fewer tokens are left out; those of one token always are, for it was predicted already.
+    """
+    lengths = lengths.astype(np.int64)
+    full, rest = np.divmod(np.maximum(lengths - 1, 0), length)
+    has_tail = (rest > 0) & (rest + 1 >= least)
+    return np.where(length + 1 >= least, full, 0) + has_tail
+
+
+@njit(cache=True, nogil=True)
+def _fill_windows(lengths, counts, length, least, starts, sizes):  # type: ignore[no-untyped-def]
+    at, begin = 0, 0
+    for document in range(len(lengths)):
+        tokens = int(lengths[document])
+        place = 0
+        for _ in range(counts[document]):
+            starts[at] = begin + place
+            sizes[at] = min(length + 1, tokens - place)
+            at += 1
+            place += length
+        begin += tokens
+
+
+def document_windows(lengths: Int32s, length: int, least: int) -> Windows:
+    """Return the windows of documents that stand back to back; parameters as for `count_document_rows`."""
+    counts = count_document_rows(lengths, length, least)
+    total = int(counts.sum())
+    starts, sizes = np.empty(total, np.int64), np.empty(total, np.int64)
+    _fill_windows(np.ascontiguousarray(lengths, np.int32), counts, length, least, starts, sizes)
+    return Windows(starts, sizes)
+
+
+def cut_files(rows: int, most: int) -> list[tuple[int, int]]:
+    """Cut rows into files of nearly one size, as loaders deal them to processes by number.
+
+    Parameters
+    ----------
+    rows : int
+        Rows in all.
+    most : int
+        Rows of a file at most.
+
+    Returns
+    -------
+    list of (int, int)
+        First row and end of each file; sizes differ by one at most.
+    """
+    count = -(-rows // most)
+    size, larger = divmod(rows, count) if count else (0, 0)
+    stops = accumulate(size + (number < larger) for number in range(count))
+    return list(pairwise([0, *stops]))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of one partition.
+
+    Attributes
+    ----------
+    partition : int
+        Which one.
+    first, stop : int
+        Its items, counted in the partition.
+    """
+
+    partition: int
+    first: int
+    stop: int
+
+
+def pieces_of(sizes: Sequence[int], first: int, stop: int) -> Iterator[Piece]:
+    """Yield what items `first` to `stop` - 1 of all partitions, back to back, are made of.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Items of each partition.
+    first, stop : int
+        As if there were one partition.
+    """
+    bounds = [0, *accumulate(sizes)]
+    partition = max(bisect_right(bounds, first) - 1, 0)
+    while first < stop and partition < len(sizes):
+        end = min(stop, bounds[partition + 1])
+        if end > first:
+            yield Piece(partition, first - bounds[partition], end - bounds[partition])
+        first, partition = max(first, end), partition + 1

@@ -1,0 +1,90 @@
+"""Rows from counts: no token is lost, and shards, files and batches do not matter."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dolma_dask.tokens.packing import (
+    count_document_rows,
+    cut_files,
+    document_windows,
+    pieces_of,
+    stream_rows,
+    stream_windows,
+)
+
+LENGTHS = st.lists(st.integers(0, 40), max_size=12)
+
+
+def windows_of(tokens: list[int], length: int) -> list[list[int]]:
+    """Cut as the original does: windows of length + 1 tokens, each beginning with the last token of the one before."""
+    return [tokens[start : start + length + 1] for start in range(0, len(tokens), length)]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 300), st.integers(1, 20))
+def test_a_stream_is_cut_as_the_original_cuts_it(count, length):
+    tokens = list(range(count))
+    rows = [window for window in windows_of(tokens, length) if len(window) > 1]
+    windows = stream_windows(0, stream_rows(count, length, "pad"), count, length)
+    found = [tokens[start : start + size] for start, size in zip(windows.starts, windows.sizes, strict=True)]
+    assert found == rows
+    assert stream_rows(count, length, "drop") == sum(len(window) == length + 1 for window in rows)
+
+
+@settings(deadline=None)
+@given(st.integers(2, 300), st.integers(1, 20))
+def test_no_token_of_a_stream_is_lost(count, length):
+    """The inputs of all rows and the last label are the stream."""
+    windows = stream_windows(0, stream_rows(count, length, "pad"), count, length)
+    inputs = [
+        np.arange(start, start + size - 1) for start, size in zip(windows.starts, windows.sizes, strict=True)
+    ]
+    last = windows.starts[-1] + windows.sizes[-1] - 1
+    assert np.array_equal([*np.concatenate(inputs), last], np.arange(count))
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.integers(1, 9), st.integers(0, 12))
+def test_documents_by_themselves_are_cut_as_the_original_cuts_them(lengths, length, least):
+    expected, begin = [], 0
+    for count in lengths:
+        tokens = list(range(begin, begin + count))
+        cut = windows_of(tokens, length)
+        expected.append([window for window in cut if len(window) >= max(2, least)])
+        begin += count
+    counted = np.array(lengths, np.int32)
+    windows = document_windows(counted, length, least)
+    found = [
+        list(range(start, start + size)) for start, size in zip(windows.starts, windows.sizes, strict=True)
+    ]
+    assert found == [window for document in expected for window in document]
+    assert count_document_rows(counted, length, least).tolist() == [len(document) for document in expected]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 60))
+def test_files_are_even_and_hold_every_row(rows, most):
+    cut = cut_files(rows, most)
+    assert [row for first, stop in cut for row in range(first, stop)] == list(range(rows))
+    sizes = [stop - first for first, stop in cut]
+    assert not sizes or (max(sizes) <= most and max(sizes) - min(sizes) <= 1)
+    assert len(cut) == -(-rows // most)
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.data())
+def test_pieces_are_what_one_partition_would_give(sizes, data):
+    whole = [(partition, item) for partition, size in enumerate(sizes) for item in range(size)]
+    first = data.draw(st.integers(0, len(whole)))
+    stop = data.draw(st.integers(first, len(whole)))
+    pieces = list(pieces_of(sizes, first, stop))
+    found = [(piece.partition, item) for piece in pieces for item in range(piece.first, piece.stop)]
+    assert found == whole[first:stop]
+    assert all(piece.first < piece.stop for piece in pieces)
+
+
+@pytest.mark.parametrize(("count", "rows"), [(0, 0), (1, 0), (2, 1), (5, 1), (6, 2)])
+def test_what_is_too_short_for_a_row(count, rows):
+    assert stream_rows(count, 4, "pad") == rows
