@@ -36,7 +36,10 @@ _EXPORTS = {
     "read_bag": "dolma_dask.partitions.bag",
     "mix": "dolma_dask.stages.mix",
     "ragged": "dolma_dask.stages.ragged",
+    "hdf5": "dolma_dask.stages.hdf5",
     "report": "dolma_dask.stages.report",
+    "run": "dolma_dask.config.pipeline",
+    "status": "dolma_dask.questions.status",
     "demo": "dolma_dask.stages.demo",
     "list_taggers": "dolma_dask.taggers.registry",
     "get_tagger": "dolma_dask.taggers.registry",
@@ -46,15 +49,18 @@ _EXPORTS = {
 
 if TYPE_CHECKING:
     from dolma_dask.clusters import cluster
+    from dolma_dask.config.pipeline import run
     from dolma_dask.dataset import Dataset, open_dataset
     from dolma_dask.loaders.ragged import open_ragged
     from dolma_dask.mixing.marks import duplicates, listed
     from dolma_dask.partitions.bag import read_bag
     from dolma_dask.partitions.dataframe import read_dataframe
+    from dolma_dask.questions.status import status
     from dolma_dask.stages.block import block
     from dolma_dask.stages.convert import convert
     from dolma_dask.stages.dedupe import dedupe
     from dolma_dask.stages.demo import demo
+    from dolma_dask.stages.hdf5 import hdf5
     from dolma_dask.stages.mix import mix
     from dolma_dask.stages.quantile_thresholds import read_thresholds, thresholds
     from dolma_dask.stages.quantiles import quantiles
@@ -75,6 +81,7 @@ __all__ = [
     "demo",
     "duplicates",
     "get_tagger",
+    "hdf5",
     "list_taggers",
     "listed",
     "mix",
@@ -86,6 +93,8 @@ __all__ = [
     "read_dataframe",
     "read_thresholds",
     "report",
+    "run",
+    "status",
     "tag",
     "tagger",
     "thresholds",

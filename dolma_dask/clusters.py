@@ -100,7 +100,8 @@ def open_place(asked: str | None, workers: int | None, tasks: int) -> Iterator[P
     count = workers or _configured("num_workers") or cpu_count()
     with ExitStack() as stack:
         if chosen == "cluster":
-            yield Place(stack.enter_context(local_client(min(count, tasks))))
+            in_block = _shared.get() is not None  # later verbs may have more tasks than the first
+            yield Place(stack.enter_context(local_client(count if in_block else min(count, tasks))))
         elif isinstance(chosen, str) and "://" in chosen:
             yield Place(stack.enter_context(remote_client(chosen)))
         elif hasattr(chosen, "scheduler_info"):
@@ -237,14 +238,14 @@ def local_client(workers: int) -> Iterator["Client"]:
     Parameters
     ----------
     workers : int
-        Number of worker processes; inside `shared_cluster` there is one per processor.
+        Number of worker processes; inside `shared_cluster` that of the first call holds.
     """
     shared = _shared.get()
     if shared is None:
         with _start_local(workers) as client:
             yield client
         return
-    shared.client = shared.client or shared.stack.enter_context(_start_local(cpu_count()))
+    shared.client = shared.client or shared.stack.enter_context(_start_local(workers))
     yield shared.client
 
 

@@ -160,7 +160,7 @@ def convert(
         metadata_fields=None if metadata is None else tuple(metadata),
         generated_id=generated_id,
     )
-    target = files.normalize(to)
+    target = layout.dataset_root(files.normalize(to))
     _check_outside(inputs, target)
     policy = record_policy(options)
     folder = _folder(under)

@@ -186,3 +186,10 @@ def test_a_failing_run_leaves_the_parts_of_the_last_one(raw, tmp_path):
     with pytest.raises(StageError):
         dk.convert(str(raw), **options)
     assert names(tmp_path / "v0") == before
+
+
+def test_a_target_that_names_its_documents_folder(tmp_path):
+    write_lines(tmp_path / "raw/a.jsonl", [document(0)])
+    dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0/documents"), progress=False)
+    assert (tmp_path / "v0/documents/a.jsonl.gz").exists()
+    assert not (tmp_path / "v0/documents/documents").exists()
