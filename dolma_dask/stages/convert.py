@@ -45,7 +45,7 @@ from dolma_dask.stages.options import (
 from dolma_dask.summary import Summary
 from dolma_dask.writers.open import open_writer
 
-VERSION = 1
+VERSION = 2
 """Raised whenever convert writes other bytes for the same raw file."""
 
 

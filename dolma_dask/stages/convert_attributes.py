@@ -36,7 +36,7 @@ from dolma_dask.stages.options import ReadArgs, RunArgs, dataset_notes, run_opti
 from dolma_dask.summary import Summary
 from dolma_dask.writers.jsonl import JsonlWriter
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a row is written otherwise."""
 
 

@@ -36,7 +36,7 @@ from dolma_dask.stages.marks import group_name, grouped, note, tidy
 from dolma_dask.stages.options import dataset_notes
 from dolma_dask.summary import Summary
 
-VERSION = 1
+VERSION = 2
 """Raised whenever other documents are marked, or in another way, for the same input and arguments."""
 
 _PLACE_BITS = 32

@@ -47,7 +47,7 @@ from dolma_dask.taggers.registry import get_tagger
 from dolma_dask.text.lengths import code_point_lengths
 from dolma_dask.writers.attributes import AttributeWriter, open_attribute_writer
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the bytes of an attribute file change for the same tagger output."""
 
 

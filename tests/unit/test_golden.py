@@ -40,33 +40,33 @@ class Golden(NamedTuple):
 
 
 GOLDEN = {
-    "block": Golden(versions={"stages.block_run.VERSION": 1}, digest="e112943758e15471ad86d6a4611c5ac2"),
+    "block": Golden(versions={"stages.block_run.VERSION": 2}, digest="e112943758e15471ad86d6a4611c5ac2"),
     "convert lines": Golden(
-        versions={"stages.convert.VERSION": 1, "sources.base.CONVERTER_VERSION": 1},
+        versions={"stages.convert.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
         digest="a43f2e126e07c65ccb95e0372f159d49",
     ),
     "convert parquet": Golden(
-        versions={"stages.convert.VERSION": 1, "sources.base.CONVERTER_VERSION": 1},
+        versions={"stages.convert.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
         digest="383bd3562771976e1a096633b9f5e336",
     ),
     "convert texts": Golden(
-        versions={"stages.convert.VERSION": 1, "sources.base.CONVERTER_VERSION": 1},
+        versions={"stages.convert.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
         digest="f02360a4c531fba335813502e255da73",
     ),
     "convert_attributes": Golden(
-        versions={"stages.convert_attributes.VERSION": 1}, digest="3ce22343e1f4f9fd251f4c561897b7b9"
+        versions={"stages.convert_attributes.VERSION": 2}, digest="3ce22343e1f4f9fd251f4c561897b7b9"
     ),
-    "dedupe": Golden(versions={"stages.dedupe_run.VERSION": 1}, digest="508be5529d28b75a3622c6ec2ab5c9ac"),
+    "dedupe": Golden(versions={"stages.dedupe_run.VERSION": 2}, digest="508be5529d28b75a3622c6ec2ab5c9ac"),
     "gzip members": Golden(
         versions={
-            "stages.convert.VERSION": 1,
+            "stages.convert.VERSION": 2,
             "sources.base.CONVERTER_VERSION": 1,
-            "stages.tag.VERSION": 1,
-            "stages.mix.VERSION": 1,
+            "stages.tag.VERSION": 2,
+            "stages.mix.VERSION": 2,
         },
-        digest="f1c3a42873883811e6816a27ec4226e4",
+        digest="57e662a745a93e6ef592f1c987437b3c",
     ),
-    "mix": Golden(versions={"stages.mix.VERSION": 1}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
+    "mix": Golden(versions={"stages.mix.VERSION": 2}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
     "quantiles": Golden(
         versions={"stages.quantile_run.VERSION": 1}, digest="8de988546c79cdba84dbaa29d6a6899e"
     ),
@@ -75,14 +75,14 @@ GOLDEN = {
         digest="ded909763e8a4c2e3b2dd7c459810f34",
     ),
     "tag char_length_v1": Golden(
-        versions={"stages.tag.VERSION": 1, "char_length_v1.version": 1},
+        versions={"stages.tag.VERSION": 2, "char_length_v1.version": 1},
         digest="da00cc472794af20e0276cba61676bbe",
     ),
     "tag gopher_v2": Golden(
-        versions={"stages.tag.VERSION": 1, "gopher_v2.version": 1}, digest="1ee67f3fe894fefe163a5bb8ce43fee6"
+        versions={"stages.tag.VERSION": 2, "gopher_v2.version": 1}, digest="1ee67f3fe894fefe163a5bb8ce43fee6"
     ),
     "tag whitespace_tokenizer_v1": Golden(
-        versions={"stages.tag.VERSION": 1, "whitespace_tokenizer_v1.version": 1},
+        versions={"stages.tag.VERSION": 2, "whitespace_tokenizer_v1.version": 1},
         digest="8cd0b5612c0e3c3757a31ddf0b148ff6",
     ),
     "validate": Golden(
