@@ -19,7 +19,6 @@ from dolma_dask import engine
 from dolma_dask.display import counted
 from dolma_dask.engine import Plan, RunOptions, Task, Unit, resume
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
-from dolma_dask.exchange.folders import remove_tree
 from dolma_dask.formats.hdf5 import PARAMS_NAME, DataParams, RowCounts, TextCounts
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
@@ -95,7 +94,7 @@ class Packing:
                 self._tokenize(self._needed(whole, set(ahead.planned)), options)
         summary = engine.run(plan, options)
         rows = self._publish_params(whole, plan)
-        remove_tree(self._folder)
+        files.remove_tree(self._folder)
         notes = (*summary.notes, *rule_notes(whole.counts), *self._notes(whole, rows))
         seconds = time.monotonic() - started
         return _shown(replace(summary, notes=notes, seconds=seconds), whole.counts)
@@ -169,7 +168,7 @@ class Packing:
     def _tokenize_all(self, options: RunOptions) -> Record:
         """Run the first pass, note its sums, and return them."""
         if options.overwrite:
-            remove_tree(self._folder)
+            files.remove_tree(self._folder)
         numbers = range(len(self.documents.parts))
         summary = self._tokenize(numbers, options)
         self._check_budget(summary)

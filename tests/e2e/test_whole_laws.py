@@ -78,7 +78,10 @@ class Worlds:
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory) -> Worlds:
     root = tmp_path_factory.mktemp("whole")
-    before, after = root / "before/world", root / "after/world"  # of one name, which stands in the report of validate
+    before, after = (
+        root / "before/world",
+        root / "after/world",
+    )  # of one name, which stands in the report of validate
     make_world(before)
     shutil.copytree(before, after)
     for verb in VERBS.values():

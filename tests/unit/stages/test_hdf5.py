@@ -234,6 +234,11 @@ def test_a_stopped_run_goes_on(dataset, tmp_path, tokenizer, monkeypatch):
     monkeypatch.undo()
     assert pack(dataset, out, tokenizer, max_rows_per_file=4).done == 1
     assert tree(out) == tree(tmp_path / "expected")
+    write_lines(dataset / "documents/c.jsonl", [document(0)])
+    monkeypatch.setattr(hdf5_rows.RowsStage, "run_shard", failing)
+    with pytest.raises(StageError, match="a disk is broken"):
+        pack(dataset, out, tokenizer, max_rows_per_file=4)
+    assert not (out / "data_params.json").exists(), "old and new files stand side by side"
 
 
 def test_a_changed_document_or_option_makes_all_rows_anew(dataset, tmp_path, tokenizer):
