@@ -14,6 +14,9 @@
             AlignmentError         an attribute file does not line up with its document file
                 MissingAttributesError
                 StaleAttributesError
+        StoreError                 a store of files behind a URL did not do what it was asked: exit status 1
+            StoreAccessError       it refuses the credentials, or there is no such bucket
+            StoreUnreachableError  it does not answer
         StageError                 a verb ended with failed shards: exit status 1
         InterruptedStageError      Ctrl-C: what is finished is kept, the same command goes on: exit status 130
 
@@ -85,6 +88,18 @@ class MissingAttributesError(AlignmentError):
 
 class StaleAttributesError(AlignmentError):
     """The attributes were made from other text than the documents hold now."""
+
+
+class StoreError(DolmaDaskError):
+    """A store of files behind a URL did not do what it was asked, again and again; another attempt may succeed."""
+
+
+class StoreAccessError(StoreError):
+    """A store refuses the credentials, or has no such bucket."""
+
+
+class StoreUnreachableError(StoreError):
+    """A store does not answer; it was given time to come back."""
 
 
 @dataclass(frozen=True)

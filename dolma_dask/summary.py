@@ -135,9 +135,14 @@ def _position(name: str) -> int:
 def label(name: str) -> str:
     """Return the words for a count's name, without its unit; a rule stands as it is, or its beginning if it is very long."""
     if name.startswith("where "):
-        return name if len(name) <= LONGEST_RULE else f"{name[: LONGEST_RULE - 4]} ..."
+        return shortened(name)
     first, *others = name.split("_")
     return " ".join([first, *(word for word in others if word != "bytes")])
+
+
+def shortened(rule: str) -> str:
+    """Return a rule, or its beginning if it is very long."""
+    return rule if len(rule) <= LONGEST_RULE else f"{rule[: LONGEST_RULE - 4]} ..."
 
 
 def show(name: str, value: float) -> str:

@@ -7,20 +7,12 @@ from typing import Any
 import msgspec
 
 from dolma_dask.engine.plan import Stage, Task
-from dolma_dask.errors import DolmaDaskError, Failure
+from dolma_dask.errors import DolmaDaskError, Failure, StoreAccessError, StoreError, StoreUnreachableError
+from dolma_dask.io import stores
 from dolma_dask.journal import Record
 
 RETRIES = 2
 RETRY_SECONDS = 0.5
-
-_TRANSIENT = {
-    "EndpointConnectionError",
-    "ClientPayloadError",
-    "ConnectionClosedError",
-    "ReadTimeoutError",
-    "IncompleteRead",
-}
-_PERMANENT = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 
 Outcome = Any
 """What a task came to: the records of its units (for a stage that only reads, what it returns), or a `Failure`."""
@@ -51,8 +43,6 @@ def attempt(stage: Stage, task: Task) -> Outcome:
     for number in range(RETRIES + 1):
         try:
             return _timed(stage, task)
-        except DolmaDaskError as error:
-            return failure(task, error)
         except (Exception, SystemExit) as error:  # noqa: BLE001  every failure is reported with its shard at the end
             if number == RETRIES or not is_transient(error):
                 return failure(task, error)
@@ -67,9 +57,12 @@ def failure(task: Task, error: BaseException) -> Failure:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Tell whether trying again may help: a connection, not a missing file."""
-    names = {cls.__name__ for cls in type(error).__mro__}
-    return bool(names & _TRANSIENT) or (isinstance(error, OSError) and not isinstance(error, _PERMANENT))
+    """Tell whether trying again may help: a connection, not a missing file; a store that is away was waited for already."""
+    if isinstance(error, DolmaDaskError):
+        return isinstance(error, StoreError) and not isinstance(
+            error, (StoreAccessError, StoreUnreachableError)
+        )
+    return stores.is_transient(error)
 
 
 def _timed(stage: Stage, task: Task) -> Outcome:

@@ -16,7 +16,13 @@ from dolma_dask.engine import resume
 from dolma_dask.engine.attempts import Outcome, Take
 from dolma_dask.engine.plan import Plan, RunOptions, Stage, Task
 from dolma_dask.engine.resume import Progressed
-from dolma_dask.errors import BadRecordBudgetError, Failure, InterruptedStageError, StageError
+from dolma_dask.errors import (
+    BadRecordBudgetError,
+    Failure,
+    InterruptedStageError,
+    StageError,
+    StoreUnreachableError,
+)
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.publish import sweep
@@ -123,6 +129,7 @@ def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
 
     def take(task: Task, result: Outcome) -> None:
         if isinstance(result, Failure):
+            _stop_without_store(result)
             failures.append(result)
         else:
             results[task.shard] = result
@@ -135,6 +142,12 @@ def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
     if failures:
         raise _stage_error(stage.verb, failures, len(tasks))
     return [results[task.shard] for task in tasks]
+
+
+def _stop_without_store(failure: Failure) -> None:
+    """Stop the run if a store is away: each further shard would wait for it in vain."""
+    if failure.error == StoreUnreachableError.__name__:
+        raise StoreUnreachableError(failure.message, shard=failure.shard)
 
 
 @contextmanager
@@ -168,6 +181,7 @@ def _work(plan: Plan, state: Progressed, options: RunOptions, tally: _Tally) -> 
 
     def take(task: Task, outcome: Outcome) -> None:
         if isinstance(outcome, Failure):
+            _stop_without_store(outcome)
             tally.failures.append(outcome)
             return
         kept = {file.path for record in outcome for file in record.files}

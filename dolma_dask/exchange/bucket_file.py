@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
-from typing import BinaryIO, Self, cast
+from typing import BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -165,10 +165,7 @@ class BucketFile:
 
     def _open(self) -> BinaryIO:
         try:
-            if files.is_local(self._url):
-                return files.open_read(self._url)
-            fs, path = files.filesystem(self._url)
-            return cast(BinaryIO, fs.open(path, "rb", cache_type="none"))  # slices are small and far apart
+            return files.open_read(self._url, scattered=True)
         except FileNotFoundError:
             raise CorruptFileError(
                 f"{self._url} is gone; expected a file of the exchange. Run the same command again: it is made anew.",

@@ -1,24 +1,11 @@
 """The folder of an exchange: removed with all that is in it, its empty parents, and what earlier calls have left beside it."""
 
-import shutil
-from contextlib import suppress
-
 from dolma_dask.io import files
+from dolma_dask.io.files import remove_tree as remove_tree
+from dolma_dask.io.stores import filesystem
 
 EXCHANGE = "_exchange"
 """Folder below a dataset root that holds the exchanges of its verbs, ``_exchange/<verb>-<name>/<key>``."""
-
-
-def remove_tree(url: str) -> None:
-    """Delete a folder and all that is in it; none there is fine."""
-    if files.is_local(url):
-        with suppress(FileNotFoundError):
-            shutil.rmtree(files.local_path(url))
-        return
-    fs, path = files.filesystem(url)
-    fs.invalidate_cache()
-    with suppress(FileNotFoundError):
-        fs.rm(path, recursive=True)
 
 
 def remove_exchange(folder: str) -> None:
@@ -65,11 +52,11 @@ def _remove_empty(url: str) -> bool:
     try:
         if files.is_local(url):
             files.local_path(url).rmdir()
-        else:
-            fs, path = files.filesystem(url)
-            fs.invalidate_cache()
-            if fs.exists(path):
-                fs.rmdir(path)
+            return True
+        fs, path = filesystem(url)
+        fs.invalidate_cache()
+        if fs.exists(path):
+            fs.rmdir(path)
     except FileNotFoundError:
         return True
     except OSError:

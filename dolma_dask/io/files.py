@@ -6,6 +6,7 @@ What cannot be listed is an error: a folder without permission or a dangling lin
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from typing import Any, BinaryIO, cast
 
 import xxhash
 
-from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.errors import CorruptFileError
+from dolma_dask.io.stores import RemoteFile, check_bucket, check_url, filesystem, patiently
 
 READ_BYTES = 1 << 20
 """Bytes asked from a file at a time: large enough for a disk, small enough for the cache."""
@@ -60,33 +62,23 @@ def join(root: str, path: str) -> str:
 
 
 def normalize(url: str) -> str:
-    """Return `url` without a trailing slash; local paths become absolute, so that workers find them."""
+    """Return `url` without a trailing slash; local paths become absolute, so that workers find them.
+
+    Raises
+    ------
+    UsageError
+        It holds credentials.
+    """
     url = os.fspath(url)
-    return str(local_path(url).expanduser().absolute()) if is_local(url) else url.rstrip("/")
+    if is_local(url):
+        return str(local_path(url).expanduser().absolute())
+    check_url(url)
+    return url.rstrip("/")
 
 
 def resolved(url: str) -> str:
     """Return `url` with links of a local path followed, to tell whether two names are one place."""
     return str(local_path(url).resolve()) if is_local(url) else url
-
-
-def filesystem(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system behind a remote `url`, and the path in it.
-
-    Raises
-    ------
-    UsageError
-        Nothing that is installed can open such a URL.
-    """
-    import fsspec
-
-    try:
-        return cast(tuple[Any, str], fsspec.core.url_to_fs(url))
-    except (ValueError, ImportError) as error:
-        raise UsageError(
-            f"{url} cannot be opened: {error}; expected a local path or the URL of a store that fsspec knows, such as "
-            "s3://bucket/folder. Correct it, or install what the store needs."
-        ) from error
 
 
 def stat(url: str) -> FileInfo | None:
@@ -98,9 +90,13 @@ def stat(url: str) -> FileInfo | None:
             return None
         return None if S_ISDIR(found.st_mode) else _local_info(url, found)
     fs, path = filesystem(url)
-    fs.invalidate_cache(path)
+
+    def look() -> dict[str, Any]:
+        fs.invalidate_cache(path)
+        return cast(dict[str, Any], fs.info(path))
+
     try:
-        info = fs.info(path)
+        info = patiently(url, look)
     except FileNotFoundError:
         return None
     return None if info["type"] == "directory" else _remote_info(url, info)
@@ -172,18 +168,26 @@ def _bad_link(entry: os.DirEntry[str], found: str) -> CorruptFileError:
     )
 
 
-def _list_remote(root: str) -> Iterator[FileInfo]:
+def _list_remote(root: str) -> list[FileInfo]:
     fs, base = filesystem(root)
-    fs.invalidate_cache()
     prefix = f"{base.rstrip('/')}/"
+
+    def find() -> dict[str, Any]:
+        fs.invalidate_cache()
+        return cast(dict[str, Any], fs.find(base, detail=True))
+
     try:
-        found = fs.find(base, detail=True)
+        found = patiently(root, find)
     except FileNotFoundError:
-        return
-    for path, info in found.items():
-        relative = path.removeprefix(prefix)
-        if path.startswith(prefix) and info["type"] == "file" and "/." not in f"/{relative}":
-            yield _remote_info(relative, info)
+        found = {}
+    if not found:
+        check_bucket(root)
+    listed = ((path, path.removeprefix(prefix), info) for path, info in found.items())
+    return [
+        _remote_info(relative, info)
+        for path, relative, info in listed
+        if path.startswith(prefix) and info["type"] == "file" and "/." not in f"/{relative}"
+    ]
 
 
 def list_folders(root: str) -> list[str]:
@@ -198,9 +202,13 @@ def list_folders(root: str) -> list[str]:
 
 def _remote_folders(root: str) -> Iterator[str]:
     fs, base = filesystem(root)
-    fs.invalidate_cache()
+
+    def look() -> list[dict[str, Any]]:
+        fs.invalidate_cache()
+        return cast(list[dict[str, Any]], fs.ls(base, detail=True))
+
     try:
-        found = fs.ls(base, detail=True)
+        found = patiently(root, look)
     except (FileNotFoundError, NotADirectoryError):
         return
     for item in found:
@@ -209,12 +217,19 @@ def _remote_folders(root: str) -> Iterator[str]:
             yield path.rsplit("/", 1)[-1]
 
 
-def open_read(url: str) -> BinaryIO:
-    """Open a file for reading bytes as they are stored."""
+def open_read(url: str, *, scattered: bool = False) -> BinaryIO:
+    """Open a file for reading bytes as they are stored.
+
+    Parameters
+    ----------
+    url : str
+        The file.
+    scattered : bool
+        Small pieces far apart will be read: a store is then asked for these alone.
+    """
     if is_local(url):
         return local_path(url).open("rb", buffering=0)
-    fs, path = filesystem(url)
-    return cast(BinaryIO, fs.open(path, "rb", block_size=8 * READ_BYTES, cache_type="readahead"))
+    return cast(BinaryIO, RemoteFile(url, scattered))
 
 
 def read_bytes(url: str) -> bytes:
@@ -230,7 +245,23 @@ def remove(url: str) -> None:
         return
     fs, path = filesystem(url)
     with suppress(FileNotFoundError):
-        fs.rm_file(path)
+        patiently(url, lambda: fs.rm_file(path))
+
+
+def remove_tree(url: str) -> None:
+    """Delete a folder and all that is in it; none there is fine."""
+    if is_local(url):
+        with suppress(FileNotFoundError):
+            shutil.rmtree(local_path(url))
+        return
+    fs, path = filesystem(url)
+
+    def delete() -> None:
+        fs.invalidate_cache()
+        fs.rm(path, recursive=True)
+
+    with suppress(FileNotFoundError):
+        patiently(url, delete)
 
 
 def checksum(url: str) -> str:

@@ -22,7 +22,7 @@ from dolma_dask.formats.document_rows import (
     raw_lines,
 )
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS, schema_of, with_source, without_rows
-from dolma_dask.io.files import filesystem, is_local, local_path
+from dolma_dask.io.files import is_local, local_path, open_read
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large
 from dolma_dask.io.stored import WHOLE, Member, Section
 
@@ -48,8 +48,8 @@ def open_parquet(url: str) -> pq.ParquetFile:
     try:
         if is_local(url):
             return pq.ParquetFile(local_path(url), page_checksum_verification=True)
-        fs, path = filesystem(url)
-        return pq.ParquetFile(path, filesystem=fs, page_checksum_verification=True, pre_buffer=True)
+        source = open_read(url, scattered=True)  # what is needed of a row group is asked for at once
+        return pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
     except FileNotFoundError:
         raise CorruptFileError(f"{url}: no such file; expected the table that was listed.", url=url) from None
     except (pa.ArrowInvalid, OSError) as error:

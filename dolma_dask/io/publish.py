@@ -1,7 +1,7 @@
 """Files that appear whole or not at all.
 
-Locally: a hidden temporary file beside the target, fsync, rename, fsync of the folder. On S3 and Google Cloud Storage: one upload
-that becomes visible when it is completed. On other stores: a hidden object that is moved to its place. A killed local writer leaves only
+Locally: a hidden temporary file beside the target, fsync, rename, fsync of the folder. On S3 and Google Cloud Storage: one object
+that becomes visible when it is completed: a single request up to 16 MiB, else an upload in parts that is aborted if it fails. On other stores: a hidden object that is moved to its place. A killed local writer leaves only
 a hidden ``.tmp`` file, which `sweep` removes once the process that made it is gone. Cost: one fsync per file.
 """
 
@@ -17,7 +17,8 @@ from typing import Any, BinaryIO
 
 import xxhash
 
-from dolma_dask.io.files import filesystem, is_local, local_path
+from dolma_dask.io.files import is_local, local_path
+from dolma_dask.io.stores import filesystem, patiently
 
 _SUFFIX = ".tmp"
 
@@ -109,25 +110,93 @@ def _fsync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _publish_remote(url: str) -> Iterator[BinaryIO]:
+def _publish_remote(url: str) -> Iterator[Any]:
     fs, path = filesystem(url)
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-    opened = _upload(fs, path) if protocols & _COMPLETES_UPLOADS else _move_into_place(fs, path)
+    opened = _upload(url, fs, path) if protocols & _COMPLETES_UPLOADS else _move_into_place(fs, path)
     with opened as handle:
         yield handle
 
 
 @contextmanager
-def _upload(fs: Any, path: str) -> Iterator[BinaryIO]:
-    handle = fs.open(path, "wb", autocommit=False, block_size=_PART_BYTES)
+def _upload(url: str, fs: Any, path: str) -> Iterator["_Upload"]:
+    upload = _Upload(url, fs, path)
     try:
-        yield handle
-        handle.close()
-        handle.commit()
+        yield upload
+        upload.complete()
     except BaseException:
-        handle.discard()
-        handle.closed = True  # or its end would begin the upload again
+        upload.discard()
         raise
+
+
+class _Upload:
+    """An object that appears when it is complete: put at once if it is small, else in parts; each request is made again if it fails.
+
+    Parameters
+    ----------
+    url : str
+        Where it will appear.
+    fs, path
+        See `dolma_dask.io.stores.filesystem`.
+    """
+
+    def __init__(self, url: str, fs: Any, path: str) -> None:
+        self._url = url
+        self._fs = fs
+        self._path = path
+        self._held = bytearray()
+        self._parts: Any = None
+
+    def write(self, view: memoryview) -> None:
+        self._held += view
+        while len(self._held) > _PART_BYTES:
+            part = bytes(memoryview(self._held)[:_PART_BYTES])
+            del self._held[:_PART_BYTES]
+            self._send(part)
+
+    def complete(self) -> None:
+        """Send what is held, and make the object appear."""
+        last = bytes(self._held)
+        if self._parts is None:
+            patiently(self._url, lambda: self._fs.pipe_file(self._path, last))
+            return
+        self._send(last, is_last=True)
+        parts = self._parts
+        patiently(self._url, parts.commit)
+        self._parts = None
+        parts.closed = True  # or its end would begin the upload again
+
+    def discard(self) -> None:
+        """Abort an upload in parts; if the store is away now, its parts stay invisible until the store clears them."""
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            with suppress(Exception):
+                parts.discard()
+            parts.closed = True
+
+    def _send(self, part: bytes, is_last: bool = False) -> None:
+        """Send a part; nothing is visible before all are committed."""
+        given = False
+
+        def once() -> None:
+            nonlocal given
+            if self._parts is None:
+                self._begin(part)
+            elif not given:
+                given = True  # from here on the handle holds the part, also if it could not be sent
+                self._parts.write(part)
+            self._parts.forced = False
+            self._parts.flush(force=is_last)
+
+        patiently(self._url, once)
+
+    def _begin(self, part: bytes) -> None:
+        self._parts = self._fs.open(self._path, "wb", autocommit=False, block_size=_PART_BYTES)
+        try:
+            self._parts.write(part)
+        except BaseException:
+            self.discard()
+            raise
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from dolma_dask.mixing.jsonpath_text import (
+from dolma_dask.mixing.jsonpath_nodes import (
     Below,
     Both,
     Condition,
@@ -32,8 +32,8 @@ from dolma_dask.mixing.jsonpath_text import (
     Step,
     Test,
     Where,
-    parse_path,
 )
+from dolma_dask.mixing.jsonpath_text import parse_path
 
 __all__ = ["Path", "find", "parse_path"]
 

@@ -5,7 +5,7 @@ import re
 
 from dolma_dask.mixing.filters import Syntax
 from dolma_dask.mixing.jsonpath import parse_path
-from dolma_dask.mixing.jsonpath_text import (
+from dolma_dask.mixing.jsonpath_nodes import (
     Below,
     Both,
     Condition,

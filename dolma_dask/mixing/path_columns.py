@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from dolma_dask.mixing.jsonpath_text import (
+from dolma_dask.mixing.jsonpath_nodes import (
     Both,
     Condition,
     Constant,

@@ -1,7 +1,7 @@
 """Kernels of span replacement: offsets in code points to bytes, texts put together anew, spans that move with them.
 
 Spans of a row come sorted by start. The first of overlapping spans wins; ends beyond the text are clipped; a span of no width inserts, unless
-a replaced span ends where it stands. Cost: 1 GB/s of text in rows with spans, 10 GB/s in others; 200 MB/s of attributes that are moved.
+a replaced span ends where it stands. Cost: 0.6 GB/s of text with a span in every 200 characters, 10 GB/s without; 130 MB/s of attributes that are moved.
 """
 
 import numpy as np

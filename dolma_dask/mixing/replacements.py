@@ -8,7 +8,7 @@ from typing import Any
 from dolma_dask.errors import ExpressionError, UsageError
 from dolma_dask.mixing.filters import Syntax, check_expression, check_syntax
 from dolma_dask.mixing.jsonpath import parse_path
-from dolma_dask.mixing.jsonpath_text import Field, Index, Path
+from dolma_dask.mixing.jsonpath_nodes import Field, Index, Path
 from dolma_dask.mixing.row_columns import ATTRIBUTES
 
 SELECTS = "$"

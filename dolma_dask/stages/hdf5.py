@@ -22,9 +22,9 @@ from dolma_dask.stages.options import (
     Many,
     ReadArgs,
     RuleLike,
-    check_rule,
     checked,
     record_policy,
+    rule_of,
     run_options,
     told,
     words_of,
@@ -147,7 +147,7 @@ def hdf5(
     """
     options = checked(hdf5, options, ReadArgs)
     check_mode(mode)
-    check_rule(where)
+    where = rule_of(where)
     if max_rows_per_file < 1:
         raise UsageError(f"max_rows_per_file={max_rows_per_file}; expected a number of rows from 1 on.")
     wanted = LmOptions(

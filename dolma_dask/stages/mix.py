@@ -4,10 +4,8 @@ Kept documents are copied byte for byte, but for what was asked to change. Memor
 short, long, swapped or stale is an error, never silently unfiltered output.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Unpack
-
-import msgspec
+from collections.abc import Sequence
+from typing import Annotated, Unpack
 
 import dolma_dask
 from dolma_dask import engine
@@ -18,13 +16,15 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import work_key
-from dolma_dask.mixing.filters import Syntax, check_expression, check_syntax
-from dolma_dask.mixing.replacements import Replacement, make_replacement
+from dolma_dask.mixing.filters import Syntax
 from dolma_dask.stages.mix_lists import ThresholdsLike, narrow
-from dolma_dask.stages.mix_pack import DEFAULT_SIZE, Packed, Packing, Part
-from dolma_dask.stages.mix_recipe import Mixture, Wishes, make_mixture
+from dolma_dask.stages.mix_pack import Packed, Part
+from dolma_dask.stages.mix_packing import DEFAULT_SIZE, Packing
+from dolma_dask.stages.mix_planning import make_mixture
+from dolma_dask.stages.mix_recipe import Mixture
 from dolma_dask.stages.mix_stage import MixStage
 from dolma_dask.stages.mix_summary import MixSummary, summarize
+from dolma_dask.stages.mix_wishes import ReplaceLike, make_wishes
 from dolma_dask.stages.options import (
     DatasetLike,
     Many,
@@ -33,10 +33,10 @@ from dolma_dask.stages.options import (
     as_dataset,
     budget,
     check_format,
-    check_rule,
     checked,
     dataset_notes,
     record_policy,
+    rule_of,
     run_options,
     selected,
     told,
@@ -44,11 +44,8 @@ from dolma_dask.stages.options import (
 )
 from dolma_dask.stages.selection import select
 
-VERSION = 1
+VERSION = 2
 """Raised whenever mix writes other bytes for the same input and rule."""
-
-ReplaceLike = str | Mapping[str, Any] | Replacement
-"""A rule of span replacement: its keys, also as JSON text, or the object."""
 
 
 def mix(
@@ -64,6 +61,7 @@ def mix(
     allow: Annotated[Sequence[str], Many] = (),
     thresholds: ThresholdsLike = None,
     replace: Annotated[Sequence[ReplaceLike], Many] = (),
+    merge_attributes: bool = False,
     discard_fields: Annotated[Sequence[str], Many] = (),
     min_text_length: int = 0,
     provenance: bool = False,
@@ -101,6 +99,8 @@ def mix(
     replace : list of dict, optional
         Spans to replace, each with the keys span, min_score, max_score, replacement and syntax, on the command line as JSON:
         '{"span": "$.attributes.pii__pii__EMAIL_ADDRESS", "min_score": 0.5, "replacement": "|||EMAIL|||"}'. {} stands for the span's text.
+    merge_attributes : bool, optional
+        Write the attributes of the sets in `attributes` into the documents, as the Dolma toolkit does.
     discard_fields : list of str, optional
         Fields that the new documents do not have.
     min_text_length : int, optional
@@ -142,7 +142,7 @@ def mix(
     options = checked(mix, options, ReadArgs)
     attributes = words_of("attributes", attributes)
     lists = words_of("block", block), words_of("allow", allow)
-    check_rule(where)
+    where = rule_of(where)
     check_format(format)
     wishes = make_wishes(
         include=include,
@@ -152,20 +152,25 @@ def mix(
         discard_fields=discard_fields,
         min_text_length=min_text_length,
         provenance=provenance,
+        merge_attributes=merge_attributes,
         sample_rate=sample,
         seed=seed,
     )
+    if merge_attributes and not attributes:
+        raise UsageError(
+            "merge_attributes without attributes; expected the sets to write into the documents, in their order."
+        )
     found = as_dataset(dataset, source)
-    target = files.normalize(to)
+    target = layout.dataset_root(files.normalize(to))
     check_apart(found.root, target)
     policy = record_policy(options)
     chosen = selected(found, options)
-    narrowed = narrow(chosen, where, *lists, thresholds, options)
+    narrowed = narrow(found, where, *lists, thresholds, options)
     of_rule = (
         (*attributes, *(name for name in narrowed.names if name not in attributes)) if attributes else ()
     )
     selection = select(chosen.with_current_attributes(), narrowed.where, of_rule)
-    mixture = make_mixture(selection, wishes, attributes, in_order=False)
+    mixture = make_mixture(selection, wishes, attributes, in_order=merge_attributes)
     params = told(
         {
             "where": None if narrowed.where is None else str(narrowed.where),
@@ -213,74 +218,6 @@ def mix_key(mixture: Mixture, policy: RecordPolicy) -> str:
     """Return the key of the outputs of a mix."""
     params = {"max_record_bytes": policy.max_record_bytes, "on_bad_record": policy.on_bad_record}
     return work_key("mix", VERSION, {**mixture.params(), **params})
-
-
-def make_wishes(
-    *,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    syntax: str = "jsonpath",
-    replacements: Sequence[ReplaceLike] | ReplaceLike = (),
-    discard_fields: Sequence[str] = (),
-    min_text_length: int = 0,
-    provenance: bool = False,
-    merge_attributes: bool = False,
-    sample_rate: float | None = None,
-    seed: int = 0,
-) -> Wishes:
-    """Check what is asked of a mix besides its rule.
-
-    Raises
-    ------
-    ExpressionError
-        A filter cannot be read.
-    UsageError
-        A value cannot be.
-    """
-    language = check_syntax(syntax)
-    filters = words_of("include", include), words_of("exclude", exclude)
-    for text in (*filters[0], *filters[1]):
-        check_expression(text, language)
-    if isinstance(min_text_length, bool) or not isinstance(min_text_length, int) or min_text_length < 0:
-        raise UsageError(f"min_text_length={min_text_length!r}; expected a number of bytes, 0 or more.")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
-        raise UsageError(f"seed={seed!r}; expected a whole number from 0 to 2**64 - 1.")
-    return Wishes(
-        include=filters[0],
-        exclude=filters[1],
-        syntax=language,
-        replacements=tuple(make_replacement(_from_text(item)) for item in _several(replacements)),
-        discard_fields=words_of("discard_fields", discard_fields),
-        min_text_length=min_text_length,
-        provenance=bool(provenance),
-        merge_attributes=merge_attributes,
-        sample_rate=_rate(sample_rate),
-        seed=seed,
-    )
-
-
-def _several(given: Sequence[ReplaceLike] | ReplaceLike) -> Sequence[ReplaceLike]:
-    return [given] if isinstance(given, str | Mapping | Replacement) else given
-
-
-def _from_text(given: ReplaceLike) -> Mapping[str, Any] | Replacement:
-    if not isinstance(given, str):
-        return given
-    try:
-        return msgspec.json.decode(given, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise UsageError(
-            f"cannot read the replacement {given!r}: {error}; expected an object in JSON, such as "
-            '{"span": "$.attributes.<key>", "min_score": 0.5, "replacement": ""}.'
-        ) from None
-
-
-def _rate(rate: float | None) -> float | None:
-    if rate is None:
-        return None
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1e6:
-        raise UsageError(f"sample={rate!r}; expected how often each document is taken, such as 0.3 or 2.5.")
-    return None if rate == 1 else float(rate)
 
 
 def check_apart(root: str, target: str) -> None:

@@ -18,13 +18,14 @@ from dolma_dask.mixing.values import Name
 from dolma_dask.mixing.where import parse
 from dolma_dask.quality.thresholds import Thresholds
 from dolma_dask.stages.block import block as mark
+from dolma_dask.stages.block_summary import BlockSummary
 from dolma_dask.stages.options import ReadArgs, RecordArgs, RuleLike
 from dolma_dask.stages.quantile_thresholds import read_thresholds
 
 ThresholdsLike = str | Rule | None
 """A file that `quantiles` wrote, or what `thresholds` returned."""
 
-_OF_BLOCK = ("scheduler", "workers", "progress", "on_bad_record", "max_record_bytes")
+_OF_BLOCK = ("only", "prune", "scheduler", "workers", "progress", "on_bad_record", "max_record_bytes")
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,20 @@ def narrow(
             notes.append(f"the documents in {url} would be marked first, and the rule is told without them")
             continue
         if not options.get("dry_run"):
-            mark(dataset, url, name=name, source=dataset.source, **_options(options))
+            marked = mark(dataset, url, name=name, source=dataset.source, **_options(options))
+            notes += [f"{name}: {text}" for text in marked.notes]
+            notes += _unmatched(name, marked)
         names.append(name)
         rules.append(Missing(Name(name), negated=is_allowed))
     return Narrowed(all_of(*rules) if rules else None, tuple(names), tuple(notes))
+
+
+def _unmatched(name: str, marked: BlockSummary) -> list[str]:
+    """Tell which entries of a list no document has."""
+    if not marked.unmatched:
+        return []
+    count = f"{marked.unmatched:,} of {marked.entries:,} entries of the list"
+    return [f"{name}: no document has {count}, first {marked.examples[0]!r}; all: {marked.unmatched_file}"]
 
 
 def _inside(thresholds: object) -> Rule:

@@ -6,9 +6,8 @@ finished or not: a record of the whole holds all inputs and outputs, and as long
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import dolma_dask
@@ -18,92 +17,21 @@ from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, resume
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange.folders import remove_tree
 from dolma_dask.formats import layout
-from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.stages.marks import note, tidy
-from dolma_dask.stages.mix_pieces import PieceStage, PieceWork, SortStage, bucket_count, read_exactly
+from dolma_dask.stages.mix_packing import PACKING_VERSION, Packing
+from dolma_dask.stages.mix_pieces import PieceStage, PieceWork
 from dolma_dask.stages.mix_recipe import Mixture
+from dolma_dask.stages.mix_scatter import SortStage, bucket_count
+from dolma_dask.stages.mix_slices import JoinStage, Slice, cut_by_inputs, fill_files
 from dolma_dask.stages.options import budget
 from dolma_dask.summary import Summary
-from dolma_dask.writers.jsonl import MEMBER_BYTES
-
-DEFAULT_SIZE = 2 << 30
-"""Stored bytes of an output file at most, where nothing else is asked: that of the Dolma toolkit."""
-
-MEMBERS_PER_FILE = 16
-"""Members that a full file consists of at least, so that little room is left at its end."""
-
-LEAST_MEMBER = 1 << 10
-
-READ_BYTES = 8 << 20
 
 _PIECES = "pieces"
 _SORTED = "sorted"
-_SUFFIX: Mapping[FileFormat, str] = {
-    "jsonl.gz": ".json.gz",
-    "jsonl.zst": ".json.zst",
-    "jsonl": ".json",
-    "parquet": "",
-}
-"""What the Dolma toolkit calls the last file of a stream."""
-
-
-@dataclass(frozen=True)
-class Packing:
-    """How output files are cut and named.
-
-    Attributes
-    ----------
-    prefix : str
-        Of their paths, with the folder and the name: ``documents/part``.
-    file_format : FileFormat
-        Not Parquet.
-    max_bytes : int
-        Stored bytes of a file at most.
-    seed : int or None
-        Of a shuffle; None: in the order of shards and rows.
-    by_inputs : bool
-        Cut as the Dolma toolkit does: by the stored sizes of the inputs, which are not divided, with another suffix for the last file.
-    """
-
-    prefix: str
-    file_format: FileFormat
-    max_bytes: int = DEFAULT_SIZE
-    seed: int | None = None
-    by_inputs: bool = False
-
-    def __post_init__(self) -> None:
-        if self.file_format == "parquet":
-            raise UsageError(
-                "files of a given size, and shuffled ones, are put together from members; expected a format of JSON lines, such as jsonl.gz."
-            )
-        if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
-            raise UsageError(f"max_size={self.max_bytes!r}; expected stored bytes of a file, 1 or more.")
-
-    @property
-    def member_bytes(self) -> int:
-        """Text of a member."""
-        return min(max(self.max_bytes // MEMBERS_PER_FILE, LEAST_MEMBER), MEMBER_BYTES)
-
-    def path(self, number: int, count: int) -> str:
-        """Return the path of an output file."""
-        is_last = self.by_inputs and number == count - 1
-        suffix = _SUFFIX[self.file_format] if is_last else f".{self.file_format}"
-        return f"{self.prefix}-{number:04d}{suffix}"
-
-    def params(self) -> dict[str, Any]:
-        """Return what decides the output."""
-        return {
-            "prefix": self.prefix,
-            "format": self.file_format,
-            "max_bytes": self.max_bytes,
-            "shuffle": self.seed,
-            "by_inputs": self.by_inputs,
-        }
 
 
 @dataclass(frozen=True)
@@ -118,72 +46,6 @@ class Part:
     def is_renamed(self) -> bool:
         """Whether the run reads several datasets, so that paths are told with their roots."""
         return self.name != self.shard.path
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Some members of a piece, behind each other.
-
-    Attributes
-    ----------
-    path : str
-        Of the piece.
-    start, stop : int
-        Stored bytes.
-    rows, text_bytes : int
-        In them.
-    members : tuple of (int, int, int)
-        Where each begins, relative to the slice: stored byte, row, text byte.
-    """
-
-    path: str
-    start: int
-    stop: int
-    rows: int
-    text_bytes: int
-    members: tuple[tuple[int, int, int], ...]
-
-
-@dataclass(frozen=True)
-class JoinStage:
-    """The last pass: output files as members of pieces, byte for byte."""
-
-    target: str
-    folder: str
-    verb: str = "mix"
-
-    def run_shard(self, task: Task) -> list[Record]:
-        """Put one file together; see `dolma_dask.engine.Stage`."""
-        unit = task.units[0]
-        slices: tuple[Slice, ...] = task.work
-        members: list[tuple[int, int, int]] = []
-        rows = text = 0
-        with publish(files.join(self.target, unit.name)) as out:
-            for piece in slices:
-                members += [(out.bytes + at, rows + row, text + byte) for at, row, byte in piece.members]
-                rows, text = rows + piece.rows, text + piece.text_bytes
-                for data in _read(files.join(self.folder, piece.path), piece.start, piece.stop):
-                    out.write(data)
-        file = FileRecord(unit.name, out.bytes, out.checksum, rows, tuple(members))
-        return [
-            Record(
-                unit=unit.name,
-                shard=task.shard,
-                key=unit.key,
-                files=(file,),
-                rows=rows,
-                counts={"bytes_out": out.bytes},
-            )
-        ]
-
-
-def _read(url: str, start: int, stop: int) -> Iterator[bytes]:
-    with files.open_read(url) as handle:
-        handle.seek(start)
-        while start < stop:
-            data = read_exactly(handle, min(READ_BYTES, stop - start), url)
-            start += len(data)
-            yield data
 
 
 @dataclass(frozen=True)
@@ -232,7 +94,7 @@ class Packed:
         )
         return Unit(
             f"{self.packing.prefix}/",
-            work_key("mix", 1, {"key": self.key, **self.packing.params(), "listing": listing}),
+            work_key("mix", PACKING_VERSION, {"key": self.key, **self.packing.params(), "listing": listing}),
         )
 
     def run(self, options: RunOptions) -> Summary:
@@ -274,16 +136,10 @@ class Packed:
 
     def _check_free(self, state: resume.Progressed) -> None:
         """Refuse to write beside documents that a later stage would read too, or over files that are not ours."""
-        old = state.journal.records.get(self.unit.name)
-        ours = {file.path for file in old.files} if old else set()
         for path in state.existing:
-            is_named_so = path.startswith(f"{self.packing.prefix}-") and path.endswith(
-                layout.DOCUMENT_SUFFIXES
-            )
-            if path not in ours and (
-                (self.owns_folder and path.endswith(layout.DOCUMENT_SUFFIXES))
-                or (is_named_so and not state.journal.may_write(path))
-            ):
+            is_output = self.packing.is_output(path)
+            in_the_way = is_output or (self.owns_folder and path.endswith(layout.DOCUMENT_SUFFIXES))
+            if in_the_way and not (is_output and state.journal.may_write(path)):
                 raise UsageError(
                     f"{self.target} holds {path!r}, which this run does not make; expected a free place. Choose another name or target, or "
                     "replace what is there with --overwrite."
@@ -317,10 +173,15 @@ class Packed:
         inner = replace(options, overwrite=False)
         read, ran = self._read(inner)
         pieces = read if self.packing.seed is None else self._sort(read, inner)
-        groups = self._by_inputs(pieces) if self.packing.by_inputs else self._by_size(pieces)
+        limit = self.packing.max_bytes
+        groups = (
+            cut_by_inputs(pieces, [part.shard.bytes for part in self.parts], limit)
+            if self.packing.by_inputs
+            else fill_files(pieces, limit)
+        )
         checksums = [item.checksum for record in read for item in record.inputs]
         outputs = self._join(
-            groups, work_key("mix", 1, {"whole": self.unit.key, "inputs": checksums}), options
+            groups, work_key("mix", PACKING_VERSION, {"whole": self.unit.key, "inputs": checksums}), options
         )
         return self._save(read, outputs), ran
 
@@ -334,11 +195,12 @@ class Packed:
             self.target, self._folder, packing.member_bytes, packing.seed, buckets, self.policy
         )
         suffix = "rows" if packing.seed is not None else packing.file_format
+        key = work_key("mix", PACKING_VERSION, {"whole": self.unit.key, "buckets": buckets})
         tasks = []
         for number, part in enumerate(self.parts):
             path = f"{_PIECES}/{number:08d}.{suffix}"
             work = PieceWork(path, part.name, part.mixture.work(part.shard), part.is_renamed)
-            tasks.append(Task(part.name, (Unit(path, self.unit.key),), self._inputs(part), work))
+            tasks.append(Task(part.name, (Unit(path, key),), self._inputs(part), work))
         plan = Plan(stage, self._folder, tasks, {}, (f"{_PIECES}/",), max_bad_fraction=budget(self.policy))
         summary = engine.run(plan, options)
         return self._records(plan), replace(summary, target=self.target)
@@ -351,7 +213,9 @@ class Packed:
     def _sort(self, read: Sequence[Record], options: RunOptions) -> list[Record]:
         """Run the second pass of a shuffle."""
         buckets = bucket_count(sum(part.shard.bytes for part in self.parts))
-        key = work_key("mix", 1, {"pieces": [file.checksum for record in read for file in record.files]})
+        key = work_key(
+            "mix", PACKING_VERSION, {"pieces": [file.checksum for record in read for file in record.files]}
+        )
         stage = SortStage(self._folder, tuple(record.unit for record in read), self.packing.member_bytes)
         tasks = [
             Task(
@@ -366,42 +230,18 @@ class Packed:
         engine.run(plan, options)
         return self._records(plan)
 
-    def _by_size(self, pieces: Sequence[Record]) -> list[list[Slice]]:
-        """Fill files with members up to the size that is asked."""
-        found: list[list[Slice]] = [[]]
-        size = 0
-        for piece in pieces:
-            for member in _members(piece):
-                stored = member.stop - member.start
-                if found[-1] and size + stored > self.packing.max_bytes:
-                    found.append([])
-                    size = 0
-                size += stored
-                found[-1].append(member)
-        return [_merged(slices) or [_nothing(pieces[0])] for slices in found]
-
-    def _by_inputs(self, pieces: Sequence[Record]) -> list[list[Slice]]:
-        """Cut where the Dolma toolkit does."""
-        groups: list[list[Record]] = [[]]
-        size = 0
-        for part, piece in zip(self.parts, pieces, strict=True):
-            if groups[-1] and size + part.shard.bytes > self.packing.max_bytes:
-                groups.append([])
-                size = 0
-            size += part.shard.bytes
-            groups[-1].append(piece)
-        return [
-            _merged([member for piece in group for member in _members(piece)]) or [_nothing(group[0])]
-            for group in groups
-        ]
-
     def _join(self, slices: Sequence[Sequence[Slice]], key: str, options: RunOptions) -> list[Record]:
         """Run the last pass."""
         names = [self.packing.path(number, len(slices)) for number in range(len(slices))]
         self._remove_old(names)
         content = [[[one.path, one.start, one.stop] for one in each] for each in slices]
         tasks = [
-            Task(name, (Unit(name, work_key("mix", 1, {"key": key, "slices": each})),), (), tuple(of))
+            Task(
+                name,
+                (Unit(name, work_key("mix", PACKING_VERSION, {"key": key, "slices": each})),),
+                (),
+                tuple(of),
+            )
             for name, of, each in zip(names, slices, content, strict=True)
         ]
         plan = self._plan(tasks, names)
@@ -410,10 +250,9 @@ class Packed:
 
     def _remove_old(self, names: Sequence[str]) -> None:
         """Remove files that an earlier call made under this name and this one does not."""
-        old = Journal(self.target, "mix").records.get(self.unit.name)
-        for file in old.files if old else ():
-            if file.path not in names and not file.path.startswith("_"):
-                files.remove(files.join(self.target, file.path))
+        for path in Journal(self.target, "mix").by_file():
+            if self.packing.is_output(path) and path not in names:
+                files.remove(files.join(self.target, path))
 
     def _save(self, read: Sequence[Record], outputs: Sequence[Record]) -> Record:
         """Note that the whole was made, of what, and what it is."""
@@ -436,40 +275,3 @@ class Packed:
         )
         note(self.target, "mix", whole)
         return whole
-
-
-def _members(piece: Record) -> Iterator[Slice]:
-    """Yield the members of a piece that hold rows."""
-    file = piece.files[0]
-    starts = [*file.members, (file.bytes, file.rows, int(piece.info["text_bytes"]))]
-    for (first, row, text), (end, last, stop) in pairwise(starts):
-        if last > row:
-            yield Slice(file.path, first, end, last - row, stop - text, ((0, 0, 0),))
-
-
-def _nothing(piece: Record) -> Slice:
-    """Return the one member, without rows, of a piece that has none."""
-    return Slice(piece.files[0].path, 0, piece.files[0].bytes, 0, 0, ((0, 0, 0),))
-
-
-def _merged(slices: Sequence[Slice]) -> list[Slice]:
-    """Join slices that lie behind each other in one piece."""
-    found: list[Slice] = []
-    for one in slices:
-        last = found[-1] if found else None
-        if last is not None and last.path == one.path and last.stop == one.start:
-            more = tuple(
-                (at + last.stop - last.start, row + last.rows, text + last.text_bytes)
-                for at, row, text in one.members
-            )
-            found[-1] = Slice(
-                last.path,
-                last.start,
-                one.stop,
-                last.rows + one.rows,
-                last.text_bytes + one.text_bytes,
-                (*last.members, *more),
-            )
-        else:
-            found.append(one)
-    return found

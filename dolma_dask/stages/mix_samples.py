@@ -23,9 +23,8 @@ def own_attributes(dataset: Dataset) -> dict[str, AttributeKind]:
     """Return the attributes that stand in the documents themselves, as the first rows of some shards show them."""
     lines: list[bytes] = []
     for shard in _spread(dataset.shards):
-        url = dataset.url(layout.document_path(shard.path))
-        for line in _first_lines(url):
-            raw = _member(line, "attributes") if b'"attributes"' in line else None
+        for line in _first_lines(dataset.url(layout.document_path(shard.path)), b'"attributes"'):
+            raw = _member(line, "attributes")
             lines += [b'{"attributes":%b}' % raw] if raw and raw.startswith(b"{") else []
     return sample_kinds(lines, "nested")
 
@@ -38,24 +37,22 @@ def odd_keys(dataset: Dataset, names: Sequence[str], keys: Set[str]) -> dict[str
     found: dict[str, set[str]] = {}
     for name in names if keys else ():
         for shard in _spread(dataset.shards):
-            for line in _attribute_lines(dataset, name, shard):
+            for line in _attribute_lines(dataset, name, shard, keys):
                 for key in keys:
                     if name not in found.get(key, ()) and _has_value(line, key):
                         found.setdefault(key, set()).add(name)
     return {key: frozenset(sets) for key, sets in found.items()}
 
 
-def _attribute_lines(dataset: Dataset, name: str, shard: Shard) -> Iterator[bytes]:
+def _attribute_lines(dataset: Dataset, name: str, shard: Shard, keys: Set[str]) -> Iterator[bytes]:
     for path in layout.attribute_candidates(shard.path):
         url = dataset.url(f"{layout.ATTRIBUTES}/{name}/{path}")
         if files.stat(url) is not None:
-            yield from _first_lines(url)
+            yield from _first_lines(url, *(key.encode() for key in keys))
             return
 
 
 def _has_value(line: bytes, key: str) -> bool:
-    if key.encode() not in line:
-        return False
     raw = _member(line, "attributes")
     inside = raw if raw is not None and raw.startswith(b"{") else line
     return _member(inside, key) is not None
@@ -73,8 +70,8 @@ def _spread(shards: Sequence[Shard]) -> Sequence[Shard]:
     return shards[:: max(1, len(shards) // SHARDS)][:SHARDS]
 
 
-def _first_lines(url: str) -> Iterator[bytes]:
-    """Yield lines from the start of a file; what is wrong with it, its reader says."""
+def _first_lines(url: str, *wanted: bytes) -> Iterator[bytes]:
+    """Yield lines from the start of a file that hold one of the wanted words; what is wrong with the file, its reader says."""
     if format_of(url) == "parquet":
         return
     stored = StoredFile(url)
@@ -84,6 +81,9 @@ def _first_lines(url: str) -> Iterator[bytes]:
         return
     finally:
         stored.close()
-    if block is not None and not block.oversize_bytes:
-        for start, stop in pairwise(block.starts[: ROWS + 1]):
-            yield block.data[start:stop].tobytes()
+    if block is None or block.oversize_bytes:
+        return
+    data = block.data.tobytes()
+    if any(word in data for word in wanted):
+        lines = (data[start:stop] for start, stop in pairwise(block.starts[: ROWS + 1].tolist()))
+        yield from (line for line in lines if any(word in line for word in wanted))

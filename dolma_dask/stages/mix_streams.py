@@ -11,7 +11,7 @@ from typing import Any
 
 import dolma_dask
 from dolma_dask import engine
-from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.dataset import Dataset, Shard, matches
 from dolma_dask.engine import Plan, RunOptions, Task, Unit
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -20,11 +20,13 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.stages.mix import check_apart, mix_key
-from dolma_dask.stages.mix_pack import DEFAULT_SIZE, Packed, Packing, Part
-from dolma_dask.stages.mix_recipe import Wishes, make_mixture
+from dolma_dask.stages.mix_pack import Packed, Part
+from dolma_dask.stages.mix_packing import DEFAULT_SIZE, Packing
+from dolma_dask.stages.mix_planning import make_mixture
 from dolma_dask.stages.mix_stage import MixStage
 from dolma_dask.stages.mix_summary import MixSummary, summarize
-from dolma_dask.stages.options import budget, told
+from dolma_dask.stages.mix_wishes import Wishes
+from dolma_dask.stages.options import RunArgs, budget, told
 from dolma_dask.stages.selection import Selection
 
 _MAGIC = re.compile(r"[*?\[]")
@@ -86,8 +88,8 @@ class Stream:
         )
 
 
-def mix_stream(stream: Stream, policy: RecordPolicy, options: RunOptions) -> MixSummary:
-    """Run a stream.
+def mix_stream(stream: Stream, policy: RecordPolicy, options: RunOptions, args: RunArgs) -> MixSummary:
+    """Run a stream, or the shards of it that ``only`` and ``prune`` of `args` leave.
 
     Raises
     ------
@@ -96,15 +98,16 @@ def mix_stream(stream: Stream, policy: RecordPolicy, options: RunOptions) -> Mix
     StageError
         Some shards failed.
     """
-    parts, notes = _parts(stream)
+    parts, notes = _parts(stream, args)
     if stream.packed:
         return summarize(_packed(stream, parts, policy, notes).run(options))
     return summarize(engine.run(_plan(stream, parts, policy, notes), options))
 
 
-def _parts(stream: Stream) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+def _parts(stream: Stream, args: RunArgs) -> tuple[tuple[Part, ...], tuple[str, ...]]:
     """Return all shards of a stream in order, with what is done to them."""
     found, notes = _found(stream)
+    found = _selected(found, args)
     datasets: dict[str, list[Shard]] = {}
     for root, shard in found:
         datasets.setdefault(root, []).append(shard)
@@ -122,6 +125,19 @@ def _parts(stream: Stream) -> tuple[tuple[Part, ...], tuple[str, ...]]:
         for root, shard in found
     )
     return parts, tuple(dict.fromkeys(notes))
+
+
+def _selected(found: list[tuple[str, Shard]], args: RunArgs) -> list[tuple[str, Shard]]:
+    """Return the shards that ``only`` and ``prune`` leave."""
+    only = tuple(args.get("only", ()))
+    left = [(root, shard) for root, shard in found if not only or matches(shard.path, only)]
+    prune = args.get("prune")
+    if prune is not None and prune < 1:
+        raise UsageError(f"prune={prune} leaves no shard; expected 1 or more.")
+    left = left[:prune]
+    if not left:
+        raise UsageError(f"no shard matches {' '.join(only)!r}; the first is {found[0][1].path!r}.")
+    return left
 
 
 def _found(stream: Stream) -> tuple[list[tuple[str, Shard]], list[str]]:

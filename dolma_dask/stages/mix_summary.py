@@ -1,7 +1,8 @@
 """What `mix` returns: its filters stand in the table as they were written."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from dolma_dask.stages.selection import rule_notes
 from dolma_dask.summary import LONGEST_RULE, Summary, label, show
@@ -44,3 +45,41 @@ def _filter_notes(counts: Mapping[str, float]) -> tuple[str, ...]:
             effect = "it lets nothing in" if what == "include" else "it drops nothing"
             notes.append(f"{text} matches none of the documents: {effect}")
     return tuple(notes)
+
+
+@dataclass(frozen=True, repr=False)
+class StreamsSummary(MixSummary):
+    """The outcome of several streams; ``streams`` holds that of each by its name."""
+
+    streams: tuple[tuple[str, MixSummary], ...] = ()
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the lines of the table: those of each stream below its name."""
+        rows = []
+        for name, summary in self.streams:
+            rows += [("stream", name), *((f"  {label}", value) for label, value in summary.rows())]
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON-able values."""
+        return {**super().to_json(), "streams": {name: summary.to_json() for name, summary in self.streams}}
+
+
+def sum_streams(summaries: Sequence[tuple[str, MixSummary]]) -> StreamsSummary:
+    """Return the summary of several streams, with their names."""
+    counts: dict[str, float] = {}
+    for _, summary in summaries:
+        for name, count in summary.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    every = [summary for _, summary in summaries]
+    return StreamsSummary(
+        verb="mix",
+        target=", ".join(dict.fromkeys(item.target for item in every)),
+        done=sum(item.done for item in every),
+        skipped=sum(item.skipped for item in every),
+        seconds=sum(item.seconds for item in every),
+        counts=counts,
+        notes=tuple(f"{name}: {note}" for name, item in summaries for note in item.notes),
+        planned=tuple(f"{name}: {shard}" for name, item in summaries for shard in item.planned),
+        streams=tuple(summaries),
+    )

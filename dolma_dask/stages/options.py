@@ -200,11 +200,6 @@ def rule_of(where: object) -> str | Rule | None:
     )
 
 
-def check_rule(where: object) -> None:
-    """Refuse what is neither an expression nor a rule; see `rule_of`."""
-    rule_of(where)
-
-
 def run_options(args: RunArgs) -> RunOptions:
     """Return what the engine takes."""
     names = ("overwrite", "dry_run", "scheduler", "workers", "progress")

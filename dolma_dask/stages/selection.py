@@ -29,6 +29,7 @@ from dolma_dask.formats.metadata import is_field
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.mixing.rules import And, Rule
 from dolma_dask.mixing.where import parse, resolve
+from dolma_dask.summary import shortened
 
 DOCUMENT_NAMES = ("id", "source", *OPTIONAL)
 """Document columns that a rule may name besides attribute keys and fields of the metadata."""
@@ -283,8 +284,9 @@ def rule_notes(counts: Mapping[str, float]) -> tuple[str, ...]:
         part = name.removeprefix("where ")
         if part == name:
             continue
+        shown = shortened(part)
         if count == 0:
-            notes.append(f"{part} holds for none of the rows: nothing can be kept by it")
+            notes.append(f"{shown} holds for none of the rows: nothing can be kept by it")
         elif count == counts.get("documents_in", 0) - counts.get("bad_records", 0):
-            notes.append(f"{part} holds for every row: it drops nothing")
+            notes.append(f"{shown} holds for every row: it drops nothing")
     return tuple(notes)

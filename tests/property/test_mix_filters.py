@@ -124,7 +124,7 @@ def check(item: Filter, rows: list[dict[str, Any]]) -> None:
     assert item.rule.mask(columns_of(rows)).to_pylist() == one_by_one
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(JSONPATHS, st.lists(ROWS, min_size=1, max_size=6))
 def test_jsonpath(text: str, rows: list[dict[str, Any]]) -> None:
     item = make_filter(text, "jsonpath", KINDS)
@@ -132,7 +132,7 @@ def test_jsonpath(text: str, rows: list[dict[str, Any]]) -> None:
         check(item, rows)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(JQ, st.lists(ROWS, min_size=1, max_size=6))
 def test_jq(text: str, rows: list[dict[str, Any]]) -> None:
     item = make_filter(text, "jq", KINDS)

@@ -87,7 +87,7 @@ def alike(rows: list[list[Any]]) -> list[list[Any]]:
     return [[(rule[0], *firsts[place]) for place, rule in enumerate(rules)] for rules in rows]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.lists(st.tuples(TEXTS, st.lists(RULES, max_size=3), SPANS), min_size=1, max_size=4), st.integers(0, 2)
 )
@@ -133,7 +133,7 @@ def test_texts_and_spans(documents: list[Any], skipped: int) -> None:
         assert json.loads(after) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(TEXTS.filter(bool), st.lists(st.tuples(PLACES, PLACES), min_size=1, max_size=4))
 def test_spans_with_other_lists_beside_them(text: str, bounds: list[tuple[int, int]]) -> None:
     """Whole numbers written with a point, and lists that are no spans, take another way to the same places."""
@@ -172,7 +172,7 @@ def line_of(value: Any, style: int) -> str:
     return json.dumps(value, ensure_ascii=style > 2, separators=separators)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(OBJECTS, st.integers(0, 5), VALUES, st.booleans()), min_size=1, max_size=5))
 def test_spliced_lines(rows: list[tuple[dict[str, Any], int, Any, bool]]) -> None:
     lines = [line_of(row, style) + "\n" for row, style, _, _ in rows]
@@ -189,7 +189,7 @@ def test_spliced_lines(rows: list[tuple[dict[str, Any], int, Any, bool]]) -> Non
             assert after == line.encode()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(*[st.one_of(st.none(), OBJECTS)] * 3, st.integers(0, 5)), min_size=1, max_size=4))
 def test_joined_objects(rows: list[Any]) -> None:
     columns = [

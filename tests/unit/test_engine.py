@@ -14,7 +14,16 @@ from dolma_dask import clusters, engine, journal
 from dolma_dask.clusters import Place
 from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, attempts, execution, resume, runs
 from dolma_dask.engine.attempts import batches, is_transient
-from dolma_dask.errors import BadRecordBudgetError, DataError, InterruptedStageError, StageError, UsageError
+from dolma_dask.errors import (
+    BadRecordBudgetError,
+    DataError,
+    InterruptedStageError,
+    StageError,
+    StoreAccessError,
+    StoreError,
+    StoreUnreachableError,
+    UsageError,
+)
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
@@ -229,10 +238,29 @@ def test_transient_errors_are_tried_again(root, monkeypatch):
         (ValueError(), False),
         (DataError("x"), False),
         (type("EndpointConnectionError", (Exception,), {})(), True),
+        (StoreError("x"), True),
+        (StoreAccessError("x"), False),
+        (StoreUnreachableError("x"), False),
     ],
 )
 def test_what_may_help_to_try_again(error, again):
     assert is_transient(error) is again
+
+
+@pytest.mark.parametrize("options", [HERE, THREADS])
+def test_a_store_that_is_away_stops_the_run_and_keeps_what_is_finished(root, options):
+    def away():
+        raise StoreUnreachableError("s3://b/x: the store does not answer")
+
+    stage = Copy(str(root), {"c": away})
+    with pytest.raises(StoreUnreachableError, match="does not answer"):
+        run(root, options, stage=stage)
+    assert stage.seen.count("c") == 1
+    done, again = run(root)
+    assert done.skipped == 5 - len(again)
+    assert "c" in again
+    if options is HERE:
+        assert done.skipped == 2, "e and d, which are larger, came before"
 
 
 def test_missing_files_are_not_tried_again(root):

@@ -21,6 +21,9 @@ from dolma_dask.errors import (
     SourceChangedError,
     StageError,
     StaleAttributesError,
+    StoreAccessError,
+    StoreError,
+    StoreUnreachableError,
     UsageError,
 )
 
@@ -66,6 +69,9 @@ def test_details_are_keywords_only() -> None:
         (AlignmentError, DataError, 1),
         (MissingAttributesError, AlignmentError, 1),
         (StaleAttributesError, AlignmentError, 1),
+        (StoreError, DolmaDaskError, 1),
+        (StoreAccessError, StoreError, 1),
+        (StoreUnreachableError, StoreError, 1),
         (StageError, DolmaDaskError, 1),
         (InterruptedStageError, DolmaDaskError, 130),
     ],

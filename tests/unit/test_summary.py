@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from dolma_dask.errors import Failure
 from dolma_dask.display import counted
+from dolma_dask.errors import Failure
 from dolma_dask.summary import Summary, label, show
 
 FULL = Summary(

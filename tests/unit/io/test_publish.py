@@ -9,12 +9,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import xxhash
 
-from dolma_dask.io import files
+from dolma_dask.errors import StoreAccessError
+from dolma_dask.io import files, stores
 from dolma_dask.io import publish as module
 from dolma_dask.io.publish import publish, sweep
 
@@ -23,7 +23,7 @@ def everything(root: str) -> list[str]:
     """All files, hidden ones too."""
     if files.is_local(root):
         return sorted(str(path.relative_to(root)) for path in Path(root).rglob("*") if path.is_file())
-    fs, base = files.filesystem(root)
+    fs, base = stores.filesystem(root)
     return sorted(path.removeprefix(base + "/") for path in fs.find(base))
 
 
@@ -228,18 +228,28 @@ def test_host_names_with_dots_and_dashes(monkeypatch: pytest.MonkeyPatch, tmp_pa
 class _Upload:
     """An upload that is visible when it is committed, as s3fs and gcsfs have it."""
 
-    def __init__(self, store: dict[str, bytes], path: str) -> None:
-        self.store, self.path, self.data, self.closed = store, path, b"", False
+    def __init__(self, bucket: "_Bucket", path: str, block_size: int) -> None:
+        self.bucket, self.path, self.block_size = bucket, path, block_size
+        self.data, self.buffer, self.parts = b"", b"", 0
+        self.closed = self.forced = False
 
-    def write(self, data: Any) -> None:
-        self.data += bytes(data)
+    def write(self, data: bytes) -> None:
+        assert not self.closed
+        self.buffer += data
+        self.flush()
 
-    def close(self) -> None:
-        self.closed = True
+    def flush(self, force: bool = False) -> None:
+        if len(self.buffer) < self.block_size and not force:
+            return
+        self.forced = force
+        self.bucket.fail_now_and_then()
+        self.parts += bool(self.buffer)
+        self.data, self.buffer = self.data + self.buffer, b""
 
     def commit(self) -> None:
-        assert self.closed
-        self.store[self.path] = self.data
+        assert self.forced
+        self.bucket.fail_now_and_then()
+        self.bucket.store[self.path] = self.data
 
     def discard(self) -> None:
         self.data = b"discarded"
@@ -251,11 +261,20 @@ class _Bucket:
     def __init__(self) -> None:
         self.store: dict[str, bytes] = {}
         self.opened: list[_Upload] = []
+        self.failures: list[Exception] = []
+
+    def fail_now_and_then(self) -> None:
+        if self.failures:
+            raise self.failures.pop()
+
+    def pipe_file(self, path: str, data: bytes) -> None:
+        self.fail_now_and_then()
+        self.store[path] = data
 
     def open(self, path: str, mode: str, *, autocommit: bool, block_size: int) -> _Upload:
         assert (mode, autocommit) == ("wb", False)
         assert block_size >= 5 << 20  # the least that S3 takes for a part
-        self.opened.append(_Upload(self.store, path))
+        self.opened.append(_Upload(self, path, block_size))
         return self.opened[-1]
 
 
@@ -267,12 +286,36 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Bucket]:
     assert all(upload.closed for upload in bucket.opened)  # else its end would begin the upload again
 
 
-def test_an_upload_is_committed_once_it_is_whole(bucket: _Bucket) -> None:
+PART = module._PART_BYTES
+
+
+@pytest.mark.parametrize("size", [0, 1, PART, PART + 1, 2 * PART, 2 * PART + 17])
+@pytest.mark.parametrize("failures", [0, 2])
+def test_an_upload_is_committed_once_it_is_whole(size: int, failures: int, bucket: _Bucket) -> None:
+    bucket.failures = [ConnectionResetError("cut")] * failures
+    data = b"0123456789abcdef" * (size // 16) + b"x" * (size % 16)
     with publish("s3://b/a") as out:
-        out.write(b"x")
+        out.write(data[:7])
+        out.write(data[7:])
         assert bucket.store == {}
-    assert bucket.store == {"b/a": b"x"}
-    with pytest.raises(ValueError):
-        fail_to_write("s3://b/b", ValueError)
-    assert bucket.store == {"b/a": b"x"}
-    assert bucket.opened[1].data == b"discarded"
+    assert bucket.store == {"b/a": data}
+    assert bucket.failures == []
+    assert len(bucket.opened) == (size > PART) * (1 + failures)  # small ones are put at once
+
+
+@pytest.mark.parametrize("size", [1, 3 * PART])
+def test_an_upload_that_fails_is_discarded(size: int, bucket: _Bucket) -> None:
+    with pytest.raises(ValueError), publish("s3://b/b") as out:  # noqa: PT012
+        out.write(b"x" * size)
+        raise ValueError
+    assert bucket.store == {}
+    assert all(upload.data == b"discarded" for upload in bucket.opened)
+
+
+def test_what_a_store_refuses_is_said_with_the_place(bucket: _Bucket) -> None:
+    bucket.failures = [PermissionError("Forbidden")]
+    with (
+        pytest.raises(StoreAccessError, match=r"s3://b/a: .*Forbidden.*AWS_ACCESS_KEY_ID"),
+        publish("s3://b/a") as out,
+    ):
+        out.write(b"x")

@@ -219,7 +219,7 @@ def test_rules_over_fields_of_the_metadata(tmp_path):
     assert read_lines(tmp_path / "v1/documents/a.jsonl.gz") == [lines[1], lines[5], lines[7]]
     assert summary.counts["where metadata.lang == 'en'"] == 4
     dk.report(str(tmp_path / "v1"), to=str(tmp_path / "page.html"), progress=False)
-    with pytest.raises(ExpressionError, match="metadata.lang"):
+    with pytest.raises(ExpressionError, match=r"metadata\.lang"):
         dk.mix(root, to=str(tmp_path / "v2"), where="metadata.lnag == 'en'", progress=False)
     with pytest.raises(ExpressionError, match="string"):
         dk.mix(root, to=str(tmp_path / "v2"), where="metadata.lang > 3", progress=False)

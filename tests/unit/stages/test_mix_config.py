@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dolma_dask.config.dolma_mix import mix_config, read_config
+from dolma_dask.config.dolma_mix import mix_config
+from dolma_dask.config.dolma_mix_file import read_config
 from dolma_dask.errors import StageError, UsageError
 
 from .conftest import write_lines
@@ -262,3 +263,12 @@ def test_two_names_of_which_one_begins_with_the_other(corpus: Path) -> None:
         "m-0000.jsonl.gz",
         "m-2-0000.jsonl.gz",
     ]
+
+
+def test_only_and_prune(corpus: Path) -> None:
+    mix_config({"streams": [stream()]}, only=["sub/*"], **HERE)
+    assert [row["id"] for row in rows_of(corpus / "out")] == ["sub/b-0", "sub/b-1"]
+    mix_config({"streams": [stream()]}, prune=1, **HERE)
+    assert [row["id"] for row in rows_of(corpus / "out")] == [f"a-{row}" for row in range(4)]
+    with pytest.raises(UsageError, match="no shard matches"):
+        mix_config({"streams": [stream()]}, only=["nope"], **HERE)

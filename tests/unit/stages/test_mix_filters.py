@@ -229,6 +229,16 @@ def test_lists_and_thresholds_join_the_rule(scored: str, tmp_path: Path) -> None
     assert again.counts["documents_out"] == 2
 
 
+def test_lists_that_are_marked_stay_so_for_some_shards(scored: str, tmp_path: Path) -> None:
+    write_lines(Path(scored) / "documents/b.jsonl.gz", ['{"id":"e0","text":"x","source":"s"}'])
+    (tmp_path / "takedown.txt").write_text("d0\nnobody\n")
+    options: dict[str, Any] = {"block": [str(tmp_path / "takedown.txt")], **HERE}
+    first = dk.mix(scored, to=str(tmp_path / "v1"), **options)
+    assert first.counts["documents_out"] == 5
+    assert any("takedown" in note and "nobody" in note for note in first.notes)
+    assert dk.mix(scored, to=str(tmp_path / "v2"), only=["a.*"], **options).counts["documents_out"] == 4
+
+
 def test_a_rehearsal_marks_nothing(scored: str, tmp_path: Path) -> None:
     (tmp_path / "takedown.txt").write_text("d0\n")
     summary = dk.mix(
@@ -246,3 +256,53 @@ def test_thresholds_of_a_file(tmp_path: Path) -> None:
     (path,) = Path(dataset).rglob("*strict*.json")
     ids = kept(dataset, thresholds=str(path))
     assert ids == [f"d{row}" for row in range(20) if 4 <= row <= 15]
+
+
+def test_attributes_are_written_into_documents(scored: str, tmp_path: Path) -> None:
+    dk.tag(scored, ["char_length_v1"], **HERE)
+    sets = ["one", "char_length_v1"]
+    dk.mix(
+        scored,
+        to=str(tmp_path / "v1"),
+        merge_attributes=True,
+        attributes=sets,
+        where="metadata.lang == 'fr'",
+        **HERE,
+    )
+    rows = [json.loads(line) for line in read_lines(tmp_path / "v1/documents/a.jsonl.gz")]
+    length = {"char_length_v1__char_length_v1__length": [[0, 13, 13.0]]}
+    assert [row["attributes"] for row in rows] == [
+        {"t__t__x": [[0, 4, 2], [5, 6, 0.1]], **length},
+        {"t__t__x": [[0, 13, 1.0]], "lang": {"en": 0.9}, **length},
+    ]
+    assert kept(str(tmp_path / "v1"), include=["$.attributes[?(@.lang.en > 0.5)]"]) == ["d4"]
+    with pytest.raises(UsageError, match="expected the sets to write"):
+        dk.mix(scored, to=str(tmp_path / "v2"), merge_attributes=True, **HERE)
+
+
+@pytest.mark.parametrize("file_format", ["jsonl.gz", "parquet"])
+def test_merged_attributes_of_all_formats(tmp_path: Path, file_format: str) -> None:
+    dataset = put(tmp_path / "v0", [{"text": "naïve 日本"}, {"text": ""}])
+    dk.tag(dataset, ["gopher_v2"], format="jsonl", **HERE)
+    dk.tag(dataset, ["gopher_v2"], experiment="other", format=file_format, **HERE)
+    dk.mix(dataset, to=str(tmp_path / "v1"), merge_attributes=True, attributes=["gopher_v2", "other"], **HERE)
+    for line in read_lines(tmp_path / "v1/documents/a.jsonl.gz"):
+        attributes = json.loads(line)["attributes"]
+        ours = {
+            key.removeprefix("gopher_v2__"): value
+            for key, value in attributes.items()
+            if key.startswith("gopher_v2__")
+        }
+        theirs = {
+            key.removeprefix("other__"): value
+            for key, value in attributes.items()
+            if key.startswith("other__")
+        }
+        assert ours == theirs
+        assert ours
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_documents_without_attributes_match_no_filter_on_them(tmp_path: Path, slow: bool) -> None:
+    dataset = put(tmp_path / "v0", [{}, {"attributes": {"k": 1}}, {"attributes": {"j": 1}}])
+    assert kept(dataset, include=["$.attributes[?(!@..k)]" if slow else "$.attributes[?(!@.k)]"]) == ["d2"]

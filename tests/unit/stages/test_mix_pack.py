@@ -11,7 +11,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import DataError, StageError, UsageError
-from dolma_dask.io import publish
+from dolma_dask.io import files, publish
 from dolma_dask.stages import mix_pack
 
 from .conftest import write_lines
@@ -42,9 +42,9 @@ def large(tmp_path: Path) -> str:
 
 def test_files_are_full_and_never_too_large(large: str, tmp_path: Path) -> None:
     summary = dk.mix(large, to=str(tmp_path / "v1"), max_size=30_000, **HERE)
-    files = sorted((tmp_path / "v1/documents").iterdir())
-    sizes = [path.stat().st_size for path in files]
-    assert [path.name for path in files] == [f"part-{number:04d}.jsonl.gz" for number in range(len(files))]
+    paths = sorted((tmp_path / "v1/documents").iterdir())
+    sizes = [path.stat().st_size for path in paths]
+    assert [path.name for path in paths] == [f"part-{number:04d}.jsonl.gz" for number in range(len(paths))]
     assert max(sizes) <= 30_000
     assert min(sizes[:-1]) > 26_000
     assert [row["id"] for row in rows_of(tmp_path / "v1")] == [
@@ -154,6 +154,24 @@ def test_a_stopped_run_goes_on(
     assert not (tmp_path / "stopped/_exchange").exists()
 
 
+def test_stopped_before_the_last_word(large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files are there, but the journal does not know yet that they are all; meanwhile there are fewer documents."""
+
+    def fail(*_: object) -> None:
+        raise DataError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mix_pack, "note", fail)
+        with pytest.raises(DataError):
+            dk.mix(large, to=str(tmp_path / "v1"), max_size=10_000, **HERE)
+    before = bytes_of(tmp_path / "v1")
+    assert len(before) > 2
+    write_lines(tmp_path / "v0/documents/0.jsonl.gz", [json.dumps({"id": "new", "source": "s", "text": "x"})])
+    dk.mix(large, to=str(tmp_path / "v1"), max_size=10_000, **HERE)
+    assert len(rows_of(tmp_path / "v1")) == 801
+    assert len(bytes_of(tmp_path / "v1")) < len(before)
+
+
 def test_what_is_finished_is_not_read_again(
     large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,3 +261,19 @@ def test_bad_records_are_set_aside(large: str, tmp_path: Path) -> None:
 def test_no_temporary_files_stay(large: str, tmp_path: Path) -> None:
     dk.mix(large, to=str(tmp_path / "v1"), shuffle=True, **HERE)
     assert not [path for path in (tmp_path / "v1").rglob("*") if path.name.endswith(publish._SUFFIX)]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_on_any_store(root: str, large: str, tmp_path: Path, shuffle: bool) -> None:
+    """The same bytes locally and in an object store; nothing else is left there."""
+    for name in ("first", "again"):
+        summary = dk.mix(large, to=root, max_size=30_000, shuffle=shuffle, **HERE)
+        assert summary.done == (3 if name == "first" else 0)
+    dk.mix(large, to=str(tmp_path / "here"), max_size=30_000, shuffle=shuffle, **HERE)
+    here = bytes_of(tmp_path / "here")
+    there = {
+        info.path: files.read_bytes(files.join(root, f"documents/{info.path}"))
+        for info in files.list_files(f"{root}/documents")
+    }
+    assert there == here
+    assert {info.path.split("/")[0] for info in files.list_files(root)} == {"documents", "_journal"}

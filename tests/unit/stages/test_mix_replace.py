@@ -195,3 +195,31 @@ def test_where_and_replace_read_one_key(tmp_path: Path) -> None:
     dataset = put(tmp_path / "v0", LINES[:2], [{"k": [[0, 24, 1.0]]}, {"k": [[0, 11, 0.2]]}])
     (line,) = mixed(dataset, where="k > 0.5", replace=[{"span": "$.attributes.k", "replacement": "all"}])
     assert json.loads(line)["text"] == "all"
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "jsonl.zst", "parquet"])
+def test_documents_of_all_formats(tmp_path: Path, file_format: str) -> None:
+    dataset = put(tmp_path / "v0", LINES, SPANS)
+    dk.mix(dataset, to=str(tmp_path / "other"), format=file_format, **HERE)
+    lines = [
+        json.dumps({"id": json.loads(line)["id"], "attributes": each})
+        for line, each in zip(LINES, SPANS, strict=True)
+    ]
+    write_lines(tmp_path / "other/attributes/one/a.jsonl.gz", lines)
+    dk.mix(
+        str(tmp_path / "other"),
+        to=str(tmp_path / "gz"),
+        format="jsonl.gz",
+        replace=[MAIL],
+        provenance=True,
+        **HERE,
+    )
+    dk.mix(str(tmp_path / "other"), to=str(tmp_path / "same"), replace=[MAIL], **HERE)
+    found = [json.loads(line) for line in read_lines(tmp_path / "gz/documents/a.jsonl.gz")]
+    assert [row["text"] for row in found] == ["Mail <j@x.org> or <é@y.org>!", "日本 <k@z.jp> 語", "none here"]
+    assert found[0]["metadata"] == {"n": 100.0, "who": "Jo", "provenance": f"a.{file_format}:1"}
+    assert found[0]["big"] == 12345678901234567890
+    again = dk.mix(str(tmp_path / "same"), to=str(tmp_path / "last"), format="jsonl.gz", **HERE)
+    assert again.counts["documents_out"] == 3
+    texts = [json.loads(line)["text"] for line in read_lines(tmp_path / "last/documents/a.jsonl.gz")]
+    assert texts == [row["text"] for row in found]

@@ -1,0 +1,343 @@
+"""Stores behind URLs, through fsspec: what they refuse is said in one line, and one that is away for moments is waited for.
+
+A call that fails for want of a connection is made again until `PATIENCE_SECONDS` have passed, so that a store may be started anew under a
+run. Once it was given up, the next calls of this process try once each, so that a run ends soon. Credentials come from the environment or
+fsspec's configuration; a URL that holds some is refused, because journals and reports repeat URLs.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable
+from io import SEEK_SET, RawIOBase
+from typing import Any, TypeVar, cast
+
+from dolma_dask.errors import (
+    DolmaDaskError,
+    SourceChangedError,
+    StoreAccessError,
+    StoreError,
+    StoreUnreachableError,
+    UsageError,
+)
+
+PATIENCE_SECONDS = 15.0
+"""How long a store may be away: a restart takes a few seconds. What its own client waits (5 to 8 s a call) counts."""
+
+FIRST_WAIT_SECONDS = 0.25
+"""Before the second call; it doubles with each, up to `LONGEST_WAIT_SECONDS`."""
+
+LONGEST_WAIT_SECONDS = 4.0
+
+BREAKS = 5
+"""Calls whose connection breaks off before the file counts as what breaks it."""
+
+BLOCK_BYTES = 8 << 20
+"""Bytes asked from a store at a time: one request per file of ordinary size."""
+
+Result = TypeVar("Result")
+
+_BUCKETS = {"s3", "s3a", "gs", "gcs"}
+"""Stores whose URLs begin with a bucket."""
+
+_AWAY = {
+    "EndpointConnectionError",
+    "ConnectTimeoutError",
+    "ProxyConnectionError",
+    "ConnectionRefusedError",
+    "ClientConnectorError",
+}
+_BROKEN = {
+    "BrokenPipeError",
+    "ClientPayloadError",
+    "ConnectionAbortedError",
+    "ConnectionClosedError",
+    "ConnectionResetError",
+    "FSTimeoutError",
+    "HTTPClientError",
+    "IncompleteRead",
+    "IncompleteReadError",
+    "ReadTimeoutError",
+    "ResponseParserError",
+    "ResponseStreamingError",
+    "ServerDisconnectedError",
+    "TimeoutError",
+}
+_NO_CREDENTIALS = {
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "CredentialRetrievalError",
+    "NoAuthTokenError",
+    "ProfileNotFound",
+    "TokenRetrievalError",
+    "UnauthorizedSSOTokenError",
+}
+_WRONG_CALL = {"ParamValidationError", "InvalidRegionError", "UnknownServiceError"}
+_FILE_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
+
+_SECRETS = re.compile(r"(?<=://)[^/@\s]*@")
+_SHOWN = 300
+"""Characters of a store's own words that an error repeats."""
+
+_given_up: dict[str, float] = {}
+"""When a store (protocol and bucket) was last given up, on this process's clock."""
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """Return the fsspec file system behind a remote `url`, and the path in it.
+
+    Raises
+    ------
+    UsageError
+        Nothing that is installed can open such a URL, or it holds credentials.
+    """
+    import fsspec
+
+    check_url(url)
+    try:
+        return cast(tuple[Any, str], fsspec.core.url_to_fs(url))
+    except (ValueError, ImportError) as error:
+        raise UsageError(
+            f"{url} cannot be opened: {reason(error)}; expected a local path or the URL of a store that fsspec knows, such as "
+            "s3://bucket/folder. Correct it, or install what the store needs."
+        ) from error
+
+
+def check_url(url: str) -> None:
+    """Refuse a URL with a password or key in it.
+
+    Raises
+    ------
+    UsageError
+        There is one; the message does not repeat it.
+    """
+    protocol, _, rest = url.partition("://")
+    authority = rest.partition("/")[0]
+    user, at, _ = authority.rpartition("@")
+    is_key = protocol in _BUCKETS and ":" in authority and not authority.startswith("arn:")
+    if is_key or (at and ":" in user):
+        kept = rest.rpartition("@")[2] if "@" in rest else "..."
+        raise UsageError(
+            f"{protocol}://***@{kept}: credentials in a URL would be repeated by journals and reports; expected them beside it. "
+            f"{_credentials_hint(protocol)}"
+        )
+
+
+def patiently(url: str, call: Callable[[], Result]) -> Result:
+    """Return what `call` returns; call again while the store is away, and say in one line what it refuses.
+
+    Parameters
+    ----------
+    url : str
+        What the call is about, for messages.
+    call : callable
+        May be called again after it has failed.
+
+    Raises
+    ------
+    StoreUnreachableError
+        The store was away for longer than `PATIENCE_SECONDS`.
+    StoreAccessError
+        It refuses the credentials, or there is no such bucket.
+    StoreError
+        The connection broke off again and again.
+    FileNotFoundError
+        There is no such file.
+    """
+    started = time.monotonic()
+    breaks = tries = 0
+    while True:
+        try:
+            result = call()
+        except Exception as error:
+            waited = time.monotonic() - started
+            tries, breaks = tries + 1, breaks + (not _is_away(error))
+            if not _is_worth_another(url, error, breaks, waited):
+                told = explained(url, error, waited)
+                if told is None:
+                    raise
+                raise told from error
+        else:
+            _given_up.pop(_store_of(url), None)
+            return result
+        time.sleep(min(FIRST_WAIT_SECONDS * 2 ** (tries - 1), LONGEST_WAIT_SECONDS))
+
+
+def _is_worth_another(url: str, error: Exception, breaks: int, waited: float) -> bool:
+    if isinstance(error, DolmaDaskError) or not is_transient(error):
+        return False
+    if not _is_away(error):
+        return breaks < BREAKS
+    last = _given_up.get(_store_of(url))
+    is_fresh = last is None or time.monotonic() - last > 4 * PATIENCE_SECONDS
+    return is_fresh and waited < PATIENCE_SECONDS
+
+
+def is_transient(error: BaseException) -> bool:
+    """Tell whether an error of a store or disk may be gone the next time: a connection, not a missing file."""
+    names = _names(error)
+    if names & (_AWAY | _BROKEN):
+        return True
+    is_final = isinstance(error, (*_FILE_ERRORS, PermissionError)) or "FileExpired" in names
+    return isinstance(error, OSError) and not is_final
+
+
+def _is_away(error: BaseException) -> bool:
+    return bool(_names(error) & _AWAY)
+
+
+def _names(error: BaseException) -> set[str]:
+    return {cls.__name__ for cls in type(error).__mro__}
+
+
+def explained(url: str, error: Exception, waited: float = 0.0) -> DolmaDaskError | None:
+    """Return `error` with what, where, what was expected and what to do; None if others know better."""
+    names = _names(error)
+    protocol = url.partition("://")[0]
+    if isinstance(error, DolmaDaskError):
+        return None
+    if names & _NO_CREDENTIALS or isinstance(error, PermissionError):
+        return StoreAccessError(
+            f"{url}: access refused ({reason(error)}); expected credentials that may read and write there. {_credentials_hint(protocol)}",
+            url=url,
+        )
+    if isinstance(error, FileNotFoundError):
+        return no_bucket(url) if "NoSuchBucket" in repr(error.__cause__) else None
+    if names & _WRONG_CALL or (isinstance(error, ValueError) and "endpoint" in str(error)):
+        return UsageError(
+            f"{url}: not a place that the store can have ({reason(error)}); expected {protocol}://BUCKET/FOLDER and, in AWS_ENDPOINT_URL, an "
+            "address such as http://host:9000. Correct it.",
+            url=url,
+        )
+    if "FileExpired" in names:
+        return SourceChangedError(
+            f"{url} was written again while it was read; expected input files to stay as they are. Run again when nobody writes to them.",
+            url=url,
+        )
+    if _is_away(error):
+        _given_up[_store_of(url)] = time.monotonic()
+        return StoreUnreachableError(
+            f"{url}: the store does not answer ({reason(error)}; tried for {waited:.0f} s); expected it to be there. Look at its address "
+            "(AWS_ENDPOINT_URL for S3) and the network, then run the same command again: it does only what is left.",
+            url=url,
+        )
+    if is_transient(error):
+        return StoreError(
+            f"{url}: the store fails again and again ({reason(error)}); expected whole answers. Run the same command again: it does only what is "
+            "left.",
+            url=url,
+        )
+    return None
+
+
+def no_bucket(url: str) -> StoreAccessError:
+    """Return the error for a URL whose bucket is not there."""
+    bucket = _store_of(url).partition("://")[2]
+    at = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "the store"
+    return StoreAccessError(
+        f"{url}: there is no bucket {bucket!r} at {_SECRETS.sub('', at)}; expected one that exists. Correct the name or the address "
+        "(AWS_ENDPOINT_URL for S3), or make the bucket.",
+        url=url,
+    )
+
+
+def _credentials_hint(protocol: str) -> str:
+    if protocol in ("s3", "s3a"):
+        return (
+            "Give them by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, and the address of a store that is not Amazon's by "
+            "AWS_ENDPOINT_URL, where the workers run too."
+        )
+    name = re.sub(r"[^A-Z0-9]", "_", protocol.upper())
+    return f"Give them by what fsspec takes for {protocol}, such as the variables FSSPEC_{name}_..., where the workers run too."
+
+
+def reason(error: BaseException) -> str:
+    """Return a store's own words on one line, without anything before an ``@`` in a URL."""
+    text = " ".join(str(error).split()) or "no reason given"
+    return _SECRETS.sub("", f"{type(error).__name__}: {text}")[:_SHOWN]
+
+
+def _store_of(url: str) -> str:
+    protocol, _, rest = url.partition("://")
+    return f"{protocol}://{rest.partition('/')[0]}"
+
+
+def check_bucket(url: str) -> None:
+    """Check that the bucket of a URL is there; where nothing is listed, it may be missing altogether.
+
+    Raises
+    ------
+    StoreAccessError
+        There is none.
+    """
+    if url.partition("://")[0] not in _BUCKETS:
+        return
+    fs, path = filesystem(url)
+    bucket = path.partition("/")[0]
+    try:
+        patiently(url, lambda: fs.info(bucket))
+    except FileNotFoundError:
+        raise no_bucket(url) from None
+    except StoreAccessError:
+        return  # one may list folders without being allowed to look at the bucket
+
+
+class RemoteFile(RawIOBase):
+    """A file of a store, opened for reading; a read that fails is made again from where it was.
+
+    Parameters
+    ----------
+    url : str
+        The file.
+    scattered : bool
+        Small pieces far apart are read, not one after another: nothing is read ahead.
+    """
+
+    def __init__(self, url: str, scattered: bool = False) -> None:
+        super().__init__()
+        fs, path = filesystem(url)
+        self._url = url
+        cache = "none" if scattered else "readahead"
+
+        def opened() -> Any:
+            fs.invalidate_cache(path)  # what was listed may be outdated
+            return fs.open(path, "rb", block_size=BLOCK_BYTES, cache_type=cache)
+
+        self._handle = patiently(url, opened)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return int(self._handle.tell())
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        return int(self._handle.seek(offset, whence))
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return up to `size` bytes; all that follow without one."""
+        at = self._handle.tell()
+
+        def once() -> bytes:
+            self._handle.seek(at)
+            return cast(bytes, self._handle.read(-1 if size is None else size))
+
+        return patiently(self._url, once)
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` as far as the file goes; return the number of bytes."""
+        view = memoryview(buffer).cast("B")
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._handle.close()
+        super().close()
