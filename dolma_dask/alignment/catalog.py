@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dolma_dask.alignment.sets import AttributeSets, Proof, advice
+from dolma_dask.alignment.whole import WHOLE_UNIT, check_whole
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.errors import (
     AlignmentError,
@@ -20,6 +21,7 @@ from dolma_dask.errors import (
 )
 from dolma_dask.formats import layout
 from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.metadata import is_field
 from dolma_dask.io import files
 from dolma_dask.io.attributes import sample_file
 from dolma_dask.io.files import FileInfo
@@ -27,6 +29,9 @@ from dolma_dask.journal import Record, journals
 
 _DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
 """What a tagger may read without depending on the text."""
+
+_UNDIGESTED = {"added", "created", "metadata"}
+"""Fields that the digests of documents do not cover."""
 
 
 def open_attributes(dataset: Dataset, names: Sequence[str]) -> AttributeSets:
@@ -129,27 +134,27 @@ class Catalog:
         self._check_names(names)
         files_of = {name: self._files_of(name) for name in names}
         for name, found in files_of.items():
-            self.check_of_one_run(name, found)
+            self.check_whole(name, found)
         kinds = {name: self.kinds(name) for name in names}
         makers = {name: self._makers[name][0] for name in names if name in self._makers}
         return AttributeSets(files_of, kinds, self._proofs, makers)
 
-    def check_of_one_run(self, name: str, found: Mapping[str, FileInfo]) -> None:
-        """Refuse files of a set whose rows depend on all shards, such as who survives of duplicates, if not one run made them all."""
-        first: tuple[str, str] | None = None
-        for shard, info in found.items():
-            verb, record = self._records.get(info.path, ("", None))
-            if record is None or record.info.get("whole") is not True:
-                continue
-            first = first or (shard, record.key)
-            if record.key != first[1]:
-                raise AlignmentError(
-                    f"attribute set {name} was made by two runs of `{verb}`: attributes/{name}/{shard} by another than that of {first[0]}; "
-                    "expected one, since its rows depend on all shards: a document could be dropped as a copy of one that is dropped too. "
-                    f"Re-run: dolma-dask {verb} ... --name {name}",
-                    shard=shard,
-                    attributes=name,
-                )
+    def check_whole(self, name: str, found: Mapping[str, FileInfo]) -> None:
+        """Refuse files of a set whose rows depend on more than their own shard, if they cannot be believed; see `check_whole`."""
+        known = {
+            shard: self._records[info.path] for shard, info in found.items() if info.path in self._records
+        }
+        check_whole(self.dataset, name, found, known, self._wholes.get(name), self._list)
+
+    @cached_property
+    def _wholes(self) -> dict[str, Record]:
+        """By attribute set: the newest record of the set as a whole."""
+        found = {
+            unit: record
+            for journal in journals(self.dataset.root)
+            for unit, record in journal.records.items()
+        }
+        return {unit.split("/")[1]: record for unit, record in found.items() if WHOLE_UNIT.fullmatch(unit)}
 
     def kinds(self, name: str) -> Mapping[str, AttributeKind]:
         """Return the keys of a set, which must be finished, and their kinds over all shards; raises as `open_attributes`."""
@@ -259,17 +264,19 @@ def _proves(record: Record) -> bool:
 
 def _proof(verb: str, path: str, record: Record) -> Proof:
     file = next(file for file in record.files if file.path == path)
-    reads_text = not set(record.info.get("reads", ["text"])) <= _DOCUMENT_FIELDS
+    reads = set(record.info.get("reads", ["text"]))
     document = layout.document_path(record.shard)
     return Proof(
         checksum=file.checksum,
         rows=record.rows,
         ids_digest=record.ids_digest,
         content_digest=record.content_digest,
-        reads_text=reads_text,
+        reads_text=not reads <= _DOCUMENT_FIELDS,
         verb=verb,
         documents=next((item for item in record.inputs if item.path == document), None),
         members=file.members,
+        undigested=tuple(sorted(name for name in reads if name in _UNDIGESTED or is_field(name))),
+        is_whole=record.info.get("whole") is True,
     )
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.alignment.sets import AttributeSource, Proof, advice
+from dolma_dask.alignment.unchanged import is_still
 from dolma_dask.dataset import Shard
 from dolma_dask.errors import AlignmentError, StaleAttributesError
 from dolma_dask.formats import layout
@@ -68,6 +69,20 @@ class Follower:
         self._blocks = iter(self._file)
         self._rest = empty_block(source.kinds)
         self._row = first_row
+        self._check_undigested()
+
+    def _check_undigested(self) -> None:
+        """Refuse marks over all shards that depend on fields which no digest covers, if the document file is another one now."""
+        proof, path = self.source.proof, layout.document_path(self._shard.path)
+        if proof is None or not proof.is_whole or not proof.undigested:
+            return
+        if proof.documents is None or not is_still(proof.documents, files.join(self._root, path)):
+            raise StaleAttributesError(
+                f"{self.source.info.path} may be stale: it depends on {', '.join(proof.undigested)}, and {path} has been written since "
+                f"`{proof.verb}` read it. {self._advice()}",
+                shard=self._shard.path,
+                attributes=self.source.name,
+            )
 
     def close(self) -> None:
         """Close the file."""
@@ -154,6 +169,13 @@ class Follower:
         if proof is not None and proof.checksum == stored.checksum:
             self._prove(proof, ids_digest, content_digest)
             self.proved = True
+        elif proof is not None and proof.is_whole:
+            raise AlignmentError(
+                f"{self.source.info.path} is not what `{proof.verb}` wrote, and its rows depend on more than their own shard; expected the file "
+                f"as it was written. {self._advice()}",
+                shard=self._shard.path,
+                attributes=self.source.name,
+            )
         return InputRecord(self.source.info.path, stored.info.bytes, stored.info.stamp, stored.checksum)
 
     def finish_part(self, is_last: bool) -> None:
@@ -210,7 +232,8 @@ class Follower:
         proof = self.source.proof
         is_ours = proof is not None and proof.checksum == files.checksum(self._file.url)
         verb = self.source.maker if proof is None else proof.verb
-        return advice(self.source.name, self._shard.path, verb, is_ours=is_ours)
+        is_whole = proof is not None and proof.is_whole
+        return advice(self.source.name, self._shard.path, verb, is_ours=is_ours, is_whole=is_whole)
 
 
 def count_rows(url: str) -> int:

@@ -12,8 +12,9 @@ from functools import lru_cache
 import pyarrow as pa
 
 from dolma_dask.alignment.follower import count_rows
-from dolma_dask.alignment.rows import REMEMBERED, AlignedBlock, AlignedShard, is_still, remembered
+from dolma_dask.alignment.rows import AlignedBlock, AlignedShard
 from dolma_dask.alignment.sets import AttributeSource, Proof
+from dolma_dask.alignment.unchanged import REMEMBERED, is_still, remembered
 from dolma_dask.dataset import Shard, shard_info
 from dolma_dask.errors import AlignmentError, CorruptFileError, SourceChangedError
 from dolma_dask.formats import layout

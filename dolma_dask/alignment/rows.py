@@ -1,15 +1,14 @@
 """A shard of documents and its attribute files, read side by side in blocks."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa
 
 from dolma_dask.alignment.follower import Follower
 from dolma_dask.alignment.sets import AttributeSource
+from dolma_dask.alignment.unchanged import is_still
 from dolma_dask.dataset import Shard
 from dolma_dask.errors import AlignmentError, SchemaError
 from dolma_dask.formats import layout
@@ -19,13 +18,8 @@ from dolma_dask.formats.json_attributes import AttributeKind
 from dolma_dask.formats.metadata import scan_metadata
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
-from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES
-from dolma_dask.journal import is_same_file
-
-REMEMBERED = 4096
-"""Facts about files that a process keeps, such as that one still holds the bytes of a record."""
 
 
 @dataclass(frozen=True)
@@ -229,20 +223,6 @@ class AlignedShard:
         if known is None:
             raise AssertionError("only what the journal knows is read without its documents")
         return InputRecord(known.path, known.bytes, self.shard.stamp, known.checksum)
-
-
-def is_still(record: InputRecord, url: str) -> bool:
-    """Tell whether the file at `url` still holds the bytes of a record; what was found out by hashing is remembered."""
-    info = files.stat(url)
-    return info is not None and remembered(_is_same_file, info)(record, url, info)
-
-
-_is_same_file = lru_cache(maxsize=REMEMBERED)(is_same_file)
-
-
-def remembered(known: Callable[..., Any], *infos: FileInfo) -> Callable[..., Any]:
-    """Return a cached function, or the function itself where a file has no stamp that would tell its versions apart."""
-    return known if all(info.stamp for info in infos) else known.__wrapped__  # type: ignore[attr-defined]
 
 
 def _digest(block: Block, ids: RowDigest, content: RowDigest) -> None:

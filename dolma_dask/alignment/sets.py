@@ -35,6 +35,10 @@ class Proof:
         The document file that was read for it; while that is the same file, nothing of it needs to be read to prove the alignment.
     members : tuple
         Of the attribute file; see `dolma_dask.io.records.FileRecord`.
+    undigested : tuple of str
+        Fields of the documents that the attributes depend on and no digest covers: they hold for that very document file only.
+    is_whole : bool
+        Whether the rows depend on more than their own shard.
     """
 
     checksum: str
@@ -45,6 +49,8 @@ class Proof:
     verb: str
     documents: InputRecord | None = None
     members: tuple[tuple[int, int, int], ...] = ()
+    undigested: tuple[str, ...] = ()
+    is_whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,7 +140,7 @@ def shard_inputs(shard: Shard, sources: Sequence[AttributeSource]) -> tuple[File
     return (shard_info(shard), *(source.info for source in sources))
 
 
-def advice(name: str, shard: str, verb: str | None, *, is_ours: bool = True) -> str:
+def advice(name: str, shard: str, verb: str | None, *, is_ours: bool = True, is_whole: bool = False) -> str:
     """Return what to do about an attribute file of the set `name` that does not belong to `shard`.
 
     Parameters
@@ -145,6 +151,8 @@ def advice(name: str, shard: str, verb: str | None, *, is_ours: bool = True) -> 
         Journal that knows the set; None: another tool or a person made it.
     is_ours : bool
         Whether the file is as it was written; one that was changed since is replaced only when that is asked for.
+    is_whole : bool
+        Whether the files of all shards have to be made together.
     """
     if verb is None:
         return (
@@ -153,4 +161,5 @@ def advice(name: str, shard: str, verb: str | None, *, is_ours: bool = True) -> 
         )
     command = f"convert ... --attributes ... --rename {name}" if verb == CONVERTED else f"{verb} ..."
     overwrite = "" if is_ours else " --overwrite"
-    return f"Re-run: dolma-dask {command} --only {layout.stem_of(shard)}{overwrite} (attribute set {name})"
+    which = f"--name {name}" if is_whole else f"--only {layout.stem_of(shard)}"
+    return f"Re-run: dolma-dask {command} {which}{overwrite} (attribute set {name})"

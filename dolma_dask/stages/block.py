@@ -89,7 +89,9 @@ def block(
     Notes
     -----
     A listed document has [[0, length, 1.0]] under the key, in code points, others have nothing. To drop listed documents:
-    mix --where "takedown is None"; to keep them alone: mix --where "takedown is not None". All entries that match nothing are in
+    mix --where "takedown is None"; to keep them alone: mix --where "takedown is not None". When the list has changed, marks of the old
+    one are refused by all readers from the start of the run that makes the new ones; after a run with only or prune, those of the other
+    shards are, until block has run over all. All entries that match nothing are in
     _quarantine/block/<name>.unmatched.jsonl. With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one
     of them makes the exit status 1.
     """
@@ -138,6 +140,9 @@ def _known_facts(journal: Journal, name: str, url: str) -> ListFacts | None:
     info = files.stat(url)
     if record is None or info is None:
         return None
-    facts = msgspec.convert(record.info["list"], ListFacts)
+    try:
+        facts = msgspec.convert(record.info["list"], ListFacts)
+    except msgspec.ValidationError:  # as an earlier version wrote it
+        return None
     same = (facts.url, facts.bytes, facts.stamp) == (url, info.bytes, info.stamp)
     return facts if same and info.stamp else None

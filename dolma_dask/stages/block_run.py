@@ -1,6 +1,7 @@
 """A call of `block` from what is finished to its summary: marks of every shard, and the entries of the list that no document has.
 
-What was found out about the list stands in a record of the whole set, which is valid while list and documents are what they were.
+What was found out about the list stands in a record of the whole set, which is valid while list and documents are what they were. Such a
+record is also written before the first mark: it tells readers which marks hold, so that those of another list are refused from then on.
 """
 
 import time
@@ -38,7 +39,7 @@ from dolma_dask.stages.block_shards import (
     entry_shards,
     numbers_of,
 )
-from dolma_dask.stages.block_summary import BlockSummary, summarize, write_unmatched
+from dolma_dask.stages.block_summary import BlockSummary, summarize, unmatched_path, write_unmatched
 from dolma_dask.stages.marks import group_name, grouped, note, tidy
 from dolma_dask.stages.options import dataset_notes
 from dolma_dask.summary import Summary
@@ -71,6 +72,8 @@ class Blocking:
         params = {
             "name": self.name,
             "list": self.facts.checksum,
+            "format": self.facts.format,
+            "entries": [self.facts.bare, self.facts.pairs],
             "source": self.dataset.source,
             "max_record_bytes": self.policy.max_record_bytes,
         }
@@ -96,6 +99,7 @@ class Blocking:
         if options.dry_run:
             return summarize(ahead, self.facts.entries, None)
         known = None if options.overwrite or self.is_partial else self._finished()
+        self._announce()
         if by_exchange and (ahead.planned or (known is None and not self.is_partial)):
             summary, known = self._by_exchange(options)
         else:
@@ -108,9 +112,17 @@ class Blocking:
 
     def _summarize(self, summary: Summary, known: Mapping[str, Any] | None) -> BlockSummary:
         if self.is_partial:
-            note = "only some shards were looked at: entries that match nothing are known when all are done"
-            summary = replace(summary, notes=(*summary.notes, note))
+            summary = replace(summary, notes=(*summary.notes, *self._partial_notes()))
         return summarize(summary, self.facts.entries, None if known is None else dict(known))
+
+    def _partial_notes(self) -> Iterator[str]:
+        yield "only some shards were looked at: entries that match nothing are known when all are done"
+        records = Journal(self.dataset.root, "block").records
+        paths = [self._path(shard) for shard in self.dataset.shards]
+        others = [path for path in paths if path in records and records[path].key != self.key]
+        if others:
+            count = "file of marks is" if len(others) == 1 else "files of marks are"
+            yield f"{len(others):,} {count} of another list, and refused by readers until block has run over all shards; first {others[0]}"
 
     def _plan(self, stage: Any, works: Mapping[str, Any] | None = None) -> Plan:
         return Plan(
@@ -149,6 +161,23 @@ class Blocking:
             return record.info
         return None
 
+    def _announce(self) -> None:
+        """Say, before the first mark is written, that only marks of this list hold from now on."""
+        journal = Journal(self.dataset.root, "block")
+        known = journal.records.get(whole_unit(self.name))
+        if known is not None and known.info.get("key") == self.key:
+            return
+        # under the key of the marks, not of the whole: nothing is finished yet
+        shard = self.dataset.shards[0].path
+        note(
+            self.dataset.root, "block", Record(whole_unit(self.name), shard, self.key, info=self._whole_info)
+        )
+        files.remove(self.dataset.url(unmatched_path(self.name)))
+
+    @property
+    def _whole_info(self) -> dict[str, Any]:
+        return {"key": self.key, "depends_on": "list", "list": msgspec.to_builtins(self.facts)}
+
     def _unmatched_in_memory(self, options: RunOptions) -> tuple[int, Iterator[npt.NDArray[np.int64]]]:
         """Return how many entries are repeated, and the numbers of those that no marked document has."""
         listed = files.list_files(self.dataset.url(f"{layout.ATTRIBUTES}/{self.name}"))
@@ -170,7 +199,7 @@ class Blocking:
         """Write the unmatched entries, and note what was found out."""
         file, examples = write_unmatched(self.dataset.root, self.name, self.facts.url, unmatched)
         info = {
-            "list": msgspec.to_builtins(self.facts),
+            **self._whole_info,
             "repeated": repeated,
             "unmatched": file.rows if file else 0,
             "examples": examples,

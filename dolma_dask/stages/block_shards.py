@@ -86,7 +86,10 @@ class ListedRecord:
             ids_digest=spooled.ids_digest,
             content_digest=spooled.content_digest,
             counts={**spooled.counts, "listed": listed, "text_bytes_listed": listed_bytes},
-            info=mark_info(self.name, READS),
+            info={
+                **mark_info(self.name, READS),
+                "whole": True,  # the marks are right only beside those of the same list
+            },
         )
 
 
@@ -239,8 +242,8 @@ def numbers_of(records: ShardRecords | None, shard: int) -> npt.NDArray[np.int64
     """Return the rows of a shard that the exchange gave out, in order; one may stand there twice."""
     if records is None:
         return np.empty(0, np.int64)
-    found: npt.NDArray[np.int64] = (records.of_shard(shard)["place"] & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    return found
+    places = records.of_shard(shard)["place"]
+    return np.bitwise_and(places, np.uint64(0xFFFFFFFF)).view(np.int64)  # with one copy, as it may be long
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """A call of `dedupe` from what is finished to its summary: keys of all shards, the exchange, marks of every shard.
 
 The marks of a shard depend on all shards, so their key holds the checksums of all inputs. These are known from a record of the whole set
-that the last run left, or else from the exchange. When everything is finished, nothing is started.
+that the last run left, or else from the exchange. When everything is finished, nothing is started. That record tells readers which marks
+hold; it is written before the first of them, so that after a kill old marks are refused beside new ones.
 """
 
 import time
@@ -88,17 +89,21 @@ class Deduplication:
         key = self._key(checksums) if checksums else ""
         ahead = engine.run(self._plan(chosen, key), replace(options, dry_run=True))
         if options.dry_run or (key and not ahead.planned):
-            summary = ahead if options.dry_run else engine.run(self._plan(chosen, key), options)
-            if not options.dry_run:
-                tidy(self.dataset.root, "dedupe", self._folder)
-            return self._summarize(summary, key)
+            return self._summarize(
+                ahead if options.dry_run else self._nothing_left(chosen, key, options), key
+            )
         exchanged = self._exchange(options, shuffle)
         checksums = {item.path: item for record in exchanged.records.values() for item in record.inputs}
         key = self._key(checksums)
+        self._save(key, checksums, sum(record.seconds for record in exchanged.records.values()))
         summary = engine.run(self._plan(chosen, key, exchanged), options)
-        self._save(checksums, sum(record.seconds for record in exchanged.records.values()))
         tidy(self.dataset.root, "dedupe", self._folder)
         return self._summarize(replace(summary, seconds=time.monotonic() - started), key)
+
+    def _nothing_left(self, chosen: Dataset, key: str, options: RunOptions) -> Summary:
+        summary = engine.run(self._plan(chosen, key), options)
+        tidy(self.dataset.root, "dedupe", self._folder)
+        return summary
 
     def _finished_inputs(self) -> dict[str, InputRecord]:
         """Return the inputs of the whole set if they still are what the journal says, else nothing."""
@@ -114,10 +119,12 @@ class Deduplication:
             note(self.dataset.root, "dedupe", record)
         return {item.path: item for record in state.finished.values() for item in record.inputs}
 
-    def _save(self, checksums: Mapping[str, InputRecord], seconds: float) -> None:
-        """Note that the whole set was made of these inputs, and how long they were read."""
+    def _save(self, key: str, checksums: Mapping[str, InputRecord], seconds: float) -> None:
+        """Note what the whole set is made of, how long that was read, and which marks hold from now on."""
         inputs = tuple(checksums[path] for path in sorted(checksums))
-        record = Record(self.unit.name, self.dataset.shards[0].path, self.unit.key, inputs, seconds=seconds)
+        info = {"key": key, "depends_on": "documents"}
+        shard = self.dataset.shards[0].path
+        record = Record(self.unit.name, shard, self.unit.key, inputs, seconds=seconds, info=info)
         note(self.dataset.root, "dedupe", record)
 
     def _key(self, checksums: Mapping[str, InputRecord]) -> str:

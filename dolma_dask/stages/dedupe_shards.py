@@ -4,6 +4,7 @@ A record is 24 bytes (32 with a rank); where a document stands is ``shard number
 comes first in the listing, whoever read it.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,8 +17,9 @@ import pyarrow.compute as pc
 from dolma_dask.alignment.columns import ColumnWork
 from dolma_dask.dataset import Shard
 from dolma_dask.dedup.hashing import keys128, number_keys, rank_bits, text_keys
-from dolma_dask.dedup.survivors import key_dtype
+from dolma_dask.dedup.survivors import MARKS, key_dtype
 from dolma_dask.engine import Task
+from dolma_dask.errors import DataError
 from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.formats.json_write import validity
 from dolma_dask.io.quarantine import RecordPolicy
@@ -26,12 +28,15 @@ from dolma_dask.stages.dedupe_tally import Tally
 from dolma_dask.stages.marks import (
     MarkFile,
     MarkRows,
+    Mask,
     ShardReading,
     Spooled,
     mark_info,
-    marked_rows,
 )
 from dolma_dask.stages.spool import Spool, read_spool
+
+LEAST_INEXACT = 2.0**53
+"""The first integer that shares its float64 with another one, 2**53 + 1; numbers are read as float64."""
 
 Keep = Literal["first", "longest", "highest", "lowest"]
 """Which document of a cluster survives."""
@@ -40,6 +45,8 @@ KeyKind = Literal["id", "string", "number"]
 """How a key is made: of source and id, of the UTF-8 of a string, or of a number."""
 
 Records = npt.NDArray[Any]
+
+_PLACE_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -74,11 +81,34 @@ class KeyRecipe:
         found = np.empty(batch.num_rows, self.dtype)
         found["hi"], found["lo"] = high, low
         found["place"] = np.arange(rows.first, rows.first + batch.num_rows, dtype=np.uint64) + np.uint64(
-            number << 32
+            number << _PLACE_BITS
         )
         if self.keep != "first":
             found["rank"] = self._ranks(rows, batch)
         return found if valid.all() else found[valid]
+
+    def check(self, rows: MarkRows, batch: pa.RecordBatch, path: str) -> None:
+        """Refuse numbers that may have looked different before they were read.
+
+        Raises
+        ------
+        DataError
+            A key is a number of `LEAST_INEXACT` or more.
+        """
+        if self.kind != "number":
+            return
+        numbers = _numbers(batch.column(self.column))
+        inexact = np.abs(numbers) >= LEAST_INEXACT
+        if inexact.any():
+            place = int(inexact.argmax())
+            name = batch.schema.names[self.column]
+            raise DataError(
+                f"documents/{path}, row {rows.first + place}: {name} is {numbers[place]:.17g}; expected numbers between -2**53 and 2**53, since "
+                "larger ones are read in double precision, where different ones look alike. Convert the field to a string.",
+                shard=path,
+                row=rows.first + place,
+                column=name,
+            )
 
     def _keys(
         self, batch: pa.RecordBatch
@@ -154,6 +184,7 @@ class KeyEmitter:
         reading = ShardReading(self.root, self.verb, item.work, item.number, self.policy)
         with Spool(folder, item.number) as spool:
             for rows, batch in reading:
+                self.recipe.check(rows, batch, item.work.shard.path)
                 records = self.recipe.records(rows, batch, item.number)
                 if len(records):
                     out(records)
@@ -207,8 +238,8 @@ class MarkStage:
         named: list[list[Any]] = []
         with MarkFile(self.root, unit.name, self.name) as file:
             for rows in read_spool(self.folder, spooled.spool):
-                marked = marked_rows(rows, marks.duplicates)
-                tally.add(rows, marked, marks.sizes(rows))
+                marked, sizes = marks.of_rows(rows)
+                tally.add(rows, marked, sizes)
                 named += _named(rows, work.largest)
                 file.write(rows, marked)
         record = Record(
@@ -242,28 +273,29 @@ def _named(rows: MarkRows, largest: Sequence[tuple[int, int]]) -> list[list[Any]
 
 @dataclass(frozen=True)
 class _Marks:
-    """What the exchange says of one shard: rows of duplicates, rows of survivors and the sizes of their clusters, all in order of rows."""
+    """What the exchange says of one shard, sorted by place: 16 bytes per document that is not alone, and nothing more of all of them."""
 
-    duplicates: npt.NDArray[np.int64]
-    survivors: npt.NDArray[np.int64]
-    clusters: npt.NDArray[np.int64]
+    records: Records
+    number: int
 
     @classmethod
     def of(cls, records: ShardRecords | None, number: int) -> "_Marks":
-        nothing = np.empty(0, np.int64)
-        if records is None:
-            return cls(nothing, nothing, nothing)
-        found = records.of_shard(number)
-        rows = (found["place"] & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        sizes = found["size"].astype(np.int64)
-        return cls(rows[sizes == 0], rows[sizes > 0], sizes[sizes > 0])
+        return cls(np.empty(0, MARKS) if records is None else records.of_shard(number), number)
 
-    def sizes(self, rows: MarkRows) -> npt.NDArray[np.int64]:
-        """Return for each of `rows` (n,) the size of the cluster that it survives, 0 for the others."""
-        first, last = np.searchsorted(self.survivors, [rows.first, rows.first + len(rows)])
+    def of_rows(self, rows: MarkRows) -> tuple[Mask, npt.NDArray[np.int64]]:
+        """Return for each of `rows` (n,) whether it is a duplicate, and the size of the cluster that it survives, 0 for the others."""
+        first = (self.number << _PLACE_BITS) + rows.first
+        inside = self.records[self._before(first) : self._before(first + len(rows))]
+        places = (inside["place"] - np.uint64(first)).astype(np.int64)
         sizes = np.zeros(len(rows), np.int64)
-        sizes[self.survivors[first:last] - rows.first] = self.clusters[first:last]
-        return sizes
+        sizes[places] = inside["size"]
+        marked = np.zeros(len(rows), np.bool_)
+        marked[places] = inside["size"] == 0
+        return marked, sizes
+
+    def _before(self, place: int) -> int:
+        """Return how many records stand before a place; numpy would copy all of them to search."""
+        return bisect_left(self.records["place"], place)
 
 
 def spooled_shards(records: Mapping[str, Record]) -> Iterator[Spooled]:

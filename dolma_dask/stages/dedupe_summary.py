@@ -143,19 +143,22 @@ def summarize(summary: Summary, records: Sequence[Record], listing: Mapping[str,
     """
     known = {item.name: getattr(summary, item.name) for item in fields(Summary)}
     known["counts"] = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
-    many = any(record.info.get("many_sources") for record in records)
-    sources = () if many else _by_source(records)
-    if many or len(sources) > MOST_SOURCES:
-        sources = ()
+    sources = _by_source(records)
+    if sources is None:
         known["notes"] = (*summary.notes, f"there are more than {MOST_SOURCES} sources: no table by source")
-    return DedupeSummary(**known, sources=sources, clusters=_largest(records, listing))
+    return DedupeSummary(**known, sources=sources or (), clusters=_largest(records, listing))
 
 
-def _by_source(records: Sequence[Record]) -> tuple[SourceDuplicates, ...]:
+def _by_source(records: Sequence[Record]) -> tuple[SourceDuplicates, ...] | None:
+    """Return what was found in each source, or nothing if there are too many."""
     totals: dict[str, list[int]] = {}
     for record in records:
+        if record.info.get("many_sources") or len(totals) > MOST_SOURCES:
+            return None
         for name, numbers in record.info.get("sources", {}).items():
             totals[name] = merged(totals.get(name), numbers)
+    if len(totals) > MOST_SOURCES:
+        return None
     return tuple(SourceDuplicates(name, *totals[name]) for name in sorted(totals))
 
 

@@ -19,42 +19,66 @@ TALLIED = ("documents", "duplicates", "bytes", "clusters", "largest")
 
 @dataclass
 class Tally:
-    """Counts of one shard, in all and by source.
+    """Counts of one shard, in all and by source; as small as `MOST_SOURCES` of them, however many there are.
 
     Attributes
     ----------
-    sources : dict
-        Name to `TALLIED`; documents that could not be read are left out.
+    totals : list of int
+        `TALLIED` of all documents that could be read.
+    sources : dict or None
+        Name to `TALLIED`; None: there are too many.
     """
 
-    sources: dict[str, list[int]] = field(default_factory=dict)
+    totals: list[int] = field(default_factory=lambda: [0] * len(TALLIED))
+    sources: dict[str, list[int]] | None = field(default_factory=dict)
 
     def add(self, rows: MarkRows, marked: npt.NDArray[np.bool_], sizes: npt.NDArray[np.int64]) -> None:
         """Count rows: which are marked, and the sizes of the clusters they survive."""
-        encoded = rows.sources.dictionary_encode()
         known = validity(rows.ids) & validity(rows.sources)
-        places = np.asarray(encoded.indices.fill_null(0), np.int64)[known]
-        names = encoded.dictionary.to_pylist()
-        marked, sizes, texts = marked[known], sizes[known], rows.sizes[known]
-        columns = [
-            np.bincount(places, minlength=len(names)),
-            np.bincount(places[marked], minlength=len(names)),
-            _sums(places[marked], texts[marked], len(names)),
-            np.bincount(places[sizes > 0], minlength=len(names)),
-            _largest(places, sizes, len(names)),
-        ]
-        for name, counted in zip(names, np.stack(columns, axis=1).tolist(), strict=True):
-            self.sources[name] = merged(self.sources.get(name), counted)
+        counted = marked[known], sizes[known], rows.sizes[known]
+        self.totals = merged(self.totals, _counts(np.zeros(len(counted[0]), np.int64), *counted, 1)[0])
+        if self.sources is None:
+            return
+        encoded = rows.sources.dictionary_encode()
+        if len(encoded.dictionary) <= MOST_SOURCES:
+            places = np.asarray(encoded.indices.fill_null(0), np.int64)[known]
+            names = encoded.dictionary.to_pylist()
+            for name, numbers in zip(names, _counts(places, *counted, len(names)), strict=True):
+                self.sources[name] = merged(self.sources.get(name), numbers)
+        if max(len(encoded.dictionary), len(self.sources)) > MOST_SOURCES:
+            self.sources = None
 
     def counts(self) -> dict[str, float]:
         """Return the counts of the shard."""
-        sums = [sum(column) for column in zip(*self.sources.values(), strict=True)] or [0] * len(TALLIED)
-        return {"duplicates": sums[1], "text_bytes_marked": sums[2], "clusters": sums[3]}
+        return {
+            "duplicates": self.totals[1],
+            "text_bytes_marked": self.totals[2],
+            "clusters": self.totals[3],
+        }
 
     def info(self) -> dict[str, Any]:
         """Return the counts by source, unless there are too many sources."""
-        many = len(self.sources) > MOST_SOURCES
+        many = self.sources is None
         return {"many_sources": True} if many else {"sources": dict(sorted(self.sources.items()))}
+
+
+def _counts(
+    places: npt.NDArray[np.int64],
+    marked: npt.NDArray[np.bool_],
+    sizes: npt.NDArray[np.int64],
+    texts: npt.NDArray[np.int64],
+    count: int,
+) -> list[list[int]]:
+    """Return `TALLIED` for each of `count` sources, of rows (n,) whose source stands at `places`."""
+    columns = [
+        np.bincount(places, minlength=count),
+        np.bincount(places[marked], minlength=count),
+        _sums(places[marked], texts[marked], count),
+        np.bincount(places[sizes > 0], minlength=count),
+        _largest(places, sizes, count),
+    ]
+    found: list[list[int]] = np.stack(columns, axis=1).tolist()
+    return found
 
 
 def _sums(places: npt.NDArray[np.int64], values: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:

@@ -36,6 +36,9 @@ COLUMNS = ("id", "source", "text")
 GROUP_BYTES = 32_000_000
 """Stored bytes of small shards that are read by one task."""
 
+GROUP_SHARDS = 256
+"""Shards that are read by one task at most: opening one costs as much as reading 100 kB or more, on a store far more."""
+
 Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
@@ -230,7 +233,7 @@ def marked_rows(rows: MarkRows, sorted_rows: npt.NDArray[np.int64]) -> Mask:
 
 
 def grouped(items: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Group neighbouring shards so that a task reads `GROUP_BYTES` or one shard; a function of the listing alone.
+    """Group neighbouring shards so that a task reads `GROUP_BYTES` and `GROUP_SHARDS` at most, or one shard; a function of the listing alone.
 
     Parameters
     ----------
@@ -245,7 +248,7 @@ def grouped(items: Sequence[tuple[int, int]]) -> list[list[int]]:
     groups: list[list[int]] = []
     size = 0
     for number, stored in items:
-        if not groups or size + stored > GROUP_BYTES:
+        if not groups or size + stored > GROUP_BYTES or len(groups[-1]) >= GROUP_SHARDS:
             groups.append([])
             size = 0
         groups[-1].append(number)

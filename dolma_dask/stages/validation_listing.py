@@ -12,7 +12,7 @@ import xxhash
 from dolma_dask.alignment import AttributeSource, Catalog
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import counted
-from dolma_dask.errors import AlignmentError, MissingAttributesError, UsageError
+from dolma_dask.errors import AlignmentError, MissingAttributesError, StaleAttributesError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json_attributes import AttributeKind
 from dolma_dask.io import files
@@ -125,10 +125,11 @@ def _check_of_one_run(catalog: Catalog, name: str, works: Sequence[ShardWork], p
     """Add a problem if a set whose rows depend on all shards was not made by one run."""
     found = {work.shard.path: source.info for work in works for source in work.sources if source.name == name}
     try:
-        catalog.check_of_one_run(name, found)
+        catalog.check_whole(name, found)
     except AlignmentError as error:
+        kind = "stale" if isinstance(error, StaleAttributesError) else "two_runs"
         path = found[str(error.details["shard"])].path
-        problems.add("two_runs", Problem(path, WHOLE_FILE, str(error).rstrip("."), KINDS["two_runs"]))
+        problems.add(kind, Problem(path, WHOLE_FILE, str(error).rstrip("."), KINDS[kind]))
 
 
 def _look_for_orphans(dataset: Dataset, name: str, problems: Problems) -> Iterator[str]:

@@ -238,3 +238,38 @@ def test_a_set_of_that_name_made_by_others_is_not_replaced(name, world, capsys):
     assert run_here(VERBS[name].command(world)) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert tree(world / "v0") == before
+
+
+def texts_of(folder: Path) -> list[str]:
+    """Return the texts of all documents below a folder of .jsonl.gz, .jsonl.zst, .json.gz and .jsonl, sorted."""
+    df = dk.read_dataframe(str(folder), ["text"])
+    return sorted(df["text"].compute(scheduler="synchronous"))
+
+
+def test_marks_of_a_killed_run_never_drop_every_copy(done, tmp_path, capsys):
+    """Its files are renamed before the journal speaks of them: mix must refuse such a mixture, or keep each text once."""
+    every = sorted(set(texts_of(done / "v0")))
+    draw = random.Random("marks")
+    refused = killed = 0
+    for number in range(10):
+        keep = ("first", "longest")[number % 2]
+        words = ["dedupe", f"{done}/v0", "--keep", keep, "--scheduler", "synchronous", "--overwrite"]
+        watched = Watched(done / "v0/attributes/exact")
+        with Command(words, tmp_path / "log", **SLOW_DISK) as command:
+            files = draw.randrange(1, 13)
+            wait_until(
+                lambda w=watched, n=files, c=command: w.count() >= n or not c.running(), f"{files} marks"
+            )
+            killed += command.running()
+            command.kill(group=True)
+        to = tmp_path / f"mixed-{number}"
+        if run_here(["mix", f"{done}/v0", "--to", str(to), "--where", "exact is None"]) == 0:
+            assert texts_of(to) == every
+        else:
+            refused += 1
+            assert "dolma-dask dedupe" in capsys.readouterr().err
+    assert killed
+    assert refused
+    assert run_here(VERBS["dedupe"].command(done)) == 0
+    assert run_here(["mix", f"{done}/v0", "--to", str(tmp_path / "last"), "--where", "exact is None"]) == 0
+    assert texts_of(tmp_path / "last") == every

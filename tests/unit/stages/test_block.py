@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import BadRecordError, InterruptedStageError, StageError, UsageError
+from dolma_dask.errors import AlignmentError, BadRecordError, InterruptedStageError, StageError, UsageError
+from dolma_dask.journal import Journal
 from dolma_dask.mixing.marks import listed
 from dolma_dask.stages import block as verb
 from dolma_dask.stages import block_run, block_shards, marks
 from dolma_dask.stages.block import block
-from dolma_dask.stages.block_shards import ListedByExchange, ListEmitter, MatchedEntries
+from dolma_dask.stages.block_shards import ListedByExchange, ListedInMemory, ListEmitter, MatchedEntries
 
 from .conftest import read_lines, write_lines
 
@@ -137,6 +138,68 @@ def test_a_changed_list_or_document_is_noticed(world, exchange):
     write_lines(world / "documents/x/b.jsonl.gz", lines)
     done = block(str(world), str(path), exchange=exchange, **HERE)
     assert (done.done, done.skipped, done.unmatched) == (1, 2, 1)
+
+
+def test_the_same_bytes_under_another_suffix_are_another_list(world):
+    path = world.parent / "takedown.txt"
+    write_lines(path, ["source,id", "web,1"])
+    done = block(str(world), str(path), **HERE)
+    assert (done.counts["listed"], done.unmatched) == (0, 2)
+    path = path.rename(path.with_suffix(".csv"))
+    done = block(str(world), str(path), **HERE)
+    assert (done.done, done.counts["listed"], done.unmatched) == (3, 2, 0)
+    assert marks_of(world) == expected_marks(["web\t1"])
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+def test_old_marks_are_refused_once_the_list_has_changed(world, monkeypatch, exchange):
+    path = world.parent / "takedown.txt"
+    block(str(world), str(path), exchange=exchange, **HERE)
+    write_lines(path, ["4"])
+    stage = ListedByExchange if exchange else ListedInMemory
+    run = stage.run_shard
+    arguments = {"where": "takedown is None", **HERE}
+    for done_before in (0, 1):
+        done = []
+
+        def stop(self, task, done=done, most=done_before):
+            if len(done) == most:
+                raise KeyboardInterrupt
+            done.append(task.shard)
+            return run(self, task)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(stage, "run_shard", stop)
+            with pytest.raises(InterruptedStageError):
+                block(str(world), str(path), exchange=exchange, **HERE)
+        assert not (world / "_quarantine/block/takedown.unmatched.jsonl").exists()
+        with pytest.raises(AlignmentError, match="not made by one run of `block`"):
+            dk.mix(str(world), to=str(world.parent / "v1"), **arguments)
+    assert block(str(world), str(path), exchange=exchange, **HERE).done == 2
+    assert dk.mix(str(world), to=str(world.parent / "v1"), **arguments).counts["documents_out"] == 6
+    write_lines(path, LIST)
+    block(str(world), str(path), exchange=exchange, **HERE)
+    records = Journal(str(world), "block").records
+    whole = records.pop("attributes/takedown/")
+    assert {record.key for record in records.values()} == {whole.info["key"]}
+    assert whole.info["depends_on"] == "list"
+
+
+def test_marks_of_another_list_in_the_other_shards_are_refused(world):
+    path = world.parent / "takedown.txt"
+    first = block(str(world), str(path), **HERE)
+    assert not any("another list" in note for note in block(str(world), str(path), only="x/", **HERE).notes)
+    write_lines(path, ["4"])
+    done = block(str(world), str(path), only="x/", **HERE)
+    assert any("2 files of marks are of another list" in note for note in done.notes)
+    arguments = {"to": str(world.parent / "v1"), "where": "takedown is None", **HERE}
+    with pytest.raises(AlignmentError, match="not made by one run of `block`"):
+        dk.mix(str(world), **arguments)
+    assert dk.mix(str(world), only="x/", **arguments).counts["documents_out"] == 3
+    write_lines(path, LIST)  # as it was: marks of the two other shards hold again
+    again = block(str(world), str(path), **HERE)
+    assert (again.done, again.skipped, again.unmatched) == (1, 2, first.unmatched)
+    assert dk.mix(str(world), **arguments).counts["documents_out"] == 3
 
 
 def test_some_shards_first_then_all(world):

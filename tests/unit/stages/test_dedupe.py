@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import AlignmentError, ExpressionError, InterruptedStageError, StageError, UsageError
+from dolma_dask.errors import (
+    AlignmentError,
+    ExpressionError,
+    InterruptedStageError,
+    StageError,
+    StaleAttributesError,
+    UsageError,
+)
 from dolma_dask.io import publish
 from dolma_dask.journal import Journal
 from dolma_dask.stages import dedupe_run, marks
@@ -286,13 +293,15 @@ def test_a_bad_record_fails_or_keeps_its_row(tmp_path):
     assert dedupe(str(tmp_path), on_bad_record="quarantine", **HERE).exit_status == 1
 
 
-def test_stale_marks_are_refused_unless_they_depend_on_ids_alone(world):
+def test_stale_marks_are_refused(world):
     dedupe(str(world), **HERE)
     dedupe(str(world), by="id", name="ids", **HERE)
     changed = [{**doc, "text": doc["text"] + "!"} for doc in SHARDS["a.jsonl.gz"]]
     write(world, {"a.jsonl.gz": changed})
-    with pytest.raises(StageError, match="stale"):
-        dk.mix(str(world), to=str(world.parent / "v1"), where="exact is None", **HERE)
+    for name in ("exact", "ids"):
+        with pytest.raises(StaleAttributesError, match="stale"):
+            dk.mix(str(world), to=str(world.parent / "v1"), where=f"{name} is None", **HERE)
+    dedupe(str(world), by="id", name="ids", **HERE)
     kept = dk.mix(str(world), to=str(world.parent / "v2"), where="ids is None", **HERE)
     assert kept.counts["documents_out"] == 8 - len(
         duplicates(DOCUMENTS, lambda doc: (doc["source"], doc["id"]))
@@ -389,6 +398,35 @@ def test_two_sets_live_side_by_side(world):
     assert {"attributes/exact/", "attributes/ids/"} < set(units)
 
 
+def test_old_marks_are_refused_before_the_first_new_one_is_written(world, monkeypatch):
+    dedupe(str(world), **HERE)
+    arguments = {"to": str(world.parent / "v1"), "where": "exact is None", **HERE}
+
+    def stop(stage, task):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MarkStage, "run_shard", stop)
+        with pytest.raises(InterruptedStageError):
+            dedupe(str(world), keep="longest", by="source", **HERE)
+    with pytest.raises(AlignmentError, match="not made by one run of `dedupe`"):
+        dk.mix(str(world), **arguments)
+    dedupe(str(world), **HERE)
+    assert dk.mix(str(world), **arguments).counts["documents_out"] == 4
+    records = Journal(str(world), "dedupe").records
+    whole = records.pop("attributes/exact/")
+    assert {record.key for record in records.values()} == {whole.info["key"]}
+    assert whole.info["depends_on"] == "documents"
+    assert [item.path for item in whole.inputs] == ["documents/a.jsonl.gz", "documents/x/b.jsonl.gz"]
+
+
+def test_marks_are_refused_when_the_shard_of_a_survivor_has_changed(world):
+    dedupe(str(world), **HERE)
+    write(world, {"a.jsonl.gz": [document("1", "other", "web")]})
+    with pytest.raises(StaleAttributesError, match=r"a.jsonl.gz has changed"):
+        dk.mix(str(world), to=str(world.parent / "v1"), where="exact is None", only="x/", **HERE)
+
+
 def test_marks_of_two_runs_are_refused(tmp_path):
     """A second run that is killed while it writes leaves old and new marks side by side: both copies could be dropped."""
     for name, text in (("a", "one"), ("b", "two")):
@@ -403,7 +441,7 @@ def test_marks_of_two_runs_are_refused(tmp_path):
     writer = Journal(root, "dedupe").start({}, ["attributes/exact/"], "")
     writer.add(record)
     writer.close()
-    with pytest.raises(AlignmentError, match="two runs of `dedupe`"):
+    with pytest.raises(AlignmentError, match="not made by one run of `dedupe`"):
         dk.mix(root, to=to, where="exact is None", **HERE)
     assert dk.validate(root, **HERE).found.keys() == {"two_runs"}
     dk.dedupe(root, keep="longest", **HERE)
