@@ -40,7 +40,7 @@ _EXPORTS = {
     "report": "dolma_dask.stages.report",
     "run": "dolma_dask.config.pipeline",
     "status": "dolma_dask.questions.status",
-    "demo": "dolma_dask.stages.demo",
+    "demo": "dolma_dask.config.demonstration",
     "list_taggers": "dolma_dask.taggers.registry",
     "get_tagger": "dolma_dask.taggers.registry",
     "tagger": "dolma_dask.taggers.registry",
@@ -49,6 +49,7 @@ _EXPORTS = {
 
 if TYPE_CHECKING:
     from dolma_dask.clusters import cluster
+    from dolma_dask.config.demonstration import demo
     from dolma_dask.config.pipeline import run
     from dolma_dask.dataset import Dataset, open_dataset
     from dolma_dask.loaders.ragged import open_ragged
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from dolma_dask.stages.block import block
     from dolma_dask.stages.convert import convert
     from dolma_dask.stages.dedupe import dedupe
-    from dolma_dask.stages.demo import demo
     from dolma_dask.stages.hdf5 import hdf5
     from dolma_dask.stages.mix import mix
     from dolma_dask.stages.quantile_thresholds import read_thresholds, thresholds

@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "status": ("dolma_dask.questions.status:status", "Tell what is done, left and changed in a dataset."),
     "list": ("dolma_dask.questions.taggers:show_taggers", "List the taggers, built in and from plug-ins."),
-    "demo": ("dolma_dask.stages.demo:demo", "Do all of this on text from this Python installation."),
+    "demo": ("dolma_dask.config.demonstration:demo", "Do all of this on text from this Python installation."),
 }
 """All commands, in the order in which help shows them."""
 

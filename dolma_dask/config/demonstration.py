@@ -1,43 +1,34 @@
 """demo: the whole job on real text from this Python installation, without any download.
 
-collect -> convert -> validate -> tag -> quantiles -> dedupe -> mix -> ragged -> report, on a LocalCluster that is started only if there is work; then the tokens are read
-back and a sample is decoded. The second run finds everything done and says so at once.
+The raw files are collected, a tokenizer is trained, and the pipeline of ``configs/demo.yaml`` is run, on a LocalCluster that is started only if
+there is work; then the tokens are read back and a sample is decoded. The second run finds everything done and says so at once.
 """
 
+import html
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from dolma_dask import clusters
+from dolma_dask.config.pipeline import run
+from dolma_dask.config.pipeline_summary import PipelineSummary
 from dolma_dask.dataset import open_dataset
-from dolma_dask.display import text_table
 from dolma_dask.errors import DataError
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.settings import DEFAULT_SCHEDULER
-from dolma_dask.stages.convert import convert
-from dolma_dask.stages.dedupe import dedupe
-from dolma_dask.stages.mix import mix
-from dolma_dask.stages.options import RunArgs, checked
-from dolma_dask.stages.quantiles import quantiles
-from dolma_dask.stages.ragged import ragged
-from dolma_dask.stages.report import report as write_report
-from dolma_dask.stages.tag import tag
-from dolma_dask.stages.validate import validate
-from dolma_dask.summary import Summary
-from dolma_dask.testing.corpus import Manifest, collect_corpus
-from dolma_dask.testing.tokenizer import END_OF_TEXT, train_tokenizer
+from dolma_dask.testing.corpus import collect_corpus
+from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.tokens.engine import load_tokenizer
 
-TAGGERS = ("char_length_v1", "whitespace_tokenizer_v1", "gopher_v2")
+PIPELINE = Path(__file__).with_name("demo.yaml")
+"""The same file as ``configs/demo.yaml``, which is not there in an installed package."""
 
-WHERE = "word_count >= 50 and symbol_to_word_ratio <= 0.1 and fraction_of_words_with_alpha_character >= 0.7 and exact is None"
-"""Three of the Gopher rules (Rae et al. 2021, table A1); the limit for words with letters is looser, for reference texts are full of
-signs. And no copies."""
-
-SIGNALS = ("word_count", "symbol_to_word_ratio", "fraction_of_words_with_alpha_character")
+STAGES = ("convert", "validate", "tag", "quantiles", "dedupe", "mix", "ragged", "hdf5")
+"""All but the report, which is written again only if something was done."""
 
 VOCABULARY = 8000
 SAMPLE_CHARACTERS = 160
@@ -49,76 +40,60 @@ class DemoSummary:
 
     Attributes
     ----------
-    stages : tuple of Summary
-        One per verb call, in order.
+    pipeline : PipelineSummary
+        A row per stage.
     report : str
         The page.
     tokens : str
         The folder of token shards.
     sample : str
         Text decoded from the tokens.
-    fresh : bool
-        Whether anything was left to do.
     """
 
-    stages: tuple[Summary, ...]
+    pipeline: PipelineSummary
     report: str
     tokens: str
     sample: str
-    fresh: bool
 
     @property
     def exit_status(self) -> int:
         """0 if everything is done."""
-        return max(stage.exit_status for stage in self.stages)
+        return self.pipeline.exit_status
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON-able values."""
         return {
-            "stages": [stage.to_json() for stage in self.stages],
+            **self.pipeline.to_json(),
             "report": self.report,
             "tokens": self.tokens,
             "sample": self.sample,
         }
 
     def __str__(self) -> str:
-        rows = [
-            ("stage", "documents", "text MB", "tokens", "seconds"),
-            *(_row(stage) for stage in self.stages),
-        ]
-        table = text_table(rows)
-        done = "" if self.fresh else "\nEverything was done before; nothing was computed again."
-        return (
-            "\n".join(
-                [
-                    *table,
-                    "",
-                    f"decoded from the tokens: {self.sample!r}",
-                    f"tokens: {self.tokens}",
-                    f"report: {self.report}",
-                ]
-            )
-            + done
-        )
+        return "\n".join([str(self.pipeline), "", *self._lines()])
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        return self.pipeline._repr_html_() + "".join(f"<p>{html.escape(line)}</p>" for line in self._lines())
 
-def _row(stage: Summary) -> tuple[str, str, str, str, str]:
-    counts = stage.counts
-    documents = counts.get("documents_out", counts.get("documents_in", counts.get("documents")))
-    text = counts.get("text_bytes_out", counts.get("text_bytes"))
-    return (
-        stage.verb,
-        "" if documents is None else f"{documents:,.0f}",
-        "" if text is None else f"{text / 1e6:,.2f}",
-        f"{counts['tokens']:,.0f}" if "tokens" in counts else "",
-        f"{stage.seconds:,.1f}",
-    )
+    def _lines(self) -> list[str]:
+        done = [] if self.pipeline.fresh else ["Everything was done before; nothing was computed again."]
+        return [
+            f"decoded from the tokens: {self.sample!r}",
+            f"tokens: {self.tokens}",
+            f"report: {self.report}",
+            *done,
+        ]
 
 
 def demo(
-    *, folder: str = "demo", report: str = "reports/demo.html", **options: Unpack[RunArgs]
+    *,
+    folder: str = "demo",
+    report: str = "reports/demo.html",
+    scheduler: str | None = None,
+    workers: int | None = None,
+    progress: bool | None = None,
 ) -> DemoSummary:
     """Do the whole job on text from this Python installation: package descriptions, licences, docstrings.
 
@@ -130,6 +105,12 @@ def demo(
         Where the data goes.
     report : str, optional
         The page to write.
+    scheduler : str, optional
+        synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    progress : bool, optional
+        Show how far each stage is.
 
     Returns
     -------
@@ -138,81 +119,56 @@ def demo(
 
     Raises
     ------
+    StageError
+        A stage failed.
     DataError
         The tokens that were read back are not those of the documents.
-    UsageError
-        An argument is unknown, or ``only`` has nothing in it.
     """
-    options = checked(demo, options, RunArgs)
-    place = Path(folder).absolute()
+    place, page = Path(folder).absolute(), str(Path(report).absolute())
+    asked = {"scheduler": scheduler, "workers": workers, "progress": progress}
     token = DEFAULT_SCHEDULER.set("cluster")
     try:
         with clusters.shared_cluster():
-            return _run(place, str(Path(report).absolute()), options)
+            return _run(place, page, asked)
     finally:
         DEFAULT_SCHEDULER.reset(token)
 
 
-def _run(place: Path, page: str, options: RunArgs) -> DemoSummary:
-    v0, v1, tokens = str(place / "v0"), str(place / "v1"), str(place / "tokens")
-    manifest = collect_corpus(place)
-    converted = _convert(manifest, place, v0, options)
-    tokenizer = _tokenizer(place, v0)
-    checked_all = validate(v0, attributes=[], **options)
-    tagged = tag(v0, TAGGERS, **options)
-    cuts = quantiles(v0, SIGNALS, by="source", level="regular", **options)
-    marked = dedupe(v0, **options)
-    mixed = mix(v0, to=v1, where=WHERE, **options)
-    packed = ragged(v1, tokens, tokenizer=tokenizer, eos=END_OF_TEXT, name="demo", **options)
-    stages = [converted, checked_all, tagged, cuts, marked, mixed, packed]
-    fresh = any(stage.done for stage in stages) or not Path(page).exists()
-    if fresh:
-        stages.append(write_report(v1, to=page, tokens=[tokens], title="dolma_dask demo", **options))
-    sample = check_tokens(v1, tokens, tokenizer)
-    return DemoSummary(tuple(stages), page, tokens, sample, fresh)
+def _run(place: Path, page: str, asked: dict[str, Any]) -> DemoSummary:
+    def work(only: Sequence[str]) -> PipelineSummary:
+        variables = {"folder": str(place), "report": page}
+        return run(str(PIPELINE), variables=variables, only=only, **asked)
+
+    collect_corpus(place)
+    tokenizer = place / "tokenizer.json"
+    if not tokenizer.exists():
+        converted = work(["convert"])  # what the tokenizer is trained on
+        _train(place, tokenizer)
+        summary = _joined(converted, work(STAGES))
+    else:
+        summary = work(STAGES)
+    if summary.fresh or not Path(page).exists():
+        summary = _joined(summary, work(["report"]))
+    tokens = str(place / "tokens")
+    sample = check_tokens(str(place / "v1"), tokens, str(tokenizer))
+    return DemoSummary(summary, page, tokens, sample)
 
 
-def _convert(manifest: Manifest, place: Path, v0: str, options: RunArgs) -> Summary:
-    """Convert each kind of raw file with its own mapping into one dataset; return the sum."""
-    parts = []
-    for kind in manifest.sets:
-        mapping = kind.mapping
-        parts.append(
-            convert(
-                str(place / "raw" / kind.kind),
-                to=v0,
-                under=kind.kind,
-                id=mapping.id,
-                text=mapping.text,
-                source_field=mapping.source,
-                source=mapping.source_name,
-                **options,
-            )
-        )
-    names = {name for part in parts for name in part.counts}
-    counts = {name: sum(part.counts.get(name, 0) for part in parts) for name in sorted(names)}
-    return replace(
-        parts[0],
-        counts=counts,
-        done=sum(part.done for part in parts),
-        skipped=sum(part.skipped for part in parts),
-        seconds=sum(part.seconds for part in parts),
+def _joined(one: PipelineSummary, other: PipelineSummary) -> PipelineSummary:
+    """Return one summary of two runs of a pipeline: of each stage the run in which it worked."""
+    known = {stage.name: stage for stage in one.stages if stage.state in ("done", "done before")}
+    stages = tuple(
+        known[stage.name] if stage.name in known and stage.state != "done" else stage
+        for stage in other.stages
     )
+    return replace(other, stages=stages, seconds=one.seconds + other.seconds)
 
 
-def _tokenizer(place: Path, v0: str) -> str:
-    """Train a byte-level BPE on the documents, once."""
-    path = place / "tokenizer.json"
-    if not path.exists():
-        dataset = open_dataset(v0)
-        texts = (
-            text
-            for shard in dataset.shards
-            for block in DocumentFile(dataset.url(f"documents/{shard.path}"), ["text"])
-            for text in block.batch.column("text").to_pylist()
-        )
-        train_tokenizer(texts, path, vocab_size=VOCABULARY)
-    return str(path)
+def _train(place: Path, tokenizer: Path) -> None:
+    """Train a byte-level BPE on the documents."""
+    dataset = open_dataset(str(place / "v0"))
+    texts = (text for shard in dataset.shards for text in _texts(dataset.url(f"documents/{shard.path}")))
+    train_tokenizer(texts, tokenizer, vocab_size=VOCABULARY)
 
 
 def check_tokens(dataset_url: str, folder: str, tokenizer: str) -> str:

@@ -1,9 +1,12 @@
 """Files of records cut into buckets, from which any run of neighbouring buckets is read without touching the rest.
 
 Layout, all little-endian: segments of records, each ordered by bucket; then a table with one row per bucket and one more, one column per
-segment: (first record in the file, xxh3-64 of the records); then a tail of 64 bytes. A reader of buckets a to b reads the tail, rows a to
+segment: (first record in the file, xxh3-64 of the records); then a tail of 72 bytes. A reader of buckets a to b reads the tail, rows a to
 b + 1 of the table and one slice of each segment, and checks every bucket it reads. Cost: 16 bytes per bucket and segment, 1 us per bucket
 and segment for the checksum.
+
+The last 8 bytes, the *seal*, are a digest of all that the file holds. Who wrote it tells the seal in the journal, and readers ask for it:
+a file of the same name and size that a process of an earlier call wrote is not taken for it.
 """
 
 import struct
@@ -24,12 +27,12 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import PublishedFile
 
 MAGIC = b"DDBUCKET"
-VERSION = 1
+VERSION = 2
 
-_TAIL = struct.Struct("<8sQQQQQQQ")
-"""Magic, version, buckets, segments, words of a record, records, place of the table, xxh3-64 of what stands before."""
+_TAIL = struct.Struct("<8sQQQQQQQQ")
+"""Magic, version, buckets, segments, words of a record, records, place and xxh3-64 of the table, xxh3-64 of what stands before."""
 
-_ENTRY = np.dtype([("start", "<u8"), ("checksum", "<u8")])
+ENTRY = np.dtype([("start", "<u8"), ("checksum", "<u8")])
 _EMPTY = xxhash.xxh3_64_intdigest(b"")
 
 Table = npt.NDArray[np.void]
@@ -53,10 +56,13 @@ class BucketWriter:
     ----------
     histogram : array, shape (n_buckets,)
         Records by bucket, so far.
+    seal : str
+        Of the file, after `finish`.
     """
 
     def __init__(self, out: PublishedFile, words: int, bucketing: Bucketing, segment_records: int) -> None:
         self.histogram: Histogram = np.zeros(bucketing.count, np.int64)
+        self.seal = ""
         self._out = out
         self._words = words
         self._bucketing = bucketing
@@ -82,7 +88,7 @@ class BucketWriter:
     def finish(self) -> None:
         """Write what is held, the table and the tail."""
         self._write_held()
-        write_tail(self._out, self._table, self._bucketing.count, self._words, self._written)
+        self.seal = write_tail(self._out, self._table, self._bucketing.count, self._words, self._written)
 
     def _write_held(self) -> None:
         rows, self._held_records = self._held[: self._held_records], 0
@@ -108,7 +114,7 @@ class BucketWriter:
 
 def _table_of(ordered: Words, ends: Histogram, before: int) -> Table:
     """Return the column of the table for one segment, shape (n_buckets + 1,)."""
-    table = np.zeros(len(ends) + 1, _ENTRY)
+    table = np.zeros(len(ends) + 1, ENTRY)
     table["start"][0] = before
     table["start"][1:] = ends + before
     digest = xxhash.xxh3_64_intdigest
@@ -120,14 +126,17 @@ def _table_of(ordered: Words, ends: Histogram, before: int) -> Table:
     return table
 
 
-def write_tail(out: PublishedFile, columns: list[Table], buckets: int, words: int, records: int) -> None:
-    """Write table and tail of a bucket file; `columns` holds an array of shape (n_buckets + 1,) per segment."""
+def write_tail(out: PublishedFile, columns: list[Table], buckets: int, words: int, records: int) -> str:
+    """Write table and tail of a bucket file; `columns` holds an array of shape (n_buckets + 1,) per segment. Return its seal."""
     place = out.bytes
-    table = np.stack(columns, axis=1) if columns else np.zeros((buckets + 1, 0), _ENTRY)
+    table = np.ascontiguousarray(np.stack(columns, axis=1)) if columns else np.zeros((0, 0), ENTRY)
+    digest = xxhash.xxh3_64_intdigest(table.tobytes())
     if table.size:
-        out.write(np.ascontiguousarray(table))
-    head = _TAIL.pack(MAGIC, VERSION, buckets, len(columns), words, records, place, 0)[:-8]
-    out.write(head + xxhash.xxh3_64_intdigest(head).to_bytes(8, "little"))
+        out.write(table)
+    head = _TAIL.pack(MAGIC, VERSION, buckets, len(columns), words, records, place, digest, 0)[:-8]
+    seal = xxhash.xxh3_64_intdigest(head)
+    out.write(head + seal.to_bytes(8, "little"))
+    return f"{seal:016x}"
 
 
 class BucketFile:
@@ -139,15 +148,18 @@ class BucketFile:
         The file.
     words, buckets : int
         What it must hold.
+    seal : str
+        What its writer told.
 
     Raises
     ------
     CorruptFileError
-        It is gone or damaged. A damaged file is removed, so that the same command makes it again.
+        It is gone, damaged, or another file than was told. Such a file is removed, so that the same command makes it again.
     """
 
-    def __init__(self, url: str, words: int, buckets: int) -> None:
+    def __init__(self, url: str, words: int, buckets: int, seal: str) -> None:
         self._url = url
+        self._seal = seal
         self._words = words
         self._buckets = buckets
         self._handle = self._open()
@@ -177,14 +189,16 @@ class BucketFile:
         if size < _TAIL.size:
             raise self._damaged(f"{size} bytes")
         tail = self._read_at(size - _TAIL.size, _TAIL.size)
-        magic, version, buckets, self._segments, words, self.records, self._table_at, digest = _TAIL.unpack(
+        magic, version, buckets, self._segments, words, self.records, self._table_at, _, seal = _TAIL.unpack(
             tail
         )
-        if (magic, version) != (MAGIC, VERSION) or digest != xxhash.xxh3_64_intdigest(tail[:-8]):
+        if (magic, version) != (MAGIC, VERSION) or seal != xxhash.xxh3_64_intdigest(tail[:-8]):
             raise self._damaged(f"a tail {bytes(tail[:16])!r}...")
-        expected = self.records * 8 * words + (buckets + 1) * self._segments * _ENTRY.itemsize + _TAIL.size
+        expected = self.records * 8 * words + (buckets + 1) * self._segments * ENTRY.itemsize + _TAIL.size
         if (buckets, words, size) != (self._buckets, self._words, expected):
             raise self._damaged(f"{buckets} buckets of records of {words} words in {size} bytes")
+        if f"{seal:016x}" != self._seal:
+            raise self._damaged(f"what another call has written (seal {seal:016x}, not {self._seal})")
 
     def slices(self, first: int, last: int) -> Iterator[Words]:
         """Yield the records of buckets `first` to ``last - 1``, one array per segment that has some."""
@@ -199,9 +213,9 @@ class BucketFile:
             yield self._read_slice(starts, table["checksum"][:-1, segment].tolist(), first)
 
     def _read_table(self, first: int, last: int) -> Table:
-        row = self._segments * _ENTRY.itemsize
+        row = self._segments * ENTRY.itemsize
         stored = self._read_at(self._table_at + first * row, (last - first + 1) * row)
-        table = np.frombuffer(stored, _ENTRY).reshape(-1, self._segments)
+        table = np.frombuffer(stored, ENTRY).reshape(-1, self._segments)
         starts = table["start"]
         is_last = last == self._buckets  # then the row beyond has no checksum
         if (

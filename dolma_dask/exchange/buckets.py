@@ -6,7 +6,7 @@ the same for any number of workers. A bucket that is too large by itself (one ke
 
 import base64
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,8 +92,3 @@ def sum_histograms(packed: Iterable[str], buckets: int) -> Histogram:
     for text in packed:
         total += np.frombuffer(zlib.decompress(base64.b85decode(text)), "<i8")
     return total
-
-
-def first_shards(ranges: Sequence[BucketRange], bucketing: Bucketing) -> tuple[int, ...]:
-    """Return the first shard of each range of a `Bucketing` by place."""
-    return tuple(item.first << (bucketing.shift - 32) for item in ranges)

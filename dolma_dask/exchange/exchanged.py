@@ -28,12 +28,15 @@ class ShardRecords:
         Of the records.
     firsts, counts : tuple of int
         First shard and number of shards of each file.
+    seals : tuple of str
+        Of each file: another one is not read.
     """
 
     folder: str
     dtype: np.dtype[Any]
     firsts: tuple[int, ...]
     counts: tuple[int, ...]
+    seals: tuple[str, ...]
 
     def of_shard(self, number: int) -> Records:
         """Return the records of a shard, sorted by all fields.
@@ -48,7 +51,7 @@ class ShardRecords:
             return np.empty(0, self.dtype)
         bucket = number - self.firsts[group]
         url = files.join(self.folder, file_of(COLLATE, group))
-        with BucketFile(url, word_count(self.dtype), self.counts[group]) as opened:
+        with BucketFile(url, word_count(self.dtype), self.counts[group], self.seals[group]) as opened:
             found = list(opened.slices(bucket, bucket + 1))
         return to_records(found[0], self.dtype) if found else np.empty(0, self.dtype)
 

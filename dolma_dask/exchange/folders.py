@@ -1,5 +1,9 @@
-"""The folder of an exchange: removed with all that is in it, its empty parents, and what earlier calls have left beside it."""
+"""The folder of an exchange: removed with all that is in it, its empty parents, and what earlier calls have left beside it.
 
+Nothing is removed where another run works (`dolma_dask.exchange.owners`).
+"""
+
+from dolma_dask.exchange import owners
 from dolma_dask.io import files
 from dolma_dask.io.files import remove_tree as remove_tree
 from dolma_dask.io.stores import filesystem
@@ -9,9 +13,13 @@ EXCHANGE = "_exchange"
 
 
 def remove_exchange(folder: str) -> None:
-    """Delete the folder of an exchange, and its parents up to ``_exchange`` if nothing else is in them."""
-    remove_tree(folder)
+    """Delete the folder of an exchange, and its parents up to ``_exchange`` if nothing else is in them; this run does not own it any more."""
     parent = parent_of(folder)
+    if owners.is_taken(parent):
+        return
+    remove_tree(folder)
+    if parent != folder and is_exchange_folder(parent):
+        owners.release(parent)
     while is_exchange_folder(parent):
         if not _remove_empty(parent):
             return
@@ -21,6 +29,8 @@ def remove_exchange(folder: str) -> None:
 def remove_others(folder: str) -> list[str]:
     """Delete the exchanges of the same verb and name under other keys; return their keys."""
     parent = parent_of(folder)
+    if owners.is_taken(parent):
+        return []
     others = [name for name in files.list_folders(parent) if name != name_of(folder)]
     for name in others:
         remove_tree(files.join(parent, name))

@@ -33,7 +33,15 @@ from dolma_dask.exchange.contract import (
     word_count,
 )
 from dolma_dask.exchange.ordering import sort_parts
-from dolma_dask.exchange.phases import REDUCE, SCATTER, file_of, full_disk_explained, reduce_into, refuse
+from dolma_dask.exchange.phases import (
+    REDUCE,
+    SCATTER,
+    SEAL,
+    file_of,
+    full_disk_explained,
+    reduce_into,
+    refuse,
+)
 from dolma_dask.exchange.wanted import Wanted
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
@@ -165,7 +173,7 @@ def _reduce(job: Job, frame: "pd.DataFrame", number: int) -> Record:
             told = [(at, reduce_into(job.reducer, runs, writer)) for at, runs in ranges]
             writer.finish()
     file = FileRecord(unit, out.bytes, out.checksum, int(writer.histogram.sum()))
-    info = {"reduced": told, "histogram": buckets.pack_histogram(writer.histogram)}
+    info = {"reduced": told, "histogram": buckets.pack_histogram(writer.histogram), SEAL: writer.seal}
     return Record(unit, f"{REDUCE} {number}", "", files=(file,), info=info)
 
 

@@ -17,7 +17,7 @@ import xxhash
 from dolma_dask.engine import Input, Task, Unit
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.exchange import buckets
-from dolma_dask.exchange.bucket_file import _ENTRY, BucketFile, BucketWriter, write_tail
+from dolma_dask.exchange.bucket_file import ENTRY, BucketFile, BucketWriter, write_tail
 from dolma_dask.exchange.buckets import Bucketing, BucketRange
 from dolma_dask.exchange.contract import (
     Emitter,
@@ -38,6 +38,9 @@ from dolma_dask.journal import Record
 
 SCATTER, REDUCE, COLLATE = "scatter", "reduce", "shards"
 """Folders of the three passes."""
+
+SEAL = "seal"
+"""What a record calls the seal of the bucket file that it is about."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -101,8 +104,7 @@ class Scatter:
                 task.work, lambda records: writer.add(to_words(records, dtype)), self.folder
             )
             writer.finish()
-        records = int(writer.histogram.sum())
-        file = FileRecord(unit.name, out.bytes, out.checksum, records)
+        file = FileRecord(unit.name, out.bytes, out.checksum, int(writer.histogram.sum()))
         return [
             Record(
                 unit.name,
@@ -116,6 +118,7 @@ class Scatter:
                     "emitted": emitted.info,
                     "histogram": buckets.pack_histogram(writer.histogram),
                     "checksum": out.checksum,
+                    SEAL: writer.seal,
                 },
             )
         ]
@@ -131,23 +134,23 @@ class Slices:
         Of the exchange.
     phase : str
         Which pass wrote them.
-    files : int
-        How many there are.
+    seals : tuple of str
+        Of all files, in their order.
     words, buckets : int
         What they hold.
     """
 
     folder: str
     phase: str
-    files: int
+    seals: tuple[str, ...]
     words: int
     buckets: int
 
     def read(self, wanted: BucketRange) -> Iterator[Words]:
         """Yield the records of a range from all files, one array per segment."""
-        for number in range(self.files):
+        for number, seal in enumerate(self.seals):
             url = files.join(self.folder, file_of(self.phase, number))
-            with BucketFile(url, self.words, self.buckets) as opened:
+            with BucketFile(url, self.words, self.buckets, seal) as opened:
                 yield from opened.slices(wanted.first, wanted.last)
 
 
@@ -190,7 +193,7 @@ class Reduce:
         told = {
             "reduced": info,
             "histogram": buckets.pack_histogram(writer.histogram),
-            "checksum": out.checksum,
+            SEAL: writer.seal,
         }
         return Record(unit.name, task.shard, unit.key, inputs=read_of(task), files=(file,), info=told)
 
@@ -233,15 +236,17 @@ class Collate:
                 self.limits.chunk,
                 self.slices.folder,
             )
-            write_shards(out, chunks, wanted, self.places, self.slices.words)
+            seal = write_shards(out, chunks, wanted, self.places, self.slices.words)
         file = FileRecord(unit.name, out.bytes, out.checksum, wanted.records)
-        return [Record(unit.name, task.shard, unit.key, inputs=read_of(task), files=(file,))]
+        return [
+            Record(unit.name, task.shard, unit.key, inputs=read_of(task), files=(file,), info={SEAL: seal})
+        ]
 
 
 def write_shards(
     out: PublishedFile, chunks: Iterator[Words], wanted: BucketRange, places: Bucketing, words: int
-) -> None:
-    """Write sorted records as a bucket file with a bucket per shard of the range."""
+) -> str:
+    """Write sorted records as a bucket file with a bucket per shard of the range, and return its seal."""
     first, count = shards_of(wanted, places)
     digests = [xxhash.xxh3_64() for _ in range(count)]
     counts = np.zeros(count, np.int64)
@@ -252,10 +257,10 @@ def write_shards(
             digests[shards[begin]].update(bytes_of(rows[begin:end]))
             counts[shards[begin]] += end - begin
         out.write(np.ascontiguousarray(rows))
-    table = np.zeros(count + 1, _ENTRY)
+    table = np.zeros(count + 1, ENTRY)
     table["start"][1:] = np.cumsum(counts)
     table["checksum"][:-1] = [digest.intdigest() for digest in digests]
-    write_tail(out, [table], count, words, int(counts.sum()))
+    return write_tail(out, [table], count, words, int(counts.sum()))
 
 
 def shards_of(wanted: BucketRange, places: Bucketing) -> tuple[int, int]:

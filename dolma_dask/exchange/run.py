@@ -1,12 +1,13 @@
 """An exchange from its arguments to its result, going on where an earlier call was stopped."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from dolma_dask import clusters
 from dolma_dask.engine import RunOptions, Task
 from dolma_dask.errors import StageError
-from dolma_dask.exchange import folders, p2p, through_files
+from dolma_dask.exchange import folders, owners, p2p, through_files
 from dolma_dask.exchange.contract import Emitter, Reducer
 from dolma_dask.exchange.exchanged import Exchanged
 from dolma_dask.exchange.phases import full_disk_explained
@@ -75,7 +76,8 @@ def exchange(
     InterruptedStageError
         Ctrl-C.
     UsageError
-        Records of a wrong type, tasks with the same name, ``shuffle="p2p"`` without a distributed cluster.
+        Records of a wrong type, tasks with the same name, ``shuffle="p2p"`` without a distributed cluster; or another run works in the
+        folder, which belongs to this one until the exchange is removed, or has failed.
     """
     wanted = Wanted(
         emitter=emitter,
@@ -92,11 +94,24 @@ def exchange(
         buckets=buckets,
     )
     wanted.check()
-    folders.remove_others(wanted.folder)
-    if options.overwrite:
-        folders.remove_tree(wanted.folder)
-    with full_disk_explained(wanted.folder), clusters.shared_cluster():
-        return _mended(wanted)
+    with full_disk_explained(wanted.folder), _claimed(folders.parent_of(wanted.folder), verb):
+        folders.remove_others(wanted.folder)
+        if options.overwrite:
+            folders.remove_tree(wanted.folder)
+        with clusters.shared_cluster():
+            return _mended(wanted)
+
+
+@contextmanager
+def _claimed(place: str, verb: str) -> Iterator[None]:
+    """Own a folder for the block and, if it succeeds, for what follows, until the exchange is removed."""
+    is_new = owners.claim(place, verb)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            owners.release(place)
+        raise
 
 
 def _mended(wanted: Wanted) -> Exchanged:

@@ -22,6 +22,7 @@ from dolma_dask.exchange.phases import (
     COLLATE,
     REDUCE,
     SCATTER,
+    SEAL,
     Collate,
     Reduce,
     Scatter,
@@ -103,7 +104,7 @@ def _reduce(wanted: Wanted, scattered: Sequence[Record], key: str) -> list[Recor
         wanted.pass_verb(REDUCE),
         wanted.reducer,
         wanted.emitter.dtype,
-        Slices(wanted.folder, SCATTER, len(scattered), wanted.words, wanted.buckets),
+        Slices(wanted.folder, SCATTER, seals_of(scattered), wanted.words, wanted.buckets),
         wanted.places,
         limits,
         wanted.limits(word_count(out)).segment if out is not None else 1,
@@ -116,14 +117,18 @@ def _collate(wanted: Wanted, reduced: Sequence[Record], dtype: np.dtype[Any], ke
     words = word_count(dtype)
     limits = wanted.limits(words)
     groups = _ranges(reduced, wanted.places.count, limits.range)
-    slices = Slices(wanted.folder, REDUCE, len(reduced), words, wanted.places.count)
+    slices = Slices(wanted.folder, REDUCE, seals_of(reduced), words, wanted.places.count)
     stage = Collate(wanted.pass_verb(COLLATE), slices, wanted.places, limits)
-    run_pass(wanted, stage, range_tasks(COLLATE, groups, 8 * words, key), reduced)
+    collated = run_pass(wanted, stage, range_tasks(COLLATE, groups, 8 * words, key), reduced)
     _release(wanted, REDUCE, reduced)
     bounds = [shards_of(group, wanted.places) for group in groups]
-    return ShardRecords(
-        wanted.folder, dtype, tuple(first for first, _ in bounds), tuple(count for _, count in bounds)
-    )
+    firsts, counts = tuple(first for first, _ in bounds), tuple(count for _, count in bounds)
+    return ShardRecords(wanted.folder, dtype, firsts, counts, seals_of(collated))
+
+
+def seals_of(records: Sequence[Record]) -> tuple[str, ...]:
+    """Return the seals of the files of a pass."""
+    return tuple(record.info[SEAL] for record in records)
 
 
 def run_pass(

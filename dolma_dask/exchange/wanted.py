@@ -13,7 +13,7 @@ from dolma_dask.exchange.folders import is_for_exchange
 from dolma_dask.exchange.phases import COLLATE, REDUCE, SCATTER, Limits
 from dolma_dask.journal import work_key
 
-VERSION = 1
+VERSION = 2
 """Raised when the files of an exchange change for the same records."""
 
 RANGE_BYTES = 32 << 20
@@ -27,9 +27,6 @@ CHUNK_BYTES = 2 << 20
 
 BUCKETS = 1024
 """Buckets of keys, the least that a range can be."""
-
-MENDINGS = 2
-"""How often damaged files are made again before it counts as a failure."""
 
 Shuffle = Literal["files", "p2p"]
 

@@ -108,9 +108,7 @@ def _read(url: str) -> IdList:
         entries += len(block)
         pairs += len(block) - block.sources.null_count
     high, low = (np.concatenate([pair[half] for pair in keys]) for half in (0, 1))
-    info = file.stored.info
-    facts = ListFacts(url, info.bytes, info.stamp, file.stored.checksum, entries, entries - pairs, pairs)
-    return IdList(facts, KeyTable(high, low))
+    return IdList(ListFacts.of(file, entries, pairs), KeyTable(high, low))
 
 
 def entry_keys(block: IdBlock) -> tuple[Words, Words]:

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.errors import BadRecordError
+from dolma_dask.errors import BadRecordError, CorruptFileError
 from dolma_dask.formats.json_exact import Field
 from dolma_dask.formats.json_lines import scan_documents
+from dolma_dask.io import files
 from dolma_dask.io.id_tables import MAX_ENTRY_BYTES, csv_columns, parquet_columns, without_empty
 from dolma_dask.io.stream import (
     BLOCK_BYTES,
@@ -82,6 +83,8 @@ class ListFacts:
         Stored size.
     stamp, checksum : str
         Of the stored bytes.
+    format : ListFormat
+        As which it was read.
     entries : int
         Repeated ones included.
     bare, pairs : int
@@ -92,9 +95,16 @@ class ListFacts:
     bytes: int
     stamp: str
     checksum: str
+    format: ListFormat
     entries: int
     bare: int
     pairs: int
+
+    @classmethod
+    def of(cls, file: "IdListFile", entries: int, pairs: int) -> "ListFacts":
+        """Return the facts of a list that was read to its end."""
+        info, bare = file.stored.info, entries - pairs
+        return cls(file.url, info.bytes, info.stamp, file.stored.checksum, file.format, entries, bare, pairs)
 
 
 def list_format(url: str) -> ListFormat:
@@ -125,10 +135,7 @@ def read_facts(url: str) -> ListFacts:
     for block in file:
         entries += len(block)
         pairs += len(block) - block.sources.null_count
-    stored = file.stored
-    return ListFacts(
-        url, stored.info.bytes, stored.info.stamp, stored.checksum, entries, entries - pairs, pairs
-    )
+    return ListFacts.of(file, entries, pairs)
 
 
 class IdListFile:
@@ -152,6 +159,7 @@ class IdListFile:
     """
 
     def __init__(self, url: str) -> None:
+        _check_file(url)
         self.url = url
         self.format = list_format(url)
         self.stored = StoredFile(url)
@@ -252,6 +260,14 @@ class IdListFile:
             row = next(row for row in range(len(texts)) if not _is_utf8(texts.slice(row, 1)))
             raise self._bad(block.first_row + row + 1, "bytes that are not UTF-8", "UTF-8") from None
         return pc.ascii_rtrim(texts, "\r\n")
+
+
+def _check_file(url: str) -> None:
+    if files.stat(url) is not None:
+        return
+    is_folder = files.is_local(url) and files.local_path(url).is_dir()
+    found = "a folder" if is_folder else "no such file"
+    raise CorruptFileError(f"{url}: {found}; expected a file with a list of ids. Correct its path.", url=url)
 
 
 def _is_utf8(texts: pa.Array) -> bool:

@@ -95,12 +95,25 @@ def filesystem(url: str) -> tuple[Any, str]:
 
     check_url(url)
     try:
-        return cast(tuple[Any, str], fsspec.core.url_to_fs(url))
+        return cast(tuple[Any, str], fsspec.core.url_to_fs(url, **_settings(url)))
     except (ValueError, ImportError) as error:
         raise UsageError(
             f"{url} cannot be opened: {reason(error)}; expected a local path or the URL of a store that fsspec knows, such as "
             "s3://bucket/folder. Correct it, or install what the store needs."
         ) from error
+
+
+def _settings(url: str) -> dict[str, Any]:
+    """Return what a store is opened with besides the user's settings.
+
+    Files are read in ranges, for which S3 has no checksums; some other stores send the checksum of the whole file with them.
+    """
+    if url.partition("://")[0] not in ("s3", "s3a") or "AWS_RESPONSE_CHECKSUM_VALIDATION" in os.environ:
+        return {}
+    import fsspec
+
+    set_by_user = fsspec.config.conf.get("s3", {}).get("config_kwargs", {})
+    return {"config_kwargs": {"response_checksum_validation": "when_required", **set_by_user}}
 
 
 def check_url(url: str) -> None:
@@ -202,7 +215,7 @@ def explained(url: str, error: Exception, waited: float = 0.0) -> DolmaDaskError
             url=url,
         )
     if isinstance(error, FileNotFoundError):
-        return no_bucket(url) if "NoSuchBucket" in repr(error.__cause__) else None
+        return _not_found(url, error)
     if names & _WRONG_CALL or (isinstance(error, ValueError) and "endpoint" in str(error)):
         return UsageError(
             f"{url}: not a place that the store can have ({reason(error)}); expected {protocol}://BUCKET/FOLDER and, in AWS_ENDPOINT_URL, an "
@@ -225,6 +238,20 @@ def explained(url: str, error: Exception, waited: float = 0.0) -> DolmaDaskError
         return StoreError(
             f"{url}: the store fails again and again ({reason(error)}); expected whole answers. Run the same command again: it does only what is "
             "left.",
+            url=url,
+        )
+    return None
+
+
+def _not_found(url: str, error: FileNotFoundError) -> StoreError | None:
+    """Tell what is not there besides a file."""
+    cause = repr(error.__cause__)
+    if "NoSuchBucket" in cause:
+        return no_bucket(url)
+    if "NoSuchUpload" in cause:
+        return StoreError(
+            f"{url}: the store has lost the parts of an upload ({reason(error)}); expected it to keep them until they are complete. Run the "
+            "same command again: it does only what is left.",
             url=url,
         )
     return None

@@ -98,7 +98,7 @@ def block(
     options = checked(block, options, RecordArgs)
     check_format(format)
     url = _list_url(list_file)
-    name = layout.check_name(list_name(url) if name is None else name, "name")
+    name = set_name(url, "Give it another: --name") if name is None else layout.check_name(name, "name")
     found = as_dataset(dataset, source)
     layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
     if exchange is not None and not isinstance(exchange, bool):
@@ -119,6 +119,24 @@ def block(
     by_exchange = facts.entries > MOST_IN_MEMORY if exchange is None else exchange
     with clusters.shared_cluster():
         return work.run(run_options(options), by_exchange)
+
+
+def set_name(url: str, advice: str) -> str:
+    """Return the name of the attribute set that a list is called after.
+
+    Raises
+    ------
+    UsageError
+        It cannot be one; the message ends in `advice`.
+    """
+    name = list_name(url)
+    try:
+        return layout.check_name(name, "name")
+    except UsageError as error:
+        raise UsageError(
+            f"{url} would give its name {name!r} to an attribute set; expected letters, digits, '-', '_' or '.', with a letter or digit at "
+            f"its start. {advice}"
+        ) from error
 
 
 def _list_url(list_file: object) -> str:

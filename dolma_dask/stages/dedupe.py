@@ -74,12 +74,13 @@ def dedupe(
         Documents are duplicates if they are equal in `by`.
     by : str
         "text"; "id", which means source and id together; another field of documents; "metadata.<field>"; or an attribute key with one value
-        per document (a unique ending is enough). A document without a value is nobody's duplicate.
+        per document (a unique ending is enough). A document without a value is nobody's duplicate. Numbers of 2**53 or more, such as hashes
+        of 64 bits, are an error, since double precision would make different ones equal: keep them as strings.
     keep : {"first", "longest", "highest", "lowest"}
         Which of equal documents survives: the first in the listing, that with the longest text, or with the highest or lowest `rank`. Among
         equals the first in the listing survives; a document without rank comes behind those that have one.
     rank : str, optional
-        For "highest" and "lowest": an attribute key or a field of the metadata that is a number.
+        For "highest" and "lowest": an attribute key or a field of the metadata that is a number, compared in double precision.
     name : str
         Attribute set to write, and its only key.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
@@ -112,6 +113,7 @@ def dedupe(
     makes the exit status 1.
     """
     options = checked(dedupe, options, RecordArgs)
+    _check_names(by, rank)
     _check_choices(how, keep, rank, shuffle)
     check_format(format)
     layout.check_name(name, "name")
@@ -134,6 +136,13 @@ def dedupe(
     chosen = selected(found, options)
     with clusters.shared_cluster():
         return work.run(chosen, run_options(options), shuffle)
+
+
+def _check_names(by: object, rank: object) -> None:
+    if not isinstance(by, str):
+        raise UsageError(f"by={by!r}; expected the name of a column, such as text, id or metadata.url.")
+    if rank is not None and not isinstance(rank, str):
+        raise UsageError(f"rank={rank!r}; expected the name of a column of numbers.")
 
 
 def _check_choices(how: str, keep: str, rank: str | None, shuffle: str) -> None:

@@ -10,14 +10,13 @@ from typing import cast
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
-from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.id_lists import list_name
 from dolma_dask.mixing.rules import Missing, Rule, all_of
 from dolma_dask.mixing.values import Name
 from dolma_dask.mixing.where import parse
 from dolma_dask.quality.thresholds import Thresholds
 from dolma_dask.stages.block import block as mark
+from dolma_dask.stages.block import set_name
 from dolma_dask.stages.block_summary import BlockSummary
 from dolma_dask.stages.options import ReadArgs, RecordArgs, RuleLike
 from dolma_dask.stages.quantile_thresholds import read_thresholds
@@ -26,6 +25,8 @@ ThresholdsLike = str | Rule | None
 """A file that `quantiles` wrote, or what `thresholds` returned."""
 
 _OF_BLOCK = ("only", "prune", "scheduler", "workers", "progress", "on_bad_record", "max_record_bytes")
+
+_RENAME = 'Rename the file, or mark its documents by itself and ask for them: dolma-dask block ... --name banned; --where "banned is None"'
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,14 @@ class Narrowed:
         Attribute sets of the lists.
     notes : tuple of str
         What a person should know.
+    lost : bool
+        Whether documents could not be read when the lists were looked up.
     """
 
     where: RuleLike
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    lost: bool = False
 
 
 def narrow(
@@ -66,9 +70,9 @@ def narrow(
         return Narrowed(where)
     rules = [] if where is None else [parse(where) if isinstance(where, str) else where]
     rules += [] if thresholds is None else [_inside(thresholds)]
-    names, notes = [], []
+    names, notes, lost = [], [], False
     for url, is_allowed in (*((url, False) for url in block), *((url, True) for url in allow)):
-        name = layout.check_name(list_name(files.normalize(url)), "name")
+        name = set_name(files.normalize(url), _RENAME)
         if name in names:
             raise UsageError(
                 f"two lists are called {name!r}; expected names that differ. Rename one of the files."
@@ -80,9 +84,10 @@ def narrow(
             marked = mark(dataset, url, name=name, source=dataset.source, **_options(options))
             notes += [f"{name}: {text}" for text in marked.notes]
             notes += _unmatched(name, marked)
+            lost = lost or marked.exit_status != 0
         names.append(name)
         rules.append(Missing(Name(name), negated=is_allowed))
-    return Narrowed(all_of(*rules) if rules else None, tuple(names), tuple(notes))
+    return Narrowed(all_of(*rules) if rules else None, tuple(names), tuple(notes), lost)
 
 
 def _unmatched(name: str, marked: BlockSummary) -> list[str]:

@@ -3,6 +3,9 @@
 A file of values is a row of segments, each with the group codes (uint16) of its rows, if there are groups, and then the keys (uint64,
 `dolma_dask.quality.ordered_bits`) of one signal after the other; behind them stand the extents of all signals, and a tail that says how
 long everything is. 8 bytes per value and 2 per row. Memory: one segment. Numbers are little-endian.
+
+The tail also holds the checksum of all that stands before it, the *seal*: its readers are told it, and do not take a file of the same name
+and size, which a process of an earlier call has written, for the one that they were promised.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +24,9 @@ from dolma_dask.quality.ordered_bits import Codes, Extents, write_keys
 from dolma_dask.quality.sketches import Sketch
 from dolma_dask.text.kernels import Words
 
+FORM = 2
+"""Raised when the files change for the same values."""
+
 SEGMENT_ROWS = 1 << 17
 """Rows of a segment at most: 1 MB per signal."""
 
@@ -33,6 +39,14 @@ _LENGTH = 8
 _NO_CODES: Codes = np.zeros(0, np.uint16)
 
 Item = TypeVar("Item", bound=np.generic)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A file as its writer told it: path below the exchange, size and seal."""
+
+    path: str
+    bytes: int
+    seal: str
 
 
 class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,6 +62,8 @@ class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
         Whether there are codes.
     parts : tuple of (int, int)
         Offset and bytes of the sketches of each signal.
+    seal : str
+        xxh3-128 of what stands before.
     """
 
     labels: tuple[str, ...] = ()
@@ -56,12 +72,16 @@ class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
     signals: int = 0
     grouped: bool = False
     parts: tuple[tuple[int, int], ...] = ()
+    seal: str = ""
 
 
-def _write_tail(out: PublishedFile, tail: Tail) -> None:
+def _write_tail(out: PublishedFile, tail: Tail) -> str:
+    """Write the end of a file, and return its seal."""
+    tail = msgspec.structs.replace(tail, seal=out.checksum)
     data = msgspec.json.encode(tail)
     out.write(data)
     out.write(len(data).to_bytes(_LENGTH, "little"))
+    return tail.seal
 
 
 def _read(handle: BinaryIO, offset: int, size: int, url: str) -> bytearray:
@@ -82,15 +102,34 @@ def _read(handle: BinaryIO, offset: int, size: int, url: str) -> bytearray:
     return data
 
 
-def _read_tail(handle: BinaryIO, bytes_: int, url: str) -> Tail:
-    length = int.from_bytes(_read(handle, bytes_ - _LENGTH, _LENGTH, url), "little")
+def _read_tail(handle: BinaryIO, kept: Kept, url: str) -> Tail:
+    length = int.from_bytes(_read(handle, kept.bytes - _LENGTH, _LENGTH, url), "little")
     try:
-        return msgspec.json.decode(_read(handle, bytes_ - _LENGTH - length, length, url), type=Tail)
+        tail = msgspec.json.decode(_read(handle, kept.bytes - _LENGTH - length, length, url), type=Tail)
     except (msgspec.DecodeError, ValueError) as error:
         raise CorruptFileError(
             f"{url}: its end cannot be read ({error}); expected what this command wrote. Run it again with --overwrite.",
             url=url,
         ) from error
+    if tail.seal != kept.seal:
+        files.remove(url)
+        raise CorruptFileError(
+            f"{url} was written by another call (checksum {tail.seal}), expected {kept.seal}. It has been removed: run the same command again, "
+            "which makes it anew.",
+            url=url,
+        )
+    return tail
+
+
+def _open(kept: Kept, url: str) -> BinaryIO:
+    """Open a file of the recorded size."""
+    found = files.stat(url)
+    if found is None or found.bytes != kept.bytes:
+        raise CorruptFileError(
+            f"{url} has {found.bytes if found else 0:,} bytes, expected {kept.bytes:,}. Run the same command again.",
+            url=url,
+        )
+    return files.open_read(url)
 
 
 class ValueWriter:
@@ -102,7 +141,14 @@ class ValueWriter:
         Where to.
     signals, groups : int
         Number of columns, and of codes that there may be; 1: no codes.
+
+    Attributes
+    ----------
+    seal : str
+        Of the file, after `finish`.
     """
+
+    seal = ""
 
     def __init__(self, out: PublishedFile, signals: int, groups: int) -> None:
         self._out = out
@@ -147,7 +193,7 @@ class ValueWriter:
             self._out.write(np.ascontiguousarray(extents.bounds[:used]))
         signals = len(self._extents)
         tail = Tail(tuple(labels), self._rows, self._segment_rows, signals, self._codes.size > 0)
-        _write_tail(self._out, tail)
+        self.seal = _write_tail(self._out, tail)
         return np.array([extents.counts[:used] for extents in self._extents])
 
 
@@ -159,21 +205,19 @@ class ValueFile:
     ----------
     url : str
         Where it is.
-    bytes : int
-        Its size.
     tail : Tail
         What its end says.
     """
 
     url: str
-    bytes: int
     tail: Tail
 
     @classmethod
-    def open(cls, url: str, bytes_: int) -> "ValueFile":
-        """Read the end of a file."""
-        with files.open_read(url) as handle:
-            return cls(url, bytes_, _read_tail(handle, bytes_, url))
+    def open(cls, folder: str, kept: Kept) -> "ValueFile":
+        """Read the end of a file; raises `CorruptFileError` if it is not the one that was kept."""
+        url = files.join(folder, kept.path)
+        with _open(kept, url) as handle:
+            return cls(url, _read_tail(handle, kept, url))
 
     def extents(self, signal: int) -> Extents:
         """Return the extents of a signal for each code."""
@@ -206,6 +250,8 @@ class ValueFile:
 class SketchWriter:
     """Writes sketches of the values of some shards; see `ValueWriter`."""
 
+    seal = ""
+
     def __init__(self, out: PublishedFile, signals: int, groups: int) -> None:
         self._out = out
         self._sketches: list[dict[int, Sketch]] = [{} for _ in range(signals)]
@@ -233,16 +279,17 @@ class SketchWriter:
             content = {code: sketch.to_bytes() for code, sketch in sketches.items()}
             self._out.write(msgspec.msgpack.encode((extents.counts[:used].tolist(), content)))
             parts.append((offset, self._out.bytes - offset))
-        _write_tail(self._out, Tail(tuple(labels), parts=tuple(parts)))
+        self.seal = _write_tail(self._out, Tail(tuple(labels), parts=tuple(parts)))
         return np.array([extents.counts[:used] for extents in self._extents])
 
 
 def read_sketches(
-    url: str, bytes_: int, signal: int
+    folder: str, kept: Kept, signal: int
 ) -> tuple[Tail, npt.NDArray[np.int64], dict[int, Sketch]]:
     """Return the end of a file that `SketchWriter` wrote, and the counts and sketches of a signal by code."""
-    with files.open_read(url) as handle:
-        tail = _read_tail(handle, bytes_, url)
+    url = files.join(folder, kept.path)
+    with _open(kept, url) as handle:
+        tail = _read_tail(handle, kept, url)
         data = _read(handle, *tail.parts[signal], url)
     content: tuple[Any, dict[int, bytes]] = msgspec.msgpack.decode(
         data, type=tuple[list[list[int]], dict[int, bytes]]

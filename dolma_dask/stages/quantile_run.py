@@ -13,7 +13,14 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
 from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit
 from dolma_dask.errors import StageError, UsageError
-from dolma_dask.exchange.folders import EXCHANGE, remove_exchange, remove_others, remove_tree
+from dolma_dask.exchange.folders import (
+    EXCHANGE,
+    parent_of,
+    remove_exchange,
+    remove_others,
+    remove_tree,
+)
+from dolma_dask.exchange.owners import owned
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
@@ -26,7 +33,7 @@ from dolma_dask.quality.sketches import SKETCH_K, rank_error
 from dolma_dask.quality.thresholds import Thresholds
 from dolma_dask.stages.options import dataset_notes, told
 from dolma_dask.stages.quantile_question import Question
-from dolma_dask.stages.quantile_select import RESULTS, SelectStage, select_tasks, write_index
+from dolma_dask.stages.quantile_select import RESULTS, SelectStage, read_entries, select_tasks, write_index
 from dolma_dask.stages.quantile_summary import QuantilesSummary
 from dolma_dask.stages.quantile_thresholds import (
     QUANTILES,
@@ -34,6 +41,7 @@ from dolma_dask.stages.quantile_thresholds import (
     quantiles_path,
     read_table,
     read_thresholds,
+    remove_outdated,
     thresholds_path,
 )
 from dolma_dask.stages.quantile_values import VALUES, ValueStage, value_tasks
@@ -65,11 +73,10 @@ class PublishStage:
         """Write the file; see `dolma_dask.engine.Stage`."""
         unit = task.units[0]
         made: _Made = task.work
+        signals = self.info["parameters"]["signals"]
         table = {
-            signal: msgspec.json.decode(
-                files.read_bytes(files.join(self.folder, f"{RESULTS}/{number:05d}.json"))
-            )
-            for number, signal in enumerate(self.info["parameters"]["signals"])
+            signal: read_entries(self.folder, file)
+            for signal, file in zip(signals, made.results, strict=True)
         }
         with publish(files.join(self.root, unit.name)) as out:
             out.write(msgspec.json.format(msgspec.json.encode(table)) + b"\n")
@@ -100,6 +107,7 @@ class _Made:
     unproved: tuple[str, ...]
     quarantine: tuple[FileRecord, ...]
     seconds: float
+    results: tuple[FileRecord, ...] = ()
 
 
 @dataclass
@@ -122,11 +130,14 @@ class QuantilesRun:
             skipped = 0 if first.planned else len(shards)
             shown = replace(first, planned=shards if first.planned else (), skipped=skipped)
             return QuantilesSummary(**vars(shown), file=plan.tasks[0].shard, parameters=self._parameters())
-        if first.planned:
-            plan = self._prepared(plan)
         here = replace(self.options, scheduler="synchronous", workers=None, progress=False)
-        last = engine.run(plan, here)
+        if first.planned:
+            with owned(parent_of(self._folder), QUANTILES):
+                last = engine.run(self._prepared(plan), here)
+        else:
+            last = engine.run(plan, here)
         remove_exchange(self._folder)
+        remove_outdated(self.dataset.root, self.name)
         done, skipped = (len(shards), 0) if last.done else (0, len(shards))
         summary = QuantilesSummary(
             **{
@@ -216,8 +227,8 @@ class QuantilesRun:
         if len({label for record in records for label in record.info["labels"]}) > MOST_GROUPS:
             raise too_many(str(question.by))
         second = SelectStage(folder, question.probabilities, question.sketch)
-        self._part(second, select_tasks(question.signals, index, self._key), RESULTS)
-        return _made(records)
+        selected = self._part(second, select_tasks(question.signals, index, self._key), RESULTS)
+        return replace(_made(records), results=tuple(record.files[0] for record in selected))
 
     def _part(self, stage: ValueStage | SelectStage, tasks: Sequence[Task], folder: str) -> list[Record]:
         """Run one part in its own folder, and return the records of its tasks in their order."""

@@ -5,10 +5,12 @@ A signal of 10^9 values is 8 GB to read two to three times, at some 10 ns of CPU
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from dolma_dask.engine import Input, Task, Unit
 from dolma_dask.errors import CorruptFileError
@@ -22,20 +24,12 @@ from dolma_dask.quality.order_statistics import Block, order_statistics
 from dolma_dask.quality.ordered_bits import Extents, values_of
 from dolma_dask.quality.quantile_table import Entry, entry, interpolated, ranks_of
 from dolma_dask.quality.sketches import Sketch
-from dolma_dask.stages.quantile_files import ValueFile, read_sketches
+from dolma_dask.stages.quantile_files import Kept, ValueFile, read_sketches
 
 RESULTS = "results"
 """Folder of the quantiles of each signal."""
 
 INDEX = "index.json"
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """A file of the first pass."""
-
-    path: str
-    bytes: int
-    checksum: str
 
 
 class Index(msgspec.Struct, frozen=True):
@@ -49,7 +43,9 @@ def write_index(folder: str, records: Sequence[Record], kind: LabelKind) -> Inpu
     """Write down what the first pass has made, and return it as the input of the tasks that follow."""
     found = {label for record in records for label in record.info["labels"]}
     labels = sorted(found, key=lambda label: (value_of(label, kind), label))
-    kept = tuple(Kept(file.path, file.bytes, file.checksum) for record in records for file in record.files)
+    kept = tuple(
+        Kept(file.path, file.bytes, record.info["seal"]) for record in records for file in record.files
+    )
     url = files.join(folder, INDEX)
     data = msgspec.json.encode(Index(tuple(labels), kept))
     known = files.stat(url)
@@ -66,6 +62,27 @@ def select_tasks(signals: Sequence[str], index: Input, key: str) -> list[Task]:
         Task(name, (Unit(f"{RESULTS}/{number:05d}.json", key),), (index,), number)
         for number, name in enumerate(signals)
     ]
+
+
+def read_entries(folder: str, result: FileRecord) -> dict[str, Entry]:
+    """Return the quantiles of a signal as `SelectStage` wrote them.
+
+    Raises
+    ------
+    CorruptFileError
+        The file holds something else.
+    """
+    url = files.join(folder, result.path)
+    data = files.read_bytes(url)
+    found = xxhash.xxh3_128_hexdigest(data)
+    if found != result.checksum:
+        files.remove(url)
+        raise CorruptFileError(
+            f"{url} has the checksum {found}, expected {result.checksum}. It has been removed: run the same command again, which makes it "
+            "anew.",
+            url=url,
+        )
+    return msgspec.json.decode(data, type=dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -95,7 +112,7 @@ class SelectStage:
         entries = self._of_sketches(index, task.work) if self.sketch else self._of_values(index, task.work)
         with publish(files.join(self.folder, unit.name)) as out:
             out.write(msgspec.json.encode(entries))
-        read = InputRecord(INDEX, len(data), source.info.stamp, files.checksum(source.url))
+        read = InputRecord(INDEX, len(data), source.info.stamp, xxhash.xxh3_128_hexdigest(data))
         return [
             Record(
                 unit.name, task.shard, unit.key, (read,), (FileRecord(unit.name, out.bytes, out.checksum),)
@@ -126,7 +143,7 @@ class SelectStage:
         merged = [Sketch() for _ in range(len(rows) + 1)]
         counts = np.zeros((len(rows) + 1, 3), np.int64)
         for kept in index.kept:
-            tail, own, sketches = read_sketches(files.join(self.folder, kept.path), kept.bytes, signal)
+            tail, own, sketches = read_sketches(self.folder, kept, signal)
             places = [0, *(rows[label] for label in tail.labels)]
             counts[0] += own.sum(axis=0)
             counts[places[1:]] += own[1:]
@@ -173,7 +190,7 @@ class SignalValues:
     @classmethod
     def open(cls, folder: str, index: Index, signal: int) -> "SignalValues":
         """Read the ends of all files."""
-        kept = tuple(_open(folder, one) for one in index.kept)
+        kept = tuple(ValueFile.open(folder, one) for one in index.kept)
         rows = {label: row for row, label in enumerate(index.labels, 1)}
         places = tuple(np.array([0, *(rows[label] for label in one.tail.labels)], np.uint16) for one in kept)
         extents = Extents.empty(len(rows) + 1)
@@ -192,14 +209,3 @@ class SignalValues:
         for one, places in zip(self.kept, self.places, strict=True):
             for keys, codes in one.blocks(self.signal, grouped):
                 yield keys, places[codes]
-
-
-def _open(folder: str, kept: Kept) -> ValueFile:
-    url = files.join(folder, kept.path)
-    found = files.stat(url)
-    if found is None or found.bytes != kept.bytes:
-        raise CorruptFileError(
-            f"{url} has {found.bytes if found else 0:,} bytes, expected {kept.bytes:,}. Run the same command again.",
-            url=url,
-        )
-    return ValueFile.open(url, kept.bytes)

@@ -13,9 +13,9 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Journal, Record
+from dolma_dask.journal import Journal, Record, is_same_file
 from dolma_dask.quality.groups import ALL, LabelKind
-from dolma_dask.quality.levels import Level
+from dolma_dask.quality.levels import LEVELS, Level
 from dolma_dask.quality.quantile_table import QuantileTable
 from dolma_dask.quality.thresholds import Thresholds, thresholds_of
 from dolma_dask.stages.quantile_summary import QuantilesSummary
@@ -118,9 +118,41 @@ def read_thresholds(url: str) -> Thresholds:
     Raises
     ------
     UsageError
-        There is no such file, or it holds something else.
+        There is no such file, it holds something else, or `quantiles` wrote it from other quantiles than stand beside it now.
     """
+    _check_current(files.normalize(url))
     return Thresholds.from_json(_read_json(url, "dolma-dask quantiles --level regular"), url)
+
+
+def remove_outdated(root: str, name: str) -> None:
+    """Remove the thresholds that `quantiles` wrote from other quantiles of that name than there are now."""
+    known = Journal(root, QUANTILES).records
+    for level in LEVELS:
+        record = known.get(thresholds_path(name, level))
+        if record is not None and _is_outdated(root, record):
+            files.remove(files.join(root, record.unit))
+
+
+def _check_current(url: str) -> None:
+    """Refuse thresholds of quantiles that have been replaced since."""
+    root, record = _recorded(url)
+    if record is not None and _is_outdated(root, record):
+        name, level = record.unit.removeprefix(f"{QUANTILES}/").removesuffix(".json").rsplit(".", 1)
+        raise UsageError(
+            f"{url} was made of other quantiles than {quantiles_path(name)} holds now; expected thresholds of these. Make them again: "
+            f"dolma-dask quantiles {root} --name {name} --level {level}, with the same signals."
+        )
+
+
+def _is_outdated(root: str, record: Record) -> bool:
+    """Tell whether a file of thresholds is as it was written, and the quantiles that it was made of are not."""
+    (written,), (source,) = record.files, record.inputs
+    url = files.join(root, written.path)
+    found = files.stat(url)
+    if found is None or found.bytes != written.bytes or files.checksum(url) != written.checksum:
+        return False  # gone, or a person's
+    table = files.join(root, source.path)
+    return not is_same_file(source, table, files.stat(table))
 
 
 def _read_json(url: str, command: str) -> Any:
@@ -154,12 +186,17 @@ def _is_entry(item: Any) -> bool:
 
 def _parameters(url: str) -> Mapping[str, Any]:
     """Return how a file was made, if the journal of the dataset it stands in knows it."""
+    _, record = _recorded(url)
+    return record.info.get("parameters", {}) if record else {}
+
+
+def _recorded(url: str) -> tuple[str, Record | None]:
+    """Return the root of the dataset that a file stands in, and what its journal says of the file."""
     folder, _, name = url.rpartition("/")
     root, _, parent = folder.rpartition("/")
     if parent != QUANTILES:
-        return {}
-    record = Journal(root, QUANTILES).records.get(f"{QUANTILES}/{name}")
-    return record.info.get("parameters", {}) if record else {}
+        return root, None
+    return root, Journal(root, QUANTILES).records.get(f"{QUANTILES}/{name}")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from dolma_dask.journal import Record
 from dolma_dask.quality.groups import MOST_GROUPS, Groups
 from dolma_dask.quality.ordered_bits import Codes
 from dolma_dask.quality.sampling import sampled
-from dolma_dask.stages.quantile_files import SketchWriter, ValueWriter
+from dolma_dask.stages.quantile_files import FORM, SketchWriter, ValueWriter
 from dolma_dask.stages.quantile_question import Question
 
 GROUP_BYTES = 64 << 20
@@ -89,6 +89,7 @@ class ValueStage:
         written = FileRecord(unit.name, out.bytes, out.checksum)
         info = {
             "labels": groups.labels if groups else [],
+            "seal": writer.seal,
             "unproved": sorted(done.unproved),
             "quarantine": msgspec.to_builtins(done.kept),
         }
@@ -152,7 +153,7 @@ def value_tasks(question: Question, dataset: Dataset, key: str) -> list[Task]:
     for group in _grouped([question.columns.work(shard) for shard in dataset.shards]):
         first, more = group[0].shard.path, len(group) - 1
         inputs = tuple(item for work in group for item in inputs_of(dataset.root, work.files))
-        unit = Unit(f"{VALUES}/{len(tasks):06d}.bin", key)
+        unit = Unit(f"{VALUES}/{len(tasks):06d}.bin", f"{key}-{FORM}")
         tasks.append(Task(f"{first} and {more:,} more" if more else first, (unit,), inputs, tuple(group)))
     return tasks
 

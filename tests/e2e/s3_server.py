@@ -67,7 +67,16 @@ class S3Server:
         program = find_rclone()
         assert program is not None
         words = [program, "serve", "s3", str(self.folder), "--addr", f"127.0.0.1:{self.port}"]
-        options = ["--auth-key", f"{KEY},{SECRET}", "--config", "/dev/null", "--dir-cache-time", "0s", "-q"]
+        # with a cache time of 0 the server's own clean-up never stops (rclone 1.75)
+        options = [
+            "--auth-key",
+            f"{KEY},{SECRET}",
+            "--config",
+            "/dev/null",
+            "--dir-cache-time",
+            "100ms",
+            "-q",
+        ]
         self._process = subprocess.Popen([*words, *options], stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 20
         while not self._answers():
@@ -97,14 +106,17 @@ class Proxy:
         Of the server, on this host.
     cut : callable, optional
         Gets the first line of each request (``GET /bucket/key``) and returns after how many bytes of the answer to cut the
-        connection; None: not at all.
+        connection; None: not at all. It may also do something to the server.
+    delay : float
+        Seconds by which each request is late.
     """
 
-    def __init__(self, port: int, cut: Callable[[str], int | None] | None = None) -> None:
+    def __init__(self, port: int, cut: Callable[[str], int | None] | None = None, delay: float = 0.0) -> None:
         self.requests: list[str] = []
         self.cuts = 0
         self._server = port
         self._cut = cut or (lambda _: None)
+        self._delay = delay
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
@@ -150,6 +162,7 @@ class Proxy:
                     line = match[1].decode()
                     self.requests.append(line)
                     left[0] = self._cut(line)
+                    time.sleep(self._delay)
                 server.sendall(data)
         _end(server)
 

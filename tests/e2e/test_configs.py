@@ -219,3 +219,7 @@ def test_a_pipeline_is_explained(name):
     assert lines[0].startswith("# ")
     assert sum(line.lstrip().startswith("#") or "  # " in line for line in lines) >= 8
     assert settings(word for word in command_of(name) if "=" in word) is not None
+
+
+def test_the_demo_of_the_package_is_that_of_configs():
+    assert (ROOT / "dolma_dask/config/demo.yaml").read_text() == (ROOT / "configs/demo.yaml").read_text()

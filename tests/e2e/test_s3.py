@@ -1,12 +1,28 @@
 """Every verb on a real S3 server: the bytes of a local run; server, driver and connections may break; credentials stay where they are."""
 
+import gzip
+import itertools
+import json
+import os
+import re
+import shlex
 import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from s3_server import S3Server, find_rclone, put_environment
-from small_world import RULE, TAGGERS, make_documents, make_raw, run_here, tree
+from commands import Command, Watched, wait_until
+from s3_server import KEY, SECRET, Proxy, S3Server, find_rclone, kind_of, put_environment
+from s3fs import S3FileSystem
+from small_world import RULE, TAGGERS, make_documents, make_raw, run_here, temporaries, tree
 
+import dolma_dask as dk
+from dolma_dask.engine.attempts import is_transient
+from dolma_dask.errors import StoreError
+from dolma_dask.io import files, stores
+from dolma_dask.io.publish import publish
 from dolma_dask.testing.tokenizer import train_tokenizer
 
 pytestmark = [
@@ -81,8 +97,378 @@ def reached(server, monkeypatch):
     return server
 
 
-def test_same_bytes_as_on_disk(worlds, reached, capsys):
-    shutil.copytree(worlds.before, reached.folder / "same")
-    for step in STEPS:
-        assert run_here(words_of(step, "s3://same", worlds.before)) == 0, capsys.readouterr()
-    assert outputs(reached.folder / "same") == worlds.expected
+@pytest.fixture
+def through(server, monkeypatch):
+    """Return a function that puts a proxy between this process and the server."""
+    opened = []
+
+    def put_between(**options) -> Proxy:
+        opened.append(Proxy(server.port, **options))
+        put_environment(monkeypatch, server.environment(opened[-1].port))
+        return opened[-1]
+
+    yield put_between
+    for proxy in opened:
+        proxy.close()
+
+
+def copy_into_bucket(server: S3Server, bucket: str, source: Path) -> Path:
+    return Path(shutil.copytree(source, server.folder / bucket))
+
+
+def check(worlds: Worlds, place: Path, *below: str) -> None:
+    """Compare what lies in a bucket with the local world; nothing temporary may be left."""
+    expected = {path: digest for path, digest in worlds.expected.items() if path.startswith(below or "")}
+    assert {
+        path: digest for path, digest in outputs(place).items() if path.startswith(below or "")
+    } == expected
+    assert temporaries(place) == []
+    assert not list(place.rglob("_exchange"))
+
+
+@pytest.fixture(scope="module")
+def finished(worlds, server) -> Path:
+    """The folder of the bucket ``same``, after all steps ran on it."""
+    place = copy_into_bucket(server, "same", worlds.before)
+    with pytest.MonkeyPatch.context() as patch:
+        put_environment(patch, server.environment())
+        for step in STEPS:
+            assert run_here(words_of(step, "s3://same", worlds.before)) == 0, step
+    return place
+
+
+def test_same_bytes_as_on_disk(worlds, finished):
+    check(worlds, finished)
+
+
+def test_a_second_run_does_nothing(worlds, finished, through, capsys):
+    before = times(finished)
+    proxy = through()
+    for step in set(STEPS) - {"report"}:
+        capsys.readouterr()
+        assert run_here([*words_of(step, "s3://same", worlds.before), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["done"] == 0
+    assert times(finished) == before
+    writing = [request for request in proxy.requests if kind_of(request) not in ("GET", "HEAD", "LIST")]
+    assert writing == ["PUT /same/validation.json"], "its report says what was done this time"
+
+
+def times(place: Path) -> dict[Path, int]:
+    found = (path for path in place.rglob("*") if path.is_file() and path.name not in REPORTS)
+    return {path: path.stat().st_mtime_ns for path in found}
+
+
+def test_dataframes_and_bags(worlds, finished, reached):
+    fields = ["id", "text", "char_length_v1__length"]
+    here, there = (
+        dk.read_dataframe(f"{root}/v0", fields).compute(scheduler="synchronous")
+        for root in (worlds.after, "s3://same")
+    )
+    assert here.equals(there)
+    assert len(there) > 2000
+    rows = dk.read_bag("s3://same/v0", ["id"]).take(5, npartitions=-1)
+    assert [row["id"] for row in rows] == list(here["id"][:5])
+
+
+@pytest.mark.parametrize("step, files", [("convert", 4), ("tag", 15), ("dedupe", 3), ("mix", 3)])
+def test_the_command_is_killed(step, files, worlds, server, tmp_path, monkeypatch):
+    """On a cluster of processes, which have their credentials from the environment."""
+    bucket = f"killed-{step}"
+    started_from = worlds.before if step in ("convert", "tag") else without(worlds.after, step, tmp_path)
+    place = copy_into_bucket(server, bucket, started_from)
+    words = words_of(step, f"s3://{bucket}", worlds.before)
+    proxy = Proxy(server.port, delay=0.02)
+    watched = Watched(place)
+    more = ["--scheduler", "cluster" if step in ("convert", "dedupe") else "synchronous", "--workers", "2"]
+    with Command([*words, *more], tmp_path / "log", **server.environment(proxy.port)) as command:
+        wait_until(lambda: watched.count() >= files or not command.running(), f"{files} files")
+        assert command.running(), command.output
+        command.kill(group=True)
+        command.wait_for_family()
+    proxy.close()
+    put_environment(monkeypatch, server.environment())
+    assert run_here(words) == 0
+    check(worlds, place, WRITES[step])
+    assert_no_secrets(place, command.output)
+
+
+WRITES = {
+    "convert": "converted/",
+    "tag": "v0/attributes/gopher_v2",
+    "dedupe": "v0/attributes/exact",
+    "mix": "v1/",
+}
+
+
+def without(world: Path, step: str, tmp_path: Path) -> Path:
+    """Return a copy of a finished world as it was before a step."""
+    copy = Path(shutil.copytree(world, tmp_path / "copy"))
+    shutil.rmtree(copy / WRITES[step])
+    shutil.rmtree(copy / ("v1" if step == "mix" else f"v0/_journal/{step}"), ignore_errors=True)
+    return copy
+
+
+def after_requests(count: int, act: Callable[[], None]) -> Callable[[str], None]:
+    """Return what a proxy calls for each request: it acts once, at a certain one."""
+    seen = itertools.count(1)
+
+    def cut(_: str) -> None:
+        if next(seen) == count:
+            act()
+
+    return cut
+
+
+@pytest.mark.parametrize("step, count", [("tag", 30), ("mix", 60)])
+def test_the_server_is_killed_and_comes_back(step, count, worlds, server, through, tmp_path):
+    bucket = f"restart-{step}"
+    place = copy_into_bucket(
+        server, bucket, worlds.before if step == "tag" else without(worlds.after, step, tmp_path)
+    )
+
+    def die() -> None:
+        server.kill()
+        threading.Timer(1.0, server.start).start()
+
+    proxy = through(cut=after_requests(count, die))
+    assert run_here(words_of(step, f"s3://{bucket}", worlds.before)) == 0
+    assert len(proxy.requests) > count
+    check(worlds, place, WRITES[step])
+
+
+def test_the_server_stays_away(worlds, server, through, monkeypatch, capsys):
+    place = copy_into_bucket(server, "away", worlds.before)
+    words = words_of("tag", "s3://away", worlds.before)
+    through(cut=after_requests(40, server.kill))
+    monkeypatch.setattr(stores, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(S3FileSystem, "retries", 1)
+    try:
+        assert run_here(words) == 1
+        assert one_line(capsys, "s3://away/v0/", "same command", "AWS_ENDPOINT_URL")
+        assert run_here(words) == 1
+        assert one_line(capsys, "StoreUnreachableError", "s3://away/v0")
+    finally:
+        server.start()
+    assert run_here(words) == 0
+    check(worlds, place, WRITES["tag"])
+
+
+def one_line(capsys, *words: str) -> str:
+    """Return what was said: a line that names all these, without secrets."""
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1, said
+    for word in words:
+        assert word in said
+    assert SECRET not in said
+    assert KEY not in said
+    return said
+
+
+def test_a_connection_is_cut_within_a_body(worlds, server, through):
+    place = copy_into_bucket(server, "cut", worlds.before)
+    cuts: Counter[str] = Counter()
+
+    def cut(request: str) -> int | None:
+        if not request.startswith("GET /cut/v0/documents/2019"):
+            return None
+        cuts[request] += 1
+        return 3000 if cuts[request] <= 2 else None
+
+    proxy = through(cut=cut)
+    assert run_here(words_of("tag", "s3://cut", worlds.before)) == 0
+    assert proxy.cuts >= 8
+    check(worlds, place, WRITES["tag"])
+
+
+def test_a_body_that_is_always_cut_fails_its_shard_alone(worlds, server, through, monkeypatch, capsys):
+    place = copy_into_bucket(server, "broken", worlds.before)
+    words = words_of("tag", "s3://broken", worlds.before)
+    monkeypatch.setattr(S3FileSystem, "retries", 1)
+    monkeypatch.setattr(stores, "FIRST_WAIT_SECONDS", 0.01)
+    through(
+        cut=lambda request: 3000 if request == "GET /broken/v0/documents/2019-03/part_3.jsonl.gz" else None
+    )
+    assert run_here(words) == 1
+    shown = capsys.readouterr()
+    assert "11 done, 0 done before, 1 failed" in shown.out
+    assert "s3://broken/v0/documents/2019-03/part_3.jsonl.gz: the store fails again and again" in shown.out
+    assert "Traceback" not in shown.out + shown.err
+    through()
+    assert run_here(words) == 0
+    assert "1 done, 11 done before" in capsys.readouterr().out
+    check(worlds, place, WRITES["tag"])
+
+
+WRONG = {
+    "secret": (
+        {"AWS_SECRET_ACCESS_KEY": "another+SECRET"},
+        "s3://same/v0",
+        ("s3://same/v0", "AWS_ACCESS_KEY_ID"),
+    ),
+    "key": (
+        {"AWS_ACCESS_KEY_ID": "ANOTHERKEY"},
+        "s3://same/v0",
+        ("s3://same/v0", "does not exist", "AWS_PROFILE"),
+    ),
+    "bucket": ({}, "s3://nowhere/v0", ("s3://nowhere/v0", "no bucket 'nowhere'", "make the bucket")),
+    "folder": ({}, "s3://same/v9", ("s3://same/v9/documents", "no document files", "dolma-dask convert")),
+    "address": ({"AWS_ENDPOINT_URL": "nonsense"}, "s3://same/v0", ("Invalid endpoint", "AWS_ENDPOINT_URL")),
+    "url": (
+        {},
+        f"s3://{KEY}:{SECRET}@same/v0",
+        ("s3://***@same/v0", "credentials in a URL", "AWS_ACCESS_KEY_ID"),
+    ),
+    "query": ({}, "s4://same/v0", ("s4://same/v0", "Protocol not known")),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_said_in_one_line(name, finished, server, monkeypatch, capsys):
+    variables, root, words = WRONG[name]
+    put_environment(monkeypatch, {**server.environment(), **variables})
+    for command in (
+        ["tag", root, "--taggers", "gopher_v2"],
+        ["mix", "s3://same/v0", "--to", root.replace("v0", "v7")],
+    ):
+        if name == "folder" and command[0] == "mix":
+            continue
+        capsys.readouterr()
+        assert run_here(command) in (1, 2)
+        said = one_line(
+            capsys,
+            *(
+                word.replace("v0", "v7")
+                if command[0] == "mix" and name in ("bucket", "url", "query")
+                else word
+                for word in words
+            ),
+        )
+        assert "another+SECRET" not in said
+
+
+def test_no_credentials_at_all(finished, server, tmp_path):
+    variables = {
+        **server.environment(),
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }
+    variables |= {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    with Command(["tag", "s3://same/v0", "--taggers", "gopher_v2"], tmp_path / "log", **variables) as command:
+        assert command.wait() == 1
+    assert command.output.startswith("StoreAccessError: s3://same/v0")
+    assert command.output.count("\n") == 1
+
+
+def test_many_keys_are_listed_page_by_page(reached):
+    folder = reached.folder / "many/v0/documents"
+    names = [f"{number // 100:02d}/part-{number:04d}.jsonl" for number in range(2500)]
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"")
+    assert [info.path for info in files.list_files("s3://many/v0/documents")] == names
+    assert len(dk.open_dataset("s3://many/v0").shards) == 2500
+
+
+def assert_no_secrets(place: Path, *texts: str) -> None:
+    """Look for the credentials in all files of a folder, as they are and decompressed."""
+    found = [path for path in place.rglob("*") if path.is_file()]
+    stored = [path.read_bytes() for path in found]
+    stored += [gzip.decompress(path.read_bytes()) for path in found if path.name.endswith(".gz")]
+    assert found
+    for content in (*stored, *(text.encode() for text in texts)):
+        assert SECRET.encode() not in content
+        assert KEY.encode() not in content
+
+
+@pytest.mark.parametrize("way", ["AWS", "FSSPEC", "profile"])
+def test_credentials_are_nowhere_in_what_is_written_or_said(way, worlds, server, monkeypatch, tmp_path):
+    """Whichever way they are given, workers have them, and nobody repeats them; failures included."""
+    place = copy_into_bucket(server, f"secrets-{way.lower()}", worlds.before)
+    (place / "v0/documents/bad.jsonl").write_text('{"id": "1", "text": "x", "source": "s"}\nno JSON\n')
+    (place / "v0/documents/bad-too.jsonl.gz").write_bytes(b"no gzip")
+    for name in [name for name in os.environ if name.startswith(("AWS_", "FSSPEC_"))]:
+        monkeypatch.delenv(name)
+    (tmp_path / "credentials").write_text(
+        f"[me]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n"
+    )
+    variables = {
+        "AWS": server.environment(),
+        "FSSPEC": {
+            "FSSPEC_S3_KEY": KEY,
+            "FSSPEC_S3_SECRET": SECRET,
+            "FSSPEC_S3_ENDPOINT_URL": server.endpoint,
+        },
+        "profile": {
+            "AWS_PROFILE": "me",
+            "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
+            "AWS_ENDPOINT_URL": server.endpoint,
+        },
+    }[way]
+    words = words_of("tag", f"s3://{place.name}", worlds.before)
+    scheduler = "cluster" if way == "FSSPEC" else "synchronous"
+    more = ["--scheduler", scheduler, "--workers", "1", "--only", "plain.jsonl", "bad"]
+    with Command([*words, *more], tmp_path / "log", **variables) as command:
+        assert command.wait() == 1
+    assert "2 done" in command.output
+    assert "1 failed" in command.output
+    assert list(place.rglob("_journal/*/*.jsonl"))
+    assert list(place.rglob("_quarantine/*/*"))
+    assert_no_secrets(place, command.output)
+
+
+def test_reports_hold_no_credentials(finished):
+    assert_no_secrets(finished)
+    assert "s3://same/v1" in (finished / "page.html").read_text()
+
+
+def test_an_upload_in_parts_that_fails_leaves_nothing(server, through):
+    (server.folder / "parts").mkdir()
+    proxy = through()
+    data = os.urandom(1 << 20)
+    with pytest.raises(ValueError), publish("s3://parts/a.bin") as out:  # noqa: PT012
+        for _ in range(40):
+            out.write(data)
+        assert files.stat("s3://parts/a.bin") is None
+        raise ValueError
+    assert (proxy.methods()["PART"], proxy.methods()["ABORT"]) == (2, 1)
+    assert list((server.folder / "parts").iterdir()) == []
+    with publish("s3://parts/a.bin") as out:
+        for _ in range(40):
+            out.write(data)
+    assert (server.folder / "parts/a.bin").read_bytes() == data * 40
+    assert proxy.methods()["COMPLETE"] == 1
+
+
+def test_parts_that_the_server_has_lost_are_told_and_sent_anew_by_the_next_attempt(server, reached):
+    (server.folder / "lost").mkdir()
+    data = os.urandom(1 << 20)
+    with pytest.raises(StoreError, match="lost the parts") as caught, publish("s3://lost/a.bin") as out:  # noqa: PT012
+        for number in range(40):
+            if number == 20:
+                server.kill()
+                server.start()
+            out.write(data)
+    assert is_transient(caught.value)
+    assert files.list_files("s3://lost") == []
+
+
+def test_what_the_documentation_shows(worlds, server, monkeypatch, tmp_path, capsys):
+    """The commands and the Python code of docs/object_stores.md are run as they stand, but for key, secret and address."""
+    page = (Path(__file__).resolve().parents[2] / "docs/object_stores.md").read_text()
+    (shell,), (python,) = (
+        re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("bash", "python")
+    )
+    exports = dict(re.findall(r"export (\w+)=(\S+)", shell))
+    assert exports.keys() < server.environment().keys()
+    (server.folder / "corpus").mkdir()
+    raw = tmp_path / "raw"
+    shutil.copytree(worlds.before / "v0/documents/zst", raw)
+    put_environment(monkeypatch, server.environment())
+    monkeypatch.chdir(tmp_path)
+    for line in shell.splitlines():
+        if line.startswith("dolma-dask "):
+            assert run_here(shlex.split(line)[1:]) == 0, capsys.readouterr()
+    capsys.readouterr()
+    exec(python, {})
+    assert capsys.readouterr().out.endswith("long documents\n")

@@ -12,6 +12,8 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 
 BUCKETING = Bucketing(60, 16)
+SEALS = {}
+"""What the writer of each file has told."""
 
 
 def write(url, blocks, words=2, segment=10, bucketing=BUCKETING):
@@ -20,11 +22,12 @@ def write(url, blocks, words=2, segment=10, bucketing=BUCKETING):
         for block in blocks:
             writer.add(np.array(block, np.uint64).reshape(-1, words))
         writer.finish()
+    SEALS[url] = writer.seal
     return writer.histogram.tolist()
 
 
 def read(url, first, last, words=2):
-    with BucketFile(url, words, 16) as opened:
+    with BucketFile(url, words, 16, SEALS[url]) as opened:
         return [row for part in opened.slices(first, last) for row in part.tolist()]
 
 
@@ -98,6 +101,18 @@ def test_a_file_of_something_else(tmp_path):
         read(url, 0, 16)
     with pytest.raises(CorruptFileError, match=r"is gone.*Run the same command again"):
         read(url, 0, 16)
+
+
+def test_a_file_of_another_call(tmp_path):
+    """Of the same name and size, and whole: only the seal tells."""
+    url, other = str(tmp_path / "one.bin"), str(tmp_path / "other.bin")
+    write(url, ROWS)
+    write(other, [[(first, second ^ 1) for first, second in ROWS[0]]])
+    assert (tmp_path / "one.bin").stat().st_size == (tmp_path / "other.bin").stat().st_size
+    (tmp_path / "other.bin").replace(url)
+    with pytest.raises(CorruptFileError, match=r"one\.bin is damaged: found what another call has written"):
+        read(url, 3, 4)
+    assert not (tmp_path / "one.bin").exists()
 
 
 def test_buckets_that_do_not_exist(tmp_path):

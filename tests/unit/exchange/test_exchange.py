@@ -354,7 +354,7 @@ def test_going_on_in_the_third_pass(world, monkeypatch):
         calls.append(1)
         if len(calls) > 2:
             raise DataError("stopped")
-        write(*arguments)
+        return write(*arguments)
 
     monkeypatch.setattr(phases, "write_shards", stop)
     with pytest.raises(StageError, match="rank-collate: 3 of 5 shards failed"):
@@ -404,6 +404,42 @@ def test_damaged_output_of_the_reducer(world, damage, monkeypatch):
     emitter = FromFile()
     world.check(world.run(emitter, **SMALL))
     assert len(emitter.seen) == 5
+
+
+def stop_collating(world, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(phases, "write_shards", lambda *arguments: 1 / 0)
+        with pytest.raises(StageError, match="ZeroDivisionError"):
+            world.run(**SMALL)
+
+
+@pytest.mark.parametrize("phase", ["scatter", "reduce"])
+def test_a_straggler_of_an_earlier_call_is_not_believed(world, phase, tmp_path, monkeypatch):
+    """It writes files of the same names and sizes, made of what the inputs were before."""
+    rows = tuple((row[0], row[1] ^ 1, row[2]) for row in world.shards[1])
+    before = World(str(tmp_path / "before"), (world.shards[0], rows, *world.shards[2:])).write_all()
+    for one in (before, world):
+        stop_reducing(one) if phase == "scatter" else stop_collating(one, monkeypatch)
+    theirs, ours = (Path(one.folder, phase) for one in (before, world))
+    written = [
+        path for path in sorted(theirs.glob("*.bin")) if path.read_bytes() != (ours / path.name).read_bytes()
+    ]
+    assert written
+    for path in written:
+        assert path.stat().st_size == (ours / path.name).stat().st_size
+        path.replace(ours / path.name)
+    world.check(world.run(**SMALL))
+
+
+def test_a_straggler_after_the_end_is_not_believed(world, tmp_path):
+    rows = tuple((row[0], row[1] ^ 1, row[2]) for row in world.shards[1])
+    before = World(str(tmp_path / "before"), (world.shards[0], rows, *world.shards[2:])).write_all()
+    theirs, done = before.run(**SMALL), world.run(**SMALL)
+    path = Path(theirs.folder, "shards/000001.bin")
+    assert path.read_bytes() != Path(done.folder, "shards/000001.bin").read_bytes()
+    path.replace(Path(done.folder, "shards/000001.bin"))
+    with pytest.raises(CorruptFileError, match="what another call has written"):
+        done.of_shard(1)
 
 
 def test_damaged_result(world):
@@ -459,7 +495,7 @@ def test_leftovers_of_other_keys_are_removed(world):
         "test-other",
         "test-rank",
     ]
-    assert [path.name for path in Path(world.root, "_exchange/test-rank").iterdir()] == ["k2"]
+    assert files.list_folders(f"{world.root}/_exchange/test-rank") == ["k2"]
     second.remove()
     assert [path.name for path in Path(world.root, "_exchange").iterdir()] == ["test-other"], (
         "not another verb's"

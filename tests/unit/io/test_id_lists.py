@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError, SourceChangedError
 from dolma_dask.io import id_keys
 from dolma_dask.io.id_keys import contains, list_keys
-from dolma_dask.io.id_lists import IdListFile, list_name, read_facts
+from dolma_dask.io.id_lists import IdListFile, list_format, list_name, read_facts
 
 ENTRIES = [("d1", None), ("d2", "web"), ("naïve 日本", "wïki"), ("d1", None), ('with "quotes", comma', None)]
 
@@ -81,6 +81,7 @@ def test_every_format_gives_the_same_entries(tmp_path, name, data):
     assert read(url) == ENTRIES
     facts = read_facts(url)
     assert (facts.entries, facts.bare, facts.pairs) == (5, 3, 2)
+    assert facts.format == list_format(url) == IdListFile(url).format
     assert facts.checksum == read_facts(url).checksum
 
 
@@ -129,8 +130,9 @@ def test_tables_of_other_types_and_missing_files(tmp_path):
     pq.write_table(pa.table({"id": pa.array(["a", None])}), tmp_path / "n.parquet")
     with pytest.raises(BadRecordError, match="row 2: no id"):
         read_facts(str(tmp_path / "n.parquet"))
-    with pytest.raises(CorruptFileError, match="no such file"):
-        read_facts(str(tmp_path / "none.txt"))
+    for name, found in (("none.txt", "no such file"), ("", "a folder")):
+        with pytest.raises(CorruptFileError, match=f"{found}; expected a file with a list of ids"):
+            read_facts(str(tmp_path / name))
 
 
 def test_empty_lists_and_names(tmp_path):

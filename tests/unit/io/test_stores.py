@@ -115,10 +115,15 @@ def test_other_errors_pass(error):
     assert caught.value is error
 
 
+def test_lost_parts_are_worth_another_attempt():
+    error = FileNotFoundError("NoSuchUpload")
+    error.__cause__ = made("ClientError", "NoSuchUpload")
+    assert type(explained(URL, error)) is StoreError
+
+
 def test_a_missing_bucket_is_no_missing_file():
     error = FileNotFoundError("The specified bucket does not exist")
-    error.__cause__ = made("NoSuchBucket")
-    error.__cause__.args = ("NoSuchBucket",)
+    error.__cause__ = made("ClientError", "NoSuchBucket")
     assert "no bucket 'bucket'" in str(explained(URL, error))
 
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import AlignmentError, BadRecordError, InterruptedStageError, StageError, UsageError
+from dolma_dask.errors import (
+    AlignmentError,
+    BadRecordError,
+    CorruptFileError,
+    InterruptedStageError,
+    StageError,
+    UsageError,
+)
 from dolma_dask.journal import Journal
 from dolma_dask.mixing.marks import listed
 from dolma_dask.stages import block as verb
@@ -276,6 +283,16 @@ def test_what_is_refused(world):
             block(str(world), path, **{**HERE, **arguments})
     with pytest.raises(UsageError, match="expected a path"):
         block(str(world), 17, **HERE)
+    for name in ("none.txt", "v0"):
+        with pytest.raises(
+            CorruptFileError, match=r"(no such file|a folder); expected a file with a list of ids"
+        ):
+            block(str(world), str(world.parent / name), **HERE)
+    write_lines(world.parent / "my list.txt", ["1"])
+    with pytest.raises(UsageError, match=r"'my list' to an attribute set; .* Give it another: --name"):
+        block(str(world), str(world.parent / "my list.txt"), **HERE)
+    with pytest.raises(UsageError, match=r"'my list' to an attribute set; .* Rename the file"):
+        dk.mix(str(world), to=str(world.parent / "v1"), block=str(world.parent / "my list.txt"), **HERE)
     write_lines(world.parent / "bad.txt", ["a", "b\tc\td"])
     with pytest.raises(BadRecordError, match="line 2: 3 fields"):
         block(str(world), str(world.parent / "bad.txt"), **HERE)

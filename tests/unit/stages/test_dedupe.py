@@ -4,12 +4,17 @@ import json
 import os
 import random
 import shutil
+import tracemalloc
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import dolma_dask as dk
+from dolma_dask.dedup.survivors import MARKS
 from dolma_dask.errors import (
     AlignmentError,
     ExpressionError,
@@ -22,7 +27,8 @@ from dolma_dask.io import publish
 from dolma_dask.journal import Journal
 from dolma_dask.stages import dedupe_run, marks
 from dolma_dask.stages.dedupe import dedupe
-from dolma_dask.stages.dedupe_shards import KeyEmitter, MarkStage
+from dolma_dask.stages.dedupe_shards import KeyEmitter, MarkStage, _Marks
+from dolma_dask.stages.dedupe_tally import Tally
 
 from .conftest import read_lines, write_lines
 
@@ -134,6 +140,81 @@ def test_keep(world, keep, rank, number):
     assert marked(world) == duplicates(DOCUMENTS, lambda doc: doc["source"], number)
 
 
+LARGE = [1234567890123456788, 1234567890123456789]
+
+
+def test_numbers_that_double_precision_cannot_tell_apart_are_no_keys(tmp_path):
+    docs = [document(str(row), "t", n=row, tweet=number) for row, number in enumerate([7, *LARGE])]
+    root = write(tmp_path / "v0", {"a.jsonl": [document("z", "t", n=0, tweet=-3)], "b.jsonl": docs})
+    with pytest.raises(
+        StageError, match=r"documents/b.jsonl, row 1: metadata.tweet is 1.23456789\d*e\+18; .* to a string"
+    ):
+        dedupe(str(root), by="metadata.tweet", **HERE)
+    assert not (root / "attributes").exists()
+    dedupe(str(root), by="source", keep="lowest", rank="metadata.tweet", **HERE)
+    assert marked(root) == [1, 2, 3]
+    for number, is_exact in ((2**53, False), (-(2**53), False), (1e300, False), (2**53 - 1, True)):
+        root = write(
+            tmp_path / f"{number}",
+            {"a.jsonl": [document("1", "t", n=number), document("2", "t", n=2**53 - 2)]},
+        )
+        if is_exact:
+            assert dedupe(str(root), by="metadata.n", **HERE).counts["duplicates"] == 0
+            continue
+        with pytest.raises(StageError, match=r"row 0: metadata.n"):
+            dedupe(str(root), by="metadata.n", **HERE)
+
+
+@pytest.mark.parametrize("value", [LARGE[0], [[0, 1, LARGE[0]]]])
+def test_attributes_of_64_bits_are_no_keys(tmp_path, value):
+    root = write(tmp_path, {"a.jsonl": [document("1", "t")]})
+    row = {"id": "1", "source": "s", "attributes": {"hash": value}}
+    write_lines(root / "attributes/h/a.jsonl", [json.dumps(row)])
+    with pytest.raises(StageError, match=r"row 0: hash is 1.23"):
+        dedupe(str(root), by="hash", **HERE)
+
+
+def mark_rows(first, sources):
+    names = pa.array(sources, pa.large_string())
+    sizes = np.arange(len(names)) + 1
+    return marks.MarkRows(first, names, names, sizes, sizes, {})
+
+
+def test_sources_beyond_the_most_are_not_kept():
+    tally = Tally()
+    everything = np.ones(100, bool), np.zeros(100, np.int64)
+    for block in range(3):
+        tally.add(mark_rows(0, [f"s{block}-{row}" for row in range(100)]), *everything)
+        assert len(tally.sources or ()) == (block + 1) * 100 * (block < 2)
+    tally.add(mark_rows(0, [None, *["s"] * 99]), *everything)
+    assert tally.info() == {"many_sources": True}
+    assert tally.counts() == {"duplicates": 399, "text_bytes_marked": 4 * 5050 - 1, "clusters": 0}
+    tally = Tally()
+    tally.add(mark_rows(0, [str(row) for row in range(201)]), np.ones(201, bool), np.zeros(201, np.int64))
+    assert tally.info() == {"many_sources": True}
+
+
+def test_marks_of_a_shard_with_many_duplicates_are_not_copied():
+    draw = np.random.default_rng(1)
+    count = 400_000
+    found = np.zeros(count, MARKS)
+    rows = np.sort(draw.choice(2 * count, count, replace=False))
+    found["place"] = rows + (5 << 32)
+    found["size"] = draw.integers(0, 3, count)
+    known = dict(zip(rows.tolist(), found["size"].tolist(), strict=True))
+    records = SimpleNamespace(of_shard={5: found}.get)
+    tracemalloc.start()
+    shard = _Marks.of(records, 5)
+    for first in range(0, 2 * count, 100_000):
+        part = range(first, first + 1000)
+        marked, sizes = shard.of_rows(mark_rows(first, ["s"] * 1000))
+        assert marked.tolist() == [known.get(row) == 0 for row in part]
+        assert sizes.tolist() == [known.get(row, 0) for row in part]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000  # the records are 6.4 MB
+
+
 def test_attributes_decide(world):
     dk.tag(str(world), ["char_length_v1"], **HERE)
     dedupe(str(world), by="length", keep="highest", rank="metadata.n", name="same_length", **HERE)
@@ -210,13 +291,20 @@ def test_a_lost_file_is_made_again(world):
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-@pytest.mark.parametrize("group_bytes", [1, 10**9])
-def test_same_bytes_however_shards_are_grouped(world, tmp_path, monkeypatch, scheduler, group_bytes):
+@pytest.mark.parametrize(("limit", "value"), [("BYTES", 1), ("SHARDS", 1), ("BYTES", 10**9)])
+def test_same_bytes_however_shards_are_grouped(world, tmp_path, monkeypatch, scheduler, limit, value):
     other = write(tmp_path / "other", SHARDS)
     dedupe(str(other), keep="longest", by="source", **HERE)
-    monkeypatch.setattr(marks, "GROUP_BYTES", group_bytes)
+    monkeypatch.setattr(marks, f"GROUP_{limit}", value)
     dedupe(str(world), keep="longest", by="source", scheduler=scheduler, workers=2, progress=False)
     assert outputs(world) == outputs(other)
+
+
+def test_many_tiny_shards_are_several_tasks():
+    groups = marks.grouped([(number, 200) for number in range(4000)])
+    assert [number for group in groups for number in group] == list(range(4000))
+    assert max(len(group) for group in groups) == marks.GROUP_SHARDS == 256
+    assert marks.grouped([(0, 1), (1, marks.GROUP_BYTES), (2, 1)]) == [[0], [1], [2]]
 
 
 def test_stopped_while_marks_are_written(world, monkeypatch):
@@ -356,6 +444,9 @@ def test_what_is_refused(world):
         ({"keep": "last"}, "expected one of first"),
         ({"how": "fuzzy"}, "expected one of exact"),
         ({"shuffle": "air"}, "expected one of files"),
+        ({"by": None}, "by=None; expected the name of a column"),
+        ({"by": ["id", "text"]}, "expected the name of a column"),
+        ({"keep": "highest", "rank": 3}, "rank=3; expected the name of a column"),
         ({"name": "a/b"}, "folder name"),
         ({"name": "char_length_v1"}, "not made by this command"),
         ({"name": "char_length_v1", "by": "length"}, "is read for length"),

@@ -1,11 +1,16 @@
 """quantiles: nothing is done twice, what was kept is used after a stop, which shards, rehearsals."""
 
 import shutil
+import threading
+from contextlib import contextmanager
 
 import pytest
 
 from dolma_dask.errors import DataError, StageError, UsageError
-from dolma_dask.stages import quantile_select, quantile_values
+from dolma_dask.exchange import owners
+from dolma_dask.stages import quantile_run, quantile_select, quantile_values
+from dolma_dask.stages.mix import mix
+from dolma_dask.stages.quantile_thresholds import read_thresholds
 
 from .test_quantiles import ROWS, X, Y, ask, count_calls, expected_table, stored, write_dataset
 
@@ -128,3 +133,128 @@ def test_a_file_of_somebody_else_is_not_replaced_silently(corpus):
         ask(corpus)
     assert ask(corpus, overwrite=True).done == 3
     assert ask(corpus, overwrite=True).done == 3
+
+
+# ------------------------------------------------------------------------------- what others write at the same time
+
+
+def other_rows():
+    """As many values as in `ROWS`, and others."""
+    return [(i, s, {**a, X: None if a[X] is None else a[X] + 1}) for i, s, a in ROWS]
+
+
+@pytest.mark.parametrize("sketch", [False, True])
+def test_values_that_a_straggler_of_an_earlier_call_wrote_are_not_believed(
+    corpus, tmp_path, monkeypatch, sketch
+):
+    """They have the names and sizes of the right ones."""
+    before = write_dataset(tmp_path / "before", other_rows())
+    original = quantile_select.SelectStage.run_shard
+
+    def stopped(self, task):
+        raise DataError("stopped here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(quantile_select.SelectStage, "run_shard", stopped)
+        for place in (before, corpus):
+            with pytest.raises(StageError, match="stopped here"):
+                ask(place, sketch=sketch)
+    (theirs,) = before.glob("_exchange/quantiles-quantiles/*/values/*")
+    (ours,) = corpus.glob("_exchange/quantiles-quantiles/*/values/*")
+    assert theirs.stat().st_size == ours.stat().st_size
+    theirs.replace(ours)
+    assert quantile_select.SelectStage.run_shard is original
+    with pytest.raises(StageError, match=r"values/000000\.bin was written by another call.*removed"):
+        ask(corpus, sketch=sketch)
+    assert ask(corpus, sketch=sketch).done == 3
+    assert stored(corpus) == ask(write_dataset(tmp_path / "alone", ROWS), sketch=sketch).quantiles
+
+
+def test_a_result_that_a_straggler_wrote_is_not_believed(corpus, monkeypatch):
+    original = quantile_run.PublishStage.run_shard
+
+    def late(self, task):
+        path = next(corpus.glob("_exchange/quantiles-quantiles/*/results/00000.json"))
+        path.write_text(path.read_text().replace('"n":', '"n":1'))
+        monkeypatch.undo()
+        return original(self, task)
+
+    monkeypatch.setattr(quantile_run.PublishStage, "run_shard", late)
+    with pytest.raises(StageError, match=r"results/00000\.json has the checksum .*removed"):
+        ask(corpus)
+    assert ask(corpus).quantiles == expected_table(ROWS)
+
+
+def test_two_calls_at_once(corpus):
+    folder = str(corpus / "_exchange/quantiles-quantiles")
+    live = corpus / "_exchange/quantiles-quantiles/key/values"
+    live.mkdir(parents=True)
+    thread = threading.Thread(target=owners.claim, args=(folder, "quantiles"))
+    with kept_alive(thread):
+        with pytest.raises(UsageError, match="another quantiles of the name 'quantiles' works in"):
+            ask(corpus)
+        assert live.exists()
+        assert ask(corpus, name="other").done == 3
+    assert ask(corpus).done == 3
+    assert not (corpus / "_exchange").exists()
+
+
+@contextmanager
+def kept_alive(thread):
+    """Keep a thread that owns a folder alive for the block."""
+    go, end = threading.Event(), threading.Event()
+    run = thread.run
+
+    def waiting():
+        run()
+        go.set()
+        end.wait()
+
+    thread.run = waiting
+    thread.start()
+    go.wait()
+    yield
+    end.set()
+    thread.join()
+
+
+# ------------------------------------------------------------------------------------------------ thresholds of old
+
+
+def test_thresholds_of_replaced_quantiles_do_not_stay(corpus, tmp_path):
+    ask(corpus, level="strict")
+    ask(corpus, level="regular")
+    path = corpus / "quantiles/quantiles.strict.json"
+    old = path.read_bytes()
+    shutil.rmtree(corpus / "attributes")
+    shutil.copytree(write_dataset(tmp_path / "other", other_rows()) / "attributes", corpus / "attributes")
+    ask(corpus, level="regular")
+    assert not path.exists(), "its bounds were of other values"
+    assert (corpus / "quantiles/quantiles.regular.json").exists()
+    path.write_bytes(old)  # put back: the journal knows better
+    with pytest.raises(
+        UsageError, match=r"other quantiles than quantiles/quantiles\.json holds now.*--level strict"
+    ):
+        read_thresholds(str(path))
+    with pytest.raises(UsageError, match="other quantiles"):
+        mix(str(corpus), to=str(tmp_path / "v1"), thresholds=str(path), progress=False)
+    renewed = ask(corpus, level="strict").thresholds
+    assert read_thresholds(str(path)) == renewed
+    assert path.read_bytes() != old
+
+
+def test_thresholds_that_a_person_has_changed_stay(corpus, tmp_path):
+    ask(corpus, level="strict")
+    path = corpus / "quantiles/quantiles.strict.json"
+    path.write_text(path.read_text().replace("0.", "1."))
+    mine = path.read_bytes()
+    ask(corpus, probabilities=[0.5])
+    assert path.read_bytes() == mine
+    read_thresholds(str(path))
+
+
+def test_thresholds_of_a_moved_dataset_are_current(corpus, tmp_path):
+    cuts = ask(corpus, level="strict").thresholds
+    moved = tmp_path / "moved"
+    shutil.copytree(corpus, moved, copy_function=shutil.copyfile)
+    assert read_thresholds(str(moved / "quantiles/quantiles.strict.json")) == cuts
