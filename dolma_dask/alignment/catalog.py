@@ -144,17 +144,19 @@ class Catalog:
         known = {
             shard: self._records[info.path] for shard, info in found.items() if info.path in self._records
         }
-        check_whole(self.dataset, name, found, known, self._wholes.get(name), self._list)
+        verbs = {verb for verb, _ in known.values()}
+        whole = self._wholes.get((*verbs, name)) if len(verbs) == 1 else None
+        check_whole(self.dataset, name, found, known, whole, self._list)
 
     @cached_property
-    def _wholes(self) -> dict[str, Record]:
-        """By attribute set: the newest record of the set as a whole."""
-        found = {
-            unit: record
+    def _wholes(self) -> dict[tuple[str, ...], Record]:
+        """By verb and attribute set: the newest record of the set as a whole."""
+        return {
+            (journal.verb, unit.split("/")[1]): record
             for journal in journals(self.dataset.root)
             for unit, record in journal.records.items()
+            if WHOLE_UNIT.fullmatch(unit)
         }
-        return {unit.split("/")[1]: record for unit, record in found.items() if WHOLE_UNIT.fullmatch(unit)}
 
     def kinds(self, name: str) -> Mapping[str, AttributeKind]:
         """Return the keys of a set, which must be finished, and their kinds over all shards; raises as `open_attributes`."""

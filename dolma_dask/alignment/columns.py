@@ -5,7 +5,9 @@ Only what is asked is read: attributes alone leave the documents closed wherever
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ from dolma_dask.alignment.parts import AlignedPart, RowRange
 from dolma_dask.alignment.rows import AlignedShard, ReadState
 from dolma_dask.alignment.sets import AttributeSets, AttributeSource, shard_inputs
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.errors import DataError, ExpressionError, SchemaError, UsageError
+from dolma_dask.errors import AlignmentError, DataError, ExpressionError, SchemaError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, STRINGS
 from dolma_dask.formats.json_attributes import AttributeKind
@@ -32,7 +34,12 @@ Kind = Literal["text", "document", "spans", "number", "bool", "string", "dict"]
 """What a column holds: "text" for a string of the documents, else see `dolma_dask.formats.json_attributes.AttributeKind`."""
 
 SAMPLED_SHARDS = 8
-"""Shards, evenly spread, whose first rows tell the kinds of the fields of the metadata."""
+"""Shards, evenly spread, whose first rows tell the kinds of the fields of the metadata; the others are asked if a field is in none of these."""
+
+SAMPLED_AT_ONCE = 64
+"""Further shards that are asked before one looks whether all fields are found."""
+
+SAMPLING_THREADS = 8
 
 SAMPLED_ROWS = 1000
 
@@ -106,6 +113,32 @@ class ColumnReader:
     state: ReadState = field(default_factory=ReadState)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._batches()
+        except AlignmentError as error:
+            self._raise_if_unreadable(error)
+            raise
+
+    def _raise_if_unreadable(self, error: AlignmentError) -> None:
+        """Raise what is wrong with a document if that is why its row differs: attributes were made when it could be read."""
+        work, row = self.work, error.details.get("row")
+        if not isinstance(row, int):
+            return
+        documents = DocumentFile(
+            files.join(work.root, layout.document_path(work.shard.path)),
+            ("id", "source"),
+            source=work.default_source,
+            max_record_bytes=self.max_record_bytes,
+            checksum=False,
+        )
+        for block in documents:
+            for record in block.bad:
+                if record.row == row:
+                    raise AlignmentError(f"{record}. {error}", **error.details) from error
+            if block.first_row + block.num_rows > row:
+                return
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         work = self.work
         for aligned in self._rows():
             self.bad = aligned.block.bad
@@ -264,21 +297,18 @@ def full_name(name: str, known: Sequence[str]) -> str:
 
 
 def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKind]:
-    """Return the kinds of fields of the metadata, as the first rows of some shards show them.
+    """Return the kinds of fields of the metadata, as the first rows of some shards show them; of all shards while a field is not found.
 
     Raises
     ------
     ExpressionError
-        None of these rows has such a field.
+        None of the first rows of all shards has such a field.
     SchemaError
         Its values are of different kinds.
     """
     if not names:
         return {}
-    found: dict[str, set[AttributeKind]] = {}
-    for shard in dataset.shards[:: max(1, len(dataset.shards) // SAMPLED_SHARDS)][:SAMPLED_SHARDS]:
-        for name, kind in _sample(dataset, shard).items():
-            found.setdefault(name, set()).add(kind)
+    found = _sampled_kinds(dataset, names)
     kinds: dict[str, AttributeKind] = {}
     for name in names:
         if name not in found:
@@ -293,6 +323,29 @@ def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKi
             )
         (kinds[name],) = found[name]
     return kinds
+
+
+def _sampled_kinds(dataset: Dataset, names: Sequence[str]) -> dict[str, set[AttributeKind]]:
+    """Return the kinds of all fields that were seen on the way to the asked ones."""
+    found: dict[str, set[AttributeKind]] = {}
+    with ThreadPoolExecutor(SAMPLING_THREADS) as pool:
+        for shards in _rounds(dataset.shards):
+            for kinds in pool.map(partial(_sample, dataset), shards):
+                for name, kind in kinds.items():
+                    found.setdefault(name, set()).add(kind)
+            if found.keys() >= set(names):
+                break
+    return found
+
+
+def _rounds(shards: Sequence[Shard]) -> Iterator[Sequence[Shard]]:
+    """Yield some shards from all over the listing, then the others in their order."""
+    count = len(shards)
+    spread = {number * count // SAMPLED_SHARDS for number in range(SAMPLED_SHARDS)} if count else set()
+    yield [shards[number] for number in sorted(spread)]
+    others = [shard for number, shard in enumerate(shards) if number not in spread]
+    for first in range(0, len(others), SAMPLED_AT_ONCE):
+        yield others[first : first + SAMPLED_AT_ONCE]
 
 
 def _sample(dataset: Dataset, shard: Shard) -> dict[str, AttributeKind]:

@@ -100,9 +100,7 @@ class AlignedPart(AlignedShard):
         proof = source.proof
         if proof is None or self.default_source is not None or not self._is_made_from_documents(proof):
             return False
-        url = files.join(self.root, source.info.path)
-        found: str = remembered(_checksum, source.info)(url, source.info)
-        return found == proof.checksum
+        return checksum_of(files.join(self.root, source.info.path), source.info) == proof.checksum
 
     def _blocks(self) -> Iterator[AlignedBlock]:
         asked = tuple(dict.fromkeys((*self.columns, *((METADATA,) if self.fields else ()))))
@@ -186,6 +184,12 @@ class AlignedPart(AlignedShard):
 
 def _joined(block: Block, taken: Sequence[Mapping[str, pa.Array]]) -> AlignedBlock:
     return AlignedBlock(block, {key: array for one in taken for key, array in one.items()})
+
+
+def checksum_of(url: str, info: FileInfo) -> str:
+    """Return the checksum of a file as it was listed; it is hashed once per process."""
+    found: str = remembered(_checksum, info)(url, info)
+    return found
 
 
 @lru_cache(maxsize=REMEMBERED)

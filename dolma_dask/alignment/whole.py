@@ -72,13 +72,17 @@ def check_whole(
                 attributes=name,
             )
     if whole and whole.info.get("depends_on") != "list":
-        _check_inputs(dataset, name, whole, listed, first, again)
+        by_ids = set(made[first].info.get("reads", ())) <= {"id", "source"}
+        _check_inputs(dataset, name, whole, listed, first, again, by_ids)
 
 
-def _check_inputs(dataset: Dataset, name: str, whole: Record, listed: Listed, shard: str, again: str) -> None:
+def _check_inputs(
+    dataset: Dataset, name: str, whole: Record, listed: Listed, shard: str, again: str, by_ids: bool
+) -> None:
     """Refuse a set that was made of other files than there are now.
 
-    The bytes of the shards of `dataset` are proved when they are read; those of other files are hashed if their stamps differ.
+    What the shards of `dataset` hold is proved when they are read (other texts are no matter if the set depends on ids alone); other files
+    are hashed if their stamps differ.
     """
     now = _now(dataset, whole, listed)
     then = {item.path: item for item in whole.inputs}
@@ -86,7 +90,9 @@ def _check_inputs(dataset: Dataset, name: str, whole: Record, listed: Listed, sh
     changed = sorted(
         path
         for path in then.keys() | now.keys()
-        if path not in then or path not in now or then[path].bytes != now[path].bytes
+        if path not in then
+        or path not in now
+        or (then[path].bytes != now[path].bytes and not (by_ids and path in read))
     )
     changed += sorted(
         path

@@ -232,6 +232,26 @@ def open_read(url: str, *, scattered: bool = False) -> BinaryIO:
     return cast(BinaryIO, RemoteFile(url, scattered))
 
 
+def open_with_info(url: str) -> tuple[BinaryIO | None, FileInfo | None]:
+    """Return size and stamp of a file, and for one of a store the file opened too: both for one request.
+
+    Returns
+    -------
+    tuple
+        A local file comes without a handle; where there is none, neither.
+    """
+    if is_local(url):
+        return None, stat(url)
+    try:
+        handle = RemoteFile(url)
+        info = handle.info()
+    except FileNotFoundError:
+        return None, None
+    if info["type"] == "directory":
+        return None, None
+    return cast(BinaryIO, handle), _remote_info(url, info)
+
+
 def read_bytes(url: str) -> bytes:
     """Return the whole of a small file."""
     with open_read(url) as handle:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import xxhash
 
 from dolma_dask.errors import CorruptFileError, SourceChangedError
-from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, stat
+from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, open_with_info, stat
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,14 @@ class StoredFile:
     def rewind(self) -> None:
         """Start again, with the file as it is now."""
         self.close()
-        found = stat(self.url)
+        handle, found = open_with_info(self.url)
         if found is None:
             raise _missing(self.url)
         self.info: FileInfo = found
         self.position = self.section.start.offset
+        if handle is not None:
+            handle.seek(self.position)
+            self._handle = handle
         self._digest = xxhash.xxh3_128()
 
     def read(self, size: int = READ_BYTES) -> bytes:

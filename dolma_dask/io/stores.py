@@ -331,6 +331,12 @@ class RemoteFile(RawIOBase):
             return fs.open(path, "rb", block_size=BLOCK_BYTES, cache_type=cache)
 
         self._handle = patiently(url, opened)
+        self._look = lambda: fs.info(path)
+
+    def info(self) -> dict[str, Any]:
+        """Return what the store said of the file when it was opened."""
+        details = getattr(self._handle, "details", None)
+        return cast(dict[str, Any], details or patiently(self._url, self._look))
 
     def readable(self) -> bool:
         return True

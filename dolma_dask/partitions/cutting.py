@@ -43,12 +43,15 @@ class Piece:
         None: the whole shard.
     rows : int or None
         How many rows that is; None: not known.
+    checksum : str
+        Of the document file that the number of rows is about; empty: the listed one is known to be that.
     """
 
     shard: Shard
     sources: tuple[AttributeSource, ...] = ()
     part: RowRange | None = None
     rows: int | None = None
+    checksum: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,8 @@ class Partition:
 
     @property
     def rows(self) -> int | None:
-        """Number of rows; None: not known."""
-        return sum_known([piece.rows for piece in self.pieces])
+        """Number of rows; None: not known, or not before a file is looked into."""
+        return sum_known([None if piece.checksum else piece.rows for piece in self.pieces])
 
     def reading(self, sets: Collection[str]) -> "Partition":
         """Return the partition without the attribute files of other sets."""
@@ -145,11 +148,12 @@ def cut(
     Raises
     ------
     UsageError
-        `partition_bytes` is not positive.
+        `partition_bytes` is no positive whole number.
     """
-    if partition_bytes is not None and partition_bytes < 1:
+    if partition_bytes is not None and not _is_size(partition_bytes):
         raise UsageError(
-            f"partition_bytes={partition_bytes}; expected a number of bytes, or None for one partition per shard."
+            f"partition_bytes={partition_bytes!r}; expected a whole number of bytes from 1 on, such as 64_000_000, or None for one partition "
+            "per shard."
         )
     places = Places.of(dataset.root)
     extents = [places.documents(shard, partition_bytes) for shard in dataset.shards]
@@ -158,6 +162,10 @@ def cut(
     groups = _groups(extents, partition_bytes)
     found = [_partition(dataset, sets, places, group, extents) for group in groups]
     return Partitions(tuple(found) or (Partition(()),))
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 @dataclass(frozen=True)
@@ -215,7 +223,8 @@ def _partition(
     for number in group.numbers:
         shard, part = dataset.shards[number], group.part
         rows = extents[number].rows if part is None else part.rows
-        pieces.append(Piece(shard, tuple(_sources(sets, shard, part, places)), part, rows))
+        sources = tuple(_sources(sets, shard, part, places))
+        pieces.append(Piece(shard, sources, part, rows, extents[number].checksum))
     return Partition(tuple(pieces))
 
 

@@ -10,7 +10,7 @@ from dolma_dask.formats.documents import METADATA
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.partitions.cutting import PARTITION_BYTES, Partitions, cut
-from dolma_dask.partitions.naming import find
+from dolma_dask.partitions.naming import find, words_of
 from dolma_dask.partitions.reading import OnBadRecord, PartitionSource
 from dolma_dask.summary import Summary
 
@@ -36,8 +36,9 @@ def read_dataframe(
     """Return documents and attributes side by side as a lazy Dask DataFrame, a row per document, in the order of the files.
 
     Only what a computation needs is read: ``df["id"]`` parses no text, a mean of an attribute does not open the documents where the
-    journal proves that the attributes belong to them, and ``len(df)`` reads nothing where the journal knows the rows (else lines are
-    counted). Attributes are proved to line up as far as they are read: a set whose columns a computation does not use is not opened.
+    journal proves that the attributes belong to them, and ``len(df)`` reads nothing where the journal knows the rows of the files as they
+    are (files whose time stamp it does not know are hashed; else lines are counted). Attributes are proved to line up as far as they are
+    read: a set whose columns a computation does not use is not opened.
 
     Parameters
     ----------
@@ -130,7 +131,7 @@ def prepare(
             f"on_bad_record={on_bad_record!r}; expected one of {', '.join(get_args(OnBadRecord))}."
         )
     RecordPolicy(max_record_bytes=max_record_bytes)  # refuses what is no size
-    opened = _opened(dataset, source).select((only,) if isinstance(only, str) else tuple(only), prune)
+    opened = _opened(dataset, source).select(words_of("only", only), prune)
     found = find(opened, columns, attributes, prefix=prefix, spans=spans)
     with_text = any(column.set is None and column.key in ("text", METADATA) for column in found.columns)
     partitions = cut(opened, found.sets, partition_bytes, with_text=with_text)

@@ -1,6 +1,6 @@
 """Which columns a dataframe or bag has, where each is read from, and what it holds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dolma_dask.alignment import AttributeSets, Catalog, Kind, find_fields, find_keys, full_name
@@ -9,6 +9,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import METADATA, STRINGS
 from dolma_dask.formats.layout import format_of
 from dolma_dask.formats.metadata import is_field
+from dolma_dask.partitions.keyless import check_keyless
 
 DEFAULT = ("id", "source", "text")
 """Columns that are asked where none are named."""
@@ -73,10 +74,12 @@ def find(
     SchemaError
         A key or field has different kinds in different shards.
     """
-    names = _words("columns", DEFAULT if columns is None else columns)
+    names = words_of("columns", DEFAULT if columns is None else columns)
     chosen = _sets_of(dataset, attributes)
     catalog = Catalog(dataset)
     given = catalog.open(chosen) if chosen else None
+    if given is not None:
+        check_keyless(dataset, given)
     places = [_place(catalog, name, chosen) for name in names]
     _check_unique([(name, "/".join(filter(None, place))) for name, place in zip(names, places, strict=True)])
     if given is not None:
@@ -98,9 +101,10 @@ def find(
 _Place = tuple[str | None, str]
 
 
-def _words(name: str, value: Sequence[str] | str) -> tuple[str, ...]:
-    words = (value,) if isinstance(value, str) else tuple(value)
-    if not all(isinstance(word, str) and word for word in words):
+def words_of(name: str, value: Sequence[str] | str) -> tuple[str, ...]:
+    """Return a list of words as a tuple, a word as one of itself; raise `UsageError` for anything else."""
+    words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else ()
+    if not isinstance(value, Iterable) or not all(isinstance(word, str) and word for word in words):
         raise UsageError(f"{name}={value!r}; expected names, such as {name}=['a', 'b'].")
     return words
 
@@ -109,7 +113,7 @@ def _sets_of(dataset: Dataset, attributes: Sequence[str] | str) -> tuple[str, ..
     """Return the names of the asked attribute sets; whether they exist, the catalog says."""
     if isinstance(attributes, str) and attributes == ALL:
         return dataset.with_current_attributes().attributes
-    names = _words("attributes", attributes)
+    names = words_of("attributes", attributes)
     _check_unique([(name, name) for name in names])
     return names
 

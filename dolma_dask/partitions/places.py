@@ -1,7 +1,9 @@
 """Where files can be entered, and how many rows they have: from the journal, the footers of tables, or a look for newlines.
 
-The journal's word on a file counts while the file has the recorded size. Cost: the journals of the dataset; of shards that are to be cut
-and that no journal knows, a table's footer, or one pass over the bytes of a plain file.
+The journal's word on a file counts while the file has the recorded size and time stamp, or else bytes, which are hashed when the number of
+rows alone is asked. Where a file can be cut is taken on its word for a file of the recorded size: readers of parts see what is wrong. Cost:
+the journals of the dataset; of shards that are to be cut and that no journal knows, a table's footer, or one pass over the bytes of a plain
+file.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +39,8 @@ class KnownFile:
         Its stored size.
     checksum : str
         Of its stored bytes.
+    stamp : str
+        When it was read; empty: not known.
     rows : int or None
         None: not known.
     members : tuple of (int, int, int)
@@ -46,6 +50,7 @@ class KnownFile:
     finished: float
     bytes: int
     checksum: str
+    stamp: str
     rows: int | None
     members: tuple[tuple[int, int, int], ...] = ()
 
@@ -62,11 +67,14 @@ class Extent:
         None: not known.
     members : tuple of Member
         Places in order, the start first; empty where it cannot be cut.
+    checksum : str
+        Of the file that has so many rows; empty: the listed one is known to be that.
     """
 
     text_bytes: int
     rows: int | None
     members: tuple[Member, ...] = ()
+    checksum: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,37 +108,44 @@ class Places:
         """
         path = layout.document_path(shard.path)
         kind = layout.format_of(path)
-        rows, members = self._recorded(path, shard.bytes)
+        rows, members, checksum = self._recorded(path, shard.bytes, shard.stamp)
         end = members[-1] if members else START
         size = end.text_offset + int(TEXT_PER_STORED_BYTE[kind] * (shard.bytes - end.offset))
         if largest is None or size <= largest:
-            return Extent(size, rows)
+            return Extent(size, rows, (), checksum)
         if len(members) > 1:
-            return Extent(size, rows, members)
+            return Extent(size, rows, members, checksum)
         if kind == "parquet":
             members, rows = row_groups(files.join(self.root, path))
+            checksum = ""
         elif kind == "jsonl":
             members, rows = scan_lines(files.join(self.root, path), largest)
-        return Extent(size, rows, members if len(members) > 1 else ())
+            checksum = ""
+        return Extent(size, rows, members if len(members) > 1 else (), checksum)
 
     def attributes(self, info: FileInfo) -> tuple[Member, ...]:
         """Return the places of an attribute file, the start first."""
         if layout.format_of(info.path) != "parquet":
-            return self._recorded(info.path, info.bytes)[1] or (START,)
+            return self._recorded(info.path, info.bytes, info.stamp)[1] or (START,)
         if info.path not in self._tables:
             self._tables[info.path] = row_groups(files.join(self.root, info.path))[0] or (START,)
         return self._tables[info.path]
 
-    def _recorded(self, path: str, size: int) -> tuple[int | None, tuple[Member, ...]]:
-        """Return the rows and members of a file of that size, from the newest record and those that speak of the same bytes."""
+    def _recorded(self, path: str, size: int, stamp: str) -> tuple[int | None, tuple[Member, ...], str]:
+        """Return the rows and members of a file of that size, and its checksum if that has to tell whether it is the one.
+
+        The records that speak of the same bytes as the newest one that knows the stamp, or as the newest of all.
+        """
         records = [known for known in self._known.get(path, ()) if known.bytes == size]
         if not records:
-            return None, ()
-        newest = max(records, key=lambda known: known.finished)
+            return None, (), ""
+        proved = [known for known in records if stamp and known.stamp == stamp]
+        newest = max(proved or records, key=lambda known: known.finished)
         same = [known for known in records if known.checksum == newest.checksum]
         members = max((known.members for known in same), key=len)
         rows = next((known.rows for known in same if known.rows is not None), None)
-        return rows, tuple(Member(*each) for each in members)
+        checksum = "" if proved or rows is None else newest.checksum
+        return rows, tuple(Member(*each) for each in members), checksum
 
 
 def last_before(members: Sequence[Member], row: int) -> Member:
@@ -174,7 +189,7 @@ def _written(record: Record) -> Iterator[tuple[str, KnownFile]]:
     for file in record.files:
         if file.path.startswith((f"{layout.DOCUMENTS}/", f"{layout.ATTRIBUTES}/")):
             rows = file.rows if file.rows or file.members else None
-            yield file.path, KnownFile(record.finished, file.bytes, file.checksum, rows, file.members)
+            yield file.path, KnownFile(record.finished, file.bytes, file.checksum, "", rows, file.members)
 
 
 def _read(record: Record) -> Iterator[tuple[str, KnownFile]]:
@@ -183,4 +198,4 @@ def _read(record: Record) -> Iterator[tuple[str, KnownFile]]:
         path = layout.document_path(record.shard)
         for item in record.inputs:
             if item.path == path:
-                yield path, KnownFile(record.finished, item.bytes, item.checksum, record.rows)
+                yield path, KnownFile(record.finished, item.bytes, item.checksum, item.stamp, record.rows)

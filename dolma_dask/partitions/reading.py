@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from dolma_dask.alignment import ColumnReader, ColumnWork
 from dolma_dask.alignment.follower import count_rows
+from dolma_dask.alignment.parts import checksum_of
+from dolma_dask.dataset import shard_info
 from dolma_dask.errors import BadRecordError, SourceChangedError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, STRINGS
@@ -56,12 +58,30 @@ class PartitionSource:
 
     def count(self, partition: Partition) -> int:
         """Return the number of rows; lines are only counted where it is not known."""
-        return sum(self._count(piece) if piece.rows is None else piece.rows for piece in partition.pieces)
+        return sum(map(self._count, partition.pieces))
 
     def _count(self, piece: Piece) -> int:
-        path = layout.document_path(piece.shard.path)
-        self._check_listed(FileInfo(path, piece.shard.bytes, piece.shard.stamp))
-        return count_rows(files.join(self.root, path))
+        if piece.rows is not None and not piece.checksum:
+            return piece.rows
+        info = shard_info(piece.shard)
+        self._check_listed(info)
+        url = files.join(self.root, info.path)
+        if piece.rows is not None and checksum_of(url, info) == piece.checksum:
+            return piece.rows
+        return count_rows(url) if piece.part is None else self._count_part(piece)
+
+    def _count_part(self, piece: Piece) -> int:
+        """Read some rows of a file that the journal does not know any more; raises if they are others than it knew."""
+        work = replace(self._work(piece, ()), names=("id",), documents=("id",))
+        return sum(batch.num_rows for batch in work.open(max_record_bytes=self.max_record_bytes))
+
+    def _edited(self, piece: Piece, found: str) -> SourceChangedError:
+        url = files.join(self.root, layout.document_path(piece.shard.path))
+        return SourceChangedError(
+            f"{url} {found}; expected {piece.rows} rows, as the journal says. Was it edited since? Read its shards whole "
+            "(partition_bytes=None), or write the documents again.",
+            url=url,
+        )
 
     def read(self, partition: Partition, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         """Yield batches with the given columns, one or more, in their order.
@@ -84,6 +104,8 @@ class PartitionSource:
                 if self.on_bad_record == "fail":
                     _check_readable(work, reader)
                 yield batch
+            if piece.rows not in (None, reader.state.rows) and not piece.checksum:
+                raise self._edited(piece, f"has {reader.state.rows} rows")
 
     def _work(self, piece: Piece, columns: Sequence[Column]) -> ColumnWork:
         fields: dict[str, Column] = {column.key: column for column in columns if column.set is None}

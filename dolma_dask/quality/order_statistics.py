@@ -16,7 +16,15 @@ import numpy.typing as npt
 
 from dolma_dask.errors import DataError
 from dolma_dask.quality.ordered_bits import Codes, Extents
-from dolma_dask.quality.refinement import Cells, FirstBins, collect_cells, count_cells, count_first
+from dolma_dask.quality.refinement import (
+    Cells,
+    FirstBins,
+    collect_cells,
+    count_cells,
+    count_first,
+    find_bins,
+    select_in_small,
+)
 from dolma_dask.text.kernels import Bools, Counts, Places, Words
 
 MOST_COUNTERS = 1 << 22
@@ -30,6 +38,9 @@ LEAST_BINS = 1 << 7
 
 MOST_COLLECTED = 1 << 20
 """Keys that are collected instead of being counted further."""
+
+SMALL_CELL = 128
+"""Keys of a cell that are put in order by comparing neighbours, which beats a call per cell as long as they are few."""
 
 Block = tuple[Words, Codes]
 """Keys of consecutive documents, and the row of the tables that each belongs to besides row 0 (or none at all)."""
@@ -130,10 +141,8 @@ def _narrow(search: _Search, counts: Counts, shifts: Words, least: Words, greate
     owners = search.wanted_cells[is_open]
     sums = counts.cumsum(axis=1)
     inside = search.wanted_ranks[is_open] - search.below[owners]
-    places = np.array(
-        [sums[owner].searchsorted(rank, "right") for owner, rank in zip(owners, inside, strict=True)],
-        np.int64,
-    )
+    places = np.empty(len(owners), np.int64)
+    find_bins(sums, owners, inside, places)
     width = counts.shape[1]
     chosen, which = np.unique(owners * width + places, return_inverse=True)
     parents, places = chosen // width, chosen % width
@@ -208,12 +217,16 @@ class _Passes:
         _check(ends - starts, search.sizes)
         wanted = np.argsort(search.wanted_cells, kind="stable")
         firsts = np.searchsorted(search.wanted_cells[wanted], np.arange(len(stops) + 1))
-        for cell, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-            mine = wanted[firsts[cell] : firsts[cell + 1]]
-            places = search.wanted_ranks[mine] - search.below[cell]
-            part = out[start:stop]
-            part.partition(places)
-            search.answers[mine] = part[places]
+        ranks = search.wanted_ranks[wanted] - search.below[search.wanted_cells[wanted]]
+        found = np.empty(len(wanted), np.uint64)
+        select_in_small(out, starts, stops, firsts, ranks, SMALL_CELL, found)
+        for cell in np.flatnonzero(search.sizes > SMALL_CELL):
+            mine = slice(firsts[cell], firsts[cell + 1])
+            part = out[starts[cell] : stops[cell]]
+            part.partition(ranks[mine])
+            found[mine] = part[ranks[mine]]
+        is_open = search.wanted_cells[wanted] >= 0
+        search.answers[wanted[is_open]] = found[is_open]
 
     def _where(self, cells: Cells) -> tuple[Places, Words, Words, Bools]:
         return cells.table(self._bins, self._count), cells.low, cells.high, cells.has_next(self._bins)

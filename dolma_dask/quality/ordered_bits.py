@@ -26,12 +26,6 @@ Bytes = npt.NDArray[np.uint8]
 Number = TypeVar("Number", bound=np.generic)
 
 
-def keys_of(values: Floats) -> Words:
-    """Return the keys of finite values, (n,) each."""
-    bits = (np.asarray(values, np.float64) + 0.0).view(np.uint64)
-    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
-
-
 def values_of(keys: Words) -> Floats:
     """Return the values of keys other than `NULL`, (n,) each."""
     keys = np.asarray(keys, np.uint64)

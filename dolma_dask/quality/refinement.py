@@ -196,3 +196,37 @@ def collect_cells(
                 cell = _cell_of(key, cell, low, high, has_next)
                 if cell >= 0:
                     _append(key, cell, ends, stops, out)
+
+
+@kernel
+def find_bins(sums: Counts, rows: Counts, ranks: Counts, out: Counts) -> None:
+    """Find the bin that holds a rank: the first of row ``rows[i]`` whose running sum, (n_rows, bins), is above ``ranks[i]``."""
+    for i in range(rows.size):
+        row, rank = rows[i], ranks[i]
+        start, stop = 0, sums.shape[1]
+        while start < stop:
+            middle = (start + stop) // 2
+            if sums[row, middle] > rank:
+                stop = middle
+            else:
+                start = middle + 1
+        out[i] = start
+
+
+@kernel
+def select_in_small(
+    keys: Words, starts: Counts, stops: Counts, firsts: Counts, ranks: Counts, most: Int, out: Words
+) -> None:
+    """Put the keys of cells of at most `most` in order, and give those at the ranks ``firsts[cell]`` to ``firsts[cell + 1]`` to `out`."""
+    for cell in range(starts.size):
+        start, stop = starts[cell], stops[cell]
+        if stop - start > most:
+            continue
+        for at in range(start + 1, stop):
+            key, place = keys[at], at
+            while place > start and keys[place - 1] > key:
+                keys[place] = keys[place - 1]
+                place -= 1
+            keys[place] = key
+        for i in range(firsts[cell], firsts[cell + 1]):
+            out[i] = keys[start + ranks[i]]

@@ -18,8 +18,9 @@ from dolma_dask.io import files
 from dolma_dask.io.id_keys import list_keys
 from dolma_dask.io.id_lists import ListFacts, list_name, read_facts
 from dolma_dask.journal import Journal
-from dolma_dask.stages.block_run import Blocking, whole_unit
+from dolma_dask.stages.block_run import Blocking
 from dolma_dask.stages.block_summary import BlockSummary
+from dolma_dask.stages.marking import whole_unit
 from dolma_dask.stages.marks import COLUMNS
 from dolma_dask.stages.options import (
     DatasetLike,
@@ -107,14 +108,14 @@ def block(
     facts = _known_facts(journal, name, url) or _read_facts(url, exchange)
     chosen = selected(found, options)
     work = Blocking(
-        found,
-        chosen,
-        find_columns(found, COLUMNS),
-        facts,
-        name,
-        format,
-        record_policy(options),
-        told({"list": url, "name": name, "format": format, "source": source}),
+        dataset=found,
+        columns=find_columns(found, COLUMNS),
+        name=name,
+        file_format=format,
+        policy=record_policy(options),
+        params=told({"list": url, "name": name, "format": format, "source": source}),
+        chosen=chosen,
+        facts=facts,
     )
     by_exchange = facts.entries > MOST_IN_MEMORY if exchange is None else exchange
     with clusters.shared_cluster():

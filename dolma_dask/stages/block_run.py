@@ -5,7 +5,7 @@ record is also written before the first mark: it tells readers which marks hold,
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,25 +13,20 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-import dolma_dask
 from dolma_dask import engine
-from dolma_dask.alignment.columns import Columns
-from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.dataset import Dataset
 from dolma_dask.dedup.membership import MembershipReducer
-from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, inputs_of, resume
+from dolma_dask.engine import Input, Plan, RunOptions, Stage, Task, Unit, inputs_of
 from dolma_dask.exchange import Exchanged
 from dolma_dask.exchange import exchange as through_exchange
 from dolma_dask.formats import layout
-from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.id_keys import list_keys
 from dolma_dask.io.id_lists import ListFacts
-from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.journal import work_key
 from dolma_dask.stages.block_shards import (
     ENTRIES_PER_SHARD,
-    DocumentKeys,
     ListedByExchange,
     ListedInMemory,
     ListEmitter,
@@ -40,31 +35,22 @@ from dolma_dask.stages.block_shards import (
     numbers_of,
 )
 from dolma_dask.stages.block_summary import BlockSummary, summarize, unmatched_path, write_unmatched
-from dolma_dask.stages.marks import group_name, grouped, note, tidy
-from dolma_dask.stages.options import dataset_notes
+from dolma_dask.stages.marking import Marking, whole_unit
 from dolma_dask.summary import Summary
 
 VERSION = 2
 """Raised whenever other documents are marked, or in another way, for the same documents and list."""
 
 
-def whole_unit(name: str) -> str:
-    """Return the unit that stands for an attribute set as a whole; it is the name of no file."""
-    return f"{layout.ATTRIBUTES}/{name}/"
+@dataclass(frozen=True, kw_only=True)
+class Blocking(Marking):
+    """A call of `block`, with everything that decides its result: some shards, and what is known of the list."""
 
-
-@dataclass(frozen=True)
-class Blocking:
-    """A call of `block`, with everything that decides its result."""
-
-    dataset: Dataset
     chosen: Dataset
-    columns: Columns
     facts: ListFacts
-    name: str
-    file_format: FileFormat | None
-    policy: RecordPolicy
-    params: dict[str, Any]
+
+    verb = "block"
+    depends_on = "list"
 
     @property
     def key(self) -> str:
@@ -80,11 +66,10 @@ class Blocking:
         return work_key("block", VERSION, params)
 
     @property
-    def whole(self) -> Task:
+    def unit(self) -> Unit:
         """The whole set: what was found out about the list, valid while all documents are what they were."""
         listing = [shard.path for shard in self.dataset.shards]
-        key = work_key("block", VERSION, {"set": self.key, "shards": listing})
-        return Task(self.name, (Unit(whole_unit(self.name), key),), self._inputs(self.dataset.shards))
+        return Unit(whole_unit(self.name), work_key("block", VERSION, {"set": self.key, "shards": listing}))
 
     @property
     def is_partial(self) -> bool:
@@ -94,19 +79,20 @@ class Blocking:
     def run(self, options: RunOptions, by_exchange: bool) -> BlockSummary:
         """Do what is left."""
         started = time.monotonic()
-        stage = ListedInMemory(self.dataset.root, self.name, self.facts, self.policy)
+        stage = ListedInMemory(self.root, self.name, self.facts, self.policy)
         ahead = engine.run(self._plan(stage), replace(options, dry_run=True))
         if options.dry_run:
             return summarize(ahead, self.facts.entries, None)
-        known = None if options.overwrite or self.is_partial else self._finished()
+        finished = None if options.overwrite or self.is_partial else self.finished(self.unit)
+        known = finished.info if finished else None
         self._announce()
         if by_exchange and (ahead.planned or (known is None and not self.is_partial)):
             summary, known = self._by_exchange(options)
         else:
             summary = engine.run(self._plan(stage), options)
             if known is None and not self.is_partial:
-                known = self._save(*self._unmatched_in_memory(options))
-        tidy(self.dataset.root, "block", self._folder)
+                known = self._save_found(*self._unmatched_in_memory(options))
+        self.tidy(self._folder)
         seconds = time.monotonic() - started
         return self._summarize(replace(summary, seconds=seconds), known)
 
@@ -117,73 +103,39 @@ class Blocking:
 
     def _partial_notes(self) -> Iterator[str]:
         yield "only some shards were looked at: entries that match nothing are known when all are done"
-        records = Journal(self.dataset.root, "block").records
-        paths = [self._path(shard) for shard in self.dataset.shards]
+        records = self.records
+        paths = [self.path(shard) for shard in self.dataset.shards]
         others = [path for path in paths if path in records and records[path].key != self.key]
         if others:
             count = "file of marks is" if len(others) == 1 else "files of marks are"
             yield f"{len(others):,} {count} of another list, and refused by readers until block has run over all shards; first {others[0]}"
 
-    def _plan(self, stage: Any, works: Mapping[str, Any] | None = None) -> Plan:
-        return Plan(
-            stage=stage,
-            root=self.dataset.root,
-            tasks=[self._task(shard, works) for shard in self.chosen.shards],
-            params=self.params,
-            writes=(f"{layout.ATTRIBUTES}/{self.name}/",),
-            version=dolma_dask.__version__,
-            all_units=frozenset(self._path(shard) for shard in self.dataset.shards),
-            reads=layout.DOCUMENT_SUFFIXES,
-            bad_is_loss=True,
-            notes=dataset_notes(self.dataset),
-        )
-
-    def _path(self, shard: Shard) -> str:
-        return layout.attribute_path(self.name, shard.path, self.file_format)
-
-    def _task(self, shard: Shard, works: Mapping[str, Any] | None) -> Task:
-        work = self.columns.work(shard) if works is None else works[shard.path]
-        return Task(shard.path, (Unit(self._path(shard), self.key),), self._inputs([shard]), work)
-
-    def _inputs(self, shards: Sequence[Shard]) -> tuple[Input, ...]:
-        root = self.dataset.root
-        return inputs_of(root, [info for shard in shards for info in self.columns.work(shard).files])
+    def _plan(self, stage: Stage, works: Mapping[str, Any] | None = None) -> Plan:
+        if works is None:
+            works = {shard.path: self.columns.work(shard) for shard in self.chosen.shards}
+        return self.plan(stage, self.chosen.shards, self.key, works)
 
     # the list as a whole
 
-    def _finished(self) -> dict[str, Any] | None:
-        """Return what is known of the whole set, if it still is about these documents."""
-        stage = ListedInMemory(self.dataset.root, self.name, self.facts, self.policy)
-        state = resume.look_back(Plan(stage, self.dataset.root, [self.whole], {}, ()), overwrite=False)
-        for record in state.renewed:
-            note(self.dataset.root, "block", record)
-        for record in state.finished.values():
-            return record.info
-        return None
-
     def _announce(self) -> None:
         """Say, before the first mark is written, that only marks of this list hold from now on."""
-        journal = Journal(self.dataset.root, "block")
-        known = journal.records.get(whole_unit(self.name))
+        known = self.records.get(self.unit.name)
         if known is not None and known.info.get("key") == self.key:
             return
         # under the key of the marks, not of the whole: nothing is finished yet
-        shard = self.dataset.shards[0].path
-        note(
-            self.dataset.root, "block", Record(whole_unit(self.name), shard, self.key, info=self._whole_info)
-        )
+        self.save(Unit(self.unit.name, self.key), self.key, info=self._list_info)
         files.remove(self.dataset.url(unmatched_path(self.name)))
 
     @property
-    def _whole_info(self) -> dict[str, Any]:
-        return {"key": self.key, "depends_on": "list", "list": msgspec.to_builtins(self.facts)}
+    def _list_info(self) -> dict[str, Any]:
+        return {"list": msgspec.to_builtins(self.facts)}
 
     def _unmatched_in_memory(self, options: RunOptions) -> tuple[int, Iterator[npt.NDArray[np.int64]]]:
         """Return how many entries are repeated, and the numbers of those that no marked document has."""
         listed = files.list_files(self.dataset.url(f"{layout.ATTRIBUTES}/{self.name}"))
         sizes = {f"{layout.ATTRIBUTES}/{self.name}/{info.path}": info for info in listed}
-        tasks = [self._reading(self._path(shard), sizes) for shard in self.dataset.shards]
-        stage = MatchedEntries(self.dataset.root, self.name, self.facts)
+        tasks = [self._reading(self.path(shard), sizes) for shard in self.dataset.shards]
+        stage = MatchedEntries(self.root, self.name, self.facts)
         keys = list_keys(self.facts.url, self.facts.checksum)
         unmatched = keys.first()
         for numbers in engine.gather(stage, tasks, replace(options, overwrite=False)):
@@ -193,26 +145,21 @@ class Blocking:
 
     def _reading(self, path: str, sizes: Mapping[str, FileInfo]) -> Task:
         info = FileInfo(path, sizes[path].bytes, sizes[path].stamp)
-        return Task(path, (), inputs_of(self.dataset.root, [info]), path)
+        return Task(path, (), inputs_of(self.root, [info]), path)
 
-    def _save(self, repeated: int, unmatched: Iterator[npt.NDArray[np.int64]]) -> dict[str, Any]:
+    def _save_found(self, repeated: int, unmatched: Iterator[npt.NDArray[np.int64]]) -> dict[str, Any]:
         """Write the unmatched entries, and note what was found out."""
-        file, examples = write_unmatched(self.dataset.root, self.name, self.facts.url, unmatched)
+        file, examples = write_unmatched(self.root, self.name, self.facts.url, unmatched)
         info = {
-            **self._whole_info,
+            **self._list_info,
             "repeated": repeated,
             "unmatched": file.rows if file else 0,
             "examples": examples,
             "file": file.path if file else "",
         }
-        records = Journal(self.dataset.root, "block").records
-        paths = [self._path(shard) for shard in self.dataset.shards]
-        inputs = tuple(item for path in paths for item in records[path].inputs)
-        (unit,) = self.whole.units
-        shard = self.dataset.shards[0].path
-        kept = (file,) if file else ()
-        record = Record(unit.name, shard, unit.key, inputs, kept, info=info)
-        note(self.dataset.root, "block", record)
+        records = self.records
+        inputs = [item for shard in self.dataset.shards for item in records[self.path(shard)].inputs]
+        self.save(self.unit, self.key, inputs, (file,) if file else (), info=info)
         return info
 
     # through the exchange
@@ -224,12 +171,12 @@ class Blocking:
             for record in exchanged.records.values()
             for found in record.info["shards"]
         }
-        stage = ListedByExchange(self.dataset.root, self.name, exchanged.folder, exchanged.by_shard)
+        stage = ListedByExchange(self.root, self.name, exchanged.folder, exchanged.by_shard)
         summary = engine.run(self._plan(stage, spooled), options)
         known = None
         if not self.is_partial:
             repeated = sum(info["repeated"] for info in exchanged.infos)
-            known = self._save(repeated, self._unmatched_numbers(exchanged))
+            known = self._save_found(repeated, self._unmatched_numbers(exchanged))
         return summary, known
 
     def _unmatched_numbers(self, exchanged: Exchanged) -> Iterator[npt.NDArray[np.int64]]:
@@ -243,19 +190,17 @@ class Blocking:
         """Where the exchange lies: places depend on the listing and on the list, and so does its key."""
         every = [shard.path for shard in self.dataset.shards]
         chosen = [shard.path for shard in self.chosen.shards]
-        key = work_key("block", VERSION, {"set": self.key, "listing": every, "chosen": chosen})
-        return files.join(self.dataset.root, f"_exchange/block-{self.name}/{key}")
+        return self.folder(work_key("block", VERSION, {"set": self.key, "listing": every, "chosen": chosen}))
 
     def _exchange(self, options: RunOptions) -> Exchanged:
         before = entry_shards(self.facts)
         chosen = {shard.path for shard in self.chosen.shards}
-        numbered = [(n, shard) for n, shard in enumerate(self.dataset.shards) if shard.path in chosen]
-        groups = grouped([(number, shard.bytes) for number, shard in numbered])
+        numbers = [number for number, shard in enumerate(self.dataset.shards) if shard.path in chosen]
         facts = FileInfo(self.facts.url, self.facts.bytes, self.facts.stamp)
-        tasks = [Task(f"list {self.facts.url}", (), (Input(self.facts.url, facts),))]
+        the_list = Task(f"list {self.facts.url}", (), (Input(self.facts.url, facts),))
         return through_exchange(
-            ListEmitter(self.dataset.root, self.facts, self.policy),
-            [*tasks, *(self._group_task(numbers, before) for numbers in groups)],
+            ListEmitter(self.root, self.facts, self.policy),
+            [the_list, *self.reading(numbers, before)],
             MembershipReducer(before << 32),
             folder=self._folder,
             key=self._folder.rpartition("/")[2],
@@ -263,11 +208,3 @@ class Blocking:
             options=options,
             verb="block",
         )
-
-    def _group_task(self, numbers: Sequence[int], before: int) -> Task:
-        shards = [self.dataset.shards[number] for number in numbers]
-        items = tuple(
-            (before + number, self.columns.work(shard)) for number, shard in zip(numbers, shards, strict=True)
-        )
-        name = group_name([shard.path for shard in shards])
-        return Task(name, (), self._inputs(shards), DocumentKeys(items))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.alignment.columns import ColumnWork
 from dolma_dask.dedup.hashing import keys128
 from dolma_dask.dedup.membership import FREE
 from dolma_dask.dedup.survivors import key_dtype
@@ -24,6 +23,7 @@ from dolma_dask.io.id_lists import IdListFile, ListFacts
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
+from dolma_dask.stages.marking import ShardKeys
 from dolma_dask.stages.marks import (
     MarkFile,
     MarkRows,
@@ -136,13 +136,6 @@ def write_marks(
 
 
 @dataclass(frozen=True)
-class DocumentKeys:
-    """Shards of a task of the exchange: (number, columns) each."""
-
-    shards: tuple[tuple[int, ColumnWork], ...]
-
-
-@dataclass(frozen=True)
 class ListEmitter:
     """Reads the list, or shards; see `dolma_dask.exchange.Emitter`.
 
@@ -166,10 +159,10 @@ class ListEmitter:
         return key_dtype()
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
-        """Emit the keys of a task: of shards (`DocumentKeys`), or of the list (None)."""
+        """Emit the keys of a task: of shards (a tuple of `ShardKeys`), or of the list (None)."""
         if task.work is None:
             return self._emit_list(task, out)
-        done = [self._read(number, work, out, folder) for number, work in task.work.shards]
+        done = [self._read(item, out, folder) for item in task.work]
         return Emitted(
             inputs=tuple(record for spooled in done for record in spooled.inputs),
             rows=sum(spooled.rows for spooled in done),
@@ -188,11 +181,11 @@ class ListEmitter:
         read = InputRecord(item.info.path, stored.info.bytes, stored.info.stamp, stored.checksum)
         return Emitted(inputs=(read,), rows=entries, info={"shards": []})
 
-    def _read(self, number: int, work: ColumnWork, out: Callable[[Records], None], folder: str) -> Spooled:
-        reading = ShardReading(self.root, "block", work, number, self.policy)
-        with Spool(folder, number) as spool:
+    def _read(self, item: ShardKeys, out: Callable[[Records], None], folder: str) -> Spooled:
+        reading = ShardReading(self.root, "block", item.work, item.number, self.policy)
+        with Spool(folder, item.number) as spool:
             for rows, _ in reading:
-                for records in self._records(rows, number):
+                for records in self._records(rows, item.number):
                     out(records)
                 spool.write(rows)
         return spool.known(reading.result)
@@ -243,7 +236,8 @@ def numbers_of(records: ShardRecords | None, shard: int) -> npt.NDArray[np.int64
     if records is None:
         return np.empty(0, np.int64)
     places = records.of_shard(shard)["place"]
-    return np.bitwise_and(places, np.uint64(0xFFFFFFFF)).view(np.int64)  # with one copy, as it may be long
+    rows: npt.NDArray[np.int64] = np.bitwise_and(places, np.uint64(0xFFFFFFFF)).view(np.int64)
+    return rows
 
 
 @dataclass(frozen=True)

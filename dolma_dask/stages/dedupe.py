@@ -131,7 +131,13 @@ def dedupe(
         "source": source,
     }
     work = Deduplication(
-        found, columns, _recipe(columns, by, keep, rank), name, format, record_policy(options), told(params)
+        dataset=found,
+        columns=columns,
+        name=name,
+        file_format=format,
+        policy=record_policy(options),
+        params=told(params),
+        recipe=_recipe(columns, by, keep, rank),
     )
     chosen = selected(found, options)
     with clusters.shared_cluster():

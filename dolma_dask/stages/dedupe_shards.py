@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.alignment.columns import ColumnWork
 from dolma_dask.dataset import Shard
 from dolma_dask.dedup.hashing import keys128, number_keys, rank_bits, text_keys
 from dolma_dask.dedup.survivors import MARKS, key_dtype
@@ -25,6 +24,7 @@ from dolma_dask.formats.json_write import validity
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Record
 from dolma_dask.stages.dedupe_tally import Tally
+from dolma_dask.stages.marking import ShardKeys
 from dolma_dask.stages.marks import (
     MarkFile,
     MarkRows,
@@ -46,7 +46,7 @@ KeyKind = Literal["id", "string", "number"]
 
 Records = npt.NDArray[Any]
 
-_PLACE_BITS = 32
+PLACE_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class KeyRecipe:
         found = np.empty(batch.num_rows, self.dtype)
         found["hi"], found["lo"] = high, low
         found["place"] = np.arange(rows.first, rows.first + batch.num_rows, dtype=np.uint64) + np.uint64(
-            number << _PLACE_BITS
+            number << PLACE_BITS
         )
         if self.keep != "first":
             found["rank"] = self._ranks(rows, batch)
@@ -135,14 +135,6 @@ def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
     """Return numbers or bools as float64 (n,), NaN where null."""
     numbers = pc.fill_null(column.cast(pa.float64()), np.nan)
     return np.asarray(numbers.to_numpy(zero_copy_only=False), np.float64)
-
-
-@dataclass(frozen=True)
-class ShardKeys:
-    """One shard of a task of the exchange."""
-
-    number: int
-    work: ColumnWork
 
 
 @dataclass(frozen=True)
@@ -284,7 +276,7 @@ class _Marks:
 
     def of_rows(self, rows: MarkRows) -> tuple[Mask, npt.NDArray[np.int64]]:
         """Return for each of `rows` (n,) whether it is a duplicate, and the size of the cluster that it survives, 0 for the others."""
-        first = (self.number << _PLACE_BITS) + rows.first
+        first = (self.number << PLACE_BITS) + rows.first
         inside = self.records[self._before(first) : self._before(first + len(rows))]
         places = (inside["place"] - np.uint64(first)).astype(np.int64)
         sizes = np.zeros(len(rows), np.int64)

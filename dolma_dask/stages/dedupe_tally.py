@@ -58,8 +58,9 @@ class Tally:
 
     def info(self) -> dict[str, Any]:
         """Return the counts by source, unless there are too many sources."""
-        many = self.sources is None
-        return {"many_sources": True} if many else {"sources": dict(sorted(self.sources.items()))}
+        if self.sources is None:
+            return {"many_sources": True}
+        return {"sources": dict(sorted(self.sources.items()))}
 
 
 def _counts(

@@ -4,6 +4,7 @@ Kept documents are copied byte for byte, but for what was asked to change. Memor
 short, long, swapped or stale is an error, never silently unfiltered output.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Unpack
 
@@ -194,7 +195,7 @@ def mix(
         packed = Packed(
             target, name, parts, packing, policy, mix_key(mixture, policy), told_more, notes, owns_folder=True
         )
-        return summarize(packed.run(run_options(options)))
+        return _with_lists(summarize(packed.run(run_options(options))), narrowed.lost)
     stage = MixStage(target, format, policy)
     key = mix_key(mixture, policy)
     plan = Plan(
@@ -211,7 +212,12 @@ def mix(
         notes=notes,
     )
     layout.check_no_collision([stage.path(shard) for shard in found.shards])
-    return summarize(engine.run(plan, run_options(options)))
+    return _with_lists(summarize(engine.run(plan, run_options(options))), narrowed.lost)
+
+
+def _with_lists(summary: MixSummary, lost: bool) -> MixSummary:
+    """Return a summary whose exit status tells too whether `block` lost rows."""
+    return dataclasses.replace(summary, lost=summary.lost or lost)
 
 
 def mix_key(mixture: Mixture, policy: RecordPolicy) -> str:

@@ -154,8 +154,8 @@ def validate(
 
 def _check_numbers(problems: int, max_record_bytes: int) -> None:
     for name, value in (("problems", problems), ("max_record_bytes", max_record_bytes)):
-        if value < 1:
-            raise UsageError(f"{name}={value}; expected a number from 1 on.")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UsageError(f"{name}={value!r}; expected a whole number from 1 on.")
 
 
 def _open(dataset: DatasetLike, source: str | None, version: str | None) -> Dataset:

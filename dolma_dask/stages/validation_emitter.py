@@ -1,6 +1,6 @@
 """What the exchange gets of each shard: the keys of its documents with their places; and how a file's order differs from an earlier one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,28 +17,37 @@ from dolma_dask.stages.validation_order import order_break
 class KeyEmitter:
     """Gives the exchange the keys of documents; for a file and its earlier version it also compares their order.
 
-    ``info["order"]`` of a task is None, or count, row, its row in the earlier version, and the same of the row before it.
+    ``task.work`` is a tuple of `KeyWork`, and ``info["orders"]`` has an item for each: None, or count, row, its row in the earlier version,
+    and the same of the row before it.
     """
 
     dtype: np.dtype[Any] = field(default=RECORD)
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
         """Read one task; see `dolma_dask.exchange`."""
-        work: KeyWork = task.work
+        works: Iterable[KeyWork] = task.work
         inputs: list[InputRecord] = []
-        is_pair = work.ours is not None and work.theirs is not None
-        sides: list[list[Keys]] = [[], []]
-        rows = 0
-        for number, first_row, side, keys in work.blocks(inputs):
-            for as_side in (0, 1) if work.is_alone else (side,):
-                records = _records(keys, number, first_row, as_side)
-                if len(records):
-                    out(records)
-            rows += len(keys)
-            if is_pair:
-                sides[side].append(keys)
-        order = order_break(*map(_joined, sides)) if is_pair else None
-        return Emitted(tuple(inputs), rows, {}, {"order": None if order is None else list(order)})
+        told = [_emit(work, out, inputs) for work in works]
+        orders = [None if order is None else list(order) for _, order in told]
+        return Emitted(tuple(inputs), sum(rows for rows, _ in told), {}, {"orders": orders})
+
+
+def _emit(
+    work: KeyWork, out: Callable[[Records], None], inputs: list[InputRecord]
+) -> tuple[int, tuple[int, ...] | None]:
+    """Give out the keys of a shard and its earlier version; return their rows and what is wrong with their order."""
+    is_pair = work.ours is not None and work.theirs is not None
+    sides: list[list[Keys]] = [[], []]
+    rows = 0
+    for number, first_row, side, keys in work.blocks(inputs):
+        for as_side in (0, 1) if work.is_alone else (side,):
+            records = _records(keys, number, first_row, as_side)
+            if len(records):
+                out(records)
+        rows += len(keys)
+        if is_pair:
+            sides[side].append(keys)
+    return rows, order_break(*map(_joined, sides)) if is_pair else None
 
 
 def _joined(blocks: list[Keys]) -> Keys:

@@ -18,6 +18,7 @@ from dolma_dask.engine import Plan, RunOptions, Task, Unit, resume
 from dolma_dask.exchange import exchange
 from dolma_dask.formats import layout
 from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.stages.marks import group_name
 from dolma_dask.stages.validation_emitter import KeyEmitter
 from dolma_dask.stages.validation_keys import ROW_BITS, IdentityStage, KeyFile, KeyWork
 from dolma_dask.stages.validation_problems import KINDS, SHOWN, Problem, Problems
@@ -30,6 +31,12 @@ IDS_FOLDER = "_exchange/validate-ids"
 
 EARLIER = "earlier:"
 """Begins the names of files of the earlier version in the journal."""
+
+GROUP_BYTES = 64 << 20
+"""Stored bytes of the documents that a task of the exchange reads; a larger file has a task of its own."""
+
+MOST_GROUPED = 256
+"""Shards of a task at most, however small they are: each is opened."""
 
 _ROW = (1 << ROW_BITS) - 1
 
@@ -127,7 +134,8 @@ class Identities:
     def _exchange(self, task: Task, works: Sequence[KeyWork]) -> Record:
         unit = task.units[0]
         reducer = KeyReducer(self.stage.keep, self.earlier is not None)
-        tasks = [Task(work.name, (unit,), work.inputs(), work) for work in works]
+        groups = grouped_works(works)
+        tasks = [_group_task(group, unit) for group in groups]
         done = exchange(
             KeyEmitter(),
             tasks,
@@ -141,8 +149,9 @@ class Identities:
         )
         scattered = [done.records[one.shard] for one in tasks]
         problems = self._told(merge(done.infos, self.stage.keep), works)
-        for work, one in zip(works, scattered, strict=True):
-            self._add_order(work, one, problems)
+        for group, one in zip(groups, scattered, strict=True):
+            for work, order in zip(group, one.info["orders"], strict=True):
+                self._add_order(work, order, problems)
         done.remove()
         return Record(
             unit=unit.name,
@@ -202,8 +211,7 @@ class Identities:
             for row, (source, identity) in found.items()
         }
 
-    def _add_order(self, work: KeyWork, record: Record, problems: Problems) -> None:
-        order = record.info["order"]
+    def _add_order(self, work: KeyWork, order: list[int] | None, problems: Problems) -> None:
         if order is None or work.ours is None or work.theirs is None:
             return
         count, row, there, last, last_there = order
@@ -213,6 +221,25 @@ class Identities:
             f"(row {last_there:,} there)"
         )
         problems.add("order_changed", Problem(work.ours.info.path, row, found, KINDS["order_changed"]))
+
+
+def grouped_works(works: Sequence[KeyWork]) -> list[list[KeyWork]]:
+    """Group neighbours so that a task of the exchange reads `GROUP_BYTES`, or `MOST_GROUPED` shards, or one large one."""
+    groups: list[list[KeyWork]] = []
+    size = 0
+    for work in works:
+        own = sum(item.info.bytes for item in work.files)
+        if not groups or size + own > GROUP_BYTES or len(groups[-1]) == MOST_GROUPED:
+            groups.append([])
+            size = 0
+        groups[-1].append(work)
+        size += own
+    return groups
+
+
+def _group_task(group: Sequence[KeyWork], unit: Unit) -> Task:
+    inputs = tuple(item for work in group for item in work.inputs())
+    return Task(group_name([work.name for work in group]), (unit,), inputs, tuple(group))
 
 
 def by_stem(shards: Iterable[Shard]) -> dict[str, Shard]:

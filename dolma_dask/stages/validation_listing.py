@@ -29,13 +29,15 @@ def sampled(dataset: Dataset, fraction: float | None, seed: int) -> Dataset:
     Raises
     ------
     UsageError
-        `fraction` is not above 0 and at most 1.
+        `fraction` is not above 0 and at most 1, or `seed` is no whole number.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise UsageError(f"seed={seed!r}; expected a whole number.")
     if fraction is None:
         return dataset
-    if not 0 < fraction <= 1:
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
         raise UsageError(
-            f"sample={fraction}; expected a share of the files above 0 and at most 1, such as 0.01."
+            f"sample={fraction!r}; expected a share of the files above 0 and at most 1, such as 0.01."
         )
     count = max(1, math.ceil(fraction * len(dataset.shards)))
     drawn = sorted(

@@ -14,6 +14,9 @@ def order_break(ours: Keys, theirs: Keys) -> tuple[int, int, int, int, int] | No
 
     Rows that the earlier file does not have are passed over. Where it has a key several times, any order that fits is taken.
 
+    Memory: the keys of both files, 16 bytes per row of each; and if rows are not in order, as much again for those of the earlier file, and
+    16 bytes per row while they are sorted.
+
     Parameters
     ----------
     ours, theirs : numpy.ndarray of uint64

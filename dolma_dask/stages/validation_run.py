@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,11 +15,12 @@ from dolma_dask.display import counted
 from dolma_dask.engine import Plan, RunOptions, Task
 from dolma_dask.errors import StageError
 from dolma_dask.exchange.folders import remove_exchange
+from dolma_dask.exchange.owners import owned
 from dolma_dask.formats import layout
 from dolma_dask.io.publish import sweep
 from dolma_dask.journal import Journal, Record
 from dolma_dask.stages.options import dataset_notes
-from dolma_dask.stages.validation_identities import Identities, Shuffle, by_stem, write_records
+from dolma_dask.stages.validation_identities import IDS_FOLDER, Identities, Shuffle, by_stem, write_records
 from dolma_dask.stages.validation_listing import Listing, disagreements
 from dolma_dask.stages.validation_problems import Problems
 from dolma_dask.stages.validation_shard import ValidateStage
@@ -67,7 +69,7 @@ class Check:
         """Check what is left and put the report together."""
         started = time.monotonic()
         plan = self._plan([self.stage.task(work) for work in self.listing.works])
-        with shared_cluster():
+        with shared_cluster(), self._owned():
             try:
                 summary = engine.run(plan, self.options)
             except StageError as error:
@@ -85,11 +87,17 @@ class Check:
                 self.shuffle,
                 self.options,
             ).run(records)
-        remove_exchange(self.dataset.url(KEYS_FOLDER))
+            remove_exchange(self.dataset.url(KEYS_FOLDER))
         sweep(self.dataset.url(f"{layout.JOURNAL}/{self.stage.verb}"))
         report = self._summary(summary, records, whole.info["problems"], scope, show)
         self._remember(plan, report.report())
         return replace(report, seconds=time.monotonic() - started)
+
+    def _owned(self) -> AbstractContextManager[None]:
+        """Keep a second call out: both would write and remove the same keys."""
+        if self.options.dry_run:
+            return nullcontext()
+        return owned(self.dataset.url(IDS_FOLDER), self.stage.verb)
 
     def _plan(self, tasks: Sequence[Task]) -> Plan:
         params: dict[str, Any] = {"files": len(self.chosen.shards)}

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import exchange_world
+import one_key_world
 import psutil
 import pytest
 from commands import SLOW_DISK, Command, wait_until
@@ -128,3 +129,22 @@ def test_whole_process_is_killed_in_each_pass(shuffle, scheduler, tmp_path, expe
     with Script(tmp_path, shuffle, scheduler) as script:
         assert script.wait() == 0, script.output
     check(tmp_path, expected)
+
+
+def test_ten_million_records_of_one_key(tmp_path):
+    """240 MB of records that no range can share: they go through disk, in order, and memory stays what a range needs."""
+    count = 10_000_000
+    returning = {"MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_MMAP_THRESHOLD_": "131072"}
+    done = subprocess.run(
+        [sys.executable, one_key_world.__file__, str(tmp_path), str(count)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **returning},
+    )
+    told = json.loads(done.stdout)
+    (info,) = told["infos"]
+    assert (info["count"], info["sorted"], told["same"]) == (count, True, True)
+    assert info["largest"] * one_key_world.KEYED.itemsize <= 2 << 20
+    assert told["above_mb"] < 120
+    assert list(tmp_path.iterdir()) == []

@@ -39,6 +39,8 @@ STEPS = {
     "validate": "{root}/v0 --to {root}/validation.json",
     "mix": "{root}/v0 --to {root}/v1 --where {rule}",
     "ragged": "{root}/v1 {root}/tokens --tokenizer {local}/tokenizer.json --eos <|endoftext|>",
+    "mix shuffled": "{root}/v0 --to {root}/shuffled --shuffle --seed 3",
+    "hdf5": "{root}/v1 {root}/h5 --tokenizer {local}/tokenizer.json --eos <|endoftext|> --pad <|endoftext|> --max-seq-length 64",
     "report": "{root}/v1 --to {root}/page.html --tokens {root}/tokens",
 }
 """Each verb as a command, in the order in which they build on each other."""
@@ -50,7 +52,8 @@ REPORTS = ("validation.json", "page.html", "page.json")
 def words_of(step: str, root: str, local: Path) -> list[str]:
     """Return a step as the words of a command."""
     words = [word.format(root=root, local=local, rule="{rule}") for word in STEPS[step].split()]
-    return [step, *(f"({RULE}) and exact is None" if word == "{rule}" else word for word in words)]
+    verb = step.split()[0]
+    return [verb, *(f"({RULE}) and exact is None" if word == "{rule}" else word for word in words)]
 
 
 def make_world(world: Path) -> None:
@@ -150,7 +153,8 @@ def test_a_second_run_does_nothing(worlds, finished, through, capsys):
         assert json.loads(capsys.readouterr().out)["done"] == 0
     assert times(finished) == before
     writing = [request for request in proxy.requests if kind_of(request) not in ("GET", "HEAD", "LIST")]
-    assert writing == ["PUT /same/validation.json"], "its report says what was done this time"
+    lasting = [request for request in writing if "/_exchange/" not in request]
+    assert lasting == ["PUT /same/validation.json"], "its report says what was done this time"
 
 
 def times(place: Path) -> dict[Path, int]:
@@ -170,11 +174,11 @@ def test_dataframes_and_bags(worlds, finished, reached):
     assert [row["id"] for row in rows] == list(here["id"][:5])
 
 
-@pytest.mark.parametrize("step, files", [("convert", 4), ("tag", 15), ("dedupe", 3), ("mix", 3)])
+@pytest.mark.parametrize("step, files", [("convert", 4), ("dedupe", 3), ("mix", 3)])
 def test_the_command_is_killed(step, files, worlds, server, tmp_path, monkeypatch):
     """On a cluster of processes, which have their credentials from the environment."""
     bucket = f"killed-{step}"
-    started_from = worlds.before if step in ("convert", "tag") else without(worlds.after, step, tmp_path)
+    started_from = worlds.before if step == "convert" else without(worlds.after, step, tmp_path)
     place = copy_into_bucket(server, bucket, started_from)
     words = words_of(step, f"s3://{bucket}", worlds.before)
     proxy = Proxy(server.port, delay=0.02)
@@ -220,7 +224,7 @@ def after_requests(count: int, act: Callable[[], None]) -> Callable[[str], None]
 
 
 @pytest.mark.parametrize("step, count", [("tag", 30), ("mix", 60)])
-def test_the_server_is_killed_and_comes_back(step, count, worlds, server, through, tmp_path):
+def test_the_server_is_killed_and_comes_back(step, count, worlds, server, through, monkeypatch, tmp_path):
     bucket = f"restart-{step}"
     place = copy_into_bucket(
         server, bucket, worlds.before if step == "tag" else without(worlds.after, step, tmp_path)
@@ -231,6 +235,8 @@ def test_the_server_is_killed_and_comes_back(step, count, worlds, server, throug
         threading.Timer(1.0, server.start).start()
 
     proxy = through(cut=after_requests(count, die))
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # so that it is our patience that counts
+    monkeypatch.setattr(S3FileSystem, "retries", 1)
     assert run_here(words_of(step, f"s3://{bucket}", worlds.before)) == 0
     assert len(proxy.requests) > count
     check(worlds, place, WRITES[step])
@@ -374,7 +380,8 @@ def assert_no_secrets(place: Path, *texts: str) -> None:
     """Look for the credentials in all files of a folder, as they are and decompressed."""
     found = [path for path in place.rglob("*") if path.is_file()]
     stored = [path.read_bytes() for path in found]
-    stored += [gzip.decompress(path.read_bytes()) for path in found if path.name.endswith(".gz")]
+    for data in (data for data in stored[:] if data.startswith(b"\x1f\x8b")):
+        stored.append(gzip.decompress(data))
     assert found
     for content in (*stored, *(text.encode() for text in texts)):
         assert SECRET.encode() not in content
@@ -408,6 +415,7 @@ def test_credentials_are_nowhere_in_what_is_written_or_said(way, worlds, server,
     words = words_of("tag", f"s3://{place.name}", worlds.before)
     scheduler = "cluster" if way == "FSSPEC" else "synchronous"
     more = ["--scheduler", scheduler, "--workers", "1", "--only", "plain.jsonl", "bad"]
+    more += ["--on-bad-record", "quarantine"]
     with Command([*words, *more], tmp_path / "log", **variables) as command:
         assert command.wait() == 1
     assert "2 done" in command.output

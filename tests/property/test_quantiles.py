@@ -14,7 +14,7 @@ from dolma_dask.mixing.where import parse
 from dolma_dask.quality import order_statistics as selection
 from dolma_dask.quality.groups import label_of, spelled, unspelled
 from dolma_dask.quality.order_statistics import order_statistics
-from dolma_dask.quality.ordered_bits import Extents, keys_of, values_of, write_keys
+from dolma_dask.quality.ordered_bits import Extents, values_of, write_keys
 from dolma_dask.quality.quantile_table import interpolated, probability_name, ranks_of
 from dolma_dask.quality.sampling import sampled
 from dolma_dask.quality.thresholds import Thresholds, thresholds_of
@@ -31,6 +31,12 @@ PROBABILITIES = st.lists(
     st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])), min_size=1, max_size=8
 )
 NAMES = st.text(max_size=6)
+
+
+def keys_of(values):
+    """The definition: the bits of a number in the order of numbers; -0.0 is 0.0."""
+    bits = (np.asarray(values, np.float64) + 0.0).view(np.uint64)
+    return np.where(bits >> np.uint64(63), ~bits, bits | np.uint64(1 << 63))
 
 
 @contextmanager

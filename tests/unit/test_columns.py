@@ -3,12 +3,14 @@
 import json
 import os
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import dolma_dask as dk
 from dolma_dask.alignment import ColumnReader, find_columns
+from dolma_dask.alignment import columns as columns_module
 from dolma_dask.errors import (
     AlignmentError,
     ExpressionError,
@@ -221,3 +223,32 @@ def test_a_bad_record_is_a_row_of_nulls(tmp_path):
     assert batch.column("id").to_pylist()[3] is None
     assert [record.row for record in reader.bad] == [3]
     assert reader.state.bad_records == 1
+
+
+def test_a_field_in_one_shard_of_many(tmp_path):
+    """Those that are looked at first do not have it."""
+    for number in range(40):
+        rows = rows_of(2)
+        for row in rows:
+            row["metadata"] = {"rare": number} if number == 17 else {"often": number}
+        write(tmp_path, rows, f"{number:02d}.jsonl")
+    found = find_columns(dk.open_dataset(str(tmp_path)), ["metadata.rare", "metadata.often"])
+    assert found.kinds == {"metadata.rare": "number", "metadata.often": "number"}
+    with pytest.raises(ExpressionError, match=r"no column.*metadata\.rare"):
+        find_columns(dk.open_dataset(str(tmp_path)), ["metadata.rara"])
+
+
+@pytest.mark.parametrize("count", [1, 5, 8, 9, 15, 40, 300])
+def test_fields_are_looked_for_all_over_the_listing_first(count):
+    first, *others = columns_module._rounds(range(count))
+    assert len(first) == min(count, 8)
+    assert first[0] == 0
+    assert max(b - a for a, b in pairwise([*first, count])) <= -(-count // 8)
+    assert sorted([*first, *(shard for part in others for shard in part)]) == list(range(count))
+
+
+def test_no_more_shards_are_looked_at_than_a_field_needs(tmp_path, parsed):
+    for number in range(30):
+        write(tmp_path, rows_of(1), f"{number:02d}.jsonl")
+    find_columns(dk.open_dataset(str(tmp_path)), ["metadata.score"])
+    assert len(parsed) == 8

@@ -3,6 +3,7 @@
 import os
 import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import dask
@@ -27,10 +28,8 @@ from partition_worlds import (
 )
 
 import dolma_dask as dk
-from dolma_dask.errors import (
-    UsageError,
-)
-from dolma_dask.partitions import cutting
+from dolma_dask.errors import SourceChangedError, UsageError
+from dolma_dask.partitions import cutting, places
 from dolma_dask.partitions.dataframe import read_dataframe
 from dolma_dask.partitions.expression import read_frame
 from dolma_dask.partitions.reading import PartitionSource
@@ -326,3 +325,81 @@ def test_the_reader_counts_what_it_is_not_asked_to_read(gz, parsed):
 def cutting_of(root: str):
     expression = read_dataframe(root, ["id"], partition_bytes=MANY).expr
     return expression.iterables[0], expression.args[0]
+
+
+def lose_a_row(path: Path) -> None:
+    """Edit a file so that it has a line less and as many bytes."""
+    path.write_bytes(path.read_bytes().replace(b"\n", b" ", 1))
+
+
+@pytest.mark.parametrize("partition_bytes", [MANY, None, 64_000_000])
+@pytest.mark.parametrize("is_tagged", [True, False])
+def test_length_after_an_edit_of_the_same_size(plain, is_tagged, partition_bytes):
+    """The size alone is not what the journal spoke of."""
+    path = plain / "documents/n/b.jsonl"
+    size = path.stat().st_size
+    lose_a_row(path)
+    assert path.stat().st_size == size
+    if not is_tagged:
+        shutil.rmtree(plain / "_journal/tag")
+    assert len(read_dataframe(str(plain), partition_bytes=partition_bytes)) == COUNT_ROWS - 1
+
+
+def test_length_of_a_cut_file_after_an_edit_of_the_same_size(plain):
+    lose_a_row(plain / "documents/a.jsonl")
+    df = read_dataframe(str(plain), partition_bytes=MANY)
+    assert df.npartitions > 8
+    with pytest.raises(
+        SourceChangedError, match=r"has 10 rows; expected 11 rows from row 0 on.*partition_bytes=None"
+    ):
+        len(df)
+    assert len(read_dataframe(str(plain), partition_bytes=None)) == COUNT_ROWS - 1
+
+
+def test_length_of_a_file_of_members_after_an_edit_of_the_same_size(gz, tmp_path):
+    shutil.copytree(gz, tmp_path / "v0")
+    path = tmp_path / "v0/documents/a.jsonl.gz"
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + b"\x01" + data[5:])  # the time in the head of a member, which nobody reads
+    assert len(read_dataframe(str(tmp_path / "v0"), partition_bytes=MANY)) == COUNT_ROWS
+
+
+def test_length_of_a_copied_dataset_is_hashed_not_parsed(gz, tmp_path, parsed):
+    shutil.copytree(gz, tmp_path / "v0", copy_function=shutil.copyfile)
+    for partition_bytes in (MANY, None):
+        df = read_dataframe(str(tmp_path / "v0"), partition_bytes=partition_bytes)
+        parsed.clear()
+        assert len(df) == COUNT_ROWS
+        assert parsed.blocks == 0
+
+
+def test_other_rows_than_promised(gz, monkeypatch):
+    """A journal that tells another number of rows for the very file is not believed either."""
+    original = places.Places.documents
+
+    def wrong(self, shard, largest):
+        extent = original(self, shard, largest)
+        return replace(extent, rows=extent.rows + 1)
+
+    monkeypatch.setattr(places.Places, "documents", wrong)
+    df = read_dataframe(gz, ["id"], partition_bytes=None)
+    with pytest.raises(SourceChangedError, match=r"has \d+ rows; expected \d+ rows, as the journal says"):
+        df.compute()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"partition_bytes": "64MB"},
+        {"partition_bytes": 1.5},
+        {"partition_bytes": True},
+        {"columns": 5},
+        {"columns": [5]},
+        {"attributes": 5},
+        {"only": 5},
+    ],
+)
+def test_arguments_of_a_wrong_type(gz, wrong):
+    (name,) = wrong
+    with pytest.raises(UsageError, match=f"{name}=.*expected"):
+        read_dataframe(gz, **wrong)

@@ -186,3 +186,37 @@ def test_documents_without_source(plain, partition_bytes):
         AlignmentError, match=r"source 'given', expected 'other'|was made from other documents"
     ):
         df[length].compute()
+
+
+@pytest.mark.parametrize(
+    "asked", [{"attributes": ["shape_v1"]}, {"columns": ["id"], "attributes": ["shape_v1"]}]
+)
+def test_a_set_without_any_row(plain, asked):
+    """No key tells that it would have to be read."""
+    for path in (plain / "attributes/shape_v1").rglob("*.jsonl"):
+        path.write_bytes(b"")
+    with pytest.raises(
+        AlignmentError, match=r"attributes/shape_v1/a\.jsonl has 0 rows, documents/a\.jsonl has 40"
+    ):
+        read_dataframe(str(plain), **asked)
+
+
+def test_a_set_without_any_row_beside_no_documents(tmp_path):
+    for folder in ("documents", "attributes/none"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.jsonl").write_bytes(b"")
+    assert len(read_dataframe(str(tmp_path), attributes=["none"])) == 0
+
+
+def test_a_source_that_was_given_once_and_then_left_out(tmp_path):
+    (tmp_path / "documents").mkdir()
+    lines = [json.dumps({"id": str(number), "text": "some words"}) for number in range(5)]
+    (tmp_path / "documents/a.jsonl").write_text("\n".join(lines) + "\n")
+    dk.tag(str(tmp_path), ["shape_v1"], source="web", progress=False, scheduler="synchronous")
+    shutil.rmtree(tmp_path / "_journal")  # or nobody would compare the rows
+    df = read_dataframe(str(tmp_path), ["id", "text"], ["shape_v1"])
+    with pytest.raises(AlignmentError, match=r"row 0.*missing field.*'source'.*source=\.\.\., --source"):
+        df.compute()
+    with pytest.raises(AlignmentError, match=r"--source.*first difference at row 0"):
+        read_dataframe(str(tmp_path), ["id", "text"], ["shape_v1"], on_bad_record="null").compute()
+    assert len(read_dataframe(str(tmp_path), ["id"], ["shape_v1"], source="web").compute()) == 5

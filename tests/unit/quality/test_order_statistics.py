@@ -6,9 +6,15 @@ import pytest
 from dolma_dask.errors import DataError
 from dolma_dask.quality import order_statistics as selection
 from dolma_dask.quality.order_statistics import order_statistics
-from dolma_dask.quality.ordered_bits import NULL, Extents, keys_of, values_of
+from dolma_dask.quality.ordered_bits import NULL, Extents, values_of
 from dolma_dask.quality.quantile_table import PROBABILITIES, ranks_of
 from dolma_dask.quality.refinement import Cells, FirstBins
+
+
+def keys_of(values):
+    """The definition: the bits of a number in the order of numbers; -0.0 is 0.0."""
+    bits = (np.asarray(values, np.float64) + 0.0).view(np.uint64)
+    return np.where(bits >> np.uint64(63), ~bits, bits | np.uint64(1 << 63))
 
 
 @pytest.fixture

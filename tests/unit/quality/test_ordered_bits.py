@@ -6,10 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dolma_dask.quality.ordered_bits import NULL, Extents, keys_of, values_of, write_keys
+from dolma_dask.quality.ordered_bits import NULL, Extents, values_of, write_keys
 
 LARGEST = float(np.finfo(np.float64).max)
 VALUES = [-LARGEST, -1.5, -1e-300, -5e-324, 0.0, 5e-324, 1e-300, 1.0, np.nextafter(1.0, 2.0), LARGEST]
+
+
+def keys_of(values):
+    """The definition: the bits of a number in the order of numbers; -0.0 is 0.0."""
+    bits = (np.asarray(values, np.float64) + 0.0).view(np.uint64)
+    return np.where(bits >> np.uint64(63), ~bits, bits | np.uint64(1 << 63))
 
 
 def written(column, codes, groups):

@@ -9,6 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -381,15 +382,13 @@ def test_a_bad_record_fails_or_keeps_its_row(tmp_path):
     assert dedupe(str(tmp_path), on_bad_record="quarantine", **HERE).exit_status == 1
 
 
-def test_stale_marks_are_refused(world):
+def test_stale_marks_are_refused_unless_they_depend_on_ids_alone(world):
     dedupe(str(world), **HERE)
     dedupe(str(world), by="id", name="ids", **HERE)
     changed = [{**doc, "text": doc["text"] + "!"} for doc in SHARDS["a.jsonl.gz"]]
     write(world, {"a.jsonl.gz": changed})
-    for name in ("exact", "ids"):
-        with pytest.raises(StaleAttributesError, match="stale"):
-            dk.mix(str(world), to=str(world.parent / "v1"), where=f"{name} is None", **HERE)
-    dedupe(str(world), by="id", name="ids", **HERE)
+    with pytest.raises(StaleAttributesError, match="stale"):
+        dk.mix(str(world), to=str(world.parent / "v1"), where="exact is None", **HERE)
     kept = dk.mix(str(world), to=str(world.parent / "v2"), where="ids is None", **HERE)
     assert kept.counts["documents_out"] == 8 - len(
         duplicates(DOCUMENTS, lambda doc: (doc["source"], doc["id"]))
@@ -509,6 +508,17 @@ def test_old_marks_are_refused_before_the_first_new_one_is_written(world, monkey
     assert {record.key for record in records.values()} == {whole.info["key"]}
     assert whole.info["depends_on"] == "documents"
     assert [item.path for item in whole.inputs] == ["documents/a.jsonl.gz", "documents/x/b.jsonl.gz"]
+
+
+def test_a_call_mends_a_record_that_does_not_say_which_marks_hold(world):
+    dedupe(str(world), **HERE)
+    record = msgspec.structs.replace(Journal(str(world), "dedupe").records["attributes/exact/"], info={})
+    marks.note(str(world), "dedupe", record)
+    arguments = {"to": str(world.parent / "v1"), "where": "exact is None", **HERE}
+    with pytest.raises(AlignmentError, match="not made by one run of `dedupe`"):
+        dk.mix(str(world), **arguments)
+    assert dedupe(str(world), **HERE).skipped == 2
+    assert dk.mix(str(world), **arguments).counts["documents_out"] == 4
 
 
 def test_marks_are_refused_when_the_shard_of_a_survivor_has_changed(world):

@@ -22,11 +22,15 @@ def calls(root, tokenizer="t.json"):
         "mix": lambda **more: dk.mix(v0, to=to, **more),
         "ragged": lambda **more: dk.ragged(v0, to, tokenizer=tokenizer, **more),
         "report": lambda **more: dk.report(v0, to=to + ".html", **more),
-        "demo": lambda **more: dk.demo(folder=to, report=to + ".html", **more),
+        "validate": lambda **more: dk.validate(v0, **more),
+        "quantiles": lambda **more: dk.quantiles(v0, ["length"], **more),
+        "dedupe": lambda **more: dk.dedupe(v0, **more),
+        "block": lambda **more: dk.block(v0, v0 + "/list.txt", **more),
+        "hdf5": lambda **more: dk.hdf5(v0, to, tokenizer=tokenizer, **more),
     }
 
 
-VERBS = ("convert", "tag", "mix", "ragged", "report", "demo")
+VERBS = ("convert", "tag", "mix", "ragged", "report", "validate", "quantiles", "dedupe", "block", "hdf5")
 
 
 @pytest.mark.parametrize("verb", VERBS)

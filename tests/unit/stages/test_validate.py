@@ -5,6 +5,7 @@ import json
 import math
 import random
 import shutil
+import threading
 import uuid
 from collections import Counter
 from itertools import pairwise
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
+from dolma_dask.exchange import owners
 from dolma_dask.io.publish import publish
 from dolma_dask.stages import validation_identities as module
 from dolma_dask.stages.validate import validate
@@ -838,3 +840,72 @@ def test_problems_keep_the_first_and_count_all():
     problems.merge(json.loads(json.dumps(other.to_record())))
     assert [(one.file, one.row) for one in problems.first("stale")] == sorted(places)[:5]
     assert problems.counts["stale"] == problems.total == 300
+
+
+# ------------------------------------------------------------------------------------------- the exchange of identities
+
+
+def named(identity: str) -> str:
+    return json.dumps({"id": identity, "text": "t", "source": "s"})
+
+
+def test_small_shards_share_a_task_of_the_exchange(tmp_path, monkeypatch):
+    for number in range(9):
+        ids = [f"d{number}-{row}" for row in range(3)] + ["twice"] * (number in (2, 7))
+        write_lines(tmp_path / f"v0/documents/{number}.jsonl.gz", [named(one) for one in ids])
+        write_lines(tmp_path / f"v1/documents/{number}.jsonl.gz", [named(one) for one in ids[::-1]])
+    tasks = []
+    original = module.exchange
+
+    def watched(emitter, given, *more, **options):
+        tasks.append([len(task.work) for task in given])
+        return original(emitter, given, *more, **options)
+
+    monkeypatch.setattr(module, "exchange", watched)
+    summaries = []
+    for most in (4, 256, 1):
+        monkeypatch.setattr(module, "MOST_GROUPED", most)
+        summaries.append(run(tmp_path / "v1", against=str(tmp_path / "v0"), overwrite=True).report())
+    assert tasks == [[4, 4, 1], [9], [1] * 9]
+    assert summaries[0] == summaries[1] == summaries[2]
+    assert summaries[0]["problems"]["order_changed"]["count"] == 9
+    assert summaries[0]["problems"]["duplicate_id"]["count"] == 1
+
+
+def test_two_calls_at_once(tagged):
+    folder = str(tagged / "_exchange/validate-ids")
+    go, end = threading.Event(), threading.Event()
+
+    def other():
+        with owners.owned(folder, "validate"):
+            go.set()
+            end.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    go.wait()
+    with pytest.raises(UsageError, match="another validate of the name 'ids' works in"):
+        run(tagged)
+    end.set()
+    thread.join()
+    assert run(tagged).found == {}
+    assert not (tagged / "_exchange").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"problems": "3"},
+        {"problems": 2.5},
+        {"problems": True},
+        {"max_record_bytes": "9"},
+        {"sample": "3"},
+        {"sample": True},
+        {"sample": float("nan")},
+        {"seed": "x"},
+    ],
+)
+def test_arguments_of_a_wrong_type(tagged, wrong):
+    (name,) = wrong
+    with pytest.raises(UsageError, match=f"{name}=.*expected"):
+        run(tagged, **{"sample": 0.5, **wrong})

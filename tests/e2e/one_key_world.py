@@ -1,0 +1,101 @@
+"""Many records of one key through an exchange, in a process of its own, which tells what came out and how much memory that took.
+
+``python one_key_world.py ROOT RECORDS``
+"""
+
+import json
+import resource
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dolma_dask.engine import RunOptions, Task
+from dolma_dask.exchange import Emitted, Exchanged, exchange
+
+TASKS = 5
+BLOCK = 100_000
+KEY = (7 * 0x9E3779B97F4A7C15 % 2**64, 42)
+STEP = 1000
+"""Of so many records one is given out."""
+
+KEYED = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("place", "<u8")])
+RANKED = np.dtype([("place", "<u8"), ("rank", "<u8")])
+
+
+@dataclass(frozen=True)
+class OneKey:
+    """Emits places in blocks, the last first, all with one key."""
+
+    rows: int
+    dtype: np.dtype = KEYED
+
+    def emit(self, task: Task, out: Callable[[np.ndarray], None], folder: str) -> Emitted:
+        for start in reversed(range(0, self.rows, BLOCK)):
+            places = np.arange(start, min(start + BLOCK, self.rows), dtype=np.uint64)
+            records = np.empty(len(places), KEYED)
+            records["hi"], records["lo"] = KEY
+            records["place"] = (task.work << 32) + places
+            out(records[::-1])
+        return Emitted((), self.rows)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Tells how many records came, in how many chunks, and whether they were in order."""
+
+    dtype: np.dtype = RANKED
+
+    def reduce(self, runs: Iterable[np.ndarray], out: Callable[[np.ndarray], None]) -> dict[str, Any]:
+        count = chunks = largest = 0
+        last, is_sorted = -1, True
+        for run in runs:
+            places = run["place"]
+            is_sorted &= last < int(places[0]) and bool((places[1:] > places[:-1]).all())
+            last = int(places[-1])
+            ranks = np.arange(count, count + len(run), dtype=np.uint64)
+            chosen = ranks % STEP == 0
+            ranked = np.empty(int(chosen.sum()), RANKED)
+            ranked["place"], ranked["rank"] = places[chosen], ranks[chosen]
+            out(ranked)
+            count, chunks, largest = count + len(run), chunks + 1, max(largest, len(run))
+        return {"count": count, "chunks": chunks, "largest": largest, "sorted": is_sorted}
+
+
+def run(root: str, name: str, records: int) -> Exchanged:
+    """Exchange so many records."""
+    return exchange(
+        OneKey(records // TASKS),
+        [Task(f"task {number}", (), (), number) for number in range(TASKS)],
+        Ranks(),
+        folder=f"{root}/_exchange/one-{name}/key",
+        key="key",
+        shards=TASKS,
+        options=RunOptions(scheduler="synchronous", progress=False),
+        verb="one",
+    )
+
+
+def peak_mb() -> float:
+    """Return the most memory that the process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main(root: str, records: int) -> None:
+    """Run it small, so that everything is compiled and loaded, then large."""
+    run(root, "warm", 50 * STEP).remove()
+    warm = peak_mb()
+    done = run(root, "key", records)
+    rows = records // TASKS
+    expected = [
+        [(number << 32 | row, number * rows + row) for row in range(0, rows, STEP)] for number in range(TASKS)
+    ]
+    found = [[tuple(one) for one in done.of_shard(number).tolist()] for number in range(TASKS)]
+    done.remove()
+    print(json.dumps({"infos": done.infos, "same": found == expected, "above_mb": peak_mb() - warm}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
