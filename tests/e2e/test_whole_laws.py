@@ -223,7 +223,7 @@ def test_a_changed_document_is_found_by_all(done, worlds, capsys):
 def test_stale_marks_are_refused_and_named(done, capsys):
     change_a_copy(done)
     assert run_here(["mix", f"{done}/v0", "--to", f"{done}/v1", "--where", "exact is None"]) == 1
-    shown = capsys.readouterr().out
+    shown = capsys.readouterr().err
     assert "StaleAttributesError" in shown
     assert "dolma-dask dedupe" in shown
     assert run_here(VERBS["validate"].command(done)) == 1
