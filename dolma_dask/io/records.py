@@ -108,7 +108,8 @@ class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """An output file.
 
     ``path`` is relative to the output root; ``members`` are (stored offset, first row, decompressed offset) of its gzip members
-    or zstd frames; ``rows`` counts its rows.
+    or zstd frames; ``rows`` counts its rows. ``stamp`` is the time stamp or tag of a document file when it appeared: while it has that, readers
+    believe the record without reading.
     """
 
     path: str
@@ -116,3 +117,4 @@ class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     checksum: str
     rows: int = 0
     members: tuple[tuple[int, int, int], ...] = ()
+    stamp: str = ""

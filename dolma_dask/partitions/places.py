@@ -189,7 +189,10 @@ def _written(record: Record) -> Iterator[tuple[str, KnownFile]]:
     for file in record.files:
         if file.path.startswith((f"{layout.DOCUMENTS}/", f"{layout.ATTRIBUTES}/")):
             rows = file.rows if file.rows or file.members else None
-            yield file.path, KnownFile(record.finished, file.bytes, file.checksum, "", rows, file.members)
+            yield (
+                file.path,
+                KnownFile(record.finished, file.bytes, file.checksum, file.stamp, rows, file.members),
+            )
 
 
 def _read(record: Record) -> Iterator[tuple[str, KnownFile]]:

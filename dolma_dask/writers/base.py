@@ -5,7 +5,17 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from dolma_dask.formats import layout
+from dolma_dask.io.files import join, stat
 from dolma_dask.io.records import FileRecord
+
+
+def stamp_of(root: str, path: str) -> str:
+    """Return the stamp of a document file that has just appeared; of others, which no reader asks for it, none: it is a request."""
+    if not path.startswith(f"{layout.DOCUMENTS}/"):
+        return ""
+    info = stat(join(root, path))
+    return info.stamp if info else ""
 
 
 class RowWriter(Protocol):

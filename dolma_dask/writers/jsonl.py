@@ -19,6 +19,7 @@ from dolma_dask.formats.layout import FileFormat, format_of
 from dolma_dask.io.files import join
 from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import FileRecord
+from dolma_dask.writers.base import stamp_of
 
 MEMBER_BYTES = 8 << 20
 """Text bytes after which a member ends, at the next end of a record."""
@@ -68,7 +69,7 @@ class JsonlWriter:
     """
 
     def __init__(self, root: str, path: str) -> None:
-        self._path = path
+        self._root, self._path = root, path
         self._url = join(root, path)
         self._compress = _COMPRESS[format_of(path)]
         self._members: list[tuple[int, int, int]] = []
@@ -140,4 +141,11 @@ class JsonlWriter:
     @property
     def record(self) -> FileRecord:
         """What was written; after a clean exit."""
-        return FileRecord(self._path, self._out.bytes, self._out.checksum, self._rows, tuple(self._members))
+        return FileRecord(
+            self._path,
+            self._out.bytes,
+            self._out.checksum,
+            self._rows,
+            tuple(self._members),
+            stamp_of(self._root, self._path),
+        )

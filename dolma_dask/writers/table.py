@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from dolma_dask.io.files import join
 from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import FileRecord
+from dolma_dask.writers.base import stamp_of
 
 COMPRESSION_LEVEL = 1
 
@@ -48,7 +49,7 @@ class TableFile:
     """
 
     def __init__(self, root: str, path: str, *, use_dictionary: bool) -> None:
-        self._path = path
+        self._root, self._path = root, path
         self._url = join(root, path)
         self._use_dictionary = use_dictionary
         self._file: pq.ParquetWriter | None = None
@@ -93,4 +94,5 @@ class TableFile:
     @property
     def record(self) -> FileRecord:
         """What was written; after a clean exit."""
-        return FileRecord(self._path, self._out.bytes, self._out.checksum, self._rows)
+        stamp = stamp_of(self._root, self._path)
+        return FileRecord(self._path, self._out.bytes, self._out.checksum, self._rows, stamp=stamp)

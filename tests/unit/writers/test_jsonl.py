@@ -60,6 +60,7 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
         bytes=path.stat().st_size,
         checksum=xxhash.xxh3_128_hexdigest(path.read_bytes()),
         rows=500,
+        stamp=files.stat(str(path)).stamp,
         members=((0, 0, 0),),
     )
     (block,) = DocumentFile(str(path), ("raw",))
