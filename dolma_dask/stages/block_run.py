@@ -19,6 +19,8 @@ from dolma_dask.dedup.membership import MembershipReducer
 from dolma_dask.engine import Input, Plan, RunOptions, Stage, Task, Unit, inputs_of
 from dolma_dask.exchange import Exchanged
 from dolma_dask.exchange import exchange as through_exchange
+from dolma_dask.exchange.folders import parent_of
+from dolma_dask.exchange.owners import owned
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
@@ -87,7 +89,8 @@ class Blocking(Marking):
         known = finished.info if finished else None
         self._announce()
         if by_exchange and (ahead.planned or (known is None and not self.is_partial)):
-            summary, known = self._by_exchange(options)
+            with owned(parent_of(self._folder), "block"):
+                summary, known = self._by_exchange(options)
         else:
             summary = engine.run(self._plan(stage), options)
             if known is None and not self.is_partial:

@@ -16,6 +16,8 @@ from dolma_dask.dedup.survivors import SurvivorReducer, largest_of
 from dolma_dask.engine import Plan, RunOptions, Unit
 from dolma_dask.exchange import Exchanged, exchange
 from dolma_dask.exchange.contract import word_count
+from dolma_dask.exchange.folders import parent_of
+from dolma_dask.exchange.owners import owned
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import work_key
 from dolma_dask.stages.dedupe_shards import (
@@ -81,9 +83,10 @@ class Deduplication(Marking):
         if key and not ahead.planned:
             summary = engine.run(self._plan(chosen, key), options)
         else:
-            exchanged = self._exchange(options, shuffle)
-            key = self._announce(exchanged)
-            summary = engine.run(self._plan(chosen, key, exchanged), options)
+            with owned(parent_of(self._folder), "dedupe"):
+                exchanged = self._exchange(options, shuffle)
+                key = self._announce(exchanged)
+                summary = engine.run(self._plan(chosen, key, exchanged), options)
         self.tidy(self._folder)
         return self._summarize(replace(summary, seconds=time.monotonic() - started), key)
 
