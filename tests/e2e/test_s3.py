@@ -230,14 +230,20 @@ def test_the_server_is_killed_and_comes_back(step, count, worlds, server, throug
         server, bucket, worlds.before if step == "tag" else without(worlds.after, step, tmp_path)
     )
 
+    again = threading.Timer(1.0, server.start)
+
     def die() -> None:
         server.kill()
-        threading.Timer(1.0, server.start).start()
+        again.start()
 
     proxy = through(cut=after_requests(count, die))
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # so that it is our patience that counts
     monkeypatch.setattr(S3FileSystem, "retries", 1)
-    assert run_here(words_of(step, f"s3://{bucket}", worlds.before)) == 0
+    try:
+        assert run_here(words_of(step, f"s3://{bucket}", worlds.before)) == 0
+    finally:
+        if again.ident:
+            again.join()  # or the server would be started behind the tests
     assert len(proxy.requests) > count
     check(worlds, place, WRITES[step])
 
