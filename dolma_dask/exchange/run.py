@@ -1,7 +1,6 @@
 """An exchange from its arguments to its result, going on where an earlier call was stopped."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dolma_dask import clusters
@@ -67,7 +66,8 @@ def exchange(
     Returns
     -------
     Exchanged
-        What the reducer told and gave out; `Exchanged.remove` deletes the files.
+        What the reducer told and gave out; `Exchanged.remove` deletes the files. A caller that needs them for longer than this call
+        owns the folder meanwhile (`dolma_dask.exchange.owners.owned`).
 
     Raises
     ------
@@ -94,24 +94,12 @@ def exchange(
         buckets=buckets,
     )
     wanted.check()
-    with full_disk_explained(wanted.folder), _claimed(folders.parent_of(wanted.folder), verb):
+    with full_disk_explained(wanted.folder), owners.owned(folders.parent_of(wanted.folder), verb):
         folders.remove_others(wanted.folder)
         if options.overwrite:
             folders.remove_tree(wanted.folder)
         with clusters.shared_cluster():
             return _mended(wanted)
-
-
-@contextmanager
-def _claimed(place: str, verb: str) -> Iterator[None]:
-    """Own a folder for the block and, if it succeeds, for what follows, until the exchange is removed."""
-    is_new = owners.claim(place, verb)
-    try:
-        yield
-    except BaseException:
-        if is_new:
-            owners.release(place)
-        raise
 
 
 def _mended(wanted: Wanted) -> Exchanged:

@@ -89,6 +89,10 @@ class S3Server:
             return True
         return False
 
+    def settle(self) -> None:
+        """Wait until it sees what was put straight into its folder: it remembers listings for 20 ms."""
+        time.sleep(0.1)
+
     def kill(self) -> None:
         """End it without a farewell."""
         if self._process is not None:

@@ -116,7 +116,9 @@ def through(server, monkeypatch):
 
 
 def copy_into_bucket(server: S3Server, bucket: str, source: Path) -> Path:
-    return Path(shutil.copytree(source, server.folder / bucket))
+    place = Path(shutil.copytree(source, server.folder / bucket))
+    server.settle()
+    return place
 
 
 def check(worlds: Worlds, place: Path, *below: str) -> None:
@@ -378,6 +380,7 @@ def test_many_keys_are_listed_page_by_page(reached):
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"")
+    reached.settle()
     assert [info.path for info in files.list_files("s3://many/v0/documents")] == names
     assert len(dk.open_dataset("s3://many/v0").shards) == 2500
 
@@ -400,6 +403,7 @@ def test_credentials_are_nowhere_in_what_is_written_or_said(way, worlds, server,
     place = copy_into_bucket(server, f"secrets-{way.lower()}", worlds.before)
     (place / "v0/documents/bad.jsonl").write_text('{"id": "1", "text": "x", "source": "s"}\nno JSON\n')
     (place / "v0/documents/bad-too.jsonl.gz").write_bytes(b"no gzip")
+    server.settle()
     for name in [name for name in os.environ if name.startswith(("AWS_", "FSSPEC_"))]:
         monkeypatch.delenv(name)
     (tmp_path / "credentials").write_text(
@@ -438,6 +442,7 @@ def test_reports_hold_no_credentials(finished):
 
 def test_an_upload_in_parts_that_fails_leaves_nothing(server, through):
     (server.folder / "parts").mkdir()
+    server.settle()
     proxy = through()
     data = os.urandom(1 << 20)
     with pytest.raises(ValueError), publish("s3://parts/a.bin") as out:  # noqa: PT012
@@ -456,6 +461,7 @@ def test_an_upload_in_parts_that_fails_leaves_nothing(server, through):
 
 def test_parts_that_the_server_has_lost_are_told_and_sent_anew_by_the_next_attempt(server, reached):
     (server.folder / "lost").mkdir()
+    server.settle()
     data = os.urandom(1 << 20)
     with pytest.raises(StoreError, match="lost the parts") as caught, publish("s3://lost/a.bin") as out:  # noqa: PT012
         for number in range(40):
@@ -476,6 +482,7 @@ def test_what_the_documentation_shows(worlds, server, monkeypatch, tmp_path, cap
     exports = dict(re.findall(r"export (\w+)=(\S+)", shell))
     assert exports.keys() < server.environment().keys()
     (server.folder / "corpus").mkdir()
+    server.settle()
     raw = tmp_path / "raw"
     shutil.copytree(worlds.before / "v0/documents/zst", raw)
     put_environment(monkeypatch, server.environment())

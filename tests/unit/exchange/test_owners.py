@@ -209,9 +209,17 @@ def test_an_exchange_beside_another_one(folder, other):
     assert live.exists()
 
 
-def test_an_exchange_owns_its_folder_until_it_is_removed(folder):
+def test_a_caller_owns_the_folder_of_an_exchange_until_it_is_removed(folder):
+    with owners.owned(folder, "dedupe"):
+        done = run(folder)
+        assert owners.owner_of(folder).is_me()
+        done.remove()
+    assert not Path(folder).parent.exists()
+
+
+def test_an_exchange_alone_owns_nothing_when_it_has_ended(folder):
     done = run(folder)
-    assert owners.owner_of(folder).is_me()
+    assert owners.owner_of(folder) is None
     done.remove()
     assert not Path(folder).parent.exists()
 

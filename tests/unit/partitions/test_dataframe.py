@@ -410,7 +410,13 @@ def test_length_right_after_convert_opens_no_file(tmp_path, monkeypatch):
     (tmp_path / "raw").mkdir()
     rows = [json.dumps({"id": str(n), "text": "t", "source": "s"}) + "\n" for n in range(7)]
     (tmp_path / "raw/a.jsonl").write_text("".join(rows))
-    dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"), format="jsonl", scheduler="synchronous", progress=False)
+    dk.convert(
+        str(tmp_path / "raw"),
+        to=str(tmp_path / "v0"),
+        format="jsonl",
+        scheduler="synchronous",
+        progress=False,
+    )
     df = dk.read_dataframe(str(tmp_path / "v0"), ["text"])
     opened = []
     monkeypatch.setattr("dolma_dask.io.stored.open_read", lambda url: opened.append(url))
