@@ -14,6 +14,8 @@ from benchmarks import (
     bench_commands,
     bench_dedupe,
     bench_files,
+    bench_hdf5,
+    bench_mix,
     bench_partitions,
     bench_quantiles,
     bench_validate,
@@ -26,6 +28,8 @@ from benchmarks.corpus import ROOT, Corpus, default_origin, open_corpus
 MODULES = (
     bench_files,
     bench_verbs,
+    bench_mix,
+    bench_hdf5,
     bench_partitions,
     bench_validate,
     bench_quantiles,
@@ -41,6 +45,7 @@ SCRIPTS = {
     "attributes": "Kernels that write attribute rows, and digests.",
     "taggers": "Kernels of the taggers, and the time to compile them.",
     "tokens": "From text to flat token ids.",
+    "s3": "Requests per shard and per run on an S3 server.",
     "exchange": "Records regrouped by key through files and between workers, beside dd.shuffle.",
 }
 """Scripts of their own, ``bench_<name>.py``, that print their own tables."""
