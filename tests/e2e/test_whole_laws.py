@@ -111,6 +111,8 @@ def run_again(name: str, world: Path, capsys, *more: str) -> dict:
 def test_same_bytes_everywhere(place, world, worlds):
     def run() -> None:
         for name, verb in VERBS.items():
+            if place == "processes" and name in ("block", "validate"):  # each pass starts processes anew
+                continue
             if name == "validate":  # looks at what the others wrote
                 for other in ("dedupe", "block"):
                     assert written(world, other) == worlds.expected[other]
@@ -251,7 +253,7 @@ def test_marks_of_a_killed_run_never_drop_every_copy(done, tmp_path, capsys):
     every = sorted(set(texts_of(done / "v0")))
     draw = random.Random("marks")
     refused = killed = 0
-    for number in range(10):
+    for number in range(6):
         keep = ("first", "longest")[number % 2]
         words = ["dedupe", f"{done}/v0", "--keep", keep, "--scheduler", "synchronous", "--overwrite"]
         watched = Watched(done / "v0/attributes/exact")
