@@ -52,13 +52,32 @@ class Progressed:
 
 def look_back(plan: Plan, overwrite: bool) -> Progressed:
     """Return what is finished of `plan` and what is left; with `overwrite` all of it is."""
+    return look_back_at(plan.root, plan.stage.verb, plan.tasks, plan.writes, overwrite)
+
+
+def look_back_at(
+    root: str, verb: str, tasks: Sequence[Task], writes: Sequence[str] = (), overwrite: bool = False
+) -> Progressed:
+    """Return what is finished of some tasks of a verb, and what is left.
+
+    Parameters
+    ----------
+    root, verb : str
+        Where the journal is, and of what.
+    tasks : sequence of Task
+        Their units and inputs are looked at.
+    writes : sequence of str
+        Folders or file prefixes in which their outputs must be; none: the units have no files.
+    overwrite : bool
+        Take nothing for finished.
+    """
     existing = _existing(
-        plan
+        root, writes
     )  # first: a file that another run has just made must stand in the journal read after it
-    journal = Journal(plan.root, plan.stage.verb)
+    journal = Journal(root, verb)
     if overwrite:
-        return Progressed(journal, existing, left=list(plan.tasks))
-    candidates = dict(_candidates(plan.tasks, journal, existing))
+        return Progressed(journal, existing, left=list(tasks))
+    candidates = dict(_candidates(tasks, journal, existing))
     same = _same_bytes([pair for pairs in candidates.values() for pair in pairs])
     finished: dict[str, Record] = {}
     renewed: list[Record] = []
@@ -66,16 +85,16 @@ def look_back(plan: Plan, overwrite: bool) -> Progressed:
         if all(same[pair] for pair in pairs):
             record = finished[unit] = _renew(journal.records[unit], pairs)
             renewed += [record] if record is not journal.records[unit] else []
-    left = [task for task in (_without(task, finished) for task in plan.tasks) if task.units]
+    left = [task for task in (_without(task, finished) for task in tasks) if task.units]
     return Progressed(journal, existing, finished, left, tuple(renewed))
 
 
-def _existing(plan: Plan) -> dict[str, int]:
+def _existing(root: str, writes: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for prefix in plan.writes:
+    for prefix in writes:
         folder, _, start = prefix.rpartition("/")
         base = f"{folder}/" if folder else ""
-        listed = files.list_files(files.join(plan.root, folder))
+        listed = files.list_files(files.join(root, folder))
         found.update({base + info.path: info.bytes for info in listed if _is_below(info.path, start)})
     return found
 

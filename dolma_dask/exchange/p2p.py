@@ -9,7 +9,6 @@ so that the rest, and a later call, go on from it.
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dolma_dask import clusters
-from dolma_dask.engine import Plan, Task, Unit, resume
+from dolma_dask.engine import Task, Unit, resume
 from dolma_dask.engine.attempts import Quoted
 from dolma_dask.errors import DolmaDaskError, Failure, InterruptedStageError, StageError, UsageError
 from dolma_dask.exchange import folders
@@ -59,16 +58,6 @@ def _run(wanted: Wanted) -> Exchanged:
     return conclude(wanted, scattered, reduced, [info for _, info in told], key)
 
 
-@dataclass(frozen=True)
-class _Name:
-    """What a plan needs of a stage that the engine does not run."""
-
-    verb: str
-
-    def run_shard(self, task: Task) -> list[Record]:
-        raise NotImplementedError
-
-
 _Found = tuple[list[Record], list[Record], str]
 """Records of both passes, and the key of the second."""
 
@@ -84,8 +73,7 @@ def _find(wanted: Wanted) -> _Found | None:
 
 
 def _finished(wanted: Wanted, phase: str, tasks: Sequence[Task]) -> list[Record] | None:
-    plan = Plan(_Name(wanted.pass_verb(phase)), wanted.folder, tasks, {"key": wanted.key}, ("",))
-    state = resume.look_back(plan, False)
+    state = resume.look_back_at(wanted.folder, wanted.pass_verb(phase), tasks, ("",))
     return None if state.left else [state.finished[unit.name] for task in tasks for unit in task.units]
 
 

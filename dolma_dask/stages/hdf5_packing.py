@@ -135,7 +135,7 @@ class Packing:
         """Return the sums of the first pass, if all inputs still are what they were made from."""
         inputs = tuple(item for part in self.documents.parts for item in part.inputs)
         task = Task(self._unit.name, (self._unit,), inputs)
-        state = resume.look_back(Plan(_Nothing(), self.target, [task], {}, ()), False)
+        state = resume.look_back_at(self.target, "hdf5", [task])
         for record in state.renewed:
             self._add(record)
         return state.finished.get(self._unit.name)
@@ -291,16 +291,6 @@ class Packing:
         if not rows.rows:
             notes.append("no row was written: there are too few tokens for one")
         return notes
-
-
-@dataclass(frozen=True)
-class _Nothing:
-    """A stage that names a journal."""
-
-    verb: str = "hdf5"
-
-    def run_shard(self, task: Task) -> list[Record]:
-        raise NotImplementedError(task.shard)
 
 
 def _shown(summary: Summary, counts: Mapping[str, float]) -> Hdf5Summary:

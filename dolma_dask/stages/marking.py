@@ -132,7 +132,7 @@ class Marking:
     def finished(self, unit: Unit) -> Record | None:
         """Return the record of the set as a whole if it is of this key, and about the files that are there now."""
         task = Task(self.name, (unit,), self.inputs(self.dataset.shards))
-        state = resume.look_back(Plan(_Looking(self.verb), self.root, [task], {}, ()), overwrite=False)
+        state = resume.look_back_at(self.root, self.verb, [task])
         for record in state.renewed:
             note(self.root, self.verb, record)
         return state.finished.get(unit.name)
@@ -152,14 +152,3 @@ class Marking:
         shard = self.dataset.shards[0].path
         record = Record(unit.name, shard, unit.key, tuple(inputs), tuple(kept), seconds=seconds, info=told)
         note(self.root, self.verb, record)
-
-
-@dataclass(frozen=True)
-class _Looking:
-    """A stage of which only the journal is wanted."""
-
-    verb: str
-
-    def run_shard(self, task: Task) -> list[Record]:
-        """Do nothing."""
-        return []

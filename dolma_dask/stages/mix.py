@@ -6,10 +6,11 @@ short, long, swapped or stale is an error, never silently unfiltered output.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Unpack
+from typing import Annotated, Any, Unpack
 
 import dolma_dask
 from dolma_dask import engine
+from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Plan
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -183,6 +184,7 @@ def mix(
         }
     )
     notes = (*dataset_notes(found), *narrowed.notes, *mixture.notes)
+    job = _Job(target, found, chosen, mixture, policy, format, params, notes)
     if shuffle or max_size is not None:
         packing = Packing(
             f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}",
@@ -190,29 +192,53 @@ def mix(
             DEFAULT_SIZE if max_size is None else max_size,
             seed if shuffle else None,
         )
-        parts = tuple(Part(mixture, shard, shard.path) for shard in chosen.shards)
-        told_more = {**params, **told({"max_size": max_size, "shuffle": shuffle or None, "name": name})}
-        packed = Packed(
-            target, name, parts, packing, policy, mix_key(mixture, policy), told_more, notes, owns_folder=True
+        more = told({"max_size": max_size, "shuffle": shuffle or None, "name": name})
+        summary = job.packed(name, packing, more).run(run_options(options))
+    else:
+        summary = engine.run(job.plan(), run_options(options))
+    return _with_lists(summarize(summary), narrowed.lost)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What one call has come to: a mixture of some shards of a dataset, and where it goes."""
+
+    target: str
+    found: Dataset
+    chosen: Dataset
+    mixture: Mixture
+    policy: RecordPolicy
+    format: FileFormat | None
+    params: dict[str, Any]
+    notes: tuple[str, ...]
+
+    def packed(self, name: str, packing: Packing, more: dict[str, Any]) -> Packed:
+        """Return the work of packing all shards into files of one size."""
+        parts = tuple(Part(self.mixture, shard, shard.path) for shard in self.chosen.shards)
+        key = mix_key(self.mixture, self.policy)
+        params = {**self.params, **more}
+        return Packed(
+            self.target, name, parts, packing, self.policy, key, params, self.notes, owns_folder=True
         )
-        return _with_lists(summarize(packed.run(run_options(options))), narrowed.lost)
-    stage = MixStage(target, format, policy)
-    key = mix_key(mixture, policy)
-    plan = Plan(
-        stage=stage,
-        root=target,
-        tasks=[stage.task(mixture, shard, key) for shard in chosen.shards],
-        params=params,
-        writes=(f"{layout.DOCUMENTS}/",),
-        version=dolma_dask.__version__,
-        origin=found.root,
-        reads=layout.DOCUMENT_SUFFIXES,
-        all_units=frozenset(stage.path(shard) for shard in found.shards),
-        max_bad_fraction=budget(policy),
-        notes=notes,
-    )
-    layout.check_no_collision([stage.path(shard) for shard in found.shards])
-    return _with_lists(summarize(engine.run(plan, run_options(options))), narrowed.lost)
+
+    def plan(self) -> Plan:
+        """Return the plan of one output file per shard."""
+        stage = MixStage(self.target, self.format, self.policy)
+        key = mix_key(self.mixture, self.policy)
+        layout.check_no_collision([stage.path(shard) for shard in self.found.shards])
+        return Plan(
+            stage=stage,
+            root=self.target,
+            tasks=[stage.task(self.mixture, shard, key) for shard in self.chosen.shards],
+            params=self.params,
+            writes=(f"{layout.DOCUMENTS}/",),
+            version=dolma_dask.__version__,
+            origin=self.found.root,
+            reads=layout.DOCUMENT_SUFFIXES,
+            all_units=frozenset(stage.path(shard) for shard in self.found.shards),
+            max_bad_fraction=budget(self.policy),
+            notes=self.notes,
+        )
 
 
 def _with_lists(summary: MixSummary, lost: bool) -> MixSummary:

@@ -6,51 +6,32 @@ Disk: the stored size of what is kept, once (twice while a shuffle is sorted).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
 from dolma_dask.engine import Task
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Record
 from dolma_dask.stages.mix_recipe import MixWork
-from dolma_dask.stages.mix_rows import Kept, MixedShard
+from dolma_dask.stages.mix_rows import MixedShard
 from dolma_dask.stages.mix_scatter import ScatterSink
 from dolma_dask.stages.mix_slices import PieceWriter
-from dolma_dask.stages.mix_stage import pour
+from dolma_dask.stages.mix_stage import DocumentSink, pour
 
 
-class PieceSink:
+class PieceSink(DocumentSink):
     """Writes the kept rows of one shard as a file of small members."""
 
     def __init__(self, root: str, path: str, member_bytes: int) -> None:
-        self._writer = PieceWriter(root, path, member_bytes)
-
-    def __enter__(self) -> Self:
-        self._writer.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._writer.__exit__(kind, error, trace)
-
-    def take(self, rows: Kept) -> None:
-        """Append lines."""
-        self._writer.write(rows.lines)
-
-    @property
-    def files(self) -> tuple[FileRecord, ...]:
-        """The piece."""
-        return (self._writer.record,)
+        self._piece = PieceWriter(root, path, member_bytes)
+        super().__init__(self._piece)
 
     @property
     def text_bytes(self) -> int:
         """Of the piece."""
-        return self._writer.text_bytes
+        return self._piece.text_bytes
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, Self
 
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Task, Unit
@@ -19,6 +19,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.stages.mix_recipe import Mixture, MixWork
 from dolma_dask.stages.mix_rows import Kept, MixedShard
+from dolma_dask.writers.base import RowWriter
 from dolma_dask.writers.open import open_writer
 
 
@@ -42,20 +43,18 @@ class Sink(Protocol):
 
 
 class DocumentSink:
-    """Writes documents.
+    """Writes the lines of documents.
 
     Parameters
     ----------
-    root : str
-        Output root.
-    path : str
-        Below it; the suffix chooses the format.
+    writer : RowWriter
+        Where to.
     """
 
-    def __init__(self, root: str, path: str) -> None:
-        self._writer = open_writer(root, path)
+    def __init__(self, writer: RowWriter) -> None:
+        self._writer = writer
 
-    def __enter__(self) -> "DocumentSink":
+    def __enter__(self) -> Self:
         self._writer.__enter__()
         return self
 
@@ -108,7 +107,7 @@ class MixStage:
         unit = task.units[0]
         quarantine = Quarantine(self.target, self.verb, work.shard.path, self.policy)
         rows = MixedShard(work, self.policy, quarantine)
-        sinks = (DocumentSink(self.target, unit.name),)
+        sinks = (DocumentSink(open_writer(self.target, unit.name)),)
         ids, content, kept = pour(rows, sinks, quarantine)
         state = rows.reader.state
         (written, *others) = (file for sink in sinks for file in sink.files)

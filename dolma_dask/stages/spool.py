@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.io import files
-from dolma_dask.io.publish import PublishedFile, publish
+from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.stored import StoredFile
 from dolma_dask.stages.marks import MarkRows, Spooled
+from dolma_dask.writers.table import ArrowSink
 
 _SPOOL = pa.schema(
     [
@@ -27,27 +28,6 @@ _SPOOL = pa.schema(
         ("error", pa.large_string()),
     ]
 )
-
-
-class _Sink:
-    """The little of a file object that pyarrow asks for."""
-
-    closed = False
-
-    def __init__(self, out: PublishedFile) -> None:
-        self._out = out
-
-    def write(self, data: object) -> None:
-        self._out.write(data)
-
-    def tell(self) -> int:
-        return self._out.bytes
-
-    def flush(self) -> None:
-        """Do nothing: the file is flushed when it is published."""
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def spool_path(number: int) -> str:
@@ -79,7 +59,7 @@ class Spool:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._out = stack.enter_context(publish(files.join(self.folder, spool_path(self.number))))
-            sink = pa.PythonFile(_Sink(self._out), mode="w")
+            sink = pa.PythonFile(ArrowSink(self._out), mode="w")
             options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
             self._stream = stack.enter_context(pa.ipc.new_stream(sink, _SPOOL, options=options))
             self._stack = stack.pop_all()

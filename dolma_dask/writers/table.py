@@ -14,8 +14,8 @@ from dolma_dask.writers.base import stamp_of
 COMPRESSION_LEVEL = 1
 
 
-class _Sink:
-    """The little of a file object that pyarrow asks for."""
+class ArrowSink:
+    """A file that is being published, with the little of a file object that pyarrow asks for."""
 
     closed = False
 
@@ -77,7 +77,7 @@ class TableFile:
         """Fix the columns, unless that has been done."""
         if self._file is None:
             self._file = pq.ParquetWriter(
-                pa.PythonFile(_Sink(self._out), mode="w"),
+                pa.PythonFile(ArrowSink(self._out), mode="w"),
                 schema,
                 compression="zstd",
                 compression_level=COMPRESSION_LEVEL,

@@ -594,7 +594,7 @@ def test_batches_share_a_task_up_to_their_limit():
 def test_listing_comes_before_the_journal(root, monkeypatch):
     """Another run may write between the two: what is listed must be known, or it would be taken for foreign."""
     order = []
-    monkeypatch.setattr(resume, "_existing", lambda plan: order.append("list") or {})
+    monkeypatch.setattr(resume, "_existing", lambda root, writes: order.append("list") or {})
     monkeypatch.setattr(resume, "Journal", lambda *args: order.append("journal") or Journal(*args))
     plan, _ = plan_of(root)
     resume.look_back(plan, False)
