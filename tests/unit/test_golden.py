@@ -22,7 +22,9 @@ from dolma_dask.stages import (
     convert,
     convert_attributes,
     dedupe_run,
+    hdf5_packing,
     mix,
+    mix_packing,
     quantile_run,
     ragged,
     tag,
@@ -66,7 +68,12 @@ GOLDEN = {
         },
         digest="57e662a745a93e6ef592f1c987437b3c",
     ),
+    "hdf5": Golden(versions={"stages.hdf5_packing.VERSION": 1}, digest="ba629a1730cf4a382b65618766bb0349"),
     "mix": Golden(versions={"stages.mix.VERSION": 2}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
+    "mix packed": Golden(
+        versions={"stages.mix.VERSION": 2, "stages.mix_packing.PACKING_VERSION": 1},
+        digest="6619b9aecda8a39807e86173982acb26",
+    ),
     "quantiles": Golden(
         versions={"stages.quantile_run.VERSION": 1}, digest="8de988546c79cdba84dbaa29d6a6899e"
     ),
@@ -109,6 +116,11 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "quantiles": {"stages.quantile_run.VERSION": quantile_run.VERSION},
         "validate": {"stages.validation_shard.VERSION": validation_shard.VERSION},
         "mix": {"stages.mix.VERSION": mix.VERSION},
+        "mix packed": {
+            "stages.mix.VERSION": mix.VERSION,
+            "stages.mix_packing.PACKING_VERSION": mix_packing.PACKING_VERSION,
+        },
+        "hdf5": {"stages.hdf5_packing.VERSION": hdf5_packing.VERSION},
         "ragged": {
             "stages.ragged.VERSION": ragged.VERSION,
             "formats.ragged_record.SIDECAR_VERSION": ragged_record.SIDECAR_VERSION,
@@ -258,6 +270,28 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
         **options,
     )
     made["ragged"] = root / "tokens"
+    packed = {
+        "shuffle": True,
+        "seed": 5,
+        "max_size": 4000,
+        "name": "part",
+        "discard_fields": ["added"],
+        "provenance": True,
+    }
+    cut = {"span": "$.attributes.exact", "min_score": 0.5, "replacement": "[{}]"}
+    dk.mix(f"{root}/v0", to=f"{root}/packed", replace=[cut], attributes=["exact"], **packed, **options)
+    made["mix packed"] = root / "packed/documents"
+    dk.hdf5(
+        f"{root}/v0",
+        f"{root}/h5",
+        tokenizer=f"{root}/tokenizer.json",
+        **rule_of,
+        eos="<eos>",
+        max_seq_length=64,
+        max_rows_per_file=300,
+        **options,
+    )
+    made["hdf5"] = root / "h5"
     with open_writer(str(root / "gz"), "x.jsonl.gz") as writer:
         for number in range(60):
             writer.write(pa.array(lines(number).splitlines(keepends=True), pa.large_binary()))
