@@ -1,6 +1,7 @@
 """What can be known to be wrong with a stage before any stage runs, although only the verb itself would notice: names, rules, files."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dolma_dask.config.stages import StagePlan, full, is_in
@@ -53,14 +54,12 @@ def _note(
     try:
         check(value, stage)
     except UsageError as error:
-        mistakes.add(stage.places.get(name, stage.place), f"{stage.verb}.{name}: {error}")
+        mistakes.add(stage.place_of(name), f"{stage.verb}.{name}: {error}")
 
 
 def _check_file(stage: StagePlan, name: str, url: str, made: Sequence[str], mistakes: Mistakes) -> None:
     if not any(is_in(full(url), place) for place in made) and files.stat(files.normalize(url)) is None:
-        mistakes.add(
-            stage.places.get(name, stage.place), f"{stage.verb}.{name}: {url}: there is no such file."
-        )
+        mistakes.add(stage.place_of(name), f"{stage.verb}.{name}: {url}: there is no such file.")
 
 
 def _check_tagger(name: str, stage: StagePlan) -> None:
@@ -94,6 +93,16 @@ def _check_replacement(keys: Any, stage: StagePlan) -> None:
         make_replacement(keys)
 
 
+def _check_tokens(verb: str, options: Any, stage: StagePlan) -> None:
+    from dolma_dask.stages.mix_tokens import token_wishes
+
+    if not isinstance(options, Mapping):
+        raise UsageError(
+            f"{options!r}; expected a map with the options of {verb}: {{to: FOLDER, tokenizer: FILE}}."
+        )
+    token_wishes(**{"ragged": None, "hdf5": None, verb: options})
+
+
 _CHECKS: Mapping[str, Callable[[Any, StagePlan], object]] = {
     "taggers": _check_tagger,
     "where": _check_rule,
@@ -101,4 +110,6 @@ _CHECKS: Mapping[str, Callable[[Any, StagePlan], object]] = {
     "include": _check_filter,
     "exclude": _check_filter,
     "replace": _check_replacement,
+    "ragged": partial(_check_tokens, "ragged"),
+    "hdf5": partial(_check_tokens, "hdf5"),
 }

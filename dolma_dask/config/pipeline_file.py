@@ -201,10 +201,9 @@ class _Reader:
     ) -> None:
         missing = [name for name, argument in takes.items() if argument.needed and name not in places]
         if missing:
-            self.mistakes.add(
-                place,
-                f"{verb} needs {' and '.join(f'`{name}`' for name in missing)}, which {'is' if len(missing) == 1 else 'are'} missing.",
-            )
+            *first, last = (f"`{name}`" for name in missing)
+            names = f"{', '.join(first)} and {last}" if first else last
+            self.mistakes.add(place, f"{verb} needs {names}, which {'are' if first else 'is'} missing.")
 
     def _defaults(self, block: Node | None) -> Pairs:
         """Return the checked block ``defaults:``, options that all stages get which take them."""

@@ -4,7 +4,7 @@
 them. A dataset that some stage writes beside (``tag``, ``dedupe``...) gets a twin of N shards first: links on a local disk, copies on a store.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,14 +64,22 @@ class _Mover:
 
     def stage(self, stage: StagePlan) -> StagePlan:
         """Return a stage in its other places."""
-        values: dict[str, Any] = dict(stage.arguments)
-        for name in INPUTS:
-            if name in values:
-                values[name] = self._each(values[name], name, stage, values)
-        if values.get(OUTPUT):
-            old = str(values[OUTPUT])
-            values[OUTPUT] = self.made[full(old)] = beside(old)
+        values: dict[str, Any] = {
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value in stage.arguments.items()
+        }
+        for group in [values, *(value for value in values.values() if isinstance(value, dict))]:
+            self._move(group, stage, values)
         return replace(stage, arguments=values)
+
+    def _move(self, group: dict[str, Any], stage: StagePlan, values: dict[str, Any]) -> None:
+        """Move the places that some arguments name: those of a stage, or of token files that a mix makes too."""
+        for name in INPUTS:
+            if name in group:
+                group[name] = self._each(group[name], name, stage, values)
+        if group.get(OUTPUT):
+            old = str(group[OUTPUT])
+            group[OUTPUT] = self.made[full(old)] = beside(old)
 
     def _each(self, value: Any, name: str, stage: StagePlan, values: dict[str, Any]) -> Any:
         if isinstance(value, str):

@@ -60,13 +60,20 @@ class StagePlan:
         return load(VERBS[self.verb][0])(*(values[name] for name in positional), **named)
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield the texts of some arguments."""
-        for name in names:
-            value = self.arguments.get(name)
+        """Yield the texts of some arguments, also where they stand in a map: `mix` makes token files as other verbs do."""
+        groups = [self.arguments, *(value for value in self.arguments.values() if isinstance(value, Mapping))]
+        for value in (group.get(name) for name in names for group in groups):
             if isinstance(value, str):
                 yield value
             elif isinstance(value, Sequence):
                 yield from (item for item in value if isinstance(item, str))
+
+    def place_of(self, name: str) -> Place:
+        """Return where an argument stands, or the map that it stands in."""
+        holders = (
+            key for key, value in self.arguments.items() if isinstance(value, Mapping) and name in value
+        )
+        return self.places.get(name) or self.places.get(next(holders, ""), self.place)
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -6,6 +6,17 @@ failing shard never stops the others, and all failures are raised together at th
 """
 
 from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit, inputs_of
-from dolma_dask.engine.runs import gather, run
+from dolma_dask.engine.runs import gather, run, run_together
 
-__all__ = ["Input", "Plan", "RunOptions", "Stage", "Task", "Unit", "gather", "inputs_of", "run"]
+__all__ = [
+    "Input",
+    "Plan",
+    "RunOptions",
+    "Stage",
+    "Task",
+    "Unit",
+    "gather",
+    "inputs_of",
+    "run",
+    "run_together",
+]

@@ -6,8 +6,9 @@ Whatever stops a run, the records of finished shards are in the journal and temp
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from dolma_dask import clusters
@@ -31,13 +32,44 @@ from dolma_dask.progress import make_progress
 from dolma_dask.summary import Summary
 
 
-@dataclass
-class _Tally:
-    """What is known so far: records by unit, shards done now, shards failed."""
+@dataclass(eq=False)
+class _Course:
+    """A plan on its way: where it stood, and what is known since: records by unit, shards done now, shards failed."""
 
+    plan: Plan
+    state: Progressed
+    strays: list[str]
+    summary: Summary
     records: dict[str, Record]
     done: int = 0
     failures: list[Failure] = field(default_factory=list)
+    writer: JournalWriter | None = None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a shard is left, or the journal."""
+        return bool(self.state.left or self.state.renewed or resume.is_open(self.plan, self.state))
+
+    @cached_property
+    def units(self) -> frozenset[str]:
+        """Names of all that is left."""
+        return frozenset(unit.name for task in self.state.left for unit in task.units)
+
+    def take(self, task: Task, outcome: Outcome) -> None:
+        """Note what became of a shard, as far as it is this plan's."""
+        if self.units.isdisjoint(unit.name for unit in task.units):
+            return
+        if isinstance(outcome, Failure):
+            self.failures.append(outcome)
+            return
+        assert self.writer is not None
+        records = [record for record in outcome if record.unit in self.units]
+        kept = {file.path for record in records for file in record.files}
+        for record in records:
+            _remove_outdated(self.plan.root, self.state.journal.records.get(record.unit), kept)
+            self.writer.add(record)
+            self.records[record.unit] = record
+        self.done += 1
 
 
 def run(plan: Plan, options: RunOptions) -> Summary:
@@ -66,7 +98,52 @@ def run(plan: Plan, options: RunOptions) -> Summary:
     UsageError
         Files that this run did not make are in its way.
     """
+    (summary,) = run_together([plan], plan.stage, options)
+    return summary
+
+
+def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> list[Summary]:
+    """Do what is left of several plans over the same shards, each shard once for all of them.
+
+    Parameters
+    ----------
+    plans : sequence of Plan
+        With different units, and the same `Task.work` for the same shard.
+    stage : Stage
+        Gets a shard with the units that any plan has left of it, and returns the records of all of them.
+    options : RunOptions
+        How to run.
+
+    Returns
+    -------
+    list of Summary
+        One for each plan.
+
+    Raises
+    ------
+    StageError, BadRecordBudgetError, InterruptedStageError, UsageError
+        See `run`.
+    """
     started = time.monotonic()
+    courses = [_look_back(plan, options) for plan in plans]
+    if options.dry_run:
+        return [_rehearsed(course, started) for course in courses]
+    working = [course for course in courses if course.has_work]
+    for course in courses:
+        if (
+            not course.has_work
+        ):  # what is left of a run that was killed while it merged the segments, its last act
+            sweep(course.state.journal.folder)
+    if working:
+        _work(working, stage, options)
+    for course in courses:
+        for path in [] if course.failures else course.strays:
+            files.remove(files.join(course.plan.root, path))
+    return [_conclude(course, time.monotonic() - started) for course in courses]
+
+
+def _look_back(plan: Plan, options: RunOptions) -> _Course:
+    """Return a plan with what is finished of it; refuse what is in its way."""
     state = resume.look_back(plan, options.overwrite)
     if not options.overwrite:
         resume.check_replaceable(plan, state)
@@ -74,20 +151,12 @@ def run(plan: Plan, options: RunOptions) -> Summary:
     strays = resume.strays(plan, state)
     notes = (*plan.notes, *_notes(state, strays, options))
     summary = Summary(plan.stage.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
-    if options.dry_run:
-        planned = tuple(task.shard for task in state.left)
-        return replace(summary, planned=planned, seconds=time.monotonic() - started)
-    tally = _Tally(dict(state.finished))
-    if state.left or state.renewed or resume.is_open(plan, state):
-        _work(plan, state, options, tally)
-    else:
-        sweep(
-            state.journal.folder
-        )  # of a run that was killed while it merged the segments, which was its last act
-    if not tally.failures:
-        for path in strays:
-            files.remove(files.join(plan.root, path))
-    return _conclude(plan, tally, replace(summary, done=tally.done, seconds=time.monotonic() - started))
+    return _Course(plan, state, strays, summary, dict(state.finished))
+
+
+def _rehearsed(course: _Course, started: float) -> Summary:
+    planned = tuple(task.shard for task in course.state.left)
+    return replace(course.summary, planned=planned, seconds=time.monotonic() - started)
 
 
 def _notes(state: Progressed, strays: Sequence[str], options: RunOptions) -> Iterator[str]:
@@ -176,46 +245,54 @@ def _mapping(stage: Stage, tasks: Sequence[Task], options: RunOptions) -> Iterat
         yield go
 
 
-def _work(plan: Plan, state: Progressed, options: RunOptions, tally: _Tally) -> None:
-    """Run the tasks that are left; every result reaches the journal at once."""
+def _work(courses: Sequence[_Course], stage: Stage, options: RunOptions) -> None:
+    """Run the tasks that are left; every result reaches its journal at once."""
+    tasks = _joined(courses)
 
     def take(task: Task, outcome: Outcome) -> None:
         if isinstance(outcome, Failure):
             _stop_without_store(outcome)
-            tally.failures.append(outcome)
-            return
-        kept = {file.path for record in outcome for file in record.files}
-        for record in outcome:
-            _remove_outdated(plan.root, state.journal.records.get(record.unit), kept)
-            writer.add(record)
-            tally.records[record.unit] = record
-        tally.done += 1
+        for course in courses:
+            course.take(task, outcome)
 
     try:
-        # in this order: no journal without a cluster; the journal is closed before one waits for workers; the sweep comes last
-        with (
-            _swept(plan),
-            _mapping(plan.stage, state.left, options) as go,
-            _journal_of(plan, state, tally) as writer,
-        ):
+        # in this order: no journal without a cluster; journals are closed before one waits for workers; the sweep comes last
+        with ExitStack() as stack:
+            for course in courses:
+                stack.enter_context(_swept(course.plan))
+            go = stack.enter_context(_mapping(stage, tasks, options))
+            for course in courses:
+                stack.enter_context(_journal_of(course))
             go(take)
     except KeyboardInterrupt:
+        done = max(course.done for course in courses)
         raise InterruptedStageError(
-            f"{plan.stage.verb} was stopped: {tally.done:,} of {len(state.left):,} shards are finished and kept. "
-            "Run the same command again to go on."
+            f"{stage.verb} was stopped: {done:,} of {len(tasks):,} shards are finished and kept. Run the same command again to go on."
         ) from None
 
 
+def _joined(courses: Sequence[_Course]) -> list[Task]:
+    """Return what is left of all plans, one task for each shard."""
+    if len(courses) == 1:
+        return courses[0].state.left
+    tasks: dict[str, Task] = {}
+    for task in (task for course in courses for task in course.state.left):
+        known = tasks.get(task.shard)
+        tasks[task.shard] = task if known is None else replace(known, units=(*known.units, *task.units))
+    return list(tasks.values())
+
+
 @contextmanager
-def _journal_of(plan: Plan, state: Progressed, tally: _Tally) -> Iterator[JournalWriter]:
-    writer = state.journal.start(plan.params, plan.writes, plan.version, resume.origin_of(plan))
+def _journal_of(course: _Course) -> Iterator[None]:
+    plan, state = course.plan, course.state
+    course.writer = state.journal.start(plan.params, plan.writes, plan.version, resume.origin_of(plan))
     try:
         for record in state.renewed:
-            writer.add(record)
-        yield writer
-        writer.finish(_missing(plan, state, tally))
+            course.writer.add(record)
+        yield
+        course.writer.finish(_missing(course))
     finally:
-        writer.close()
+        course.writer.close()
 
 
 @contextmanager
@@ -233,11 +310,11 @@ def _swept(plan: Plan) -> Iterator[None]:
             sweep(url)
 
 
-def _missing(plan: Plan, state: Progressed, tally: _Tally) -> int:
+def _missing(course: _Course) -> int:
     """Count what the whole listing should have and has not."""
-    if plan.all_units is None:
-        return len(tally.failures)
-    return len(plan.all_units - state.journal.records.keys())
+    if course.plan.all_units is None:
+        return len(course.failures)
+    return len(course.plan.all_units - course.state.journal.records.keys())
 
 
 def _remove_outdated(root: str, old: Record | None, kept: Set[str]) -> None:
@@ -247,17 +324,20 @@ def _remove_outdated(root: str, old: Record | None, kept: Set[str]) -> None:
             files.remove(files.join(root, file.path))
 
 
-def _conclude(plan: Plan, tally: _Tally, summary: Summary) -> Summary:
-    counts = _totals(tally.records.values())
+def _conclude(course: _Course, seconds: float) -> Summary:
+    plan, failures = course.plan, tuple(course.failures)
+    counts = _totals(course.records.values())
     summary = replace(
-        summary,
+        course.summary,
+        done=course.done,
+        seconds=seconds,
         counts=counts,
-        failed=len(tally.failures),
-        failures=tuple(tally.failures),
+        failed=len(failures),
+        failures=failures,
         lost=plan.bad_is_loss and counts.get("bad_records", 0) > 0,
     )
-    if tally.failures:
-        raise _stage_error(plan.stage.verb, tally.failures, len(plan.tasks), summary)
+    if failures:
+        raise _stage_error(plan.stage.verb, failures, len(plan.tasks), summary)
     _check_budget(plan, counts, summary)
     return summary
 

@@ -1,6 +1,7 @@
 """What happens to bad records: the shard fails at the first, or they go to a file with their place, reason and bytes."""
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Literal, get_args
@@ -115,6 +116,33 @@ class Quarantine:
                 while piece := waiting.read(READ_BYTES):
                     out.write(piece)
         return (FileRecord(self._path, out.bytes, out.checksum, self.count),)
+
+
+class Quarantines:
+    """The same bad records in several places, for what is made from one reading.
+
+    Parameters
+    ----------
+    each : sequence of Quarantine
+        One at least.
+    """
+
+    def __init__(self, each: Sequence[Quarantine]) -> None:
+        self._each = each
+
+    @property
+    def count(self) -> int:
+        """Bad records so far."""
+        return self._each[0].count
+
+    def admit(self, block: Block) -> None:
+        """Take the bad records of a block; see `Quarantine.admit`."""
+        for quarantine in self._each:
+            quarantine.admit(block)
+
+    def close(self) -> list[tuple[FileRecord, ...]]:
+        """Close all; see `Quarantine.close`."""
+        return [quarantine.close() for quarantine in self._each]
 
 
 def _failure(record: BadRecord) -> BadRecordError:

@@ -6,13 +6,14 @@ files or workers give the same rows. Disk: the spools take about half of the tex
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Unpack
 
 from dolma_dask import clusters
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE
 from dolma_dask.io import files
+from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.stages.hdf5_inputs import Documents, documents_of
 from dolma_dask.stages.hdf5_lm import Compat, LmOptions
 from dolma_dask.stages.hdf5_packing import Hdf5Summary, Packing
@@ -146,10 +147,7 @@ def hdf5(
     is kept all the same; ModelZoo loses it: tail="drop".
     """
     options = checked(hdf5, options, ReadArgs)
-    check_mode(mode)
     where = rule_of(where)
-    if max_rows_per_file < 1:
-        raise UsageError(f"max_rows_per_file={max_rows_per_file}; expected a number of rows from 1 on.")
     wanted = LmOptions(
         max_seq_length=max_seq_length,
         tail=tail,
@@ -170,24 +168,53 @@ def hdf5(
         inverted_mask=inverted_mask,
         compat=compat,
     )
-    tokens = load_tokenizer(tokenizer)
+    target = Target(to, tokenizer, mode, max_rows_per_file)
     documents = _documents(dataset, where, words_of("attributes", attributes), source, wanted, options)
+    packing = make_packing(documents, target, wanted, record_policy(options))
+    with clusters.shared_cluster():
+        return packing.run(run_options(options))
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where rows go and what they are made with; for each option see `hdf5`."""
+
+    to: str
+    tokenizer: str
+    mode: str = "LMData"
+    max_rows_per_file: int = MAX_ROWS_PER_FILE
+
+    def __post_init__(self) -> None:
+        check_mode(self.mode)
+        if self.max_rows_per_file < 1:
+            raise UsageError(
+                f"max_rows_per_file={self.max_rows_per_file}; expected a number of rows from 1 on."
+            )
+
+
+def make_packing(documents: Documents, target: Target, wanted: LmOptions, policy: RecordPolicy) -> Packing:
+    """Return a call of `hdf5` that can be run.
+
+    Raises
+    ------
+    UsageError
+        The tokenizer cannot be read, or lacks a special token; or a value cannot be.
+    """
+    tokens = load_tokenizer(target.tokenizer)
     sections = wanted.sections()
     known = {"tokenizer": tokens.file_name, "tokenizer_fingerprint": tokens.fingerprint}
-    packing = Packing(
+    return Packing(
         replace(documents, notes=(*documents.notes, *wanted.notes())),
-        files.normalize(to),
+        files.normalize(target.to),
         wanted.mode(tokens),
-        max_rows_per_file,
-        record_policy(options),
+        target.max_rows_per_file,
+        policy,
         {
-            "setup": told({"mode": mode, **documents.told}),
-            "processing": {**known, **sections["processing"], "max_rows_per_file": max_rows_per_file},
+            "setup": told({"mode": target.mode, **documents.told}),
+            "processing": {**known, **sections["processing"], "max_rows_per_file": target.max_rows_per_file},
             "dataset": sections["dataset"],
         },
     )
-    with clusters.shared_cluster():
-        return packing.run(run_options(options))
 
 
 def _documents(

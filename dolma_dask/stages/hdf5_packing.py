@@ -26,7 +26,7 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Journal, JournalWriter, Record, work_key
 from dolma_dask.stages.hdf5_inputs import Documents
 from dolma_dask.stages.hdf5_rows import RowPlan, RowsStage
-from dolma_dask.stages.hdf5_spools import FOLDER, VERB, Spool, SpoolFolder, TokenizeStage
+from dolma_dask.stages.hdf5_spools import FOLDER, VERB, Spool, SpoolFolder, SpoolOutput, TokenizeStage
 from dolma_dask.stages.options import told
 from dolma_dask.stages.selection import rule_notes
 from dolma_dask.summary import Summary
@@ -46,6 +46,25 @@ class Hdf5Summary(Summary):
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of the table."""
         return [("files" if name == "shards" else name, value) for name, value in super().rows()]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Where a call of `hdf5` stands before the first pass.
+
+    Attributes
+    ----------
+    started : float
+        By the monotonic clock.
+    whole : Record or None
+        The sums of the first pass, if it is done.
+    first : Plan or None
+        The first pass, if it is not.
+    """
+
+    started: float
+    whole: Record | None
+    first: Plan | None
 
 
 @dataclass(frozen=True)
@@ -78,26 +97,49 @@ class Packing:
 
     def run(self, options: RunOptions) -> Hdf5Summary:
         """Do what is left."""
+        begun = self.begin(options)
+        return self.finish(begun, options, self._tokenize(begun.first, options) if begun.first else None)
+
+    def begin(self, options: RunOptions) -> "Begun":
+        """Look at what is there.
+
+        Raises
+        ------
+        UsageError
+            Files of others are in the way.
+        """
         started = time.monotonic()
         self._check_free(options.overwrite)
         known = None if options.overwrite else self._finished()
-        if known is None and options.dry_run:
-            return _shown(engine.run(self._first_plan(range(len(self.documents.parts))), options), {})
-        whole = known or self._tokenize_all(options)
+        if options.overwrite and not options.dry_run:
+            files.remove_tree(self._folder)
+        every = range(len(self.documents.parts))
+        return Begun(started, known, self._first_plan(every) if known is None else None)
+
+    def finish(self, begun: "Begun", options: RunOptions, ran: Summary | None) -> Hdf5Summary:
+        """Make the files, once the first pass has run if there was one, which `ran` tells of."""
+        if options.dry_run and ran is not None:
+            return _shown(ran, {})
+        whole = begun.whole or self._sum_up(ran)
         plan = self._second_plan(whole)
         ahead = engine.run(plan, replace(options, dry_run=True))
         if options.dry_run:
             return _shown(ahead, whole.counts)
         if ahead.planned:
             files.remove(files.join(self.target, PARAMS_NAME))  # it says that all files are there
-            if known is not None:
-                self._tokenize(self._needed(whole, set(ahead.planned)), options)
+            if begun.whole is not None:
+                self._tokenize(self._first_plan(self._needed(whole, set(ahead.planned))), options)
         summary = engine.run(plan, options)
         rows = self._publish_params(whole, plan)
         files.remove_tree(self._folder)
         notes = (*summary.notes, *rule_notes(whole.counts), *self._notes(whole, rows))
-        seconds = time.monotonic() - started
+        seconds = time.monotonic() - begun.started
         return _shown(replace(summary, notes=notes, seconds=seconds), whole.counts)
+
+    @property
+    def output(self) -> SpoolOutput:
+        """What the first pass makes."""
+        return SpoolOutput(self.target, self._folder, self.mode)
 
     @property
     def _folder(self) -> str:
@@ -141,7 +183,7 @@ class Packing:
         return state.finished.get(self._unit.name)
 
     def _first_plan(self, numbers: Sequence[int]) -> Plan:
-        stage = TokenizeStage(self.target, self._folder, self.documents.opener, self.mode, self.policy)
+        stage = TokenizeStage(self.output, self.documents.opener, self.policy)
         key, parts = self._unit.key, self.documents.parts
         return Plan(
             stage=stage,
@@ -154,10 +196,10 @@ class Packing:
             notes=self.documents.notes,
         )
 
-    def _tokenize(self, numbers: Sequence[int], options: RunOptions) -> Summary:
+    def _tokenize(self, plan: Plan, options: RunOptions) -> Summary:
         """Make the spools of some parts, as far as they are not there."""
         try:
-            return engine.run(self._first_plan(numbers), replace(options, overwrite=False))
+            return engine.run(plan, replace(options, overwrite=options.overwrite and options.dry_run))
         except StageError as error:
             raise StageError(str(error), failures=error.failures, summary=self._failed(error)) from error
 
@@ -165,17 +207,14 @@ class Packing:
         summary = error.details.get("summary")
         return replace(summary, verb="hdf5", target=self.target) if isinstance(summary, Summary) else None
 
-    def _tokenize_all(self, options: RunOptions) -> Record:
-        """Run the first pass, note its sums, and return them."""
-        if options.overwrite:
-            files.remove_tree(self._folder)
-        numbers = range(len(self.documents.parts))
-        summary = self._tokenize(numbers, options)
-        self._check_budget(summary)
+    def _sum_up(self, ran: Summary | None) -> Record:
+        """Note the sums of the first pass, and return them."""
+        assert ran is not None
+        self._check_budget(ran)
         known = Journal(self._folder, VERB).records
-        plan = self._first_plan(numbers)
+        plan = self._first_plan(range(len(self.documents.parts)))
         records = [known[unit.name] for task in plan.tasks for unit in task.units]
-        whole = self._sum(records, summary.counts)
+        whole = self._sum(records, ran.counts)
         self._add(whole)
         return whole
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dolma_dask.engine import Task, Unit
@@ -25,6 +26,7 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.stages.hdf5_inputs import Opener, Part
+from dolma_dask.stages.sinks import Kept, ReadShard
 from dolma_dask.tokens.engine import Tokens
 from dolma_dask.tokens.modes import Mode
 
@@ -203,28 +205,103 @@ class TokenRun:
             self._file = None
 
 
+class SpoolSink:
+    """Writes the spool of one part.
+
+    Parameters
+    ----------
+    output : SpoolOutput
+        How ids are made, and where they go.
+    number : int
+        Of the part.
+    """
+
+    def __init__(self, output: "SpoolOutput", number: int) -> None:
+        self._mode = output.mode
+        self._writer = SpoolWriter(output.folder, number, output.mode)
+        self._texts = TextCounts()
+
+    def __enter__(self) -> Self:
+        self._writer.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.__exit__(kind, error, trace)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append documents, with the columns that the mode reads."""
+        tokens, counts = self._mode.encode(batch)
+        self._writer.write(tokens)
+        self._texts += counts
+
+    def take(self, rows: Kept) -> None:
+        """See `Sink`."""
+        self.write(rows.batch)
+
+    def record(self, unit: Unit, read: ReadShard, bad: tuple[FileRecord, ...]) -> Record:
+        """See `RecordedSink`."""
+        mode, lengths = self._mode, self._writer.lengths
+        info = {
+            "tokens": self._writer.tokens,
+            "sequences": len(lengths),
+            "rows": len(mode.windows(lengths)) if mode.stream_tail is None else 0,
+            "texts": vars(self._texts),
+        }
+        return Record(
+            unit=unit.name,
+            shard=read.path,
+            key=unit.key,
+            inputs=read.inputs,
+            files=(self._writer.record, *bad),
+            rows=self._texts.documents,
+            counts={**read.counts, "tokens": self._writer.tokens},
+            info=info,
+        )
+
+
+@dataclass(frozen=True)
+class SpoolOutput:
+    """A spool for each part.
+
+    Attributes
+    ----------
+    root : str
+        Output root, for the quarantine.
+    folder : str
+        Of the spools.
+    mode : Mode
+        Makes the ids.
+    """
+
+    verb: ClassVar[str] = "hdf5"
+
+    root: str
+    folder: str
+    mode: Mode
+
+    def sink(self, unit: Unit, path: str, place: int) -> SpoolSink:
+        """Return what takes the documents of part `place`."""
+        return SpoolSink(self, place)
+
+
 @dataclass(frozen=True)
 class TokenizeStage:
     """First pass: the spool of one part.
 
     Attributes
     ----------
-    target : str
-        Output root, for the quarantine.
-    folder : str
-        Of the spools.
+    output : SpoolOutput
+        What is made.
     opener : Opener
         Opens parts.
-    mode : Mode
-        Makes the ids.
     policy : RecordPolicy
         What happens to bad records.
     """
 
-    target: str
-    folder: str
+    output: SpoolOutput
     opener: Opener
-    mode: Mode
     policy: RecordPolicy
     verb: str = VERB
 
@@ -236,32 +313,9 @@ class TokenizeStage:
         """Tokenize one part; see `dolma_dask.engine.Stage`."""
         (unit,) = task.units
         number, work = task.work
-        quarantine = Quarantine(self.target, "hdf5", task.shard, self.policy)
-        rows = self.opener.open(work, self.mode.reads, self.policy, quarantine)
-        texts = TextCounts()
-        with SpoolWriter(self.folder, number, self.mode) as writer:
+        quarantine = Quarantine(self.output.root, self.output.verb, task.shard, self.policy)
+        rows = self.opener.open(work, self.output.mode.reads, self.policy, quarantine)
+        with self.output.sink(unit, task.shard, number) as sink:
             for batch in rows:
-                tokens, counts = self.mode.encode(batch)
-                writer.write(tokens)
-                texts += counts
-            lengths = writer.lengths
-        kept = quarantine.close()
-        info = {
-            "tokens": writer.tokens,
-            "sequences": len(lengths),
-            "rows": len(self.mode.windows(lengths)) if self.mode.stream_tail is None else 0,
-            "texts": vars(texts),
-        }
-        counts_in = {**rows.counts, "tokens": writer.tokens}
-        return [
-            Record(
-                unit=unit.name,
-                shard=task.shard,
-                key=unit.key,
-                inputs=rows.inputs,
-                files=(writer.record, *kept),
-                rows=texts.documents,
-                counts=counts_in,
-                info=info,
-            )
-        ]
+                sink.write(batch)
+        return [sink.record(unit, ReadShard(task.shard, rows.inputs, rows.counts), quarantine.close())]

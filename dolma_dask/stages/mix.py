@@ -5,13 +5,13 @@ short, long, swapped or stale is an error, never silently unfiltered output.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Unpack
 
 import dolma_dask
-from dolma_dask import engine
+from dolma_dask import clusters
 from dolma_dask.dataset import Dataset
-from dolma_dask.engine import Plan
+from dolma_dask.engine import Plan, RunOptions, Unit
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
@@ -24,8 +24,19 @@ from dolma_dask.stages.mix_pack import Packed, Part
 from dolma_dask.stages.mix_packing import DEFAULT_SIZE, Packing
 from dolma_dask.stages.mix_planning import make_mixture
 from dolma_dask.stages.mix_recipe import Mixture
-from dolma_dask.stages.mix_stage import MixStage
-from dolma_dask.stages.mix_summary import MixSummary, summarize
+from dolma_dask.stages.mix_stage import DocumentOutput, MixStage
+from dolma_dask.stages.mix_summary import MixSummary, summarize, with_others
+from dolma_dask.stages.mix_together import Branch, run_branches
+from dolma_dask.stages.mix_tokens import (
+    Chosen,
+    TokensLike,
+    TokenWishes,
+    packing_branch,
+    packing_of,
+    ragged_branch,
+    token_wishes,
+    tokens_of_packed,
+)
 from dolma_dask.stages.mix_wishes import ReplaceLike, make_wishes
 from dolma_dask.stages.options import (
     DatasetLike,
@@ -45,6 +56,7 @@ from dolma_dask.stages.options import (
     words_of,
 )
 from dolma_dask.stages.selection import select
+from dolma_dask.summary import Summary
 
 VERSION = 2
 """Raised whenever mix writes other bytes for the same input and rule."""
@@ -54,7 +66,9 @@ def mix(
     dataset: DatasetLike,
     /,
     *,
-    to: str,
+    to: str | None = None,
+    ragged: TokensLike = None,
+    hdf5: TokensLike = None,
     where: RuleLike = None,
     include: Annotated[Sequence[str], Many] = (),
     exclude: Annotated[Sequence[str], Many] = (),
@@ -85,8 +99,13 @@ def mix(
     ----------
     dataset : str or Dataset
         Folder or URL with documents/ and attributes/ in it.
-    to : str
-        Root of the new version; its documents/ is written.
+    to : str, optional
+        Root of the new version; its documents/ is written. Not needed if ragged or hdf5 is given.
+    ragged : dict, optional
+        Options of the verb ragged, to and tokenizer among them: token arrays of the new documents from the same reading. On the command line as
+        JSON: '{"to": "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}'.
+    hdf5 : dict, optional
+        Options of the verb hdf5, in the same way: '{"to": "out/h5", "tokenizer": "neox.json", "max_seq_length": 2048}'.
     where : str, optional
         Expression over id, source, added, created, metadata.<field> and attribute keys; a unique ending of a key is enough. A comparison with
         a missing value is false.
@@ -162,9 +181,12 @@ def mix(
         raise UsageError(
             "merge_attributes without attributes; expected the sets to write into the documents, in their order."
         )
+    tokens = token_wishes(ragged, hdf5)
+    is_packed = shuffle or max_size is not None
+    target = _target(to, tokens, is_packed)
     found = as_dataset(dataset, source)
-    target = layout.dataset_root(files.normalize(to))
-    check_apart(found.root, target)
+    if target is not None:
+        check_apart(found.root, target)
     policy = record_policy(options)
     chosen = selected(found, options)
     narrowed = narrow(found, where, *lists, thresholds, options)
@@ -173,72 +195,119 @@ def mix(
     )
     selection = select(chosen.with_current_attributes(), narrowed.where, of_rule)
     mixture = make_mixture(selection, wishes, attributes, in_order=merge_attributes)
-    params = told(
+    asked = told(
         {
             "where": None if narrowed.where is None else str(narrowed.where),
             "attributes": list(attributes),
-            "format": format,
-            "from": found.root,
             "source": source,
             **wishes.params(),
         }
     )
     notes = (*dataset_notes(found), *narrowed.notes, *mixture.notes)
-    job = _Job(target, found, chosen, mixture, policy, format, params, notes)
-    if shuffle or max_size is not None:
+    job = _Job(found, chosen, mixture, policy, asked, notes)
+    run = run_options(options)
+    if target is None or not is_packed:
+        summary = job.side_by_side(target, format, tokens, run)
+    else:
         packing = Packing(
             f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}",
             "jsonl.gz" if format is None else format,
             DEFAULT_SIZE if max_size is None else max_size,
             seed if shuffle else None,
         )
-        more = told({"max_size": max_size, "shuffle": shuffle or None, "name": name})
-        summary = job.packed(name, packing, more).run(run_options(options))
-    else:
-        summary = engine.run(job.plan(), run_options(options))
-    return _with_lists(summarize(summary), narrowed.lost)
+        more = told({"max_size": max_size, "shuffle": shuffle or None, "name": name, "format": format})
+        summary = job.packed(target, name, packing, more, run)
+        summary = tokens_of_packed(summary, target, tokens, options)
+    return _with_lists(summary, narrowed.lost)
+
+
+def _target(to: str | None, tokens: TokenWishes, is_packed: bool) -> str | None:
+    """Return the root of the new documents, if there are to be some."""
+    if to is not None:
+        return layout.dataset_root(files.normalize(to))
+    if not tokens:
+        raise UsageError(
+            "mix has nothing to write; expected a root of new documents in `to`, or `ragged` or `hdf5`."
+        )
+    if is_packed:
+        raise UsageError(
+            "shuffle and max_size without `to`; expected a root of new documents, since token files are made from the packed ones."
+        )
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """What one call has come to: a mixture of some shards of a dataset, and where it goes."""
+    """What one call has come to: a mixture of some shards of a dataset."""
 
-    target: str
     found: Dataset
     chosen: Dataset
     mixture: Mixture
     policy: RecordPolicy
-    format: FileFormat | None
-    params: dict[str, Any]
+    asked: dict[str, Any]
     notes: tuple[str, ...]
 
-    def packed(self, name: str, packing: Packing, more: dict[str, Any]) -> Packed:
-        """Return the work of packing all shards into files of one size."""
+    @property
+    def params(self) -> dict[str, Any]:
+        """What was asked, for the journal."""
+        return {"from": self.found.root, **self.asked}
+
+    def packed(
+        self, target: str, name: str, packing: Packing, more: dict[str, Any], options: RunOptions
+    ) -> MixSummary:
+        """Pack the documents of all shards into files of one size."""
         parts = tuple(Part(self.mixture, shard, shard.path) for shard in self.chosen.shards)
         key = mix_key(self.mixture, self.policy)
         params = {**self.params, **more}
-        return Packed(
-            self.target, name, parts, packing, self.policy, key, params, self.notes, owns_folder=True
-        )
+        packed = Packed(target, name, parts, packing, self.policy, key, params, self.notes, owns_folder=True)
+        return summarize(packed.run(options))
 
-    def plan(self) -> Plan:
-        """Return the plan of one output file per shard."""
-        stage = MixStage(self.target, self.format, self.policy)
+    def side_by_side(
+        self, target: str | None, file_format: FileFormat | None, tokens: TokenWishes, options: RunOptions
+    ) -> MixSummary:
+        """Make files of every kind for each shard, from one reading."""
+        name = files.normalize(target or self.found.root).rsplit("/", 1)[-1]
+        works = {shard.path: self.mixture.work(shard) for shard in self.chosen.shards}
+        chosen = Chosen(self.found, self.mixture, works, self.asked, name)
+        branches = {} if target is None else {"mix": self._documents(chosen, target, file_format)}
+        if tokens.ragged is not None:
+            branches["ragged"] = ragged_branch(tokens.ragged, chosen, self.policy)
+        if tokens.hdf5 is None:
+            return self._summary(run_branches(works, branches, self.policy, options))
+        packing = packing_of(tokens.hdf5, chosen, self.policy)
+        with clusters.shared_cluster():
+            begun = packing.begin(options)
+            first = packing_branch(packing, begun)
+            ran = run_branches(works, branches | ({"hdf5": first} if first else {}), self.policy, options)
+            rows = packing.finish(begun, options, ran.get("hdf5"))
+        return self._summary({**ran, "hdf5": rows})
+
+    def _summary(self, made: Mapping[str, Summary]) -> MixSummary:
+        """Return the outcome: that of the first kind of files, and of the others below it."""
+        (first, *others) = made.items()
+        whole = summarize(dataclasses.replace(first[1], verb="mix"), self.notes)
+        return with_others(whole, others)
+
+    def _documents(self, chosen: Chosen, target: str, file_format: FileFormat | None) -> Branch:
+        """Return what makes one file of documents per shard."""
+        output = DocumentOutput(target, file_format)
         key = mix_key(self.mixture, self.policy)
-        layout.check_no_collision([stage.path(shard) for shard in self.found.shards])
-        return Plan(
-            stage=stage,
-            root=self.target,
-            tasks=[stage.task(self.mixture, shard, key) for shard in self.chosen.shards],
-            params=self.params,
+        every = [output.path(shard) for shard in self.found.shards]
+        layout.check_no_collision(every)
+        plan = Plan(
+            stage=MixStage((output,), self.policy),
+            root=target,
+            tasks=chosen.tasks(lambda shard: Unit(output.path(shard), key)),
+            params=self.params | told({"format": file_format}),
             writes=(f"{layout.DOCUMENTS}/",),
             version=dolma_dask.__version__,
             origin=self.found.root,
             reads=layout.DOCUMENT_SUFFIXES,
-            all_units=frozenset(stage.path(shard) for shard in self.found.shards),
+            all_units=frozenset(every),
             max_bad_fraction=budget(self.policy),
             notes=self.notes,
         )
+        return Branch(output, plan)
 
 
 def _with_lists(summary: MixSummary, lost: bool) -> MixSummary:

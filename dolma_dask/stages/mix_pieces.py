@@ -101,7 +101,7 @@ class PieceStage:
         quarantine = Quarantine(self.target, self.verb, work.name, self.policy)
         rows = MixedShard(work.mix, self.policy, quarantine)
         sink = self._sink(work)
-        _, _, kept = pour(rows, (sink,), quarantine)
+        _, _, kept = pour(rows, (sink,), quarantine.close)
         state = rows.reader.state
         record = Record(
             unit=task.units[0].name,

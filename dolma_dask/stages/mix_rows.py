@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from dolma_dask.formats.documents import METADATA, OPTIONAL, RAW, text_bytes
 from dolma_dask.formats.layout import format_of
-from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.io.quarantine import Quarantine, Quarantines, RecordPolicy
 from dolma_dask.mixing.filters import Filter
 from dolma_dask.mixing.splicing import splice
 from dolma_dask.quality.sampling import sampled
@@ -23,30 +23,10 @@ from dolma_dask.stages.mix_attributes import ObjectShard
 from dolma_dask.stages.mix_block import MixBlock
 from dolma_dask.stages.mix_recipe import MixWork
 from dolma_dask.stages.selection import conjuncts
+from dolma_dask.stages.sinks import Kept
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 """Unicode's White_Space, without which a text must not be too short."""
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Documents that are kept, as they are written.
-
-    Attributes
-    ----------
-    lines : pyarrow.LargeBinaryArray
-        (n,) with their final newlines.
-    source, identity, text : pyarrow.LargeStringArray
-        (n,) of each.
-    numbers : int64[n]
-        Their rows in the shard.
-    """
-
-    lines: pa.LargeBinaryArray
-    source: pa.LargeStringArray
-    identity: pa.LargeStringArray
-    text: pa.LargeStringArray
-    numbers: npt.NDArray[np.int64]
 
 
 @dataclass
@@ -69,7 +49,7 @@ class MixedShard:
 
     work: MixWork
     policy: RecordPolicy
-    quarantine: Quarantine
+    quarantine: Quarantine | Quarantines
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:

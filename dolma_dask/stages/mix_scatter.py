@@ -23,8 +23,9 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.mixing.splicing import binary_array, string_parts_of
-from dolma_dask.stages.mix_rows import Kept
 from dolma_dask.stages.mix_slices import PieceWriter, read_exactly
+from dolma_dask.stages.sinks import Kept
+from dolma_dask.writers.jsonl import GZIP_LEVEL
 
 RUN_BYTES = 32 << 20
 """Text that is held before it is scattered."""
@@ -154,7 +155,7 @@ class ScatterSink:
         firsts = np.flatnonzero(np.diff(bucket, prepend=-1))
         for first, stop in zip(firsts.tolist(), [*firsts[1:].tolist(), len(bucket)], strict=True):
             segment = igzip.compress(
-                pack_rows(hashes[first:stop], lines.slice(first, stop - first)), 1, mtime=0
+                pack_rows(hashes[first:stop], lines.slice(first, stop - first)), GZIP_LEVEL, mtime=0
             )
             self._index.append((int(bucket[first]), self._out.bytes, len(segment)))
             self._out.write(segment)

@@ -23,7 +23,7 @@ from dolma_dask.stages.mix import check_apart, mix_key
 from dolma_dask.stages.mix_pack import Packed, Part
 from dolma_dask.stages.mix_packing import DEFAULT_SIZE, Packing
 from dolma_dask.stages.mix_planning import make_mixture
-from dolma_dask.stages.mix_stage import MixStage
+from dolma_dask.stages.mix_stage import DocumentOutput, MixStage, PourWork
 from dolma_dask.stages.mix_summary import MixSummary, summarize
 from dolma_dask.stages.mix_wishes import Wishes
 from dolma_dask.stages.options import RunArgs, budget, told
@@ -227,31 +227,19 @@ def _packed(stream: Stream, parts: tuple[Part, ...], policy: RecordPolicy, notes
     return Packed(root, name, parts, packing, policy, ",".join(keys), stream.params(), notes)
 
 
-@dataclass(frozen=True)
-class StreamStage(MixStage):
-    """A `MixStage` whose output paths begin with a folder."""
-
-    prefix: str = ""
-
-    def path(self, shard: Shard) -> str:
-        """Return the output path of a shard, relative to the target."""
-        return self.prefix + super().path(shard)
-
-
 def _plan(stream: Stream, parts: Sequence[Part], policy: RecordPolicy, notes: tuple[str, ...]) -> Plan:
     """Return the plan of a stream with one output file for each input file."""
     root, prefix = output_place(stream.path)
-    stage = StreamStage(root, stream.output_format, policy, prefix=prefix)
-    paths = [stage.path(part.shard) for part in parts]
+    output = DocumentOutput(root, stream.output_format, prefix)
+    paths = [output.path(part.shard) for part in parts]
     layout.check_no_collision(paths)
     tasks = []
     for part, path in zip(parts, paths, strict=True):
         work = part.mixture.work(part.shard)
-        tasks.append(
-            Task(part.name, (Unit(path, mix_key(part.mixture, policy)),), part.mixture.inputs(work), work)
-        )
+        unit = Unit(path, mix_key(part.mixture, policy))
+        tasks.append(Task(part.name, (unit,), part.mixture.inputs(work), PourWork(work, {path: (0, None)})))
     return Plan(
-        stage=stage,
+        stage=MixStage((output,), policy),
         root=root,
         tasks=tasks,
         params=stream.params(),

@@ -1,7 +1,7 @@
 """What `mix` returns: its filters stand in the table as they were written."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dolma_dask.stages.selection import rule_notes
@@ -13,12 +13,30 @@ FILTERS = ("include ", "exclude ")
 
 @dataclass(frozen=True, repr=False)
 class MixSummary(Summary):
-    """The outcome of a mix."""
+    """The outcome of a mix; ``others`` holds that of the token files which it made too, by their verbs."""
+
+    others: tuple[tuple[str, Summary], ...] = ()
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of the table; see `Summary`."""
         told = {label(name): (name, count) for name, count in self.counts.items() if name.startswith(FILTERS)}
-        return [_spelled(row, told) for row in super().rows()]
+        rows = [_spelled(row, told) for row in super().rows()]
+        for name, other in self.others:
+            own = {
+                key: value
+                for key, value in other.counts.items()
+                if key not in self.counts or key == "bytes_out"
+            }
+            rows += [
+                (name, ""),
+                *((f"  {label}", value) for label, value in replace(other, counts=own).rows()),
+            ]
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON-able values."""
+        known = super().to_json()
+        return known | {name: other.to_json() for name, other in self.others}
 
 
 def _spelled(row: tuple[str, str], told: Mapping[str, tuple[str, float]]) -> tuple[str, str]:
@@ -35,6 +53,20 @@ def summarize(summary: Summary, notes: tuple[str, ...] = ()) -> MixSummary:
     counts = summary.counts
     every = (*summary.notes, *notes, *rule_notes(counts), *_filter_notes(counts))
     return MixSummary(**known | {"notes": tuple(dict.fromkeys(every))})
+
+
+def with_others(mixed: MixSummary, others: Sequence[tuple[str, Summary]]) -> MixSummary:
+    """Return the outcome of a mix with that of the token files that it made."""
+    notes = (f"{name}: {note}" for name, other in others for note in other.notes if note not in mixed.notes)
+    planned = (*mixed.planned, *(path for _, other in others for path in other.planned))
+    return replace(
+        mixed,
+        notes=(*mixed.notes, *notes),
+        planned=tuple(dict.fromkeys(planned)),
+        lost=mixed.lost or any(other.lost for _, other in others),
+        seconds=max(mixed.seconds, *(other.seconds for _, other in others), 0.0),
+        others=tuple(others),
+    )
 
 
 def _filter_notes(counts: Mapping[str, float]) -> tuple[str, ...]:

@@ -4,22 +4,16 @@ From a dataset, or straight from a selection of it (``where``), without a file b
 Memory: a few blocks and 1 MB of text being encoded per worker; ids are spooled to local scratch until the header is known.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Unpack
 
-import dolma_dask
 from dolma_dask import engine
-from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Plan, Task, Unit
-from dolma_dask.formats import layout
-from dolma_dask.formats.ragged import RaggedNames, ragged_names
-from dolma_dask.formats.ragged_record import SourceRecord
-from dolma_dask.io import files
+from dolma_dask.dataset import Shard
+from dolma_dask.engine import Task, Unit
+from dolma_dask.formats.ragged import RaggedNames
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import FileRecord
-from dolma_dask.journal import Record, work_key
+from dolma_dask.journal import Record
 from dolma_dask.mixing.where import Rule
 from dolma_dask.stages.options import (
     DatasetLike,
@@ -27,24 +21,17 @@ from dolma_dask.stages.options import (
     ReadArgs,
     RuleLike,
     as_dataset,
-    budget,
     checked,
-    dataset_notes,
     record_policy,
     rule_of,
     run_options,
     selected,
-    told,
     words_of,
 )
+from dolma_dask.stages.ragged_output import RaggedOutput, names_of, open_output
 from dolma_dask.stages.selection import Selection, ShardWork, open_selected, rule_notes, select
+from dolma_dask.stages.sinks import ReadShard
 from dolma_dask.summary import Summary
-from dolma_dask.tokens.engine import TokenEngine, load_tokenizer
-from dolma_dask.tokens.policy import Framing, SpecialTokens
-from dolma_dask.writers.ragged import RaggedWriter, WrittenShard
-
-VERSION = 1
-"""Raised whenever ragged writes other bytes for the same documents and tokenizer."""
 
 
 def ragged(
@@ -101,59 +88,18 @@ def ragged(
     attributes = words_of("attributes", attributes)
     where = rule_of(where)
     found = as_dataset(dataset, source)
-    target = files.normalize(to)
     policy = record_policy(options)
-    tokens = load_tokenizer(tokenizer)
-    framing = SpecialTokens(bos, eos).resolve(tokens)
+    output = open_output(to, tokenizer, bos, eos)
     chosen = selected(found, options)
     selection = select(chosen, where, attributes)
-    stage = RaggedStage(target, found.root, found.source, selection.rule, tokens, framing, policy)
-    names = _names(found, name)
-    params = {
-        **selection.params(),
-        "tokenizer": tokens.fingerprint,
-        "bos": framing.bos and framing.bos.id,
-        "eos": framing.eos and framing.eos.id,
-        "max_record_bytes": policy.max_record_bytes,
-        "on_bad_record": policy.on_bad_record,
-    }
-    key = work_key("ragged", VERSION, params)
-    plan = Plan(
-        stage=stage,
-        root=target,
-        tasks=[stage.task(selection, shard, names[shard.path], key) for shard in chosen.shards],
-        params=told(
-            {
-                "from": found.root,
-                "tokenizer": Path(tokenizer).name,
-                "where": None if where is None else str(where),
-                "bos": bos,
-                "eos": eos,
-                "source": source,
-            }
-        ),
-        writes=_prefixes(names.values()),
-        version=dolma_dask.__version__,
-        origin=found.root,
-        reads=(".data.npy", ".len.npy"),
-        all_units=frozenset(item.data for item in names.values()),
-        beside=frozenset(file for item in names.values() for file in (item.lengths, item.sidecar)),
-        max_bad_fraction=budget(policy),
-        notes=dataset_notes(found),
-    )
+    stage = RaggedStage(output, found.root, found.source, selection.rule, policy)
+    names = names_of(found, name)
+    key = output.key(selection.params(), policy)
+    tasks = [stage.task(selection, shard, names[shard.path], key) for shard in chosen.shards]
+    asked = {"where": None if where is None else str(where), "source": source}
+    plan = output.plan(stage, tasks, names, found, asked, policy)
     summary = engine.run(plan, run_options(options))
     return replace(summary, notes=(*summary.notes, *rule_notes(summary.counts)))
-
-
-def _prefixes(names: Iterable[RaggedNames]) -> tuple[str, ...]:
-    """Return how the names of all files of the run begin."""
-    return tuple(sorted({f"{item.numbered[0]}." for item in names if item.numbered}))
-
-
-def _names(dataset: Dataset, name: str | None) -> dict[str, RaggedNames]:
-    paths = [shard.path for shard in dataset.shards]
-    prefix = name or files.normalize(dataset.root).rsplit("/", 1)[-1]
-    return dict(zip(paths, ragged_names(paths, prefix), strict=True))
 
 
 @dataclass(frozen=True)
@@ -170,26 +116,22 @@ class RaggedStage:
 
     Attributes
     ----------
-    target, root : str
-        Output folder, and the dataset that is read.
+    output : RaggedOutput
+        What is made.
+    root : str
+        The dataset that is read.
     source : str or None
         Source of documents that lack the field.
     rule : Rule or None
         What is kept.
-    engine : TokenEngine
-        Makes the ids.
-    framing : Framing
-        Special tokens around each document.
     policy : RecordPolicy
         What happens to bad records.
     """
 
-    target: str
+    output: RaggedOutput
     root: str
     source: str | None
     rule: Rule | None
-    engine: TokenEngine
-    framing: Framing
     policy: RecordPolicy = field(default_factory=RecordPolicy)
     verb: str = "ragged"
 
@@ -202,45 +144,18 @@ class RaggedStage:
         """Tokenize one shard; see `dolma_dask.engine.Stage`."""
         work: RaggedWork = task.work
         unit = task.units[0]
-        shard = work.selected.shard
-        quarantine = Quarantine(self.target, self.verb, shard.path, self.policy)
+        path = work.selected.shard.path
+        quarantine = Quarantine(self.output.root, self.verb, path, self.policy)
         rows = open_selected(self.root, work.selected, self.rule, (), self.source, self.policy, quarantine)
-        source = SourceRecord(layout.document_path(shard.path), {})
-        with RaggedWriter(self.target, work.names, self.framing.record(self.engine), source=source) as writer:
+        with self.output.sink(unit, path, work.names) as sink:
             for batch in rows:
-                writer.write(self.framing.apply(self.engine.encode(batch.column("text"))))
-        kept = quarantine.close()
-        assert writer.result is not None
+                sink.write(batch.column("text"))
         state = rows.aligned.state
-        record = Record(
-            unit=unit.name,
-            shard=shard.path,
-            key=unit.key,
-            inputs=state.inputs,
-            files=(*_files(writer.result, self.target), *kept),
-            rows=writer.documents,
+        read = ReadShard(
+            path,
+            state.inputs,
+            rows.counts,
             ids_digest=state.ids_digest,
             content_digest=state.content_digest,
-            counts={**rows.counts, "tokens": writer.tokens, "bytes_out": writer.result.bytes},
-            info=self._info(writer.result),
         )
-        return [record]
-
-    def _info(self, written: WrittenShard) -> dict[str, Any]:
-        return {"dtype": written.sidecar.dtype, "tokenizer": self.engine.fingerprint}
-
-
-def _files(written: WrittenShard, folder: str) -> tuple[FileRecord, ...]:
-    checksums = {
-        written.names.data: written.sidecar.checksums.data,
-        written.names.lengths: written.sidecar.checksums.len,
-    }
-    found = {
-        name: files.stat(files.join(folder, name))
-        for name in (written.names.data, written.names.lengths, written.names.sidecar)
-    }
-    return tuple(
-        FileRecord(name, info.bytes, checksums.get(name, ""), written.sidecar.documents)
-        for name, info in found.items()
-        if info is not None
-    )
+        return [sink.record(unit, read, quarantine.close())]

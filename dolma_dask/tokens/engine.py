@@ -15,6 +15,8 @@ text while it is encoded (a document of 20 MB takes 2.3 GB). It cannot be cut wi
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -138,6 +140,23 @@ class TokenEngine:
         DataError
             A text is null, not UTF-8, or the tokenizer cannot encode it; the message names its row in the batch.
         """
+        known = _encoded.get()
+        if known is None:
+            return self._encode(texts)
+        key = (
+            self.fingerprint,
+            texts.offset,
+            len(texts),
+            *(part and part.address for part in texts.buffers()),
+        )
+        if key not in known:
+            known[key] = (
+                texts,
+                self._encode(texts),
+            )  # the texts stay, so that no others take their place in memory
+        return known[key][1]
+
+    def _encode(self, texts: pa.LargeStringArray) -> Tokens:
         _check_texts(texts)
         tokenizer, dtype = build(self.source).tokenizer, self.dtype
         lengths = np.zeros(len(texts), np.int64)
@@ -146,6 +165,24 @@ class TokenEngine:
             lengths[start:stop], ids = flatten(_encode_piece(tokenizer, texts, start, stop), dtype)
             pieces.append(ids)
         return Tokens(np.concatenate(pieces), check_lengths(lengths))
+
+
+_encoded: ContextVar[dict[tuple[object, ...], tuple[pa.Array, Tokens]] | None] = ContextVar(
+    "encoded", default=None
+)
+
+
+@contextmanager
+def encoding_once() -> Iterator[None]:
+    """Within the block the same array of texts is encoded once by each tokenizer, for several writers of the same documents.
+
+    Nobody may change the texts in place meanwhile; the ids of all of them are held until the block ends.
+    """
+    token = _encoded.set({})
+    try:
+        yield
+    finally:
+        _encoded.reset(token)
 
 
 def load_tokenizer(path_or_json: str | os.PathLike[str]) -> TokenEngine:

@@ -26,7 +26,7 @@ from dolma_dask.stages import (
     mix,
     mix_packing,
     quantile_run,
-    ragged,
+    ragged_output,
     tag,
     validation_shard,
 )
@@ -78,7 +78,7 @@ GOLDEN = {
         versions={"stages.quantile_run.VERSION": 1}, digest="8de988546c79cdba84dbaa29d6a6899e"
     ),
     "ragged": Golden(
-        versions={"stages.ragged.VERSION": 1, "formats.ragged_record.SIDECAR_VERSION": 1},
+        versions={"stages.ragged_output.VERSION": 1, "formats.ragged_record.SIDECAR_VERSION": 1},
         digest="ded909763e8a4c2e3b2dd7c459810f34",
     ),
     "tag char_length_v1": Golden(
@@ -122,7 +122,7 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         },
         "hdf5": {"stages.hdf5_packing.VERSION": hdf5_packing.VERSION},
         "ragged": {
-            "stages.ragged.VERSION": ragged.VERSION,
+            "stages.ragged_output.VERSION": ragged_output.VERSION,
             "formats.ragged_record.SIDECAR_VERSION": ragged_record.SIDECAR_VERSION,
         },
         "gzip members": {**conversion, **tagging, "stages.mix.VERSION": mix.VERSION},

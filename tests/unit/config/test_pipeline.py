@@ -191,6 +191,22 @@ def test_filters_and_replacements_are_checked_before_anything_runs(world):
     assert "line 7, column 9: mix.replace: a replacement has no key 'spn'; did you mean 'span'?" in shown
 
 
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ("ragged: {to: t, tokenizer: none.json}", "line 4, column 15: mix.tokenizer: none.json: there is no such file."),
+        ("ragged: {to: t, tokeniser: x}", "line 4, column 15: mix.ragged: ragged has no option 'tokeniser' here; did you mean 'tokenizer'?"),
+        ("hdf5: {to: t, tokenizer: none.json, max_seq_length: long}", "line 4, column 13: mix.hdf5: hdf5 of a mix: Expected `int`"),
+        ("hdf5: t", "line 4, column 13: mix.hdf5: 't'; expected a map with the options of hdf5"),
+    ],
+)  # fmt: skip
+def test_token_files_of_a_mix_are_checked_before_anything_runs(tokens, message, world):
+    (world / "p.yaml").write_text(f"stages:\n  - mix:\n      dataset: v0\n      {tokens}\n")
+    with pytest.raises(UsageError) as caught:
+        run("p.yaml", **HERE)
+    assert message in str(caught.value)
+
+
 def test_options_of_the_command_line_count_more_than_the_file(world, monkeypatch):
     seen = []
 

@@ -112,8 +112,8 @@ def is_known(hint):
                 "line 2, column 23: tag has no option 'tagers'; did you mean 'taggers'?",
             ],
         ),
-        ("stages:\n  - mix:\n", ["mix needs `dataset` and `to`, which are missing."]),
-        ("stages:\n  - mix\n", ["mix needs `dataset` and `to`, which are missing."]),
+        ("stages:\n  - mix:\n", ["mix needs `dataset`, which is missing."]),
+        ("stages:\n  - ragged\n", ["ragged needs `dataset`, `to` and `tokenizer`, which are missing."]),
         (
             "stages:\n  - mix: {dataset: a, to: b, prune: x}\n",
             ["column 37: mix.prune: x; expected a whole number."],

@@ -32,7 +32,12 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
         StagePlan("marked", "tag", {"dataset": "c/other", "taggers": ["a"]}),
         StagePlan("mix", "mix", {"dataset": "c/other", "to": "c/v1", "where": "c/v0 > 1"}),
         StagePlan("ragged", "ragged", {"dataset": "c/v1", "to": "t", "tokenizer": "t.json", "name": "t"}),
-        StagePlan("report", "report", {"dataset": "c/v1", "to": "r.html", "tokens": ["t", "elsewhere"]}),
+        StagePlan(
+            "both", "mix", {"dataset": "c/v1", "ragged": {"to": "t2", "tokenizer": "t.json"}, "prune": 9}
+        ),
+        StagePlan(
+            "report", "report", {"dataset": "c/v1", "to": "r.html", "tokens": ["t", "t2", "elsewhere"]}
+        ),
     ]
     plan = rehearsed(stages, 2)
     found = {stage.name: dict(stage.arguments) for stage in plan.stages}
@@ -42,7 +47,8 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
     assert found["marked"]["dataset"] == "c/other-rehearsal"
     assert found["mix"] == {"dataset": "c/other-rehearsal", "to": "c/v1-rehearsal", "where": "c/v0 > 1"}
     assert found["ragged"]["name"] == "t"
-    assert found["report"]["tokens"] == ["t-rehearsal", "elsewhere"]
+    assert found["both"]["ragged"] == {"to": "t2-rehearsal", "tokenizer": "t.json"}
+    assert found["report"]["tokens"] == ["t-rehearsal", "t2-rehearsal", "elsewhere"]
     assert [root for root, _ in plan.datasets] == [full("c/other")]
 
 
