@@ -14,7 +14,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.attributes import AttributeBlock, AttributeFile, empty_block
 from dolma_dask.io.parquet import open_parquet
-from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.io.records import BadRecord, Block, InputRecord
 from dolma_dask.io.stream import StoredFile, compression_of, read_lines
 
 _SHOWN = 200
@@ -105,7 +105,7 @@ class Follower:
                 raise self._difference(f"no row, expected {'one' if ids is None else f'id {_show(ids[at])}'}")
             count = len(part.ids)
             if ids is not None and sources is not None:
-                self._compare(ids.slice(at, count), sources.slice(at, count), part)
+                self._compare(ids.slice(at, count), sources.slice(at, count), part, block.bad)
             parts.append(part)
             at += count
             self._row += count
@@ -136,7 +136,9 @@ class Follower:
         self._rest = self._rest.slice(count, len(self._rest.ids) - count)
         return part
 
-    def _compare(self, ids: pa.Array, sources: pa.Array, part: AttributeBlock) -> None:
+    def _compare(
+        self, ids: pa.Array, sources: pa.Array, part: AttributeBlock, bad: Sequence[BadRecord]
+    ) -> None:
         # a row without id stands for a document that could not be read, and so it must be on both sides
         other_id = pc.or_(_differs(ids, part.ids), pc.xor(pc.is_null(ids), pc.is_null(part.ids)))
         # the Dolma toolkit writes "" for documents without source, its deduplication no source at all
@@ -150,7 +152,8 @@ class Follower:
         name, ours, theirs = (
             ("id", ids, part.ids) if other_id[at].as_py() else ("source", sources, part.sources)
         )
-        raise self._difference(f"{name} {_show(theirs[at])}, expected {_show(ours[at])}")
+        why = next((f"; the document could not be read: {one}" for one in bad if one.row == self._row), "")
+        raise self._difference(f"{name} {_show(theirs[at])}, expected {_show(ours[at])}{why}")
 
     def finish(self, ids_digest: str, content_digest: str) -> InputRecord:
         """Check that no row is left and that the journal's record of the file, if there is one, speaks of these documents.

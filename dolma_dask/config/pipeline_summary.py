@@ -45,12 +45,14 @@ class StageOutcome:
         """Return its row of the table."""
         counts: Mapping[str, float] = getattr(self.summary, "counts", {})
         documents, text = _first(counts, _DOCUMENTS), _first(counts, _TEXT)
+        beside = (other.counts for _, other in getattr(self.summary, "others", ()))  # token files of a mix
+        tokens = next((known["tokens"] for known in (counts, *beside) if "tokens" in known), None)
         seconds = "" if self.summary is None else f"{self.summary.seconds:,.1f}"
         return (
             self.name if self.name == self.verb else f"{self.name} ({self.verb})",
             "" if documents is None else f"{documents:,.0f}",
             "" if text is None else f"{text / 1e6:,.2f}",
-            f"{counts['tokens']:,.0f}" if "tokens" in counts else "",
+            "" if tokens is None else f"{tokens:,.0f}",
             seconds,
             self._state(),
         )

@@ -139,7 +139,7 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
     for course in courses:
         for path in [] if course.failures else course.strays:
             files.remove(files.join(course.plan.root, path))
-    return [_conclude(course, time.monotonic() - started) for course in courses]
+    return [_conclude(course, stage.verb, time.monotonic() - started) for course in courses]
 
 
 def _look_back(plan: Plan, options: RunOptions) -> _Course:
@@ -324,7 +324,8 @@ def _remove_outdated(root: str, old: Record | None, kept: Set[str]) -> None:
             files.remove(files.join(root, file.path))
 
 
-def _conclude(course: _Course, seconds: float) -> Summary:
+def _conclude(course: _Course, verb: str, seconds: float) -> Summary:
+    """Return the summary of a plan; an error speaks of the verb that was called."""
     plan, failures = course.plan, tuple(course.failures)
     counts = _totals(course.records.values())
     summary = replace(
@@ -337,7 +338,7 @@ def _conclude(course: _Course, seconds: float) -> Summary:
         lost=plan.bad_is_loss and counts.get("bad_records", 0) > 0,
     )
     if failures:
-        raise _stage_error(plan.stage.verb, failures, len(plan.tasks), summary)
+        raise _stage_error(verb, failures, len(plan.tasks), replace(summary, verb=verb))
     _check_budget(plan, counts, summary)
     return summary
 

@@ -139,8 +139,7 @@ def hdf5(
 
     Notes
     -----
-    Rows do not depend on shards, files or workers. A stream of one token has nothing to predict and makes no row. Two commands that write to
-    one folder at once disturb each other.
+    Rows do not depend on shards, files or workers. A stream of one token has nothing to predict and makes no row.
 
     Under compat="modelzoo-2.2" ftfy is on and min_sequence_len 6 by default, empty texts are skipped, an eos_id is the padding too,
     inverted_mask does nothing, remove_bos_in_chunks drops a token of each further piece, and short rows are drawn as by one process. The tail

@@ -6,7 +6,8 @@ call reads nothing but the listing, a lost file needs the spools of its own shar
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
@@ -19,6 +20,8 @@ from dolma_dask import engine
 from dolma_dask.display import counted
 from dolma_dask.engine import Plan, RunOptions, Task, Unit, resume
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
+from dolma_dask.exchange.folders import EXCHANGE
+from dolma_dask.exchange.owners import owned, release
 from dolma_dask.formats.hdf5 import PARAMS_NAME, DataParams, RowCounts, TextCounts
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
@@ -97,24 +100,37 @@ class Packing:
 
     def run(self, options: RunOptions) -> Hdf5Summary:
         """Do what is left."""
-        begun = self.begin(options)
-        return self.finish(begun, options, self._tokenize(begun.first, options) if begun.first else None)
+        with self.begun(options) as begun:
+            ran = self._tokenize(begun.first, options) if begun.first else None
+            return self.finish(begun, options, ran)
 
-    def begin(self, options: RunOptions) -> "Begun":
-        """Look at what is there.
+    @contextmanager
+    def begun(self, options: RunOptions) -> "Iterator[Begun]":
+        """Look at what is there; what is left is nobody else's to do until the block ends.
 
         Raises
         ------
         UsageError
-            Files of others are in the way.
+            Files of others are in the way, or another run writes to the same folder.
         """
         started = time.monotonic()
         self._check_free(options.overwrite)
         known = None if options.overwrite else self._finished()
-        if options.overwrite and not options.dry_run:
-            files.remove_tree(self._folder)
-        every = range(len(self.documents.parts))
-        return Begun(started, known, self._first_plan(every) if known is None else None)
+        begun = Begun(started, known, None if known else self._first_plan(range(len(self.documents.parts))))
+        if options.dry_run:
+            yield begun
+        elif known is not None and not self._left(known, options):
+            release(self._lock)  # of a run that was killed when all was done
+            yield begun
+        else:
+            with owned(self._lock, "hdf5"):
+                if options.overwrite:
+                    files.remove_tree(self._folder)
+                yield begun
+
+    def _left(self, whole: Record, options: RunOptions) -> set[str]:
+        """Return the files that are left, once the first pass is done."""
+        return set(engine.run(self._second_plan(whole), replace(options, dry_run=True)).planned)
 
     def finish(self, begun: "Begun", options: RunOptions, ran: Summary | None) -> Hdf5Summary:
         """Make the files, once the first pass has run if there was one, which `ran` tells of."""
@@ -122,13 +138,13 @@ class Packing:
             return _shown(ran, {})
         whole = begun.whole or self._sum_up(ran)
         plan = self._second_plan(whole)
-        ahead = engine.run(plan, replace(options, dry_run=True))
         if options.dry_run:
-            return _shown(ahead, whole.counts)
-        if ahead.planned:
+            return _shown(engine.run(plan, options), whole.counts)
+        left = self._left(whole, options)
+        if left:
             files.remove(files.join(self.target, PARAMS_NAME))  # it says that all files are there
             if begun.whole is not None:
-                self._tokenize(self._first_plan(self._needed(whole, set(ahead.planned))), options)
+                self._tokenize(self._first_plan(self._needed(whole, left)), options)
         summary = engine.run(plan, options)
         rows = self._publish_params(whole, plan)
         files.remove_tree(self._folder)
@@ -144,6 +160,11 @@ class Packing:
     @property
     def _folder(self) -> str:
         return files.join(self.target, FOLDER)
+
+    @property
+    def _lock(self) -> str:
+        """Where this run says that it is at work."""
+        return files.join(self.target, f"{EXCHANGE}/hdf5-rows")
 
     @property
     def _unit(self) -> Unit:

@@ -275,8 +275,7 @@ class _Job:
         if tokens.hdf5 is None:
             return self._summary(run_branches(works, branches, self.policy, options))
         packing = packing_of(tokens.hdf5, chosen, self.policy)
-        with clusters.shared_cluster():
-            begun = packing.begin(options)
+        with clusters.shared_cluster(), packing.begun(options) as begun:
             first = packing_branch(packing, begun)
             ran = run_branches(works, branches | ({"hdf5": first} if first else {}), self.policy, options)
             rows = packing.finish(begun, options, ran.get("hdf5"))

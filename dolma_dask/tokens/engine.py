@@ -147,7 +147,7 @@ class TokenEngine:
             self.fingerprint,
             texts.offset,
             len(texts),
-            *(part and part.address for part in texts.buffers()),
+            *(None if part is None else part.address for part in texts.buffers()),
         )
         if key not in known:
             known[key] = (

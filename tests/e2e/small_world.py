@@ -198,11 +198,19 @@ class Verb:
         Arguments; ``{}`` stands for the world's folder.
     output : str
         Folder below the world that holds all it makes.
+    more : str
+        What tells it from other commands of the verb.
     """
 
     name: str
     words: tuple[str, ...]
     output: str
+    more: str = ""
+
+    @property
+    def key(self) -> str:
+        """Name in `VERBS`."""
+        return f"{self.name} {self.more}".rstrip()
 
     def command(self, world: Path, *more: str) -> list[str]:
         """Return the arguments in a certain world."""
@@ -210,7 +218,7 @@ class Verb:
 
 
 VERBS = {
-    verb.name: verb
+    verb.key: verb
     for verb in (
         Verb(
             "convert",
@@ -245,8 +253,44 @@ VERBS = {
             ),
             "tokens",
         ),
+        Verb(
+            "hdf5",
+            (
+                "{}/v0",
+                "{}/rows",
+                "--tokenizer",
+                "{}/tokenizer.json",
+                "--max-seq-length",
+                "64",
+                "--max-rows-per-file",
+                "900",
+                "--where",
+                RULE,
+            ),
+            "rows",
+        ),
+        Verb(
+            "mix",
+            (
+                "{}/v0",
+                "--to",
+                "{}/mixed/v1",
+                "--ragged",
+                '{"to": "{}/mixed/tokens", "tokenizer": "{}/tokenizer.json"}',
+                "--hdf5",
+                '{"to": "{}/mixed/rows", "tokenizer": "{}/tokenizer.json", "max_seq_length": 64, "max_rows_per_file": 900}',
+                "--where",
+                RULE,
+            ),
+            "mixed",
+            "to tokens",
+        ),
     )
 }
+
+
+PER_SHARD = ("convert", "tag", "mix", "ragged")
+"""Those of which a shard can be made by itself: rows of `hdf5` go on from shard to shard."""
 
 
 def make_world(world: Path, seed: int = 7) -> None:

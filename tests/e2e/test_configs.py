@@ -97,6 +97,21 @@ def check_pretrain_data(out: Path) -> None:
     ]
 
 
+def make_one_reading() -> None:
+    for shard in range(2):
+        rows = [{"id": f"{shard}-{n}", "text": text(n % 15), "source": "wiki"} for n in range(20)]
+        store(Path(f"corpus/v0/documents/{shard}.jsonl.gz"), rows)
+    store_tokenizer("t5.json")
+
+
+def check_one_reading(out: Path) -> None:
+    arrays = open_ragged("training/tokens")
+    rows = json.loads((out / "training/h5/data_params.json").read_text())["post-process"]
+    assert len(arrays) == 15
+    assert rows["n_examples"] == -(-(arrays.tokens - 1) // 512)
+    assert not (out / "training/documents").exists()
+
+
 def make_pre_tokenize() -> None:
     for shard in range(2):
         rows = [{"text": text(n + 10 * shard), "timestamp": "2019", "url": f"u{n}"} for n in range(10)]
@@ -173,6 +188,7 @@ MAKERS: dict[str, tuple[Callable[[], None], Callable[[Path], None]]] = {
     "cerebras.yaml": (make_cerebras, check_cerebras),
     "demo.yaml": (make_demo, check_demo),
     "dolma_toolkit.yaml": (make_dolma_toolkit, check_dolma_toolkit),
+    "one_reading.yaml": (make_one_reading, check_one_reading),
     "pre_tokenize.yaml": (make_pre_tokenize, check_pre_tokenize),
     "pretrain_data.yaml": (make_pretrain_data, check_pretrain_data),
     "redpajama_v2.yaml": (make_redpajama_v2, check_redpajama_v2),

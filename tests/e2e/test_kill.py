@@ -26,7 +26,7 @@ def wait_for_files(command: Command, watched: Watched, files: int, draw: random.
 
 
 def check(verb, world, expected) -> None:
-    assert tree(world / verb.output) == expected[verb.name]
+    assert tree(world / verb.output) == expected[verb.key]
     assert temporaries(world / verb.output) == []
 
 
@@ -66,6 +66,9 @@ def test_workers_are_killed(name, scheduler, world, expected, tmp_path):
     with Command(words, tmp_path / "log", **SLOW_DISK) as command:
         for files in moments(draw, 2, 12):
             wait_for_files(command, watched, files + 2, draw)
+            wait_until(
+                lambda: command.workers() or not command.running(), "workers"
+            )  # between two passes there are none
             if workers := command.workers():
                 draw.choice(workers).kill()
                 killed += 1

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from commands import SLOW_DISK, Command, Watched, wait_until
-from small_world import RULE, TAGGERS, VERBS, temporaries, tree
+from small_world import PER_SHARD, RULE, TAGGERS, VERBS, temporaries, tree
 
 from dolma_dask import clusters
 from dolma_dask.config.pipeline import run
@@ -38,9 +38,19 @@ stages:
       tokenizer: ${{world}}/tokenizer.json
       eos: <|endoftext|>
       where: {RULE}
+  - mix:
+      dataset: ${{world}}/v0
+      to: ${{world}}/mixed/v1
+      ragged: {{to: "${{world}}/mixed/tokens", tokenizer: "${{world}}/tokenizer.json"}}
+      hdf5:
+        to: ${{world}}/mixed/rows
+        tokenizer: ${{world}}/tokenizer.json
+        max_seq_length: 64
+        max_rows_per_file: 900
+      where: {RULE}
 """
 
-NAMES = ("convert", "tag", "mix", "ragged")
+NAMES = (*PER_SHARD, "mix to tokens")
 
 
 @pytest.fixture

@@ -290,7 +290,10 @@ def test_documents_without_source(world: World) -> None:
     _, rows = world.read(default_source="s")
     assert rows[3]["source"] == "s"
     assert "(source 's', expected 'other')" in error_of(world, default_source="other")
-    assert "(id 'a0', expected none)" in error_of(world)
+    message = error_of(world)
+    assert "(id 'a0', expected none; the document could not be read: " in message
+    assert "missing field" in message
+    assert "--source" in message
 
 
 def test_a_truncated_file(world: World) -> None:
@@ -324,7 +327,9 @@ def test_a_bad_row_on_one_side_only(world: World, block_bytes: int) -> None:
     assert "at row 5 (id none, expected 'a5')" in error_of(world, block_bytes=block_bytes)
     world.documents([b"oops\n" if i == 5 else document(i) for i in range(ROWS)])
     world.attributes(GOOD)
-    assert "at row 5 (id 'a5', expected none)" in error_of(world, block_bytes=block_bytes)
+    assert "at row 5 (id 'a5', expected none; the document could not be read: " in error_of(
+        world, block_bytes=block_bytes
+    )
 
 
 @pytest.mark.parametrize("block_bytes", BLOCKS)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+import threading
 from pathlib import Path
 
 import h5py
@@ -16,6 +17,7 @@ from tokenizers import Tokenizer
 
 import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, CorruptFileError, StageError, UsageError
+from dolma_dask.exchange.owners import OWNER, claim, owned, release
 from dolma_dask.io import files
 from dolma_dask.stages import hdf5_rows
 from dolma_dask.stages.hdf5 import hdf5
@@ -454,3 +456,38 @@ def test_an_object_store_gets_the_same_bytes(root, dataset, tmp_path, tokenizer)
         assert found == set(tree(tmp_path / "expected"))
         for name, content in tree(tmp_path / "expected").items():
             assert files.read_bytes(files.join(url, name)) == content
+
+
+def test_two_runs_do_not_write_to_one_folder(dataset, tmp_path, tokenizer):
+    place = str(tmp_path / "h5/_exchange/hdf5-rows")
+    begun, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with owned(place, "hdf5"):
+            begun.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    try:
+        assert begun.wait(60)
+        with pytest.raises(UsageError, match="another hdf5"):
+            pack(dataset, tmp_path / "h5", tokenizer)
+        assert pack(dataset, tmp_path / "h5", tokenizer, dry_run=True).planned
+    finally:
+        done.set()
+        thread.join()
+    pack(dataset, tmp_path / "h5", tokenizer)
+    assert not (tmp_path / "h5/_exchange").exists()
+
+
+def test_what_a_dead_run_has_left_is_cleared_away(dataset, tmp_path, tokenizer):
+    pack(dataset, tmp_path / "h5", tokenizer)
+    place = tmp_path / "h5/_exchange/hdf5-rows"
+    claim(str(place), "hdf5")
+    owner = json.loads((place / OWNER).read_text())
+    release(str(place))
+    place.mkdir(parents=True)
+    (place / OWNER).write_text(json.dumps(owner | {"pid": 2**22 + 1}))
+    assert pack(dataset, tmp_path / "h5", tokenizer).done == 0
+    assert not place.parent.exists()

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from dolma_dask.errors import DataError, SchemaError, SourceChangedError, UsageError
 from dolma_dask.tokens import engine as engine_module
-from dolma_dask.tokens.engine import Tokens, load_tokenizer
+from dolma_dask.tokens.engine import Tokens, encoding_once, load_tokenizer
 from dolma_dask.tokens.source import build
 
 WORDS = "the quick brown fox jumps over the lazy dog and naïve cafés, twice; Привет мир 世界 🙂 " * 3
@@ -87,6 +87,20 @@ def test_pieces_and_slices_change_nothing(
     sliced = strings(*texts).slice(min(cut[0], len(texts)), cut[1])
     tokens = load_tokenizer(tokenizer.to_str()).encode(sliced)
     assert split(tokens) == oracle(tokenizer, sliced.to_pylist())
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["a b", "", "b"]])
+def test_the_same_array_is_encoded_once(tokenizer: Tokenizer, texts: list[str]) -> None:
+    engine = load_tokenizer(tokenizer.to_str())
+    array = pa.array(["x", *texts], pa.large_string()).slice(1)
+    with encoding_once():
+        first = engine.encode(array)
+        assert engine.encode(array.slice(0)) is first
+        assert engine.encode(pa.array(texts, pa.large_string())) is not first
+        assert len(engine.encode(pa.array(["x", *texts], pa.large_string())).lengths) == len(texts) + 1
+    again = engine.encode(array)
+    assert again is not first
+    assert np.array_equal(again.ids, first.ids)
 
 
 def test_a_document_larger_than_a_piece_is_encoded_whole(tokenizer: Tokenizer) -> None:
