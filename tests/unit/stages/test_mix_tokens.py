@@ -158,6 +158,7 @@ def test_another_kind_is_added_later(tagged, tmp_path, tokens):
 def test_a_shard_that_fails_fails_for_all_and_leaves_nothing(tagged, tmp_path, tokens):
     victim = sorted((tagged / "attributes" / "char_length_v1").rglob("*.gz"))[0]
     shutil.copy(sorted((tagged / "attributes" / "char_length_v1").rglob("*.gz"))[1], victim)
+    tokens["ragged"]["name"] = "v1"
     with pytest.raises(StageError, match="^mix: 1 of 2 shards failed"):
         dk.mix(str(tagged), **tokens, **RULE, **HERE)
     with pytest.raises(StageError, match="^mix: 1 of 2 shards failed"):
