@@ -1,5 +1,6 @@
 """hdf5 in one process, past start-up: .jsonl.gz in, rows of 2,048 tokens out; and its second pass alone."""
 
+import dolma_dask as dk
 from benchmarks.bench_verbs import OPTIONS, tokenizer_path
 from benchmarks.harness import Goal, Job, benchmark
 from dolma_dask.io.documents import DocumentFile
@@ -32,6 +33,37 @@ def _hdf5(job: Job, use_ftfy: bool) -> None:
     with job.measured(job.corpus.few_mb):
         done = hdf5(job.corpus.dataset("few"), str(job.scratch / "out"), **options)
     assert done.counts["documents_out"] == job.corpus.few_documents
+
+
+@benchmark("mix-tokens", beside="mix-then-tokens")
+def mix_to_tokens(job: Job) -> None:
+    """Documents, token arrays and rows of the same documents from one reading (two of the eight files)."""
+    _mix(job, "warm", "warm")
+    with job.measured(job.corpus.few_mb):
+        _mix(job, "few", "out")
+
+
+def _mix(job: Job, name: str, to: str) -> None:
+    wish = {"tokenizer": tokenizer_path(job.corpus)}
+    place = job.scratch / to
+    arrays, rows = {"to": str(place / "tokens"), **wish}, {"to": str(place / "rows"), **wish}
+    dk.mix(job.corpus.dataset(name), to=str(place / "v1"), ragged=arrays, hdf5=rows, **OPTIONS)
+
+
+@benchmark("mix-then-tokens")
+def mix_then_tokens(job: Job) -> None:
+    """The same files by three verbs, of which each reads the documents and two encode them."""
+    _one_by_one(job, "warm", "warm")
+    with job.measured(job.corpus.few_mb):
+        _one_by_one(job, "few", "out")
+
+
+def _one_by_one(job: Job, name: str, to: str) -> None:
+    options = {"tokenizer": tokenizer_path(job.corpus), **OPTIONS}
+    place = job.scratch / to
+    made = dk.mix(job.corpus.dataset(name), to=str(place / "v1"), **OPTIONS)
+    dk.ragged(made, str(place / "tokens"), **options)
+    hdf5(made, str(place / "rows"), **options)
 
 
 @benchmark("hdf5-rows", unit="ids")

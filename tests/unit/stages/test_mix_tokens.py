@@ -10,6 +10,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.alignment import AlignedShard
 from dolma_dask.errors import StageError, UsageError
+from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.stages import mix_rows
 from dolma_dask.testing.tokenizer import END_OF_TEXT, train_tokenizer
@@ -244,3 +245,23 @@ def test_tokens_among_documents_are_refused(tagged, tokens):
     tokens["ragged"]["to"] = str(tagged / "documents" / "tokens")
     with pytest.raises(UsageError, match="lies among the documents"):
         dk.mix(str(tagged), **tokens, **HERE)
+
+
+def test_an_object_store_gets_the_same_bytes(root, tagged, tmp_path, tokens):
+    dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
+    local = {
+        path.name: path.read_bytes()
+        for name in ("arrays", "rows")
+        for path in (tmp_path / name).iterdir()
+        if path.is_file()
+    }
+    away = {verb: wish | {"to": f"{root}/{Path(wish['to']).name}"} for verb, wish in tokens.items()}
+    for _ in range(2):
+        dk.mix(str(tagged), to=f"{root}/v1", **away, **RULE, **HERE)
+        found = {
+            name: files.read_bytes(f"{root}/{folder}/{name}")
+            for folder in ("arrays", "rows")
+            for name in local
+            if files.stat(f"{root}/{folder}/{name}")
+        }
+        assert found == local
