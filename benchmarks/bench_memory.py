@@ -26,8 +26,8 @@ RULE = "gopher_v2__gopher_v2__word_count >= 50 and char_length_v1__char_length_v
 AS_WORKERS = {name: value for name, value in WORKER_ENVIRONMENT.items() if name.startswith("MALLOC")}
 """Memory is measured as in the workers of a LocalCluster, which keep what was freed."""
 
-VERBS = ("convert", "tag", "mix", "ragged", "dedupe", "quantiles", "validate", "read_dataframe")
-TAGGED = ("mix", "ragged", "quantiles", "validate", "read_dataframe")
+VERBS = ("convert", "tag", "mix", "ragged", "hdf5", "dedupe", "quantiles", "validate", "read_dataframe")
+TAGGED = ("mix", "ragged", "hdf5", "quantiles", "validate", "read_dataframe")
 """Those that need attributes."""
 ENGLISH = "the of and to in a is that for it language people water history"
 OTHERS = "naïve Straße 中文 window measure \u2028 …"
@@ -86,7 +86,11 @@ def run(verb: str, root: Path, work: Path) -> None:
         df = dk.read_dataframe(str(root), ["id", "word_count"])
         df["gopher_v2__gopher_v2__word_count"].mean().compute(scheduler="synchronous")
     else:
-        dk.ragged(str(root), f"{root}-tokens", tokenizer=str(work / "tokenizer.json"), where=RULE, **options)
+        tokens = {"tokenizer": str(work / "tokenizer.json"), "eos": "?", "where": RULE}
+        if verb == "hdf5":
+            dk.hdf5(str(root), f"{root}-rows", pad="?", **tokens, **options)
+        else:
+            dk.ragged(str(root), f"{root}-tokens", **tokens, **options)
 
 
 def resident() -> float:

@@ -10,12 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 import dolma_dask
 from dolma_dask import clusters, engine
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, resume
 from dolma_dask.errors import UsageError
-from dolma_dask.exchange.folders import remove_tree
+from dolma_dask.exchange.folders import parent_of, remove_tree
+from dolma_dask.exchange.owners import owned
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
@@ -101,19 +104,19 @@ class Packed:
         """Do what is left."""
         started = time.monotonic()
         state = resume.look_back(self._plan([]), options.overwrite)
-        for record in state.renewed:
-            note(self.target, "mix", record)
+        if not options.dry_run:
+            for record in state.renewed:
+                note(self.target, "mix", record)
         done = state.finished.get(self.unit.name)
         summary = Summary("mix", self.target, skipped=len(self.parts), notes=self.notes)
         if done is not None:
             if not options.dry_run:
                 tidy(self.target, "mix", self._folder)
             return replace(summary, counts=done.counts, seconds=time.monotonic() - started)
-        if not options.overwrite:
-            self._check_free(state)
+        self._check_free(state, options.overwrite)
         if options.dry_run:
             return replace(summary, skipped=0, planned=tuple(part.name for part in self.parts))
-        with clusters.shared_cluster():
+        with clusters.shared_cluster(), owned(parent_of(self._folder), "mix"):
             whole, ran = self._make(options)
         tidy(self.target, "mix", self._folder)
         return replace(
@@ -134,8 +137,15 @@ class Packed:
             else found
         )
 
-    def _check_free(self, state: resume.Progressed) -> None:
-        """Refuse to write beside documents that a later stage would read too, or over files that are not ours."""
+    def _check_free(self, state: resume.Progressed, overwrite: bool) -> None:
+        """Refuse to write beside documents that a later stage would read too, or over files that are not ours or made from another dataset."""
+        outputs = [path for path in state.existing if self.packing.is_output(path)]
+        if overwrite:
+            units = frozenset(outputs) if self.owns_folder else None
+            resume.check_strays(replace(self._plan([]), all_units=units), state, overwrite)
+            return
+        left = [Task(self.name, tuple(Unit(path, "") for path in outputs) or (self.unit,), ())]
+        resume.check_replaceable(self._plan([]), replace(state, left=left))
         for path in state.existing:
             is_output = self.packing.is_output(path)
             in_the_way = is_output or (self.owns_folder and path.endswith(layout.DOCUMENT_SUFFIXES))
@@ -233,7 +243,6 @@ class Packed:
     def _join(self, slices: Sequence[Sequence[Slice]], key: str, options: RunOptions) -> list[Record]:
         """Run the last pass."""
         names = [self.packing.path(number, len(slices)) for number in range(len(slices))]
-        self._remove_old(names)
         content = [[[one.path, one.start, one.stop] for one in each] for each in slices]
         tasks = [
             Task(
@@ -245,13 +254,31 @@ class Packed:
             for name, of, each in zip(names, slices, content, strict=True)
         ]
         plan = self._plan(tasks, names)
+        self._retire_old(plan)
         engine.run(plan, options)
         return self._records(plan)
 
-    def _remove_old(self, names: Sequence[str]) -> None:
-        """Remove files that an earlier call made under this name and this one does not."""
-        for path in Journal(self.target, "mix").by_file():
-            if self.packing.is_output(path) and path not in names:
+    def _retire_old(self, plan: Plan) -> None:
+        """Take back what the journal says of files that are replaced now, and remove those that are not made again.
+
+        A run with other options that is stopped may leave files of the same sizes as ours: they must not pass for ours.
+        """
+        state = resume.look_back(plan, overwrite=True)  # of all that is there
+        journal = state.journal
+        keys = {unit.name: unit.key for task in plan.tasks for unit in task.units}
+        old = {name: record for name, record in journal.records.items() if self.packing.is_output(name)}
+        void = [record for name, record in old.items() if record.key != keys.get(name, "")]
+        whole = journal.records.get(self.unit.name)
+        if whole is not None and (void or whole.key != self.unit.key):
+            void.append(whole)
+        if void:
+            writer = journal.start(plan.params, plan.writes, plan.version, resume.origin_of(plan))
+            for record in void:
+                writer.add(msgspec.structs.replace(record, key=""))
+            writer.finish(len(keys))
+            writer.close()
+        for path in state.existing.keys() - keys.keys():
+            if self.packing.is_output(path):
                 files.remove(files.join(self.target, path))
 
     def _save(self, read: Sequence[Record], outputs: Sequence[Record]) -> Record:

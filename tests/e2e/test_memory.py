@@ -20,6 +20,7 @@ CASES = [
     ("tag", 60),
     ("mix", 60),
     ("ragged", 20),
+    ("hdf5", 40),
     ("dedupe", 60),
     ("quantiles", 60),
     ("validate", 60),
