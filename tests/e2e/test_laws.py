@@ -6,16 +6,14 @@ import json
 import os
 import shutil
 import time
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import dask
 import pytest
 from commands import PLUGIN, SLOW_DISK, Command, wait_until
+from places import PLACES, change, change_same_size, displaced, running_at
 from small_world import PER_SHARD, TAGGERS, VERBS, run_here, store, temporaries, tree
 
-import dolma_dask as dk
 from dolma_dask import cli, engine
 from dolma_dask.clusters import Place
 from dolma_dask.engine import Input, RunOptions, Task, execution
@@ -24,25 +22,6 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.files import FileInfo
 
 pytestmark = pytest.mark.e2e
-
-PLACES = ("synchronous", "threads", "processes", "config", "cluster of 1", "cluster of 2", "active client")
-
-
-@contextmanager
-def running_at(place):
-    """Yield the options with which a verb runs at `place`."""
-    with ExitStack() as stack:
-        if place.startswith("cluster"):
-            stack.enter_context(dk.cluster("laptop", workers=int(place[-1])))
-        elif place == "config":
-            stack.enter_context(dask.config.set(scheduler="threading", num_workers=3))
-        elif place == "active client":
-            from distributed import Client
-
-            stack.enter_context(
-                Client(processes=False, n_workers=1, threads_per_worker=3, dashboard_address=None)
-            )
-        yield ["--scheduler", place, "--workers", "2"] if place in PLACES[:3] else []
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -136,50 +115,15 @@ def done(undisturbed, tmp_path) -> Path:
     return Path(shutil.copytree(undisturbed, tmp_path / "world"))
 
 
-def age_all(world: Path) -> None:
-    """Give every file another time stamp, as cp -r does."""
-    for path in world.rglob("*"):
-        if path.is_file():
-            os.utime(path, ns=(10**18, 10**18 + path.stat().st_size))
-
-
 @pytest.mark.parametrize("how", ["move", "copy", "touch"])
 def test_moving_copying_and_touching_redo_nothing(how, done, expected, capsys):
-    place = done.with_name("elsewhere") / "world"
-    place.parent.mkdir()
-    if how == "touch":
-        place = done
-        for path in done.rglob("*"):
-            path.touch()
-    elif how == "move":
-        done.rename(place)
-    else:
-        shutil.copytree(done, place, copy_function=shutil.copyfile)
-        age_all(place)
+    place = displaced(done, how)
     for name, verb in VERBS.items():
         summary = run_again(verb, place, capsys)
         assert (summary["done"], summary["failed"]) == (0, 0), name
         assert summary["skipped"] > 0
         assert summary["counts"]["documents_in"] > 0, "what was done before counts too"
         assert tree(place / verb.output) == expected[name]
-
-
-def change_same_size(path: Path) -> None:
-    """Change one letter in a text of a document file, keeping its stored size."""
-    data = bytearray(path.read_bytes())
-    at = data.index(b" the ") + 1
-    data[at : at + 3] = b"teh"
-    path.write_bytes(data)
-
-
-def change(path: Path) -> None:
-    """Change one letter in a gzipped document or attribute file."""
-    text = gzip.decompress(path.read_bytes())
-    path.write_bytes(
-        gzip.compress(
-            text.replace(b" the ", b" teh ", 1) if b" the " in text else text.replace(b"[[0", b"[[ 0", 1)
-        )
-    )
 
 
 def test_a_changed_document_file_redoes_its_shard_only(done, capsys):

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from commands import SLOW_DISK, Command, wait_until
+from places import PLACES, Worlds, change, change_same_size, displaced, running_at
 from small_world import Verb, make_documents, run_here, store, temporaries, tree
-from test_laws import PLACES, change, change_same_size, running_at
-from test_whole_laws import Worlds, displaced
 
 from dolma_dask import cli
 

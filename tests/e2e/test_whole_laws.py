@@ -2,15 +2,14 @@
 
 import gzip
 import json
-import os
 import random
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from commands import SLOW_DISK, Command, Watched, wait_until
+from places import Worlds, displaced
 from small_world import Verb, make_documents, run_here, store, temporaries, tree
 
 import dolma_dask as dk
@@ -64,15 +63,6 @@ def check(world: Path, name: str, expected: dict[str, dict[str, str]]) -> None:
     assert written(world, name) == expected[name]
     assert temporaries(world / "v0") == []
     assert not (world / "v0/_exchange").exists()
-
-
-@dataclass(frozen=True)
-class Worlds:
-    """A world before any of the verbs ran, and one after all of them did."""
-
-    before: Path
-    after: Path
-    expected: dict[str, dict[str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -164,22 +154,6 @@ def test_workers_are_killed(name, world, worlds, tmp_path):
     assert killed
     assert "Traceback" not in command.output
     check(world, name, worlds.expected)
-
-
-def displaced(world: Path, how: str) -> Path:
-    """Move, copy or touch a world, which changes names or time stamps and no byte; return where it is now."""
-    if how == "touch":
-        for path in world.rglob("*"):
-            path.touch()
-        return world
-    place = world.with_name("elsewhere") / "world"
-    place.parent.mkdir()
-    if how == "move":
-        return world.rename(place)
-    shutil.copytree(world, place, copy_function=shutil.copyfile)
-    for path in (path for path in place.rglob("*") if path.is_file()):
-        os.utime(path, ns=(10**18, 10**18 + path.stat().st_size))
-    return place
 
 
 @pytest.mark.parametrize("how", ["move", "copy", "touch"])

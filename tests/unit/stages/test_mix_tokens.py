@@ -160,9 +160,9 @@ def test_a_shard_that_fails_fails_for_all_and_leaves_nothing(tagged, tmp_path, t
     victim = sorted((tagged / "attributes" / "char_length_v1").rglob("*.gz"))[0]
     shutil.copy(sorted((tagged / "attributes" / "char_length_v1").rglob("*.gz"))[1], victim)
     tokens["ragged"]["name"] = "v1"
-    with pytest.raises(StageError, match="^mix: 1 of 2 shards failed"):
+    with pytest.raises(StageError, match=r"^mix: 1 of 2 shards failed"):
         dk.mix(str(tagged), **tokens, **RULE, **HERE)
-    with pytest.raises(StageError, match="^mix: 1 of 2 shards failed"):
+    with pytest.raises(StageError, match=r"^mix: 1 of 2 shards failed"):
         dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
     assert len(documents_of(tmp_path / "v1")) == 1
     assert len([name for name in token_files(tmp_path / "arrays") if name.endswith(".data.npy")]) == 1
