@@ -37,6 +37,16 @@ def remove_others(folder: str) -> list[str]:
     return others
 
 
+def remove_abandoned(root: str, verb: str) -> None:
+    """Delete all exchanges of a verb below `root` in which nobody works: a later call with other options does not go on with them."""
+    place = files.join(root, EXCHANGE)
+    for name in files.list_folders(place):
+        folder = files.join(place, name)
+        if name.startswith(f"{verb}-") and not owners.is_taken(folder):
+            remove_tree(folder)
+            _remove_empty(place)
+
+
 def is_for_exchange(folder: str) -> bool:
     """Tell whether a folder may be filled and removed by an exchange."""
     return name_of(parent_of(parent_of(folder))) == EXCHANGE

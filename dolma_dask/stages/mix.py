@@ -13,6 +13,7 @@ from dolma_dask import clusters
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Plan, RunOptions, Unit
 from dolma_dask.errors import UsageError
+from dolma_dask.exchange.folders import remove_abandoned
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
@@ -208,6 +209,8 @@ def mix(
     run = run_options(options)
     if target is None or not is_packed:
         summary = job.side_by_side(target, format, tokens, run)
+        if target is not None and summary.done:
+            remove_abandoned(target, "mix")  # by a packed mix that was stopped and is not wanted any more
     else:
         packing = Packing(
             f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}",

@@ -277,3 +277,16 @@ def test_on_any_store(root: str, large: str, tmp_path: Path, shuffle: bool) -> N
     }
     assert there == here
     assert {info.path.split("/")[0] for info in files.list_files(root)} == {"documents", "_journal"}
+
+
+def test_a_plain_mix_clears_away_what_a_stopped_packed_one_has_left(large: str, tmp_path: Path) -> None:
+    target = tmp_path / "v1"
+    left = target / "_exchange/mix-part/0123/pieces/00000000.jsonl"
+    left.parent.mkdir(parents=True)
+    left.write_text("x")
+    other = target / "_exchange/dedupe-exact/0123/x"
+    other.parent.mkdir(parents=True)
+    other.write_text("x")
+    dk.mix(large, to=str(target), **HERE)
+    assert not left.parents[2].exists()
+    assert other.exists()
