@@ -1,26 +1,18 @@
-"""How a dataset came to be, as its journals tell it: which verbs ran, on what, and what went in and out.
+"""How a dataset came to be: which verbs ran, on what, and what went in and out; `dolma_dask.reports.lineage` reads it from journals.
 
-A mixed dataset names the one it was made from, so the history is followed back to the first. Numbers are sums over the records of
-shards that the dataset has now and whose files are still those of the record. Cost: one listing per dataset and some 10 us per record.
+Most verbs keep the names of shards, so that a shard can be followed through all versions. Where mix cuts files by size, or shuffles, every
+new file depends on all old ones: they are followed together, by the one record that names what all of them were made of.
 """
 
-import posixpath
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.io import files
-from dolma_dask.journal import Journal, Record, RunRecord, journals
+from dolma_dask.journal import Record, RunRecord
+from dolma_dask.reports.names import stem
 from dolma_dask.reports.numbers import UNKNOWN
-
-MAKES_DOCUMENTS = ("convert", "mix")
-"""Verbs that begin a dataset; the others follow in the order in which they were first run."""
-
-MOST_LINKS = 100
-"""Datasets that a history is followed through."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +28,21 @@ class Step:
     runs : tuple of RunRecord
         Every start of it, oldest first.
     records : tuple of Record
-        Its finished units whose files are there as they were written.
+        Its finished units whose files are there as they were written; files that were cut by size are one unit, all together.
+    stems : frozenset of str or None
+        Shards that it read and that are shown, by `stem`; None: all.
     """
 
     verb: str
     root: str
     runs: tuple[RunRecord, ...]
     records: tuple[Record, ...]
+    stems: frozenset[str] | None = None
+
+    @property
+    def packed(self) -> tuple[Record, ...]:
+        """Records of files that were cut by size, or whose rows were shuffled."""
+        return tuple(record for record in self.records if is_packed(record))
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -77,21 +77,57 @@ class History:
         Root of the dataset that the newest mix selected from, if it is there.
     notes : tuple of str
         What could not be followed.
+    line : tuple of str
+        Roots of the datasets, from the first version on.
     """
 
     steps: tuple[Step, ...]
     parent: str | None = None
     notes: tuple[str, ...] = ()
+    line: tuple[str, ...] = ()
 
-    def of_shards(self, wanted: Collection[str]) -> "History":
-        """Return the history of the shards whose `stem` is wanted; what speaks of a whole dataset stays."""
-        steps = (
-            replace(
-                step, records=tuple(r for r in step.records if r.shard == r.unit or stem(r.shard) in wanted)
-            )
-            for step in self.steps
-        )
-        return replace(self, steps=tuple(steps))
+    def of_shards(self, root: str, shards: Collection[str], *, is_all: bool = True) -> "History":
+        """Return the history of some shards; what speaks of a whole dataset stays.
+
+        Parameters
+        ----------
+        root : str
+            A dataset of the history.
+        shards : collection of str
+            Paths of its shards.
+        is_all : bool
+            Whether these are all that are shown: then files that were cut by size stay too, also if some that they were made of are gone.
+        """
+        known = self._stems(root, frozenset(map(stem, shards)), is_all)
+        return replace(self, steps=tuple(self._of_stems(step, known) for step in self.steps))
+
+    def _stems(self, root: str, chosen: frozenset[str], is_all: bool) -> dict[str, frozenset[str]]:
+        """Return the stems that are wanted of each dataset of the line, which differ where files were cut by size."""
+        known = {root: chosen}
+        place = self.line.index(root) if root in self.line else 0
+        for child, parent in zip(self.line[place:0:-1], self.line[place - 1 :: -1], strict=False):
+            packed = self._packed(child)
+            whole = [record for record in packed if stems_out(record) <= known[child]]
+            known[parent] = _union(map(stems_in, whole)) if packed else known[child]
+        for parent, child in zip(self.line[place:], self.line[place + 1 :], strict=False):
+            packed = self._packed(child)
+            whole = [record for record in packed if is_all or stems_in(record) <= known[parent]]
+            known[child] = _union(map(stems_out, whole)) if packed else known[parent]
+        return known
+
+    def _packed(self, root: str) -> tuple[Record, ...]:
+        step = self.step(root, "mix")
+        return step.packed if step else ()
+
+    def _of_stems(self, step: Step, known: Mapping[str, frozenset[str]]) -> Step:
+        """Return a step with the records of some shards, by the root of their dataset; tokens are of the last, or of what it was cut from."""
+        lasts = self.line[-2:] if self.line and self._packed(self.line[-1]) else self.line[-1:]
+        roots = (step.root,) if step.root in known else lasts
+        wanted = _union(known[root] for root in roots if root in known)
+        before = self.line[max(self.line.index(step.root) - 1, 0)] if step.root in self.line else ""
+        read = wanted | known.get(before, frozenset()) if step.verb == "mix" else wanted
+        records = tuple(record for record in step.records if _is_wanted(record, wanted))
+        return replace(step, records=records, stems=read)
 
     def step(self, root: str, verb: str) -> Step | None:
         """Return what `verb` did at `root`."""
@@ -103,110 +139,31 @@ class History:
         return datetime.fromtimestamp(newest, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if newest else UNKNOWN
 
 
-def stem(shard: str) -> str:
-    """Return what a shard is known by in every version: its path without suffix and without the number of a part."""
-    return layout.stem_of(layout.unit_of(shard))
+def is_packed(record: Record) -> bool:
+    """Tell whether a record speaks of document files that were cut by size, all together: its unit is the beginning of their paths."""
+    return record.unit.endswith("/") and not record.unit.startswith(f"{layout.ATTRIBUTES}/")
 
 
-def read_history(root: str, tokens: Sequence[str] = ()) -> History:
-    """Follow the journals of a dataset back to its first version, and forward to token shards.
-
-    Parameters
-    ----------
-    root : str
-        Of the dataset.
-    tokens : sequence of str
-        Folders that the verb ragged wrote.
-
-    Raises
-    ------
-    UsageError
-        A folder of `tokens` has no journal.
-    """
-    roots, notes = _lineage(root)
-    steps = [step for found in roots for step in _steps(found)]
-    steps += [_ragged_step(folder) for folder in dict.fromkeys(map(files.normalize, tokens))]
-    return History(tuple(steps), roots[-2] if len(roots) > 1 else None, notes)
+def stems_in(record: Record) -> frozenset[str]:
+    """Return the shards that a record's files were made of, by `stem`."""
+    return frozenset(stem(path) for path in _documents(item.path for item in record.inputs))
 
 
-def _lineage(root: str) -> tuple[list[str], tuple[str, ...]]:
-    """Return the roots from the first version to `root`, and a note if the first cannot be reached."""
-    roots = [root]
-    while len(roots) < MOST_LINKS:
-        runs = Journal(roots[-1], "mix").runs
-        told = runs[-1].params.get("from") if runs else None
-        if not isinstance(told, str):
-            break
-        found = find_parent(roots[-1], told, runs[-1].origin)
-        if found is None:
-            note = f"{last_name(roots[-1])} was mixed from {last_name(told)}, which is not there any more: what came before is left out"
-            return roots[::-1], (note,)
-        if found in roots:
-            break
-        roots.append(found)
-    return roots[::-1], ()
+def stems_out(record: Record) -> frozenset[str]:
+    """Return the shards that a record's files are, by `stem`."""
+    return frozenset(stem(path) for path in _documents(item.path for item in record.files))
 
 
-def find_parent(root: str, told: str, origin: str = "") -> str | None:
-    """Return the dataset that `root` was mixed from, or None if it is gone.
-
-    Parameters
-    ----------
-    root, told : str
-        The dataset, and where its parent was then.
-    origin : str
-        Where that was seen from `root`, which holds if both were moved or copied together; so it is looked at first.
-    """
-    beside = files.join(root.rpartition("/")[0], last_name(told))
-    seen = [posixpath.normpath(f"{root}/{origin}")] if origin.startswith(".") and files.is_local(root) else []
-    places = (*seen, told, beside)
-    return next((url for url in places if url != root and _has_documents(url)), None)
+def _documents(paths: Iterable[str]) -> Iterator[str]:
+    start = f"{layout.DOCUMENTS}/"
+    return (path.removeprefix(start) for path in paths if path.startswith(start))
 
 
-def _has_documents(root: str) -> bool:
-    return any(layout.suffix_of(info.path) for info in files.list_files(files.join(root, layout.DOCUMENTS)))
+def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset[str]().union(*sets)
 
 
-def last_name(url: str) -> str:
-    """Return the last part of a URL or path: what may be shown of a place that is nobody else's business."""
-    return url.rstrip("/").rpartition("/")[2]
-
-
-def _steps(root: str) -> list[Step]:
-    found = [journal for journal in journals(root) if journal.runs or journal.records]
-    if not found:
-        return []
-    made = {path.split("/")[0] for journal in found for path in journal.by_file()}
-    folders = sorted(name for name in made if not name.startswith("_"))
-    sizes = {
-        f"{name}/{info.path}": info.bytes
-        for name in folders
-        for info in files.list_files(files.join(root, name))
-    }
-    found.sort(
-        key=lambda journal: (
-            journal.verb not in MAKES_DOCUMENTS,
-            journal.runs[0].started if journal.runs else 0.0,
-        )
-    )
-    return [_step(journal, sizes) for journal in found]
-
-
-def _ragged_step(folder: str) -> Step:
-    journal = Journal(folder, "ragged")
-    if not journal.runs and not journal.records:
-        raise UsageError(
-            f"{folder} has no journal of ragged ({layout.JOURNAL}/ragged); expected a folder with token shards. Name the folder that "
-            "`dolma-dask ragged` wrote, or leave it out of --tokens."
-        )
-    return _step(journal, {info.path: info.bytes for info in files.list_files(folder)})
-
-
-def _step(journal: Journal, sizes: Mapping[str, int]) -> Step:
-    there = (record for record in journal.records.values() if _is_there(record, sizes))
-    records = sorted(there, key=lambda record: record.unit.encode())
-    return Step(journal.verb, journal.root, tuple(journal.runs), tuple(records))
-
-
-def _is_there(record: Record, sizes: Mapping[str, int]) -> bool:
-    return all(sizes.get(file.path) == file.bytes for file in record.files if not file.path.startswith("_"))
+def _is_wanted(record: Record, stems: Collection[str]) -> bool:
+    if is_packed(record):
+        return all(one in stems for one in stems_out(record))
+    return record.shard == record.unit or stem(record.shard) in stems

@@ -179,7 +179,8 @@ class ReportData:
     """Everything on the page.
 
     `dataset` is the name a reader should see: a relative path, a URL or a given name. `created` is a time stamp as text and
-    `version` the version of the package that did the work: both are given, so that equal data makes equal bytes.
+    `version` the version of the package that did the work: both are given, so that equal data makes equal bytes. `remarks` say what a
+    reader must know of the selection: what the rule alone does not tell.
     """
 
     title: str
@@ -195,3 +196,4 @@ class ReportData:
     failures: Sequence[FailureRow] = ()
     quarantine: Sequence[QuarantineRow] = ()
     results: Sequence[ResultTable] = ()
+    remarks: Sequence[str] = ()

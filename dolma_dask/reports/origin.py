@@ -6,7 +6,11 @@ from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.reports.history import History, Step, last_name, stem
+from dolma_dask.reports.history import History, Step, stems_in, stems_out
+from dolma_dask.reports.names import last_name, stem
+
+SELECTING = ("where", "include", "exclude", "sample_rate", "min_text_length")
+"""Parameters of a run that leave documents out."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +25,14 @@ class Origin:
         What selected.
     notes : tuple of str
         What a person should know.
+    gone : int
+        Shards that were selected from and are not there any more.
     """
 
     dataset: Dataset
     step: Step | None = None
     notes: tuple[str, ...] = ()
+    gone: int = 0
 
     @property
     def where(self) -> str | None:
@@ -59,19 +66,42 @@ def find_origin(found: Dataset, history: History, source: str | None) -> Origin:
         Token shards in `history` belong to other documents.
     """
     stems = {stem(shard.path) for shard in found.shards}
-    _check_tokens(found.root, stems, history)
     step = history.step(found.root, "mix")
+    _check_tokens(found.root, stems | (_made_of(step, stems) if step else set()), history)
     if step is None:
         return Origin(found, _selecting_step(found, history))
     if history.parent is None:
         return Origin(found)
     parent = open_dataset(history.parent, source=source or step.params.get("source"))
-    shards = tuple(shard for shard in parent.shards if stem(shard.path) in stems)
     names = last_name(parent.root), last_name(found.root)
+    if _is_cut(step) and not step.packed:
+        why = "its files are not all there as one mix has written them: which documents they are of {} cannot be told"
+        return Origin(found, notes=(f"{names[1]}: {why.format(names[0])}",))
+    made_of = _made_of(step, stems)
+    shards = tuple(shard for shard in parent.shards if stem(shard.path) in made_of)
     if not shards:
         return Origin(found, notes=("{} has none of the shards of {} any more".format(*names),))
-    return Origin(
-        replace(parent, shards=shards), step, _missing_notes(len(parent.shards) - len(shards), *names)
+    gone = len(made_of - {stem(shard.path) for shard in shards})
+    notes = (*_missing_notes(len(parent.shards) - len(shards), *names), *_gone_notes(gone, *names))
+    return Origin(replace(parent, shards=shards), step, notes, gone)
+
+
+def _is_cut(step: Step) -> bool:
+    """Tell whether the newest mix cut its files by size."""
+    return step.params.get("max_size") is not None or bool(step.params.get("shuffle"))
+
+
+def _made_of(step: Step, stems: set[str]) -> set[str]:
+    """Return the stems of what the shards of a new version were made of: their own, but for files that were cut by size."""
+    whole = [record for record in step.packed if stems_out(record) <= stems]
+    return {name for record in whole for name in stems_in(record)} if step.packed else stems
+
+
+def _gone_notes(gone: int, parent: str, child: str) -> tuple[str, ...]:
+    if not gone:
+        return ()
+    return (
+        f"{counted(gone, 'shard')} of {parent} that {child} was made of {'is' if gone == 1 else 'are'} not there any more",
     )
 
 
@@ -85,7 +115,9 @@ def _missing_notes(missing: int, parent: str, child: str) -> tuple[str, ...]:
 
 def _selecting_step(found: Dataset, history: History) -> Step | None:
     """Return the step that made tokens straight from a selection of `found`, if one did."""
-    ragged = (step for step in history.steps if step.verb == "ragged" and step.params.get("where"))
+    ragged = (
+        step for step in history.steps if step.verb == "ragged" and any(map(step.params.get, SELECTING))
+    )
     name = last_name(found.root)
     return next((step for step in ragged if last_name(str(step.params.get("from"))) == name), None)
 

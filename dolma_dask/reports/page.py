@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -27,6 +26,7 @@ from markupsafe import Markup
 from dolma_dask.display import counted
 from dolma_dask.reports import numbers, plots, views
 from dolma_dask.reports.model import ReportData
+from dolma_dask.reports.names import public_name
 
 FORMAT, FORMAT_VERSION = "dolma_dask.report", 1
 
@@ -94,15 +94,6 @@ def visible(value: Any) -> Any:
 def breakable(value: str) -> Markup:
     """Escape `value` and let lines break after the joints of keys and paths."""
     return Markup("<wbr>").join(_JOINT.split(visible(value)))
-
-
-def public_name(dataset: str) -> str:
-    """Return `dataset` without what a reader must not see: folders of an absolute local path, a user name or password in a URL."""
-    parts = urlsplit(dataset) if "://" in dataset else None
-    if parts is None or parts.scheme == "file":
-        path = (dataset if parts is None else parts.path).rstrip("/")
-        return path.rpartition("/")[2] if path.startswith("/") else path
-    return dataset.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1)
 
 
 def _policy(scripts: Sequence[str]) -> str:

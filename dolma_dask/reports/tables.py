@@ -3,7 +3,8 @@
 import io
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -13,10 +14,11 @@ from dolma_dask.display import counted
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
 from dolma_dask.journal import Record
 from dolma_dask.reports.bins import signal_histogram
 from dolma_dask.reports.histogram import Histogram, boundary
-from dolma_dask.reports.history import Step, last_name, stem
+from dolma_dask.reports.history import Step, is_packed
 from dolma_dask.reports.model import (
     Example,
     QuarantineRow,
@@ -26,6 +28,7 @@ from dolma_dask.reports.model import (
     SourceRow,
     StageRow,
 )
+from dolma_dask.reports.names import last_name, stem
 from dolma_dask.reports.survey import Findings, Survey, Values, largest_sources
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -50,11 +53,18 @@ def stage_row(step: Step) -> StageRow:
         bytes_out=written if step.records else None,
         text_bytes=counts.get("text_bytes_out", counts.get("text_bytes")),
         tokens=counts.get("tokens"),
-        seconds=round(sum(record.seconds for record in step.records), 3) if step.records else None,
-        shards=len({record.shard for record in step.records if record.shard != record.unit}) or None,
+        seconds=round(sum(record.seconds for record in step.records), 3) or None,
+        shards=_shards(step.records) or None,
         bad_records=counts.get("bad_records", 0),
         note=_note(step, counts),
     )
+
+
+def _shards(records: Sequence[Record]) -> int:
+    """Count shards; of files that were cut by size the files, since these are the shards of the new version."""
+    packed = [record for record in records if is_packed(record)]
+    others = {record.shard for record in records if record.shard != record.unit and record not in packed}
+    return len(others) + sum(not file.path.startswith("_") for record in packed for file in record.files)
 
 
 def _totals(records: Sequence[Record]) -> dict[str, int]:
@@ -80,6 +90,8 @@ def _note(step: Step, counts: Mapping[str, int]) -> str:
     if isinstance(told.get("from"), str):
         parts.append(f"from {last_name(told['from'])}")
     parts += [f"{name} {told[name]}" for name in ("tokenizer", "bos", "eos") if told.get(name)]
+    parts += ["shuffled"] if told.get("shuffle") else []
+    parts += [f"files of at most {told['max_size']:,} bytes"] if told.get("max_size") else []
     if counts.get("unproved_attribute_files"):
         parts.append(
             counted(counts["unproved_attribute_files"], "attribute file")
@@ -100,8 +112,31 @@ class _Quarantined(msgspec.Struct):
     reason: str
 
 
-def quarantine_rows(steps: Sequence[Step], wanted: Collection[str]) -> list[QuarantineRow]:
-    """Count quarantined records of the shards whose `stem` is wanted, by verb and reason.
+@dataclass(frozen=True)
+class QuarantineFile:
+    """A file of quarantined records: of which verb, where it is, and its path relative to what the verb wrote."""
+
+    verb: str
+    url: str
+    info: FileInfo
+
+
+def quarantine_files(steps: Sequence[Step]) -> list[QuarantineFile]:
+    """List the files of quarantined records of the shards that the steps show."""
+    found: dict[str, QuarantineFile] = {}
+    for step in steps:
+        folder = f"{layout.QUARANTINE}/{step.verb}"
+        for info in files.list_files(files.join(step.root, folder)):
+            shard, _, suffix = info.path.rpartition(".")
+            if suffix == "jsonl" and (step.stems is None or stem(shard) in step.stems):
+                path = f"{folder}/{info.path}"
+                url = files.join(step.root, path)
+                found[url] = QuarantineFile(step.verb, url, FileInfo(path, info.bytes, info.stamp))
+    return list(found.values())
+
+
+def quarantine_rows(found: Sequence[QuarantineFile]) -> list[QuarantineRow]:
+    """Count quarantined records by verb, in the order in which these come first, and reason.
 
     Raises
     ------
@@ -109,13 +144,9 @@ def quarantine_rows(steps: Sequence[Step], wanted: Collection[str]) -> list[Quar
         A quarantine file is damaged.
     """
     counts: Counter[tuple[str, str]] = Counter()
-    for root, verb in dict.fromkeys((step.root, step.verb) for step in steps):
-        folder = files.join(root, f"{layout.QUARANTINE}/{verb}")
-        for info in files.list_files(folder):
-            shard, _, suffix = info.path.rpartition(".")
-            if suffix == "jsonl" and stem(shard) in wanted:
-                counts.update((verb, reason) for reason in _reasons(files.join(folder, info.path)))
-    verbs = list(dict.fromkeys(step.verb for step in steps))
+    for file in found:
+        counts.update((file.verb, reason) for reason in _reasons(file.url))
+    verbs = list(dict.fromkeys(file.verb for file in found))
     order = sorted(counts, key=lambda item: (verbs.index(item[0]), -counts[item], item[1]))
     return [QuarantineRow(verb, reason.replace("_", " "), counts[verb, reason]) for verb, reason in order]
 

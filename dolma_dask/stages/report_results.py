@@ -10,8 +10,9 @@ from dolma_dask.display import counted
 from dolma_dask.errors import DataError
 from dolma_dask.io import files
 from dolma_dask.journal import Record
-from dolma_dask.reports.history import History, Step, last_name
+from dolma_dask.reports.history import History, Step
 from dolma_dask.reports.model import ResultTable
+from dolma_dask.reports.names import last_name
 from dolma_dask.stages.dedupe_summary import summarize
 from dolma_dask.stages.quantile_thresholds import read_table
 from dolma_dask.summary import Summary

@@ -100,7 +100,7 @@ def test_a_list_with_nothing_in_it_is_refused(corpus, only, capsys):
         (["ragged", "--tokenizer", "t"], "DATASET"),
         (["ragged", "x/v0", "out"], "--tokenizer"),
         (["tag", "x/v0"], "--taggers"),
-        (["mix", "x/v0"], "--to"),
+        (["report", "x/v0"], "--to"),
     ],
 )
 def test_the_missing_argument_is_named(words, missing, capsys):

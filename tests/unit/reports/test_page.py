@@ -209,6 +209,14 @@ def test_quiet_run_has_no_problem_section():
     )
 
 
+def test_what_a_reader_must_know_stands_with_the_rules_also_without_any():
+    html = page.render(ReportData("t", "d", "c", "v", remarks=["mix <b>wrote</b> 5"]))
+    assert '<section id="rules"' in html
+    assert '<a href="#rules">' in html
+    assert '<p class="remark">mix &lt;b&gt;wrote' in html
+    assert 'id="rules"' not in page.render(ReportData("t", "d", "c", "v"))
+
+
 EMPTY = SignalHistogram("a__b__c", np.empty(0), np.empty(0, np.int64), nulls=3)
 
 
