@@ -260,6 +260,8 @@ class Packing:
             files=tuple(file for record in records for file in record.files if file.path != record.unit),
             rows=texts.documents,
             counts=dict(counts),
+            seconds=sum(record.seconds for record in records),
+            finished=max(record.finished for record in records),
             info={
                 "texts": vars(texts),
                 "spools": [

@@ -193,7 +193,8 @@ class Packed:
         outputs = self._join(
             groups, work_key("mix", PACKING_VERSION, {"whole": self.unit.key, "inputs": checksums}), options
         )
-        return self._save(read, outputs), ran
+        sorted_again = [] if self.packing.seed is None else pieces
+        return self._save(read, outputs, (*read, *sorted_again, *outputs)), ran
 
     def _read(self, options: RunOptions) -> tuple[list[Record], Summary]:
         """Run the first pass."""
@@ -281,7 +282,7 @@ class Packed:
             if self.packing.is_output(path):
                 files.remove(files.join(self.target, path))
 
-    def _save(self, read: Sequence[Record], outputs: Sequence[Record]) -> Record:
+    def _save(self, read: Sequence[Record], outputs: Sequence[Record], passes: Sequence[Record]) -> Record:
         """Note that the whole was made, of what, and what it is."""
         counts: dict[str, float] = {}
         for record in read:
@@ -299,6 +300,8 @@ class Packed:
             rows=int(counts["documents_out"]),
             counts=counts,
             info={"unproved": sorted({name for record in read for name in record.info["unproved"]})},
+            seconds=sum(record.seconds for record in passes),
+            finished=max(record.finished for record in passes),
         )
         note(self.target, "mix", whole)
         return whole
