@@ -46,6 +46,7 @@ SCRIPTS = {
     "taggers": "Kernels of the taggers, and the time to compile them.",
     "tokens": "From text to flat token ids.",
     "s3": "Requests per shard and per run on an S3 server.",
+    "pipeline": "A pipeline on disk and on an S3 server: the same bytes, and what each stage costs.",
     "exchange": "Records regrouped by key through files and between workers, beside dd.shuffle.",
 }
 """Scripts of their own, ``bench_<name>.py``, that print their own tables."""
@@ -132,6 +133,7 @@ def _run_script(name: str, corpus: Corpus, quick: bool) -> None:
     print(f"\n{name}: {SCRIPTS[name]}", flush=True)
     arguments = {
         "memory": ["--verb", "tag", "--megabytes", "25"] if quick else [],
+        "pipeline": ["--megabytes", "5"] if quick else [],
         "json": corpus.files("few"),
         "taggers": corpus.files("few"),
         "tokens": [tokenizer_path(corpus), corpus.files()[0]],

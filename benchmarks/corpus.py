@@ -65,9 +65,13 @@ def open_corpus(origin: str, quick: bool) -> Corpus:
     if not known.exists():
         print(f"making {megabytes} MB of documents from the {origin} corpus ...", flush=True)
         shutil.rmtree(root, ignore_errors=True)
-        lines = _shared_lines() if origin == "shared" else _collected_lines(BUILD / "collected")
-        known.write_text(json.dumps(_write(root, origin, lines, megabytes)))
+        known.write_text(json.dumps(_write(root, origin, original_lines(origin), megabytes)))
     return Corpus(root=str(root), **json.loads(known.read_text()))
+
+
+def original_lines(origin: str) -> list[bytes]:
+    """Return the documents of an origin, each once, as JSON lines."""
+    return _shared_lines() if origin == "shared" else _collected_lines(BUILD / "collected")
 
 
 def _shared_lines() -> list[bytes]:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from commands import Command, Watched, wait_until
 from s3_server import KEY, SECRET, Proxy, S3Server, find_rclone, kind_of, put_environment
@@ -23,6 +24,7 @@ from dolma_dask.engine.attempts import is_transient
 from dolma_dask.errors import StoreError
 from dolma_dask.io import files, stores
 from dolma_dask.io.publish import publish
+from dolma_dask.testing.corpus import collect_corpus
 from dolma_dask.testing.tokenizer import train_tokenizer
 
 pytestmark = [
@@ -149,7 +151,7 @@ def test_same_bytes_as_on_disk(worlds, finished):
 def test_a_second_run_does_nothing(worlds, finished, through, capsys):
     before = times(finished)
     proxy = through()
-    for step in set(STEPS) - {"report"}:
+    for step in STEPS:
         capsys.readouterr()
         assert run_here([*words_of(step, "s3://same", worlds.before), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["done"] == 0
@@ -471,6 +473,41 @@ def test_parts_that_the_server_has_lost_are_told_and_sent_anew_by_the_next_attem
             out.write(data)
     assert is_transient(caught.value)
     assert files.list_files("s3://lost") == []
+
+
+def test_the_demos_pipeline_in_a_bucket(server, through, tmp_path, capsys):
+    """Five kinds of raw files to tokens, HDF5 rows and a page: the bytes of a run on disk, and nothing is left for a second run."""
+    here, there = tmp_path / "demo", server.folder / "demo"
+    collect_corpus(here)
+    api = here / "raw/api/api.parquet"
+    pq.write_table(pq.read_table(api).slice(0, 800), api)  # most of the text, and all of one kind
+    words = "".join(path.read_text() for path in sorted(here.glob("raw/licences/**/*.txt"))).split()
+    train_tokenizer(words[:20_000], tmp_path / "tokenizer.json", 1000)
+    copy_into_bucket(server, "demo", here)
+    assert run_here(demo_words(str(here), tmp_path)) == 0
+    through()
+    assert run_here(demo_words("s3://demo", tmp_path)) == 0, capsys.readouterr()
+    expected = outputs(here)
+    assert {Path(name).parts[0] for name in expected} == {"manifest.json", "raw", "v0", "v1", "tokens", "h5"}
+    assert outputs(there) == expected
+    assert temporaries(there) == []
+    assert not list(there.rglob("_exchange"))
+    before, proxy = [times(there), (there / "page.html").stat().st_mtime_ns], through()
+    capsys.readouterr()
+    assert run_here([*demo_words("s3://demo", tmp_path), "--json"]) == 0
+    states = {stage["name"]: stage["state"] for stage in json.loads(capsys.readouterr().out)["stages"]}
+    assert len(states) == 13
+    assert set(states.values()) == {"done before"}, states
+    assert [times(there), (there / "page.html").stat().st_mtime_ns] == before
+    written = {request for request in proxy.requests if kind_of(request) not in ("GET", "HEAD", "LIST")}
+    assert all("/_exchange/" in request for request in written), written
+
+
+def demo_words(folder: str, local: Path) -> list[str]:
+    """Return the demo's pipeline as the words of a command; a tokenizer must be a local file."""
+    pipeline = Path(__file__).resolve().parents[2] / "configs/demo.yaml"
+    places = {"folder": folder, "report": f"{folder}/page.html", "tokenizer": local / "tokenizer.json"}
+    return ["run", str(pipeline), "--set", *(f"{name}={place}" for name, place in places.items())]
 
 
 def test_what_the_documentation_shows(worlds, server, monkeypatch, tmp_path, capsys):
