@@ -5,9 +5,9 @@ from benchmarks.bench_verbs import OPTIONS, tokenizer_path
 from benchmarks.harness import Goal, Job, benchmark
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.stages.hdf5 import hdf5
-from dolma_dask.stages.hdf5_lm import LmOptions
-from dolma_dask.stages.hdf5_rows import RowPlan, RowsStage
-from dolma_dask.stages.hdf5_spools import Spool, SpoolFolder, SpoolWriter
+from dolma_dask.stages.packing.lm_options import LmOptions
+from dolma_dask.stages.packing.rows import RowPlan, RowsStage
+from dolma_dask.stages.packing.spools import Spool, SpoolFolder, SpoolWriter
 from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.lm import LmData
 

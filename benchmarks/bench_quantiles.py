@@ -12,8 +12,8 @@ from dolma_dask.io.publish import publish
 from dolma_dask.quality.order_statistics import order_statistics
 from dolma_dask.quality.ordered_bits import values_of
 from dolma_dask.quality.quantile_table import PROBABILITIES, interpolated, ranks_of
-from dolma_dask.stages.quantile_files import ValueWriter
-from dolma_dask.stages.quantile_select import Index, Kept, SignalValues
+from dolma_dask.stages.quantile.files import ValueWriter
+from dolma_dask.stages.quantile.select import Index, Kept, SignalValues
 from dolma_dask.stages.quantiles import quantiles
 
 UNIT = "M values"

@@ -26,8 +26,8 @@ _EXPORTS = {
     "tag": "dolma_dask.stages.tag",
     "validate": "dolma_dask.stages.validate",
     "quantiles": "dolma_dask.stages.quantiles",
-    "thresholds": "dolma_dask.stages.quantile_thresholds",
-    "read_thresholds": "dolma_dask.stages.quantile_thresholds",
+    "thresholds": "dolma_dask.stages.quantile.thresholds",
+    "read_thresholds": "dolma_dask.stages.quantile.thresholds",
     "dedupe": "dolma_dask.stages.dedupe",
     "duplicates": "dolma_dask.mixing.marks",
     "block": "dolma_dask.stages.block",
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from dolma_dask.stages.dedupe import dedupe
     from dolma_dask.stages.hdf5 import hdf5
     from dolma_dask.stages.mix import mix
-    from dolma_dask.stages.quantile_thresholds import read_thresholds, thresholds
+    from dolma_dask.stages.quantile.thresholds import read_thresholds, thresholds
     from dolma_dask.stages.quantiles import quantiles
     from dolma_dask.stages.ragged import ragged
     from dolma_dask.stages.report import report

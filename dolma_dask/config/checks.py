@@ -94,7 +94,7 @@ def _check_replacement(keys: Any, stage: StagePlan) -> None:
 
 
 def _check_tokens(verb: str, options: Any, stage: StagePlan) -> None:
-    from dolma_dask.stages.mix_tokens import token_wishes
+    from dolma_dask.stages.mixing.tokens import token_wishes
 
     if not isinstance(options, Mapping):
         raise UsageError(

@@ -14,9 +14,9 @@ from dolma_dask import clusters
 from dolma_dask.config.dolma_mix_file import called, read_config
 from dolma_dask.errors import Failure, StageError, UsageError
 from dolma_dask.formats.layout import FileFormat
-from dolma_dask.stages.mix_streams import Stream, mix_stream
-from dolma_dask.stages.mix_summary import MixSummary, sum_streams
-from dolma_dask.stages.mix_wishes import make_wishes
+from dolma_dask.stages.mixing.streams import Stream, mix_stream
+from dolma_dask.stages.mixing.summary import MixSummary, sum_streams
+from dolma_dask.stages.mixing.wishes import make_wishes
 from dolma_dask.stages.options import ReadArgs, checked, record_policy, run_options
 from dolma_dask.summary import Summary
 

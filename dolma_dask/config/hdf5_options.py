@@ -14,9 +14,9 @@ from typing import Any
 from dolma_dask.config.yaml_nodes import Mistakes, Node, Pairs, Scalar, read_yaml
 from dolma_dask.errors import UsageError
 from dolma_dask.stages.hdf5 import hdf5
-from dolma_dask.stages.hdf5_lm import MODELZOO
-from dolma_dask.stages.hdf5_packing import Hdf5Summary
-from dolma_dask.stages.hdf5_raw import RawTexts
+from dolma_dask.stages.packing.call import Hdf5Summary
+from dolma_dask.stages.packing.lm_options import MODELZOO
+from dolma_dask.stages.packing.raw import RawTexts
 from dolma_dask.tokens.lm_specials import load_gpt2
 from dolma_dask.tokens.modes import ANNOUNCED, MODES, check_mode
 

@@ -18,8 +18,8 @@ from dolma_dask.io import files
 from dolma_dask.io.id_keys import list_keys
 from dolma_dask.io.id_lists import ListFacts, list_name, read_facts
 from dolma_dask.journal import Journal
-from dolma_dask.stages.block_run import Blocking
-from dolma_dask.stages.block_summary import BlockSummary
+from dolma_dask.stages.blocking.run import Blocking
+from dolma_dask.stages.blocking.summary import BlockSummary
 from dolma_dask.stages.marking import whole_unit
 from dolma_dask.stages.marks import COLUMNS
 from dolma_dask.stages.options import (

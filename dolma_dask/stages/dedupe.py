@@ -14,13 +14,13 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
-from dolma_dask.stages.dedupe_run import Deduplication
-from dolma_dask.stages.dedupe_shards import (
+from dolma_dask.stages.deduplication.run import Deduplication
+from dolma_dask.stages.deduplication.shards import (
     Keep,
     KeyKind,
     KeyRecipe,
 )
-from dolma_dask.stages.dedupe_summary import DedupeSummary
+from dolma_dask.stages.deduplication.summary import DedupeSummary
 from dolma_dask.stages.marks import COLUMNS
 from dolma_dask.stages.options import (
     DatasetLike,

@@ -14,10 +14,6 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.stages.hdf5_inputs import Documents, documents_of
-from dolma_dask.stages.hdf5_lm import Compat, LmOptions
-from dolma_dask.stages.hdf5_packing import Hdf5Summary, Packing
-from dolma_dask.stages.hdf5_raw import RawTexts, raw_documents
 from dolma_dask.stages.options import (
     DatasetLike,
     Many,
@@ -30,6 +26,10 @@ from dolma_dask.stages.options import (
     told,
     words_of,
 )
+from dolma_dask.stages.packing.call import Hdf5Summary, Packing
+from dolma_dask.stages.packing.inputs import Documents, documents_of
+from dolma_dask.stages.packing.lm_options import Compat, LmOptions
+from dolma_dask.stages.packing.raw import RawTexts, raw_documents
 from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.lm_cleaning import Normalizer
 from dolma_dask.tokens.modes import check_mode

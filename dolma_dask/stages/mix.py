@@ -20,15 +20,15 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import work_key
 from dolma_dask.mixing.filters import Syntax
-from dolma_dask.stages.mix_lists import ThresholdsLike, narrow
-from dolma_dask.stages.mix_pack import Packed, Part
-from dolma_dask.stages.mix_packing import DEFAULT_SIZE, Packing
-from dolma_dask.stages.mix_planning import make_mixture
-from dolma_dask.stages.mix_recipe import Mixture
-from dolma_dask.stages.mix_stage import DocumentOutput, MixStage
-from dolma_dask.stages.mix_summary import MixSummary, summarize, with_others
-from dolma_dask.stages.mix_together import Branch, run_branches
-from dolma_dask.stages.mix_tokens import (
+from dolma_dask.stages.mixing.cutting import DEFAULT_SIZE, Packing
+from dolma_dask.stages.mixing.lists import ThresholdsLike, narrow
+from dolma_dask.stages.mixing.packed import Packed, Part
+from dolma_dask.stages.mixing.planning import make_mixture
+from dolma_dask.stages.mixing.recipe import Mixture
+from dolma_dask.stages.mixing.stage import DocumentOutput, MixStage
+from dolma_dask.stages.mixing.summary import MixSummary, summarize, with_others
+from dolma_dask.stages.mixing.together import Branch, run_branches
+from dolma_dask.stages.mixing.tokens import (
     Chosen,
     TokensLike,
     TokenWishes,
@@ -38,7 +38,7 @@ from dolma_dask.stages.mix_tokens import (
     token_wishes,
     tokens_of_packed,
 )
-from dolma_dask.stages.mix_wishes import ReplaceLike, make_wishes
+from dolma_dask.stages.mixing.wishes import ReplaceLike, make_wishes
 from dolma_dask.stages.options import (
     DatasetLike,
     Many,

@@ -27,9 +27,9 @@ from dolma_dask.stages.options import (
     run_options,
     selected,
 )
-from dolma_dask.stages.quantile_question import Question, choose_columns
-from dolma_dask.stages.quantile_run import QuantilesRun
-from dolma_dask.stages.quantile_summary import QuantilesSummary
+from dolma_dask.stages.quantile.question import Question, choose_columns
+from dolma_dask.stages.quantile.run import QuantilesRun
+from dolma_dask.stages.quantile.summary import QuantilesSummary
 
 
 def quantiles(

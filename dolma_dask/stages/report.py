@@ -40,9 +40,9 @@ from dolma_dask.stages.options import (
     told,
     words_of,
 )
-from dolma_dask.stages.report_record import Page
-from dolma_dask.stages.report_results import result_tables
-from dolma_dask.stages.report_view import Looked, View, left_out_notes, make_view
+from dolma_dask.stages.reporting.record import Page
+from dolma_dask.stages.reporting.results import result_tables
+from dolma_dask.stages.reporting.view import Looked, View, left_out_notes, make_view
 from dolma_dask.summary import Summary
 
 

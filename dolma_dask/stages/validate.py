@@ -27,11 +27,11 @@ from dolma_dask.stages.options import (
     selected,
     words_of,
 )
-from dolma_dask.stages.validation_identities import Shuffle
-from dolma_dask.stages.validation_listing import list_work, sampled
-from dolma_dask.stages.validation_run import KEYS_FOLDER, Check
-from dolma_dask.stages.validation_shard import ValidateStage
-from dolma_dask.stages.validation_summary import FORMAT, ValidateSummary, last_names
+from dolma_dask.stages.validation.identities import Shuffle
+from dolma_dask.stages.validation.listing import list_work, sampled
+from dolma_dask.stages.validation.run import KEYS_FOLDER, Check
+from dolma_dask.stages.validation.shard import ValidateStage
+from dolma_dask.stages.validation.summary import FORMAT, ValidateSummary, last_names
 from dolma_dask.summary import Summary
 
 KEPT = 20

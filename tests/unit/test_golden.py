@@ -17,19 +17,13 @@ from tokenizers import pre_tokenizers
 import dolma_dask as dk
 from dolma_dask.formats import ragged_record
 from dolma_dask.sources import base as sources
-from dolma_dask.stages import (
-    block_run,
-    convert,
-    convert_attributes,
-    dedupe_run,
-    hdf5_packing,
-    mix,
-    mix_packing,
-    quantile_run,
-    ragged_output,
-    tag,
-    validation_shard,
-)
+from dolma_dask.stages import convert, convert_attributes, mix, ragged_output, tag
+from dolma_dask.stages.blocking import run as block_run
+from dolma_dask.stages.deduplication import run as dedupe_run
+from dolma_dask.stages.mixing import cutting as mix_packing
+from dolma_dask.stages.packing import call as hdf5_packing
+from dolma_dask.stages.quantile import run as quantile_run
+from dolma_dask.stages.validation import shard as validation_shard
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
 from dolma_dask.writers.open import open_writer
 
@@ -42,7 +36,7 @@ class Golden(NamedTuple):
 
 
 GOLDEN = {
-    "block": Golden(versions={"stages.block_run.VERSION": 2}, digest="e112943758e15471ad86d6a4611c5ac2"),
+    "block": Golden(versions={"stages.blocking.run.VERSION": 2}, digest="e112943758e15471ad86d6a4611c5ac2"),
     "convert lines": Golden(
         versions={"stages.convert.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
         digest="a43f2e126e07c65ccb95e0372f159d49",
@@ -58,7 +52,9 @@ GOLDEN = {
     "convert_attributes": Golden(
         versions={"stages.convert_attributes.VERSION": 2}, digest="3ce22343e1f4f9fd251f4c561897b7b9"
     ),
-    "dedupe": Golden(versions={"stages.dedupe_run.VERSION": 2}, digest="508be5529d28b75a3622c6ec2ab5c9ac"),
+    "dedupe": Golden(
+        versions={"stages.deduplication.run.VERSION": 2}, digest="508be5529d28b75a3622c6ec2ab5c9ac"
+    ),
     "gzip members": Golden(
         versions={
             "stages.convert.VERSION": 2,
@@ -68,14 +64,14 @@ GOLDEN = {
         },
         digest="57e662a745a93e6ef592f1c987437b3c",
     ),
-    "hdf5": Golden(versions={"stages.hdf5_packing.VERSION": 1}, digest="ba629a1730cf4a382b65618766bb0349"),
+    "hdf5": Golden(versions={"stages.packing.call.VERSION": 1}, digest="ba629a1730cf4a382b65618766bb0349"),
     "mix": Golden(versions={"stages.mix.VERSION": 2}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
     "mix packed": Golden(
-        versions={"stages.mix.VERSION": 2, "stages.mix_packing.PACKING_VERSION": 1},
+        versions={"stages.mix.VERSION": 2, "stages.mixing.cutting.PACKING_VERSION": 1},
         digest="6619b9aecda8a39807e86173982acb26",
     ),
     "quantiles": Golden(
-        versions={"stages.quantile_run.VERSION": 1}, digest="8de988546c79cdba84dbaa29d6a6899e"
+        versions={"stages.quantile.run.VERSION": 1}, digest="8de988546c79cdba84dbaa29d6a6899e"
     ),
     "ragged": Golden(
         versions={"stages.ragged_output.VERSION": 1, "formats.ragged_record.SIDECAR_VERSION": 1},
@@ -93,7 +89,7 @@ GOLDEN = {
         digest="8cd0b5612c0e3c3757a31ddf0b148ff6",
     ),
     "validate": Golden(
-        versions={"stages.validation_shard.VERSION": 1}, digest="bb10989304d8bb9c755bd19fcfe206ae"
+        versions={"stages.validation.shard.VERSION": 1}, digest="bb10989304d8bb9c755bd19fcfe206ae"
     ),
 }
 
@@ -111,16 +107,16 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "convert parquet": conversion,
         **{f"tag {name}": {**tagging, f"{name}.version": get_tagger(name).version} for name in BUILT_IN},
         "convert_attributes": {"stages.convert_attributes.VERSION": convert_attributes.VERSION},
-        "dedupe": {"stages.dedupe_run.VERSION": dedupe_run.VERSION},
-        "block": {"stages.block_run.VERSION": block_run.VERSION},
-        "quantiles": {"stages.quantile_run.VERSION": quantile_run.VERSION},
-        "validate": {"stages.validation_shard.VERSION": validation_shard.VERSION},
+        "dedupe": {"stages.deduplication.run.VERSION": dedupe_run.VERSION},
+        "block": {"stages.blocking.run.VERSION": block_run.VERSION},
+        "quantiles": {"stages.quantile.run.VERSION": quantile_run.VERSION},
+        "validate": {"stages.validation.shard.VERSION": validation_shard.VERSION},
         "mix": {"stages.mix.VERSION": mix.VERSION},
         "mix packed": {
             "stages.mix.VERSION": mix.VERSION,
-            "stages.mix_packing.PACKING_VERSION": mix_packing.PACKING_VERSION,
+            "stages.mixing.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
         },
-        "hdf5": {"stages.hdf5_packing.VERSION": hdf5_packing.VERSION},
+        "hdf5": {"stages.packing.call.VERSION": hdf5_packing.VERSION},
         "ragged": {
             "stages.ragged_output.VERSION": ragged_output.VERSION,
             "formats.ragged_record.SIDECAR_VERSION": ragged_record.SIDECAR_VERSION,

@@ -19,9 +19,11 @@ from dolma_dask.errors import (
 from dolma_dask.journal import Journal
 from dolma_dask.mixing.marks import listed
 from dolma_dask.stages import block as verb
-from dolma_dask.stages import block_run, block_shards, marks
+from dolma_dask.stages import marks
 from dolma_dask.stages.block import block
-from dolma_dask.stages.block_shards import ListedByExchange, ListedInMemory, ListEmitter, MatchedEntries
+from dolma_dask.stages.blocking import run as block_run
+from dolma_dask.stages.blocking import shards as block_shards
+from dolma_dask.stages.blocking.shards import ListedByExchange, ListedInMemory, ListEmitter, MatchedEntries
 
 from .conftest import read_lines, write_lines
 

@@ -26,10 +26,11 @@ from dolma_dask.errors import (
 )
 from dolma_dask.io import publish
 from dolma_dask.journal import Journal
-from dolma_dask.stages import dedupe_run, marks
+from dolma_dask.stages import marks
 from dolma_dask.stages.dedupe import dedupe
-from dolma_dask.stages.dedupe_shards import KeyEmitter, MarkStage, _Marks
-from dolma_dask.stages.dedupe_tally import Tally
+from dolma_dask.stages.deduplication import run as dedupe_run
+from dolma_dask.stages.deduplication.shards import KeyEmitter, MarkStage, _Marks
+from dolma_dask.stages.deduplication.tally import Tally
 
 from .conftest import read_lines, write_lines
 

@@ -19,9 +19,9 @@ import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, CorruptFileError, StageError, UsageError
 from dolma_dask.exchange.owners import OWNER, claim, owned, release
 from dolma_dask.io import files
-from dolma_dask.stages import hdf5_rows
 from dolma_dask.stages.hdf5 import hdf5
-from dolma_dask.stages.hdf5_raw import RawOpener, RawTexts, text_of
+from dolma_dask.stages.packing import rows as hdf5_rows
+from dolma_dask.stages.packing.raw import RawOpener, RawTexts, text_of
 from dolma_dask.testing.tokenizer import train_tokenizer
 
 from .conftest import TEXTS, document, write_lines

@@ -7,7 +7,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.dataset import open_dataset
-from dolma_dask.stages.mix_lists import narrow
+from dolma_dask.stages.mixing.lists import narrow
 
 from .conftest import write_lines
 

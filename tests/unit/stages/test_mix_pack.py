@@ -12,7 +12,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import DataError, StageError, UsageError
 from dolma_dask.io import files, publish
-from dolma_dask.stages import mix_pack
+from dolma_dask.stages.mixing import packed as mix_pack
 
 from .conftest import write_lines
 

@@ -12,7 +12,7 @@ from dolma_dask.alignment import AlignedShard
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
-from dolma_dask.stages import mix_rows
+from dolma_dask.stages.mixing import rows as mix_rows
 from dolma_dask.testing.tokenizer import END_OF_TEXT, train_tokenizer
 from dolma_dask.tokens import engine
 

@@ -15,8 +15,9 @@ from dolma_dask.errors import BadRecordError, ExpressionError, StageError, Usage
 from dolma_dask.journal import Journal
 from dolma_dask.quality import groups, order_statistics
 from dolma_dask.quality.quantile_table import PROBABILITIES, probability_name
-from dolma_dask.stages import quantile_files, quantile_values
-from dolma_dask.stages.quantile_thresholds import read_thresholds, thresholds
+from dolma_dask.stages.quantile import files as quantile_files
+from dolma_dask.stages.quantile import values as quantile_values
+from dolma_dask.stages.quantile.thresholds import read_thresholds, thresholds
 from dolma_dask.stages.quantiles import quantiles
 
 from .conftest import write_lines

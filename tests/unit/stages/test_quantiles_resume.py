@@ -8,9 +8,11 @@ import pytest
 
 from dolma_dask.errors import DataError, StageError, UsageError
 from dolma_dask.exchange import owners
-from dolma_dask.stages import quantile_run, quantile_select, quantile_values
 from dolma_dask.stages.mix import mix
-from dolma_dask.stages.quantile_thresholds import read_thresholds
+from dolma_dask.stages.quantile import run as quantile_run
+from dolma_dask.stages.quantile import select as quantile_select
+from dolma_dask.stages.quantile import values as quantile_values
+from dolma_dask.stages.quantile.thresholds import read_thresholds
 
 from .test_quantiles import ROWS, X, Y, ask, count_calls, expected_table, stored, write_dataset
 

@@ -13,7 +13,7 @@ from dolma_dask.cli import main
 from dolma_dask.errors import MissingAttributesError, StageError, UsageError
 from dolma_dask.journal import Journal
 from dolma_dask.reports import page
-from dolma_dask.stages import report_view as module
+from dolma_dask.stages.reporting import view as module
 from dolma_dask.testing.tokenizer import train_tokenizer
 
 from .conftest import TEXTS, document, read_lines, write_lines

@@ -17,7 +17,7 @@ from dolma_dask.journal import Journal
 from dolma_dask.reports import page
 from dolma_dask.reports.content import report_data
 from dolma_dask.stages import report as module
-from dolma_dask.stages import report_record
+from dolma_dask.stages.reporting import record as report_record
 from dolma_dask.testing.tokenizer import train_tokenizer
 
 from .conftest import TEXTS, document, read_lines, write_lines
@@ -368,6 +368,6 @@ def test_a_page_changes_only_with_its_version(world, monkeypatch):
     monkeypatch.setattr(page.plots, "figure_items", lambda signals: [{} for _ in signals])
     digest = hashlib.sha256(page.write_json(steady) + page.render(steady).encode()).hexdigest()[:32]
     assert GOLDEN.get(report_record.VERSION) == digest, (
-        "a page tells or looks otherwise than before: raise VERSION in stages/report_record.py, and write into GOLDEN "
+        "a page tells or looks otherwise than before: raise VERSION in stages/reporting/record.py, and write into GOLDEN "
         f"its new number and {digest!r}"
     )

@@ -24,13 +24,13 @@ import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.exchange import owners
 from dolma_dask.io.publish import publish
-from dolma_dask.stages import validation_identities as module
 from dolma_dask.stages.validate import validate
-from dolma_dask.stages.validation_keys import EARLIER, RECORD, row_keys
-from dolma_dask.stages.validation_order import order_break
-from dolma_dask.stages.validation_problems import KINDS, Problem, Problems
-from dolma_dask.stages.validation_spans import find_bad_spans
-from dolma_dask.stages.validation_walk import KeyWalk
+from dolma_dask.stages.validation import identities as module
+from dolma_dask.stages.validation.keys import EARLIER, RECORD, row_keys
+from dolma_dask.stages.validation.order import order_break
+from dolma_dask.stages.validation.problems import KINDS, Problem, Problems
+from dolma_dask.stages.validation.spans import find_bad_spans
+from dolma_dask.stages.validation.walk import KeyWalk
 
 from .conftest import document, read_lines, write_lines
 

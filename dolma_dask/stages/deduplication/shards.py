@@ -1,0 +1,297 @@
+"""The work of `dedupe` on shards: keys of all documents into the exchange, and later the marks of each shard.
+
+A record is 24 bytes (32 with a rank); where a document stands is ``shard number << 32 | row``, so that the first of equals is the one that
+comes first in the listing, whoever read it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.dataset import Shard
+from dolma_dask.dedup.hashing import keys128, number_keys, rank_bits, text_keys
+from dolma_dask.dedup.survivors import MARKS, key_dtype
+from dolma_dask.engine import Task
+from dolma_dask.errors import DataError
+from dolma_dask.exchange import Emitted, ShardRecords
+from dolma_dask.formats.json_write import validity
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.journal import Record
+from dolma_dask.stages.deduplication.tally import Tally
+from dolma_dask.stages.marking import ShardKeys
+from dolma_dask.stages.marks import (
+    MarkFile,
+    MarkRows,
+    Mask,
+    ShardReading,
+    Spooled,
+    mark_info,
+)
+from dolma_dask.stages.spool import Spool, read_spool
+
+LEAST_INEXACT = 2.0**53
+"""The first integer that shares its float64 with another one, 2**53 + 1; numbers are read as float64."""
+
+Keep = Literal["first", "longest", "highest", "lowest"]
+"""Which document of a cluster survives."""
+
+KeyKind = Literal["id", "string", "number"]
+"""How a key is made: of source and id, of the UTF-8 of a string, or of a number."""
+
+Records = npt.NDArray[Any]
+
+PLACE_BITS = 32
+
+
+@dataclass(frozen=True)
+class KeyRecipe:
+    """How a document becomes a record.
+
+    Attributes
+    ----------
+    kind : KeyKind
+        How its key is made.
+    column : int
+        Of the batch, if the key is a string or a number.
+    keep : Keep
+        Who survives.
+    rank : int or None
+        Column of the number that decides, if one does.
+    """
+
+    kind: KeyKind
+    column: int
+    keep: Keep
+    rank: int | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the records."""
+        return key_dtype() if self.keep == "first" else key_dtype("rank")
+
+    def records(self, rows: MarkRows, batch: pa.RecordBatch, number: int) -> Records:
+        """Return the records of those rows of shard `number` that have a key."""
+        valid, (high, low) = self._keys(batch)
+        found = np.empty(batch.num_rows, self.dtype)
+        found["hi"], found["lo"] = high, low
+        found["place"] = np.arange(rows.first, rows.first + batch.num_rows, dtype=np.uint64) + np.uint64(
+            number << PLACE_BITS
+        )
+        if self.keep != "first":
+            found["rank"] = self._ranks(rows, batch)
+        return found if valid.all() else found[valid]
+
+    def check(self, rows: MarkRows, batch: pa.RecordBatch, path: str) -> None:
+        """Refuse numbers that may have looked different before they were read.
+
+        Raises
+        ------
+        DataError
+            A key is a number of `LEAST_INEXACT` or more.
+        """
+        if self.kind != "number":
+            return
+        numbers = _numbers(batch.column(self.column))
+        inexact = np.abs(numbers) >= LEAST_INEXACT
+        if inexact.any():
+            place = int(inexact.argmax())
+            name = batch.schema.names[self.column]
+            raise DataError(
+                f"documents/{path}, row {rows.first + place}: {name} is {numbers[place]:.17g}; expected numbers between -2**53 and 2**53, since "
+                "larger ones are read in double precision, where different ones look alike. Convert the field to a string.",
+                shard=path,
+                row=rows.first + place,
+                column=name,
+            )
+
+    def _keys(
+        self, batch: pa.RecordBatch
+    ) -> tuple[npt.NDArray[np.bool_], tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]]:
+        identity, source = batch.column(0), batch.column(1)
+        valid = validity(identity)
+        if self.kind == "id":
+            return valid, keys128(source, identity)
+        column = batch.column(self.column)
+        valid = valid & validity(column)
+        if self.kind == "string":
+            return valid, text_keys(column)
+        numbers = _numbers(column)
+        return valid & ~np.isnan(numbers), number_keys(numbers)
+
+    def _ranks(self, rows: MarkRows, batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+        if self.rank is None:
+            return ~rows.lengths.astype(np.uint64)  # the longest first
+        column = batch.column(self.rank)
+        return rank_bits(_numbers(column), validity(column), highest_first=self.keep == "highest")
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Return numbers or bools as float64 (n,), NaN where null."""
+    numbers = pc.fill_null(column.cast(pa.float64()), np.nan)
+    return np.asarray(numbers.to_numpy(zero_copy_only=False), np.float64)
+
+
+@dataclass(frozen=True)
+class KeyEmitter:
+    """Reads shards once: keys into the exchange, what marks need into spools; see `dolma_dask.exchange.Emitter`.
+
+    Attributes
+    ----------
+    root, verb : str
+        Of the dataset, and what reads it.
+    recipe : KeyRecipe
+        How a document becomes a record.
+    policy : RecordPolicy
+        What happens to bad records.
+    """
+
+    root: str
+    verb: str
+    recipe: KeyRecipe
+    policy: RecordPolicy
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the records."""
+        return self.recipe.dtype
+
+    def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
+        """Read the shards of a task (a tuple of `ShardKeys`); `Emitted.info` holds a `Spooled` for each."""
+        done = [self._read(item, out, folder) for item in task.work]
+        return Emitted(
+            inputs=tuple(record for spooled in done for record in spooled.inputs),
+            rows=sum(spooled.rows for spooled in done),
+            counts=_summed([spooled.counts for spooled in done]),
+            info={"shards": [spooled.to_json() for spooled in done]},
+            files=tuple(spooled.spool for spooled in done if spooled.spool),
+        )
+
+    def _read(self, item: ShardKeys, out: Callable[[Records], None], folder: str) -> Spooled:
+        reading = ShardReading(self.root, self.verb, item.work, item.number, self.policy)
+        with Spool(folder, item.number) as spool:
+            for rows, batch in reading:
+                self.recipe.check(rows, batch, item.work.shard.path)
+                records = self.recipe.records(rows, batch, item.number)
+                if len(records):
+                    out(records)
+                spool.write(rows)
+        return spool.known(reading.result)
+
+
+def _summed(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: sum(one[name] for one in counts) for name in counts[0]}
+
+
+@dataclass(frozen=True)
+class ShardMarks:
+    """One shard whose marks are written: what is known of it, and the clusters that are named in its record, as (size, row)."""
+
+    shard: Shard
+    spooled: Spooled
+    largest: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class MarkStage:
+    """Writes the marks of each shard; see `dolma_dask.engine.Stage`.
+
+    Attributes
+    ----------
+    root, name : str
+        Of the dataset, and of the attribute set.
+    reads : tuple of str
+        Document columns that the marks depend on.
+    folder : str
+        Of the exchange.
+    records : ShardRecords or None
+        What its reducer gave out.
+    """
+
+    root: str
+    name: str
+    reads: tuple[str, ...]
+    folder: str = ""
+    records: ShardRecords | None = None
+    verb: str = "dedupe"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Write the attribute file of one shard from its spool."""
+        work: ShardMarks = task.work
+        (unit,) = task.units
+        spooled = work.spooled
+        marks = _Marks.of(self.records, spooled.number)
+        tally = Tally()
+        named: list[list[Any]] = []
+        with MarkFile(self.root, unit.name, self.name) as file:
+            for rows in read_spool(self.folder, spooled.spool):
+                marked, sizes = marks.of_rows(rows)
+                tally.add(rows, marked, sizes)
+                named += _named(rows, work.largest)
+                file.write(rows, marked)
+        record = Record(
+            unit=unit.name,
+            shard=work.shard.path,
+            key=unit.key,
+            inputs=spooled.inputs,
+            files=(file.record, *spooled.quarantined),
+            rows=spooled.rows,
+            ids_digest=spooled.ids_digest,
+            content_digest=spooled.content_digest,
+            counts={**spooled.counts, **tally.counts()},
+            info={
+                **mark_info(self.name, self.reads, spooled.unproved),
+                **tally.info(),
+                "clusters": named,
+                "whole": True,  # the marks are right only beside those of all shards under the same key
+            },
+        )
+        return [record]
+
+
+def _named(rows: MarkRows, largest: Sequence[tuple[int, int]]) -> list[list[Any]]:
+    """Return [size, row, id, source] of the survivors of the given clusters among `rows`."""
+    inside = [(size, row) for size, row in largest if rows.first <= row < rows.first + len(rows)]
+    return [
+        [size, row, rows.ids[row - rows.first].as_py(), rows.sources[row - rows.first].as_py()]
+        for size, row in inside
+    ]
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """What the exchange says of one shard, sorted by place: 16 bytes per document that is not alone, and nothing more of all of them."""
+
+    records: Records
+    number: int
+
+    @classmethod
+    def of(cls, records: ShardRecords | None, number: int) -> "_Marks":
+        return cls(np.empty(0, MARKS) if records is None else records.of_shard(number), number)
+
+    def of_rows(self, rows: MarkRows) -> tuple[Mask, npt.NDArray[np.int64]]:
+        """Return for each of `rows` (n,) whether it is a duplicate, and the size of the cluster that it survives, 0 for the others."""
+        first = (self.number << PLACE_BITS) + rows.first
+        inside = self.records[self._before(first) : self._before(first + len(rows))]
+        places = (inside["place"] - np.uint64(first)).astype(np.int64)
+        sizes = np.zeros(len(rows), np.int64)
+        sizes[places] = inside["size"]
+        marked = np.zeros(len(rows), np.bool_)
+        marked[places] = inside["size"] == 0
+        return marked, sizes
+
+    def _before(self, place: int) -> int:
+        """Return how many records stand before a place; numpy would copy all of them to search."""
+        return bisect_left(self.records["place"], place)
+
+
+def spooled_shards(records: Mapping[str, Record]) -> Iterator[Spooled]:
+    """Yield what the tasks of an exchange told of the shards they read."""
+    for record in records.values():
+        for found in record.info["shards"]:
+            yield Spooled.from_json(found)

@@ -1,0 +1,221 @@
+"""Token files of a mix, beside its documents or instead of them: what is asked, in the words of the verbs `ragged` and `hdf5`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from os import PathLike, fspath
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.engine import Task, Unit
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.stages.hdf5 import Target, make_packing
+from dolma_dask.stages.hdf5 import hdf5 as make_rows
+from dolma_dask.stages.mixing.recipe import Mixture, MixWork
+from dolma_dask.stages.mixing.stage import MixStage
+from dolma_dask.stages.mixing.summary import MixSummary, with_others
+from dolma_dask.stages.mixing.together import Branch, MixOpener
+from dolma_dask.stages.options import RunArgs, dataset_notes
+from dolma_dask.stages.packing.call import Begun, Packing
+from dolma_dask.stages.packing.inputs import Documents, Part
+from dolma_dask.stages.packing.lm_options import LmOptions
+from dolma_dask.stages.ragged import ragged as make_arrays
+from dolma_dask.stages.ragged_output import names_of, open_output
+from dolma_dask.summary import Summary
+
+TokensLike = str | Mapping[str, Any] | None
+"""Options of `ragged` or `hdf5`, ``to`` and ``tokenizer`` among them, also as JSON text."""
+
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True)
+class RaggedWish:
+    """What `ragged` is asked for; see there."""
+
+    to: str
+    tokenizer: str
+    bos: str | None = None
+    eos: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class TokenWishes:
+    """What token files a mix makes.
+
+    Attributes
+    ----------
+    ragged : RaggedWish or None
+        Ragged arrays.
+    hdf5 : tuple of (Target, LmOptions) or None
+        Rows in HDF5 files.
+    """
+
+    ragged: RaggedWish | None = None
+    hdf5: tuple[Target, LmOptions] | None = None
+
+    def __bool__(self) -> bool:
+        return self.ragged is not None or self.hdf5 is not None
+
+
+def token_wishes(ragged: TokensLike, hdf5: TokensLike) -> TokenWishes:
+    """Check what token files are asked for.
+
+    Raises
+    ------
+    UsageError
+        A key is unknown or missing, or a value is of another type.
+    """
+    rows = _options("hdf5", hdf5, Target, LmOptions)
+    arrays = _options("ragged", ragged, RaggedWish)
+    return TokenWishes(
+        None if arrays is None else _make("ragged", arrays, RaggedWish),
+        None if rows is None else (_make("hdf5", rows, Target), _make("hdf5", rows, LmOptions)),
+    )
+
+
+def _options(verb: str, given: TokensLike, *kinds: type[Any]) -> dict[str, Any] | None:
+    """Return the options of a verb by name, all of which are known."""
+    if given is None:
+        return None
+    options = _decoded(verb, given)
+    known = [item.name for kind in kinds for item in fields(kind)]
+    for name in options:
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            what_next = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
+            raise UsageError(f"{verb} has no option {name!r} here; {what_next}", name=name)
+    for name in ("to", "tokenizer"):
+        if name not in options:
+            raise UsageError(
+                f'{verb} of a mix lacks {name!r}; expected {{"to": FOLDER, "tokenizer": FILE, ...}}.'
+            )
+    return {name: fspath(value) if isinstance(value, PathLike) else value for name, value in options.items()}
+
+
+def _decoded(verb: str, given: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(given, Mapping):
+        return given
+    try:
+        return msgspec.json.decode(given, type=dict[str, Any])
+    except (msgspec.DecodeError, TypeError) as error:
+        raise UsageError(
+            f'cannot read {verb} {given!r}: {error}; expected its options in JSON: {{"to": FOLDER, "tokenizer": FILE, ...}}.'
+        ) from None
+
+
+def _make(verb: str, options: Mapping[str, Any], kind: type[Kind]) -> Kind:
+    own = {item.name: options[item.name] for item in fields(kind) if item.name in options}  # type: ignore[arg-type]
+    try:
+        checked = msgspec.convert(own, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{verb} of a mix: {error}; see the options of dolma-dask {verb} --help.") from None
+    return kind(
+        **{name: getattr(checked, name) for name in own}
+    )  # msgspec sets no defaults in the object itself
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a call of mix reads, for its token files.
+
+    Attributes
+    ----------
+    found : Dataset
+        With all shards.
+    mixture : Mixture
+        What is done to them.
+    works : Mapping[str, MixWork]
+        Of the shards that are mixed, by their paths.
+    told : Mapping
+        What was asked of the mix, for people.
+    name : str
+        Of what is made.
+    """
+
+    found: Dataset
+    mixture: Mixture
+    works: Mapping[str, MixWork]
+    told: Mapping[str, Any]
+    name: str
+
+    def tasks(self, unit: Callable[[Shard], Unit]) -> list[Task]:
+        """Return a task for each shard, with the unit that it makes."""
+        return [
+            Task(path, (unit(work.shard),), self.mixture.inputs(work)) for path, work in self.works.items()
+        ]
+
+
+def ragged_branch(wish: RaggedWish, chosen: Chosen, policy: RecordPolicy) -> Branch:
+    """Return what makes token shards."""
+    output = open_output(wish.to, wish.tokenizer, wish.bos, wish.eos)
+    check_outside(output.root, chosen.found.root)
+    names = names_of(chosen.found, wish.name or chosen.name)
+    key = output.key(chosen.mixture.params(), policy)
+    tasks = chosen.tasks(lambda shard: Unit(names[shard.path].data, key))
+    stage = MixStage((output,), policy, verb="ragged")
+    plan = output.plan(stage, tasks, names, chosen.found, chosen.told, policy)
+    return Branch(output, plan, {item.data: item for item in names.values()})
+
+
+def packing_of(wish: tuple[Target, LmOptions], chosen: Chosen, policy: RecordPolicy) -> Packing:
+    """Return the call of `hdf5` that makes rows of the documents of a mix."""
+    target, wanted = wish
+    mixture = chosen.mixture
+    documents = Documents(
+        origin=chosen.found.root,
+        opener=MixOpener(),
+        parts=tuple(Part(path, mixture.inputs(work), work) for path, work in chosen.works.items()),
+        params=mixture.params(),
+        told=chosen.told,
+        notes=dataset_notes(chosen.found),
+    )
+    packing = make_packing(documents, target, wanted, policy)
+    check_outside(packing.target, chosen.found.root)
+    return packing
+
+
+def packing_branch(packing: Packing, begun: Begun) -> Branch | None:
+    """Return the first pass of `hdf5`, if it is left."""
+    if begun.first is None:
+        return None
+    numbers = {unit.name: task.work[0] for task in begun.first.tasks for unit in task.units}
+    return Branch(packing.output, begun.first, numbers)
+
+
+def check_outside(target: str, root: str) -> None:
+    """Refuse token files among documents and attributes."""
+    folders = [files.resolved(files.join(root, name)) for name in (layout.DOCUMENTS, layout.ATTRIBUTES)]
+    if any(f"{files.resolved(target)}/".startswith(f"{folder}/") for folder in folders):
+        raise UsageError(
+            f"{target} lies among the documents or attributes of {root}; expected another folder or URL."
+        )
+
+
+_OF_VERBS = ("scheduler", "workers", "progress", "overwrite", "dry_run")
+
+
+def tokens_of_packed(mixed: MixSummary, target: str, tokens: TokenWishes, options: RunArgs) -> MixSummary:
+    """Make token files of documents that were packed or shuffled: in the new order, so from the new files."""
+    if mixed.planned:
+        return mixed
+    passed = cast(RunArgs, {name: value for name, value in options.items() if name in _OF_VERBS})
+    made: list[tuple[str, Summary]] = []
+    if tokens.ragged is not None:
+        wish = vars(tokens.ragged)
+        made.append(("ragged", make_arrays(target, wish["to"], **_without_to(wish), **passed)))
+    if tokens.hdf5 is not None:
+        place, wanted = tokens.hdf5
+        more = _without_to(vars(place)) | vars(wanted)
+        made.append(("hdf5", make_rows(target, place.to, **more, **passed)))
+    return with_others(mixed, made)
+
+
+def _without_to(wish: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in wish.items() if name != "to"}

@@ -1,0 +1,361 @@
+"""A call of `hdf5` from its arguments to its result: what is left of both passes, and what says that all of it is done.
+
+The sums of the first pass stay in the journal with the checksums of all inputs; the keys of the files hold these checksums. So a finished
+call reads nothing but the listing, a lost file needs the spools of its own shards only, and any change of an input makes all files anew.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
+from typing import Any
+
+import msgspec
+
+import dolma_dask
+from dolma_dask import engine
+from dolma_dask.display import counted
+from dolma_dask.engine import Plan, RunOptions, Task, Unit, resume
+from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
+from dolma_dask.exchange.folders import EXCHANGE
+from dolma_dask.exchange.owners import owned, release
+from dolma_dask.formats.hdf5 import PARAMS_NAME, DataParams, RowCounts, TextCounts
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.journal import Journal, JournalWriter, Record, work_key
+from dolma_dask.stages.options import told
+from dolma_dask.stages.packing.inputs import Documents
+from dolma_dask.stages.packing.rows import RowPlan, RowsStage
+from dolma_dask.stages.packing.spools import FOLDER, VERB, Spool, SpoolFolder, SpoolOutput, TokenizeStage
+from dolma_dask.stages.selection import rule_notes
+from dolma_dask.summary import Summary
+from dolma_dask.tokens.modes import Mode
+
+VERSION = 1
+"""Raised whenever hdf5 writes other bytes for the same documents and options."""
+
+_WRITES = ("part-", PARAMS_NAME)
+"""How the names of all outputs begin."""
+
+
+@dataclass(frozen=True, repr=False)
+class Hdf5Summary(Summary):
+    """The outcome; `done` and `skipped` count files, or in a rehearsal what would be tokenized or written."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the lines of the table."""
+        return [("files" if name == "shards" else name, value) for name, value in super().rows()]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Where a call of `hdf5` stands before the first pass.
+
+    Attributes
+    ----------
+    started : float
+        By the monotonic clock.
+    whole : Record or None
+        The sums of the first pass, if it is done.
+    first : Plan or None
+        The first pass, if it is not.
+    """
+
+    started: float
+    whole: Record | None
+    first: Plan | None
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A call of `hdf5`, with everything that decides its result.
+
+    Attributes
+    ----------
+    documents : Documents
+        What is read.
+    target : str
+        Output root.
+    mode : Mode
+        What a row is.
+    max_rows : int
+        Rows of a file at most.
+    policy : RecordPolicy
+        What happens to bad records.
+    sections : Mapping
+        Parameters for people: ``setup``, ``processing`` and ``dataset`` of ``data_params.json``. No paths, so that the file is the same wherever
+        it was made.
+    """
+
+    documents: Documents
+    target: str
+    mode: Mode
+    max_rows: int
+    policy: RecordPolicy
+    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def run(self, options: RunOptions) -> Hdf5Summary:
+        """Do what is left."""
+        with self.begun(options) as begun:
+            ran = self._tokenize(begun.first, options) if begun.first else None
+            return self.finish(begun, options, ran)
+
+    @contextmanager
+    def begun(self, options: RunOptions) -> "Iterator[Begun]":
+        """Look at what is there; what is left is nobody else's to do until the block ends.
+
+        Raises
+        ------
+        UsageError
+            Files of others are in the way, or another run writes to the same folder.
+        """
+        started = time.monotonic()
+        self._check_free(options.overwrite)
+        known = None if options.overwrite else self._finished()
+        begun = Begun(started, known, None if known else self._first_plan(range(len(self.documents.parts))))
+        if options.dry_run:
+            yield begun
+        elif known is not None and not self._left(known, options):
+            release(self._lock)  # of a run that was killed when all was done
+            yield begun
+        else:
+            with owned(self._lock, "hdf5"):
+                if options.overwrite:
+                    files.remove_tree(self._folder)
+                yield begun
+
+    def _left(self, whole: Record, options: RunOptions) -> set[str]:
+        """Return the files that are left, once the first pass is done."""
+        return set(engine.run(self._second_plan(whole), replace(options, dry_run=True)).planned)
+
+    def finish(self, begun: "Begun", options: RunOptions, ran: Summary | None) -> Hdf5Summary:
+        """Make the files, once the first pass has run if there was one, which `ran` tells of."""
+        if options.dry_run and ran is not None:
+            return _shown(ran, {})
+        whole = begun.whole or self._sum_up(ran)
+        plan = self._second_plan(whole)
+        if options.dry_run:
+            return _shown(engine.run(plan, options), whole.counts)
+        left = self._left(whole, options)
+        if left:
+            files.remove(files.join(self.target, PARAMS_NAME))  # it says that all files are there
+            if begun.whole is not None:
+                self._tokenize(self._first_plan(self._needed(whole, left)), options)
+        summary = engine.run(plan, options)
+        rows = self._publish_params(whole, plan)
+        files.remove_tree(self._folder)
+        notes = (*summary.notes, *rule_notes(whole.counts), *self._notes(whole, rows))
+        seconds = time.monotonic() - begun.started
+        return _shown(replace(summary, notes=notes, seconds=seconds), whole.counts)
+
+    @property
+    def output(self) -> SpoolOutput:
+        """What the first pass makes."""
+        return SpoolOutput(self.target, self._folder, self.mode)
+
+    @property
+    def _folder(self) -> str:
+        return files.join(self.target, FOLDER)
+
+    @property
+    def _lock(self) -> str:
+        """Where this run says that it is at work."""
+        return files.join(self.target, f"{EXCHANGE}/hdf5-rows")
+
+    @property
+    def _unit(self) -> Unit:
+        """The sums of the first pass: known under what was asked, true while all inputs are what they were."""
+        params = {
+            "documents": dict(self.documents.params),
+            "mode": dict(self.mode.params()),
+            "max_record_bytes": self.policy.max_record_bytes,
+            "on_bad_record": self.policy.on_bad_record,
+        }
+        return Unit("tokens", work_key("hdf5", VERSION, params))
+
+    def _check_free(self, overwrite: bool) -> None:
+        """Refuse a folder with files of others that a loader would read, before hours of work."""
+        journal = Journal(self.target, "hdf5")
+        names = [info.path for info in files.list_files(self.target) if "/" not in info.path]
+        read = [name for name in names if name.endswith(".h5") or name == PARAMS_NAME]
+        is_begun = self._unit.name in journal.records
+        foreign = [
+            name for name in read if not ((is_begun and name == PARAMS_NAME) or journal.may_write(name))
+        ]
+        is_ours = all(name.startswith(_WRITES) for name in foreign)
+        if foreign and not (overwrite and is_ours):
+            how = "replace them with --overwrite" if is_ours else "move them away"
+            raise UsageError(
+                f"{self.target} holds {counted(len(foreign), 'file')} that no hdf5 has made, first {foreign[0]!r}; expected only its own, since "
+                f"loaders read every .h5 file of a folder. Choose another target, or {how}."
+            )
+
+    def _finished(self) -> Record | None:
+        """Return the sums of the first pass, if all inputs still are what they were made from."""
+        inputs = tuple(item for part in self.documents.parts for item in part.inputs)
+        task = Task(self._unit.name, (self._unit,), inputs)
+        state = resume.look_back_at(self.target, "hdf5", [task])
+        for record in state.renewed:
+            self._add(record)
+        return state.finished.get(self._unit.name)
+
+    def _first_plan(self, numbers: Sequence[int]) -> Plan:
+        stage = TokenizeStage(self.output, self.documents.opener, self.policy)
+        key, parts = self._unit.key, self.documents.parts
+        return Plan(
+            stage=stage,
+            root=self._folder,
+            tasks=[stage.task(number, parts[number], key) for number in numbers],
+            params={"key": key},
+            writes=("",),
+            version=dolma_dask.__version__,
+            max_bad_fraction=1.0,  # looked at when all is read
+            notes=self.documents.notes,
+        )
+
+    def _tokenize(self, plan: Plan, options: RunOptions) -> Summary:
+        """Make the spools of some parts, as far as they are not there."""
+        try:
+            return engine.run(plan, replace(options, overwrite=options.overwrite and options.dry_run))
+        except StageError as error:
+            raise StageError(str(error), failures=error.failures, summary=self._failed(error)) from error
+
+    def _failed(self, error: StageError) -> Summary | None:
+        summary = error.details.get("summary")
+        return replace(summary, verb="hdf5", target=self.target) if isinstance(summary, Summary) else None
+
+    def _sum_up(self, ran: Summary | None) -> Record:
+        """Note the sums of the first pass, and return them."""
+        assert ran is not None
+        self._check_budget(ran)
+        known = Journal(self._folder, VERB).records
+        plan = self._first_plan(range(len(self.documents.parts)))
+        records = [known[unit.name] for task in plan.tasks for unit in task.units]
+        whole = self._sum(records, ran.counts)
+        self._add(whole)
+        return whole
+
+    def _check_budget(self, summary: Summary) -> None:
+        bad, rows = summary.counts.get("bad_records", 0), summary.counts.get("documents_in", 0)
+        if bad > self.policy.max_bad_fraction * rows:
+            raise BadRecordBudgetError(
+                f"hdf5: {bad:,.0f} of {rows:,.0f} rows are bad ({bad / max(rows, 1):.3%}); allowed are {self.policy.max_bad_fraction:.3%} "
+                f"(max_bad_fraction). Look at {self.target}/_quarantine/hdf5/, mend the input or allow more.",
+                bad=bad,
+                rows=rows,
+                summary=replace(summary, verb="hdf5", target=self.target),
+            )
+
+    def _sum(self, records: Sequence[Record], counts: Mapping[str, float]) -> Record:
+        texts = reduce(add, (TextCounts(**record.info["texts"]) for record in records), TextCounts())
+        return Record(
+            unit=self._unit.name,
+            shard=self.documents.parts[0].name,
+            key=self._unit.key,
+            inputs=tuple(item for record in records for item in record.inputs),
+            files=tuple(file for record in records for file in record.files if file.path != record.unit),
+            rows=texts.documents,
+            counts=dict(counts),
+            seconds=sum(record.seconds for record in records),
+            finished=max(record.finished for record in records),
+            info={
+                "texts": vars(texts),
+                "spools": [
+                    [record.info["tokens"], record.info["sequences"], record.info["rows"]]
+                    for record in records
+                ],
+            },
+        )
+
+    def _add(self, record: Record) -> None:
+        run = f"{time.time_ns():020d}-{secrets.token_hex(3)}"
+        writer = JournalWriter(Journal(self.target, "hdf5"), run)
+        writer.add(record)
+        writer.close()
+
+    def _row_plan(self, whole: Record) -> RowPlan:
+        sums = whole.info["spools"]
+        spools = (Spool(number, tokens, sequences) for number, (tokens, sequences, _) in enumerate(sums))
+        return RowPlan(self.mode, tuple(spools), tuple(rows for _, _, rows in sums))
+
+    def _second_plan(self, whole: Record) -> Plan:
+        rows = self._row_plan(whole)
+        stage = RowsStage(
+            self.target, SpoolFolder(self._folder, self.mode.engine.dtype), self.mode, rows.tokens
+        )
+        content = {item.path: item.checksum for item in whole.inputs}
+        listed = [content[item.info.path] for part in self.documents.parts for item in part.inputs]
+        key = work_key("hdf5", VERSION, {"set": self._unit.key, "inputs": listed, "max_rows": self.max_rows})
+        tasks = [stage.task(number, work, key) for number, work in enumerate(rows.files(self.max_rows))]
+        return Plan(
+            stage=stage,
+            root=self.target,
+            tasks=tasks,
+            params=told(
+                {
+                    "from": self.documents.origin,
+                    **self.sections.get("setup", {}),
+                    **self.sections.get("processing", {}),
+                }
+            ),
+            writes=_WRITES,
+            version=dolma_dask.__version__,
+            origin=self.documents.origin,
+            reads=(".h5",),
+            all_units=frozenset(task.shard for task in tasks),
+            beside=frozenset({PARAMS_NAME}),
+            notes=self.documents.notes,
+        )
+
+    def _needed(self, whole: Record, planned: set[str]) -> list[int]:
+        """Return the parts whose spools the files read that are left."""
+        left = [task.work for task in self._second_plan(whole).tasks if task.shard in planned]
+        return sorted({spool.number for work in left for spool, _, _ in work.pieces})
+
+    def _publish_params(self, whole: Record, plan: Plan) -> RowCounts:
+        """Write ``data_params.json`` from the records of what was written, if it is not there; return the counts."""
+        known = Journal(self.target, "hdf5").records
+        counted_rows = (RowCounts(**known[task.shard].info["rows"]) for task in plan.tasks)
+        rows = reduce(add, counted_rows, RowCounts())
+        specials = self.mode.specials
+        params = DataParams(
+            self.mode.features,
+            specials.eos_id,
+            specials.pad_id,
+            self.mode.engine.vocab_size,
+            TextCounts(**whole.info["texts"]),
+            rows,
+            self.sections,
+        )
+        content = msgspec.json.format(msgspec.json.encode(params.to_json()), indent=2) + b"\n"
+        url = files.join(self.target, PARAMS_NAME)
+        info = files.stat(url)
+        if info is None or files.read_bytes(url) != content:
+            with publish(url) as out:
+                out.write(content)
+        return rows
+
+    def _notes(self, whole: Record, rows: RowCounts) -> list[str]:
+        """Say what a person would not expect to be missing."""
+        texts = TextCounts(**whole.info["texts"])
+        notes = []
+        if self.mode.stream_tail == "drop":
+            lost = self._row_plan(whole).tokens - rows.rows * self.mode.length
+            notes.append(f"{counted(max(lost - 1, 0), 'token')} of the tail are in no row (tail=drop)")
+        if texts.empty:
+            notes.append(
+                f"{counted(texts.empty, 'document')} made no row: fewer tokens than min_sequence_len"
+            )
+        if not rows.rows:
+            notes.append("no row was written: there are too few tokens for one")
+        return notes
+
+
+def _shown(summary: Summary, counts: Mapping[str, float]) -> Hdf5Summary:
+    """Return a summary with the counts of both passes."""
+    known = {**counts, **summary.counts}
+    return Hdf5Summary(**{**vars(summary), "verb": "hdf5", "counts": known})

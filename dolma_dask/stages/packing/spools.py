@@ -1,0 +1,321 @@
+"""Spools: the ids of each shard between the two passes of `hdf5`, raw, beside the output, and removed at the end.
+
+A spool is the ids of all sequences back to back, in the type of ragged shards, and behind them one int32 per sequence with its length. How
+many there are of each stands in the record of its task. Disk: 2 bytes per token for most vocabularies, half the text. Memory of the writer:
+4 bytes per document of a shard.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, BinaryIO, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dolma_dask.engine import Task, Unit
+from dolma_dask.errors import CorruptFileError
+from dolma_dask.formats.hdf5 import TextCounts
+from dolma_dask.formats.ragged import LENGTH_DTYPE, check_ids
+from dolma_dask.io import files
+from dolma_dask.io.publish import PublishedFile, publish
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Record
+from dolma_dask.stages.packing.inputs import Opener, Part
+from dolma_dask.stages.sinks import Kept, ReadShard
+from dolma_dask.tokens.engine import Tokens
+from dolma_dask.tokens.modes import Mode
+
+FOLDER = "_spool"
+"""Folder of the spools and of the journal of the first pass, below the output."""
+
+VERB = "hdf5-tokens"
+"""Name of the first pass in progress, failures and its journal."""
+
+
+def spool_name(number: int) -> str:
+    """Return the file of a part, relative to the folder of spools."""
+    return f"{number:06d}.bin"
+
+
+@dataclass(frozen=True)
+class Spool:
+    """What is known of a spool.
+
+    Attributes
+    ----------
+    number : int
+        Of the part.
+    tokens, sequences : int
+        What it holds.
+    """
+
+    number: int
+    tokens: int
+    sequences: int
+
+
+class SpoolWriter:
+    """Context manager that writes one spool; leaving it by an exception writes nothing.
+
+    Parameters
+    ----------
+    folder : str
+        Of the spools.
+    number : int
+        Of the part.
+    mode : Mode
+        Its tokenizer says type and range of the ids.
+    """
+
+    def __init__(self, folder: str, number: int, mode: Mode) -> None:
+        self._url = files.join(folder, spool_name(number))
+        self._engine = mode.engine
+        self._lengths: list[NDArray[np.int32]] = []
+        self._stack = ExitStack()
+        self.number = number
+        self.tokens = 0
+
+    def __enter__(self) -> Self:
+        self._out: PublishedFile = self._stack.enter_context(publish(self._url))
+        return self
+
+    def write(self, tokens: Tokens) -> None:
+        """Append sequences."""
+        check_ids(tokens.ids, self._engine.max_id, where=self._url)
+        self._out.write(np.ascontiguousarray(tokens.ids, self._engine.dtype))
+        self._lengths.append(tokens.lengths)
+        self.tokens += tokens.ids.size
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Lengths of all sequences so far."""
+        return np.concatenate([np.empty(0, LENGTH_DTYPE), *self._lengths])
+
+    @property
+    def record(self) -> FileRecord:
+        """What was written; after a clean exit."""
+        return FileRecord(spool_name(self.number), self._out.bytes, self._out.checksum)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._out.write(self.lengths)
+        self._stack.__exit__(kind, error, trace)
+
+
+@dataclass(frozen=True)
+class SpoolFolder:
+    """Reads spools.
+
+    Attributes
+    ----------
+    url : str
+        Of the folder.
+    dtype : numpy.dtype
+        Of the ids.
+    """
+
+    url: str
+    dtype: np.dtype[Any]
+
+    def open(self, spool: Spool) -> "SpoolFile":
+        """Return a spool that must be closed."""
+        return SpoolFile(files.join(self.url, spool_name(spool.number)), spool, self.dtype)
+
+
+class SpoolFile:
+    """One spool, open."""
+
+    def __init__(self, url: str, spool: Spool, dtype: np.dtype[Any]) -> None:
+        self._url, self._spool, self._dtype = url, spool, dtype
+        self._file: BinaryIO = files.open_read(url)
+
+    def tokens(self, first: int, stop: int) -> NDArray[np.int32]:
+        """Return some of its ids."""
+        data = self._read(first * self._dtype.itemsize, (stop - first) * self._dtype.itemsize)
+        return np.frombuffer(data, self._dtype).astype(np.int32)
+
+    def lengths(self) -> NDArray[np.int32]:
+        """Return the lengths of its sequences."""
+        start = self._spool.tokens * self._dtype.itemsize
+        data = self._read(start, self._spool.sequences * LENGTH_DTYPE.itemsize)
+        return np.frombuffer(data, LENGTH_DTYPE).astype(np.int32)
+
+    def _read(self, offset: int, count: int) -> bytes:
+        self._file.seek(offset)
+        pieces, left = [], count
+        while left:
+            piece = self._file.read(left)
+            if not piece:
+                raise CorruptFileError(
+                    f"{self._url} ends {left} bytes too early for {self._spool.tokens} ids and {self._spool.sequences} lengths; expected it as it "
+                    "was written. Remove the folder of spools and run the same command again.",
+                    url=self._url,
+                )
+            pieces.append(piece)
+            left -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TokenRun:
+    """Ids of several spools as one run, read from front to end; one spool is open at a time.
+
+    Parameters
+    ----------
+    folder : SpoolFolder
+        Where they are.
+    pieces : sequence of (Spool, int, int)
+        Of each spool the ids from a first to before a last one.
+    """
+
+    def __init__(self, folder: SpoolFolder, pieces: Sequence[tuple[Spool, int, int]]) -> None:
+        self._folder = folder
+        self._left = deque(pieces)
+        self._file: SpoolFile | None = None
+
+    def take(self, count: int) -> NDArray[np.int32]:
+        """Return the next `count` ids; there must be as many."""
+        chunks = [np.empty(0, np.int32)]
+        while count:
+            spool, first, stop = self._left[0]
+            self._file = self._file or self._folder.open(spool)
+            end = min(stop, first + count)
+            chunks.append(self._file.tokens(first, end))
+            count -= end - first
+            self._left[0] = (spool, end, stop)
+            if end == stop:
+                self._left.popleft()
+                self.close()
+        return np.concatenate(chunks)
+
+    def close(self) -> None:
+        """Close the spool that is open."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class SpoolSink:
+    """Writes the spool of one part.
+
+    Parameters
+    ----------
+    output : SpoolOutput
+        How ids are made, and where they go.
+    number : int
+        Of the part.
+    """
+
+    def __init__(self, output: "SpoolOutput", number: int) -> None:
+        self._mode = output.mode
+        self._writer = SpoolWriter(output.folder, number, output.mode)
+        self._texts = TextCounts()
+
+    def __enter__(self) -> Self:
+        self._writer.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.__exit__(kind, error, trace)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append documents, with the columns that the mode reads."""
+        tokens, counts = self._mode.encode(batch)
+        self._writer.write(tokens)
+        self._texts += counts
+
+    def take(self, rows: Kept) -> None:
+        """See `Sink`."""
+        self.write(rows.batch)
+
+    def record(self, unit: Unit, read: ReadShard, bad: tuple[FileRecord, ...]) -> Record:
+        """See `RecordedSink`."""
+        mode, lengths = self._mode, self._writer.lengths
+        info = {
+            "tokens": self._writer.tokens,
+            "sequences": len(lengths),
+            "rows": len(mode.windows(lengths)) if mode.stream_tail is None else 0,
+            "texts": vars(self._texts),
+        }
+        return Record(
+            unit=unit.name,
+            shard=read.path,
+            key=unit.key,
+            inputs=read.inputs,
+            files=(self._writer.record, *bad),
+            rows=self._texts.documents,
+            counts={**read.counts, "tokens": self._writer.tokens},
+            info=info,
+        )
+
+
+@dataclass(frozen=True)
+class SpoolOutput:
+    """A spool for each part.
+
+    Attributes
+    ----------
+    root : str
+        Output root, for the quarantine.
+    folder : str
+        Of the spools.
+    mode : Mode
+        Makes the ids.
+    """
+
+    verb: ClassVar[str] = "hdf5"
+
+    root: str
+    folder: str
+    mode: Mode
+
+    def sink(self, unit: Unit, path: str, place: int) -> SpoolSink:
+        """Return what takes the documents of part `place`."""
+        return SpoolSink(self, place)
+
+
+@dataclass(frozen=True)
+class TokenizeStage:
+    """First pass: the spool of one part.
+
+    Attributes
+    ----------
+    output : SpoolOutput
+        What is made.
+    opener : Opener
+        Opens parts.
+    policy : RecordPolicy
+        What happens to bad records.
+    """
+
+    output: SpoolOutput
+    opener: Opener
+    policy: RecordPolicy
+    verb: str = VERB
+
+    def task(self, number: int, part: Part, key: str) -> Task:
+        """Return the work on part `number`."""
+        return Task(part.name, (Unit(spool_name(number), key),), part.inputs, (number, part.work))
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Tokenize one part; see `dolma_dask.engine.Stage`."""
+        (unit,) = task.units
+        number, work = task.work
+        quarantine = Quarantine(self.output.root, self.output.verb, task.shard, self.policy)
+        rows = self.opener.open(work, self.output.mode.reads, self.policy, quarantine)
+        with self.output.sink(unit, task.shard, number) as sink:
+            for batch in rows:
+                sink.write(batch)
+        return [sink.record(unit, ReadShard(task.shard, rows.inputs, rows.counts), quarantine.close())]

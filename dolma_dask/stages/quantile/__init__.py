@@ -1,0 +1,1 @@
+"""The work of the verb `quantiles`: values of all shards, order statistics by group, thresholds."""

@@ -1,0 +1,1 @@
+"""The work of the verb `report`: what is on a page, and what a journal says of it."""
