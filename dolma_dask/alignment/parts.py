@@ -152,7 +152,7 @@ class AlignedPart(AlignedShard):
         start = self.part.section.start
         if layout.format_of(self._url) != "jsonl" or not start.offset:
             return
-        with files.open_read(self._url) as handle:
+        with files.open_read(self._url, scattered=True) as handle:
             handle.seek(start.offset - 1)
             found = handle.read(1)
         if found != b"\n":

@@ -14,6 +14,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.stages.options import (
     DatasetLike,
     Many,
@@ -30,7 +31,6 @@ from dolma_dask.stages.packing.call import Hdf5Summary, Packing
 from dolma_dask.stages.packing.inputs import Documents, documents_of
 from dolma_dask.stages.packing.lm_options import Compat, LmOptions
 from dolma_dask.stages.packing.raw import RawTexts, raw_documents
-from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.lm_cleaning import Normalizer
 from dolma_dask.tokens.modes import check_mode
 from dolma_dask.tokens.packing import Tail
@@ -199,7 +199,7 @@ def make_packing(documents: Documents, target: Target, wanted: LmOptions, policy
     UsageError
         The tokenizer cannot be read, or lacks a special token; or a value cannot be.
     """
-    tokens = load_tokenizer(target.tokenizer)
+    tokens = open_tokenizer(target.tokenizer)
     sections = wanted.sections()
     known = {"tokenizer": tokens.file_name, "tokenizer_fingerprint": tokens.fingerprint}
     return Packing(

@@ -16,10 +16,11 @@ from dolma_dask.formats.ragged_record import SourceRecord
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
+from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.journal import Record, work_key
 from dolma_dask.stages.options import budget, dataset_notes, told
 from dolma_dask.stages.sinks import Kept, ReadShard
-from dolma_dask.tokens.engine import TokenEngine, load_tokenizer
+from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.policy import Framing, SpecialTokens
 from dolma_dask.writers.ragged import RaggedWriter, WrittenShard
 
@@ -160,7 +161,7 @@ def open_output(to: str, tokenizer: str, bos: str | None, eos: str | None) -> Ra
     UsageError
         The tokenizer cannot be read, or lacks a special token.
     """
-    engine = load_tokenizer(tokenizer)
+    engine = open_tokenizer(tokenizer)
     return RaggedOutput(files.normalize(to), engine, SpecialTokens(bos, eos).resolve(engine))
 
 

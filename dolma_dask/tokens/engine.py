@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,7 +82,7 @@ class TokenEngine:
     @property
     def file_name(self) -> str | None:
         """Name of the file without folders, None if the tokenizer came as text."""
-        return Path(self.source.path).name if self.source.path is not None else None
+        return self.source.file_name
 
     @property
     def max_id(self) -> int:
@@ -185,7 +184,9 @@ def encoding_once() -> Iterator[None]:
         _encoded.reset(token)
 
 
-def load_tokenizer(path_or_json: str | os.PathLike[str]) -> TokenEngine:
+def load_tokenizer(
+    path_or_json: str | os.PathLike[str], origin: str | None = None, config: bytes | None = None
+) -> TokenEngine:
     """Open a tokenizer of the ``tokenizers`` library.
 
     Parameters
@@ -193,6 +194,10 @@ def load_tokenizer(path_or_json: str | os.PathLike[str]) -> TokenEngine:
     path_or_json : str or path
         A local JSON file, a folder that holds ``tokenizer.json``, or the JSON text itself (begins with ``{``).
         A path must be readable by every worker; where it is not, give the text.
+    origin : str, optional
+        Where the text is from: its last part is the name that goes into the files.
+    config : bytes, optional
+        The ``tokenizer_config.json`` beside it.
 
     Returns
     -------
@@ -203,7 +208,7 @@ def load_tokenizer(path_or_json: str | os.PathLike[str]) -> TokenEngine:
     UsageError
         No such file, not JSON, not a tokenizer, or one that draws at random.
     """
-    engine = TokenEngine(find_source(path_or_json))
+    engine = TokenEngine(find_source(path_or_json, origin, config))
     build(engine.source)
     return engine
 

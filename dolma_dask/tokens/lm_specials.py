@@ -160,20 +160,27 @@ def read_config(engine: TokenEngine) -> Mapping[str, Any]:
     UsageError
         It is not a JSON object.
     """
-    if engine.source.path is None:
-        return {}
-    path = Path(engine.source.path).with_name(CONFIG_NAME)
-    if not path.is_file():
+    where, content = _config(engine)
+    if content is None:
         return {}
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(content)
     except ValueError as error:
         raise UsageError(
-            f"{path} is not JSON ({error}); expected the config of the tokenizer beside it."
+            f"{where} is not JSON ({error}); expected the config of the tokenizer beside it."
         ) from error
     if not isinstance(found, dict):
-        raise UsageError(f"{path} holds {type(found).__name__}; expected a JSON object.")
+        raise UsageError(f"{where} holds {type(found).__name__}; expected a JSON object.")
     return found
+
+
+def _config(engine: TokenEngine) -> tuple[str, bytes | None]:
+    """Return where the config is, and what it holds if there is one."""
+    source = engine.source
+    if source.path is None:
+        return f"{CONFIG_NAME} beside {source.name}", source.config
+    path = Path(source.path).with_name(CONFIG_NAME)
+    return str(path), path.read_bytes() if path.is_file() else None
 
 
 def added_by(engine: TokenEngine) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -39,16 +39,28 @@ class TokenizerSource:
         Absolute path of the file; each process reads it again and checks the fingerprint.
     json : str or None
         The text itself, if there is no path.
+    origin : str or None
+        Where the text is from.
+    config : bytes or None
+        What ``tokenizer_config.json`` beside it holds, if there is no path.
     """
 
     fingerprint: str
     path: str | None = field(default=None, compare=False)
     json: str | None = field(default=None, compare=False, repr=False)
+    origin: str | None = field(default=None, compare=False)
+    config: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
         """How messages call it."""
-        return self.path or "given as JSON text"
+        return self.path or self.origin or "given as JSON text"
+
+    @property
+    def file_name(self) -> str | None:
+        """Name of the file without folders, None for mere text."""
+        place = self.path or self.origin
+        return None if place is None else Path(place).name
 
     def read(self) -> str:
         """Return the JSON text; SourceChangedError if the file is not the one that was opened."""
@@ -79,11 +91,14 @@ class Vocabulary:
     max_id: int
 
 
-def find_source(path_or_json: str | os.PathLike[str]) -> TokenizerSource:
-    """Tell JSON text (begins with ``{``) from a path, and take the digest."""
+def find_source(
+    path_or_json: str | os.PathLike[str], origin: str | None = None, config: bytes | None = None
+) -> TokenizerSource:
+    """Tell JSON text (begins with ``{``, or has an `origin`) from a path, and take the digest."""
     text = os.fspath(path_or_json)
-    if text.lstrip().startswith("{"):
-        return TokenizerSource(_fingerprint(text.encode("utf-8", "surrogatepass")), json=text)
+    if origin is not None or text.lstrip().startswith("{"):
+        fingerprint = _fingerprint(text.encode("utf-8", "surrogatepass"))
+        return TokenizerSource(fingerprint, json=text, origin=origin, config=config)
     path = _find_file(text)
     return TokenizerSource(_fingerprint(path.read_bytes()), path=str(path))
 

@@ -482,19 +482,27 @@ def test_the_demos_pipeline_in_a_bucket(server, through, tmp_path, capsys):
     api = here / "raw/api/api.parquet"
     pq.write_table(pq.read_table(api).slice(0, 800), api)  # most of the text, and all of one kind
     words = "".join(path.read_text() for path in sorted(here.glob("raw/licences/**/*.txt"))).split()
-    train_tokenizer(words[:20_000], tmp_path / "tokenizer.json", 1000)
+    train_tokenizer(words[:20_000], here / "tokenizer.json", 1000)
     copy_into_bucket(server, "demo", here)
-    assert run_here(demo_words(str(here), tmp_path)) == 0
+    assert run_here(demo_words(str(here))) == 0
     through()
-    assert run_here(demo_words("s3://demo", tmp_path)) == 0, capsys.readouterr()
+    assert run_here(demo_words("s3://demo")) == 0, capsys.readouterr()
     expected = outputs(here)
-    assert {Path(name).parts[0] for name in expected} == {"manifest.json", "raw", "v0", "v1", "tokens", "h5"}
+    assert {Path(name).parts[0] for name in expected} == {
+        "manifest.json",
+        "tokenizer.json",
+        "raw",
+        "v0",
+        "v1",
+        "tokens",
+        "h5",
+    }
     assert outputs(there) == expected
     assert temporaries(there) == []
     assert not list(there.rglob("_exchange"))
     before, proxy = [times(there), (there / "page.html").stat().st_mtime_ns], through()
     capsys.readouterr()
-    assert run_here([*demo_words("s3://demo", tmp_path), "--json"]) == 0
+    assert run_here([*demo_words("s3://demo"), "--json"]) == 0
     states = {stage["name"]: stage["state"] for stage in json.loads(capsys.readouterr().out)["stages"]}
     assert len(states) == 13
     assert set(states.values()) == {"done before"}, states
@@ -503,10 +511,10 @@ def test_the_demos_pipeline_in_a_bucket(server, through, tmp_path, capsys):
     assert all("/_exchange/" in request for request in written), written
 
 
-def demo_words(folder: str, local: Path) -> list[str]:
-    """Return the demo's pipeline as the words of a command; a tokenizer must be a local file."""
+def demo_words(folder: str) -> list[str]:
+    """Return the demo's pipeline as the words of a command, with its tokenizer among the data."""
     pipeline = Path(__file__).resolve().parents[2] / "configs/demo.yaml"
-    places = {"folder": folder, "report": f"{folder}/page.html", "tokenizer": local / "tokenizer.json"}
+    places = {"folder": folder, "report": f"{folder}/page.html"}
     return ["run", str(pipeline), "--set", *(f"{name}={place}" for name, place in places.items())]
 
 

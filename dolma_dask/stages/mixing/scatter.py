@@ -227,7 +227,7 @@ def _segments(folder: str, path: str, bucket: int) -> Iterator[tuple[Hashes, pa.
     wanted = index[index[:, 0] == bucket]
     if not len(wanted):
         return
-    with files.open_read(url) as handle:
+    with files.open_read(url, scattered=True) as handle:
         for _, first, size in wanted.tolist():
             handle.seek(first)
             data = read_exactly(handle, size, url)

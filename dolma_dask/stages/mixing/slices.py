@@ -121,7 +121,7 @@ class JoinStage:
 
 def read_range(url: str, start: int, stop: int) -> Iterator[bytes]:
     """Yield stored bytes of a file."""
-    with files.open_read(url) as handle:
+    with files.open_read(url, scattered=True) as handle:
         handle.seek(start)
         while start < stop:
             data = read_exactly(handle, min(READ_BYTES, stop - start), url)

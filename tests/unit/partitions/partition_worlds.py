@@ -203,9 +203,9 @@ def count_parsed(patch: pytest.MonkeyPatch) -> Parsed:
         return read_batches(url, file, columns, *rest)
 
     def opened(open_file):
-        def open_and_tell(url):
+        def open_and_tell(url, **options):
             seen.opened.append(url)
-            return open_file(url)
+            return open_file(url, **options)
 
         return open_and_tell
 

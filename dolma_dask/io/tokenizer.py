@@ -1,0 +1,45 @@
+"""A tokenizer from wherever files are: a local one is read by each worker, one in a store once, and its text goes along."""
+
+from dolma_dask.errors import UsageError
+from dolma_dask.io import files
+from dolma_dask.tokens.engine import TokenEngine, load_tokenizer
+from dolma_dask.tokens.lm_specials import CONFIG_NAME
+
+FILE = "tokenizer.json"
+"""What the file is called in the folder of a tokenizer."""
+
+
+def open_tokenizer(place: str) -> TokenEngine:
+    """Open a tokenizer of the ``tokenizers`` library.
+
+    Parameters
+    ----------
+    place : str
+        Path or URL of a JSON file or of a folder that holds ``tokenizer.json``, or the JSON text itself.
+
+    Raises
+    ------
+    UsageError
+        No such file, not JSON, not a tokenizer, or one that draws at random.
+    """
+    if place.lstrip().startswith("{") or files.is_local(place):
+        return load_tokenizer(place)
+    url = files.normalize(place)
+    for candidate in (url, files.join(url, FILE)):
+        if files.stat(candidate) is not None:
+            config = files.join(candidate.rpartition("/")[0], CONFIG_NAME)
+            known = files.read_bytes(config) if files.stat(config) is not None else None
+            return load_tokenizer(_text(candidate), origin=candidate, config=known)
+    raise UsageError(
+        f"tokenizer {url} does not exist; expected a JSON file, or a folder with {FILE}.", tokenizer=url
+    )
+
+
+def _text(url: str) -> str:
+    try:
+        return files.read_bytes(url).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"tokenizer {url} cannot be read: {error}; expected a JSON file of the tokenizers library.",
+            tokenizer=url,
+        ) from None
