@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -19,7 +18,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.journal import Record, work_key
 from dolma_dask.stages.options import budget, dataset_notes, told
-from dolma_dask.stages.sinks import Kept, ReadShard
+from dolma_dask.stages.sinks import Kept, ReadShard, WriterSink
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.policy import Framing, SpecialTokens
 from dolma_dask.writers.ragged import RaggedWriter, WrittenShard
@@ -28,7 +27,7 @@ VERSION = 1
 """Raised whenever ragged writes other bytes for the same documents and tokenizer."""
 
 
-class RaggedSink:
+class RaggedSink(WriterSink[RaggedWriter]):
     """Writes the token shard of one shard of documents.
 
     Parameters
@@ -44,21 +43,14 @@ class RaggedSink:
     def __init__(self, output: "RaggedOutput", path: str, names: RaggedNames) -> None:
         self._output = output
         source = SourceRecord(layout.document_path(path), {})
-        self._writer = RaggedWriter(output.root, names, output.framing.record(output.engine), source=source)
-
-    def __enter__(self) -> Self:
-        self._writer.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._writer.__exit__(kind, error, trace)
+        super().__init__(
+            RaggedWriter(output.root, names, output.framing.record(output.engine), source=source)
+        )
 
     def write(self, texts: pa.LargeStringArray) -> None:
         """Append documents."""
         output = self._output
-        self._writer.write(output.framing.apply(output.engine.encode(texts)))
+        self.writer.write(output.framing.apply(output.engine.encode(texts)))
 
     def take(self, rows: Kept) -> None:
         """See `Sink`."""
@@ -66,7 +58,7 @@ class RaggedSink:
 
     def record(self, unit: Unit, read: ReadShard, bad: tuple[FileRecord, ...]) -> Record:
         """See `RecordedSink`."""
-        written = self._writer.result
+        written = self.writer.result
         assert written is not None
         return Record(
             unit=unit.name,
@@ -74,10 +66,10 @@ class RaggedSink:
             key=unit.key,
             inputs=read.inputs,
             files=(*_files(written, self._output.root), *bad),
-            rows=self._writer.documents,
+            rows=self.writer.documents,
             ids_digest=read.ids_digest,
             content_digest=read.content_digest,
-            counts={**read.counts, "tokens": self._writer.tokens, "bytes_out": written.bytes},
+            counts={**read.counts, "tokens": self.writer.tokens, "bytes_out": written.bytes},
             info={"dtype": written.sidecar.dtype, "tokenizer": self._output.engine.fingerprint},
         )
 

@@ -1,9 +1,10 @@
 """Sinks: what takes the kept documents of one shard and leaves files, several of them from one reading."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ import pyarrow as pa
 from dolma_dask.engine import Unit
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
+
+Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,28 @@ class Sink(Protocol):
     def take(self, rows: Kept) -> None:
         """Append rows."""
         ...
+
+
+class WriterSink(Generic[Writer]):
+    """What the sinks have in common that hand everything to one writer: its files appear on a clean exit.
+
+    Parameters
+    ----------
+    writer : context manager
+        Entered and left with the sink.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+
+    def __enter__(self) -> Self:
+        self.writer.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.writer.__exit__(kind, error, trace)
 
 
 class RecordedSink(Sink, Protocol):

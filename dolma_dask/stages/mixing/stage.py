@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Task, Unit
@@ -16,7 +15,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.stages.mixing.recipe import MixWork
 from dolma_dask.stages.mixing.rows import MixedShard
-from dolma_dask.stages.sinks import Kept, ReadShard, RecordedSink, Sink
+from dolma_dask.stages.sinks import Kept, ReadShard, RecordedSink, Sink, WriterSink
 from dolma_dask.tokens.engine import encoding_once
 from dolma_dask.writers.base import RowWriter
 from dolma_dask.writers.open import open_writer
@@ -116,7 +115,7 @@ def pour(rows: MixedShard, sinks: Sequence[Sink], close: Callable[[], Closed]) -
     return ids.hexdigest(), content.hexdigest(), bad
 
 
-class DocumentSink:
+class DocumentSink(WriterSink[RowWriter]):
     """Writes the lines of documents.
 
     Parameters
@@ -125,30 +124,18 @@ class DocumentSink:
         Where to.
     """
 
-    def __init__(self, writer: RowWriter) -> None:
-        self._writer = writer
-
-    def __enter__(self) -> Self:
-        self._writer.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._writer.__exit__(kind, error, trace)
-
     def take(self, rows: Kept) -> None:
         """Append lines."""
-        self._writer.write(rows.lines)
+        self.writer.write(rows.lines)
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
         """The file of documents; after a clean exit."""
-        return (self._writer.record,)
+        return (self.writer.record,)
 
     def record(self, unit: Unit, read: ReadShard, bad: tuple[FileRecord, ...]) -> Record:
         """See `RecordedSink`."""
-        written = self._writer.record
+        written = self.writer.record
         return Record(
             unit=unit.name,
             shard=read.path,

@@ -26,7 +26,7 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.stages.packing.inputs import Opener, Part
-from dolma_dask.stages.sinks import Kept, ReadShard
+from dolma_dask.stages.sinks import Kept, ReadShard, WriterSink
 from dolma_dask.tokens.engine import Tokens
 from dolma_dask.tokens.modes import Mode
 
@@ -205,7 +205,7 @@ class TokenRun:
             self._file = None
 
 
-class SpoolSink:
+class SpoolSink(WriterSink[SpoolWriter]):
     """Writes the spool of one part.
 
     Parameters
@@ -218,22 +218,13 @@ class SpoolSink:
 
     def __init__(self, output: "SpoolOutput", number: int) -> None:
         self._mode = output.mode
-        self._writer = SpoolWriter(output.folder, number, output.mode)
+        super().__init__(SpoolWriter(output.folder, number, output.mode))
         self._texts = TextCounts()
-
-    def __enter__(self) -> Self:
-        self._writer.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._writer.__exit__(kind, error, trace)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append documents, with the columns that the mode reads."""
         tokens, counts = self._mode.encode(batch)
-        self._writer.write(tokens)
+        self.writer.write(tokens)
         self._texts += counts
 
     def take(self, rows: Kept) -> None:
@@ -242,9 +233,9 @@ class SpoolSink:
 
     def record(self, unit: Unit, read: ReadShard, bad: tuple[FileRecord, ...]) -> Record:
         """See `RecordedSink`."""
-        mode, lengths = self._mode, self._writer.lengths
+        mode, lengths = self._mode, self.writer.lengths
         info = {
-            "tokens": self._writer.tokens,
+            "tokens": self.writer.tokens,
             "sequences": len(lengths),
             "rows": len(mode.windows(lengths)) if mode.stream_tail is None else 0,
             "texts": vars(self._texts),
@@ -254,9 +245,9 @@ class SpoolSink:
             shard=read.path,
             key=unit.key,
             inputs=read.inputs,
-            files=(self._writer.record, *bad),
+            files=(self.writer.record, *bad),
             rows=self._texts.documents,
-            counts={**read.counts, "tokens": self._writer.tokens},
+            counts={**read.counts, "tokens": self.writer.tokens},
             info=info,
         )
 
