@@ -90,7 +90,13 @@ def _rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
                 groups.setdefault(prefix, [])
     for name, records in sorted(groups.items()):
         mine = [record for record in wholes if _is_about(record, name, prefixes)]
-        yield _row(journal, name, records, mine, listed)
+        yield _row(journal, name, records if name else _newest(records), mine, listed)
+
+
+def _newest(records: Iterable[Record]) -> list[Record]:
+    """Return the newest record of each shard, where nothing is written: `validate` looks at a shard beside several attribute sets."""
+    newest = {record.shard: record for record in sorted(records, key=lambda record: record.finished)}
+    return list(newest.values())
 
 
 def _is_whole(record: Record) -> bool:

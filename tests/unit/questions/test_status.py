@@ -256,3 +256,12 @@ def test_on_an_object_store(root, tmp_path):
         found = status(f"{root}/{name}")
         assert found.exit_status == 0, str(found)
         assert all(item.done == 1 for item in found.rows)
+
+
+def test_a_shard_that_is_checked_beside_several_attribute_sets_is_one(place):
+    validate("v0", **HERE)
+    dk.tag("v0", ["char_length_v1"], **HERE)
+    validate("v0", **HERE)
+    assert numbers("v0", "validate") == (3, 0, 0)
+    (place / "v0/documents/0.jsonl.gz").write_bytes(gzip.compress(lines(7).encode()))
+    assert numbers("v0", "validate") == (2, 0, 1)

@@ -428,6 +428,13 @@ def test_nothing_is_read_twice(tagged, monkeypatch):
     assert run(moved, scheduler="tcp://127.0.0.1:1").done == 0
 
 
+def test_checks_beside_other_attributes_do_not_replace_each_other(tagged):
+    for attributes in ([], None, ["char_length_v1"]):
+        assert run(tagged, attributes=attributes).done == 2
+    for attributes in ([], None, ["char_length_v1"]):
+        assert (run(tagged, attributes=attributes).done, attributes) == (0, attributes)
+
+
 def test_what_changed_is_checked_again(tagged, monkeypatch):
     write_lines(tagged / "documents/bad.jsonl", ["{"])
     assert found(run(tagged, attributes=[])) == {"bad_record": [("documents/bad.jsonl", 0)]}
