@@ -116,7 +116,9 @@ class ValidateStage:
             "written": {path: asdict(known) for path, known in work.written.items()},
         }
         sets = ", ".join(sorted({source.name for source in work.sources}))
-        path = layout.document_path(work.shard.path)  # checks with other attribute sets do not replace each other
+        path = layout.document_path(
+            work.shard.path
+        )  # checks with other attribute sets do not replace each other
         unit = Unit(f"{path} and {sets}" if sets else path, work_key(self.verb, VERSION, params))
         return Task(
             work.shard.path, (unit,), inputs_of(self.root, shard_inputs(work.shard, work.sources)), work
