@@ -43,6 +43,9 @@ STEPS = {
     "ragged": "{root}/v1 {root}/tokens --tokenizer {local}/tokenizer.json --eos <|endoftext|>",
     "mix shuffled": "{root}/v0 --to {root}/shuffled --shuffle --seed 3",
     "hdf5": "{root}/v1 {root}/h5 --tokenizer {local}/tokenizer.json --eos <|endoftext|> --pad <|endoftext|> --max-seq-length 64",
+    "mix to tokens": "{root}/v0 --to {root}/both/v1 --where {rule} "
+    '--ragged {{"to":"{root}/both/tokens","tokenizer":"{root}/tokenizer.json"}} '
+    '--hdf5 {{"to":"{root}/both/h5","tokenizer":"{root}/tokenizer.json","max_seq_length":64}}',
     "report": "{root}/v1 --to {root}/page.html --tokens {root}/tokens",
 }
 """Each verb as a command, in the order in which they build on each other."""
