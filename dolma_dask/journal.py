@@ -59,6 +59,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         What only this verb knows (tagger types, thresholds, histograms...).
     seconds, finished : float
         Wall seconds of the work; when it ended, in seconds since 1970.
+    doubtful : bool
+        A later run was about to make the unit again: the files may be those of that run, which was stopped before it could say so.
     """
 
     unit: str
@@ -73,6 +75,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     info: dict[str, Any] = {}
     seconds: float = 0.0
     finished: float = 0.0
+    doubtful: bool = False
 
 
 class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="run"):

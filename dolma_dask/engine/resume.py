@@ -1,7 +1,8 @@
 """What is left of a plan: read from its journal and from a listing, before any cluster is started.
 
 A unit is finished if its newest record has its key, its outputs are there with their recorded sizes, and its inputs are the files that the
-record names. Cost: one walk over the folders that the plan fills; bytes are only read where a time stamp differs (`_same_bytes`).
+record names. Outputs that a later run was about to make again are believed only if they hold the recorded bytes. Cost: one walk over the folders
+that the plan fills; bytes are only read where a time stamp differs (`_same_bytes`), and after a run that was stopped (`_replaced`).
 """
 
 import os
@@ -16,7 +17,7 @@ from dolma_dask.engine.plan import Input, Plan, Task, Unit
 from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.records import InputRecord
+from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file
 
 HASHING_THREADS = 8
@@ -78,6 +79,9 @@ def look_back_at(
     if overwrite:
         return Progressed(journal, existing, left=list(tasks))
     candidates = dict(_candidates(tasks, journal, existing))
+    doubtful = [record for unit in candidates if (record := journal.records[unit]).doubtful]
+    for unit in _replaced(root, doubtful):
+        del candidates[unit]
     same = _same_bytes([pair for pairs in candidates.values() for pair in pairs])
     finished: dict[str, Record] = {}
     renewed: list[Record] = []
@@ -121,9 +125,30 @@ def _candidates(
 
 
 def _is_intact(record: Record, unit: Unit, existing: Mapping[str, int]) -> bool:
-    """Tell whether the outputs are there; files of ours below ``_quarantine/`` may be cleared away."""
-    outputs = [file for file in record.files if not file.path.startswith("_")]
-    return record.key == unit.key and all(existing.get(file.path) == file.bytes for file in outputs)
+    """Tell whether the outputs are there."""
+    return record.key == unit.key and all(existing.get(file.path) == file.bytes for file in _outputs(record))
+
+
+def _outputs(record: Record) -> list[FileRecord]:
+    """Return the files of a record that must be there; those of ours below ``_quarantine/`` may be cleared away."""
+    return [file for file in record.files if not file.path.startswith("_")]
+
+
+def _replaced(root: str, records: Sequence[Record]) -> set[str]:
+    """Return the units of doubtful records whose outputs are not those that the record speaks of."""
+    written = [(record.unit, file) for record in records for file in _outputs(record) if file.checksum]
+    if not written:
+        return set()
+    with ThreadPoolExecutor(min(HASHING_THREADS, len(written))) as pool:
+        same = pool.map(lambda of: _is_as_written(files.join(root, of[1].path), of[1]), written)
+        return {unit for (unit, _), is_same in zip(written, same, strict=True) if not is_same}
+
+
+def _is_as_written(url: str, file: FileRecord) -> bool:
+    try:
+        return files.checksum(url) == file.checksum
+    except (OSError, DolmaDaskError):
+        return False
 
 
 def _same_bytes(pairs: Sequence[_Pair]) -> dict[_Pair, bool]:
@@ -145,10 +170,10 @@ def _has_same_bytes(pair: _Pair) -> bool:
 
 
 def _renew(record: Record, pairs: Sequence[_Pair]) -> Record:
-    if all(recorded.stamp == item.info.stamp for recorded, item in pairs):
+    if all(recorded.stamp == item.info.stamp for recorded, item in pairs) and not record.doubtful:
         return record
     inputs = tuple(msgspec.structs.replace(recorded, stamp=item.info.stamp) for recorded, item in pairs)
-    return msgspec.structs.replace(record, inputs=inputs)
+    return msgspec.structs.replace(record, inputs=inputs, doubtful=False)
 
 
 def _without(task: Task, finished: Mapping[str, Record]) -> Task:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from dolma_dask import clusters
 from dolma_dask.display import counted
 from dolma_dask.engine import resume
@@ -289,10 +291,20 @@ def _journal_of(course: _Course) -> Iterator[None]:
     try:
         for record in state.renewed:
             course.writer.add(record)
+        _doubt(course, course.writer)
         yield
         course.writer.finish(_missing(course))
     finally:
         course.writer.close()
+
+
+def _doubt(course: _Course, writer: JournalWriter) -> None:
+    """Note which outputs are made again, before any is: a run that is stopped may leave others, of the same size, in their place."""
+    known = course.state.journal.records
+    for name in sorted(course.units & known.keys()):
+        if known[name].files:
+            writer.add(msgspec.structs.replace(known[name], doubtful=True))
+    writer.flush()
 
 
 @contextmanager
@@ -314,7 +326,8 @@ def _missing(course: _Course) -> int:
     """Count what the whole listing should have and has not."""
     if course.plan.all_units is None:
         return len(course.failures)
-    return len(course.plan.all_units - course.state.journal.records.keys())
+    known = course.state.journal.records
+    return sum(name not in known or known[name].doubtful for name in course.plan.all_units)
 
 
 def _remove_outdated(root: str, old: Record | None, kept: Set[str]) -> None:

@@ -174,7 +174,9 @@ def _covers(later: RunRecord, run: RunRecord, name: str) -> bool:
 
 def _is_there(record: Record, listed: Mapping[str, FileInfo]) -> bool:
     outputs = [file for file in record.files if not file.path.startswith("_")]
-    return all(file.path in listed and listed[file.path].bytes == file.bytes for file in outputs)
+    return not record.doubtful and all(
+        file.path in listed and listed[file.path].bytes == file.bytes for file in outputs
+    )
 
 
 def _left(

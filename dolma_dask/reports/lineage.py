@@ -126,9 +126,8 @@ def _step(journal: Journal, sizes: Mapping[str, int]) -> Step:
 
 
 def _is_there(record: Record, sizes: Mapping[str, int]) -> bool:
-    is_void = bool(record.files) and not record.key  # a run with other options was about to replace the files
     outputs = (file for file in record.files if not file.path.startswith("_"))
-    return not is_void and all(sizes.get(file.path) == file.bytes for file in outputs)
+    return not record.doubtful and all(sizes.get(file.path) == file.bytes for file in outputs)
 
 
 def _together(records: Sequence[Record]) -> list[Record]:

@@ -173,13 +173,14 @@ def _files(written: WrittenShard, folder: str) -> tuple[FileRecord, ...]:
     checksums = {
         written.names.data: written.sidecar.checksums.data,
         written.names.lengths: written.sidecar.checksums.len,
+        written.names.sidecar: written.checksum,
     }
     found = {
         name: files.stat(files.join(folder, name))
         for name in (written.names.data, written.names.lengths, written.names.sidecar)
     }
     return tuple(
-        FileRecord(name, info.bytes, checksums.get(name, ""), written.sidecar.documents)
+        FileRecord(name, info.bytes, checksums[name], written.sidecar.documents)
         for name, info in found.items()
         if info is not None
     )

@@ -50,11 +50,14 @@ class WrittenShard:
         Counts and checksums, as in the file beside the shard.
     bytes : int
         Size of the three files together.
+    checksum : str
+        Of the sidecar's file.
     """
 
     names: RaggedNames
     sidecar: RaggedSidecar
     bytes: int
+    checksum: str
 
 
 class RaggedWriter:
@@ -165,7 +168,8 @@ class RaggedWriter:
             sidecar = self._sidecar(Checksums(data=data.checksum, len=lengths.checksum))
             with publish(sidecar_url) as record:
                 record.write(sidecar.to_json())
-        return WrittenShard(self.names, sidecar, data.bytes + lengths.bytes + record.bytes)
+        stored = data.bytes + lengths.bytes + record.bytes
+        return WrittenShard(self.names, sidecar, stored, record.checksum)
 
     def _sidecar(self, checksums: Checksums) -> RaggedSidecar:
         return RaggedSidecar(

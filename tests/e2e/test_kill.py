@@ -1,12 +1,17 @@
 """Kill -9 at any moment, run the same command again: the bytes of an undisturbed run, no temporary file, no process left behind."""
 
+import json
 import os
 import random
+import shutil
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from commands import SLOW_DISK, Command, Watched, wait_until
-from small_world import VERBS, temporaries, tree
+from small_world import VERBS, run_here, temporaries, tree
 
 pytestmark = pytest.mark.e2e
 
@@ -77,3 +82,35 @@ def test_workers_are_killed(name, scheduler, world, expected, tmp_path):
     assert killed
     check(verb, world, expected)
     assert "Traceback" not in command.output, "what Dask says about a killed worker is noise to the user"
+
+
+KILLED = """
+import os
+from dolma_dask import cli
+from dolma_dask.engine import runs
+
+runs._Course.take = lambda *of: os._exit(9)  # the files of a shard are there, and no record speaks of them
+cli.main({words!r})
+"""
+
+
+def test_what_a_stopped_run_with_other_options_has_left_is_not_taken_for_ours(undisturbed, tmp_path, capsys):
+    """The files of both runs have the same sizes; those that were not replaced are not made again."""
+    world = Path(shutil.copytree(undisturbed, tmp_path / "world"))
+    verb = VERBS["ragged"]
+    before = tree(world / verb.output)
+    tokenizer = json.loads((world / "tokenizer.json").read_text())
+    ids = tokenizer["model"]["vocab"]
+    ids["a"], ids["e"] = ids["e"], ids["a"]
+    (world / "other").mkdir()
+    (world / "other/tokenizer.json").write_text(json.dumps(tokenizer))
+    other = [word.replace("/tokenizer.json", "/other/tokenizer.json") for word in verb.command(world)]
+    code = KILLED.format(words=[*other, "--scheduler", "synchronous", "--no-progress"])
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    assert tree(world / verb.output) != before
+    for done in (1, 0):
+        capsys.readouterr()
+        assert run_here([*verb.command(world), "--json"]) == 0
+        summary = json.loads(capsys.readouterr().out)
+        assert (summary["done"], summary["skipped"]) == (done, 12 - done)
+        assert tree(world / verb.output) == before

@@ -260,25 +260,12 @@ class Packed:
         return self._records(plan)
 
     def _retire_old(self, plan: Plan) -> None:
-        """Take back what the journal says of files that are replaced now, and remove those that are not made again.
-
-        A run with other options that is stopped may leave files of the same sizes as ours: they must not pass for ours.
-        """
+        """Note that the files of the whole are replaced, before they are, and remove those that are not made again."""
         state = resume.look_back(plan, overwrite=True)  # of all that is there
-        journal = state.journal
-        keys = {unit.name: unit.key for task in plan.tasks for unit in task.units}
-        old = {name: record for name, record in journal.records.items() if self.packing.is_output(name)}
-        void = [record for name, record in old.items() if record.key != keys.get(name, "")]
-        whole = journal.records.get(self.unit.name)
-        if whole is not None and (void or whole.key != self.unit.key):
-            void.append(whole)
-        if void:
-            writer = journal.start(plan.params, plan.writes, plan.version, resume.origin_of(plan))
-            for record in void:
-                writer.add(msgspec.structs.replace(record, key=""))
-            writer.finish(len(keys))
-            writer.close()
-        for path in state.existing.keys() - keys.keys():
+        whole = state.journal.records.get(self.unit.name)
+        if whole is not None:
+            note(self.target, "mix", msgspec.structs.replace(whole, doubtful=True))
+        for path in state.existing.keys() - {task.shard for task in plan.tasks}:
             if self.packing.is_output(path):
                 files.remove(files.join(self.target, path))
 
