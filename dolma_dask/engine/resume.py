@@ -201,12 +201,21 @@ def check_replaceable(plan: Plan, state: Progressed) -> None:
             f"{counted(len(foreign), 'output file')} not made by this command, first {foreign[0]} in {plan.root}; expected a "
             "free place. Choose another name or target, or replace them with --overwrite."
         )
-    _check_origin(plan, state)
+    known = state.journal.records
+    check_origin(
+        plan, state.journal, [unit.name for task in state.left for unit in task.units if unit.name in known]
+    )
 
 
-def _check_origin(plan: Plan, state: Progressed) -> None:
-    replaced = [unit.name for task in state.left for unit in task.units if unit.name in state.journal.records]
-    runs = [run for run in state.journal.runs if run.origin and set(run.writes) & set(plan.writes)]
+def check_origin(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None:
+    """Refuse to replace units that were made from another root.
+
+    Raises
+    ------
+    UsageError
+        They were.
+    """
+    runs = [run for run in journal.runs if run.origin and set(run.writes) & set(plan.writes)]
     if replaced and runs and runs[-1].origin != origin_of(plan):
         raise UsageError(
             f"{plan.root} was made from {runs[-1].origin}; this run would replace {len(replaced)} of its files, first {replaced[0]}, by those "

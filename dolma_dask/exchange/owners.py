@@ -19,7 +19,7 @@ import msgspec
 
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish
+from dolma_dask.io.publish import publish, sweep
 
 OWNER = ".owner.json"
 """Hidden, so that listings of results leave it out."""
@@ -125,6 +125,7 @@ def release(folder: str) -> None:
     found = owner_of(folder)
     if found is not None and (found.is_me() or not found.is_alive()):
         files.remove(files.join(folder, OWNER))
+    sweep(folder)  # of whoever was killed while it wrote that
     _remove_empty(folder)
 
 
@@ -157,12 +158,11 @@ def _write(folder: str, owner: Owner) -> None:
 
 
 def _busy(folder: str, found: Owner, verb: str) -> UsageError:
-    name = folder.rpartition("/")[2].partition("-")[2]
     said = "" if found.is_here() else f", which was alive {max(time.time() - found.touched, 0):,.0f} s ago"
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.started))
     return UsageError(
-        f"another {found.verb} of the name {name!r} works in {folder} (process {found.pid} on {found.host}, since {since}{said}); expected one "
-        f"at a time. Wait for it and run the same command again, or give this {verb} another name where it has one.",
+        f"another {found.verb} works in {folder} (process {found.pid} on {found.host}, since {since}{said}); expected one at a time. Wait for "
+        f"it and run the same command again, or give this {verb} another name or target.",
         folder=folder,
         pid=found.pid,
         host=found.host,

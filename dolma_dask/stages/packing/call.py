@@ -7,7 +7,7 @@ call reads nothing but the listing, a lost file needs the spools of its own shar
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
@@ -21,10 +21,10 @@ from dolma_dask.display import counted
 from dolma_dask.engine import Plan, RunOptions, Task, Unit, resume
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
 from dolma_dask.exchange.folders import EXCHANGE
-from dolma_dask.exchange.owners import owned, release
+from dolma_dask.exchange.owners import owned
 from dolma_dask.formats.hdf5 import PARAMS_NAME, DataParams, RowCounts, TextCounts
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish
+from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Journal, JournalWriter, Record, work_key
 from dolma_dask.stages.options import told
@@ -63,11 +63,14 @@ class Begun:
         The sums of the first pass, if it is done.
     first : Plan or None
         The first pass, if it is not.
+    is_settled : bool
+        Nothing is left to do.
     """
 
     started: float
     whole: Record | None
     first: Plan | None
+    is_settled: bool
 
 
 @dataclass(frozen=True)
@@ -111,46 +114,54 @@ class Packing:
         Raises
         ------
         UsageError
-            Files of others are in the way, or another run writes to the same folder.
+            Files of others are in the way, rows would be lost, or another run writes to the same folder.
         """
         started = time.monotonic()
         self._check_free(options.overwrite)
-        known = None if options.overwrite else self._finished()
-        begun = Begun(started, known, None if known else self._first_plan(range(len(self.documents.parts))))
-        if options.dry_run:
-            yield begun
-        elif known is not None and not self._left(known, options):
-            release(self._lock)  # of a run that was killed when all was done
-            yield begun
-        else:
-            with owned(self._lock, "hdf5"):
-                if options.overwrite:
-                    files.remove_tree(self._folder)
-                yield begun
+        known = None if options.overwrite else self._finished(options.dry_run)
+        if known is None and not options.overwrite:
+            self._check_replaced()
+        is_settled = known is not None and self._is_settled(known)
+        first = None if known else self._first_plan(range(len(self.documents.parts)))
+        with nullcontext() if is_settled or options.dry_run else owned(self._lock, "hdf5"):
+            if options.overwrite and not options.dry_run:
+                files.remove_tree(self._folder)
+            yield Begun(started, known, first, is_settled)
 
-    def _left(self, whole: Record, options: RunOptions) -> set[str]:
+    def _is_settled(self, whole: Record) -> bool:
+        """Tell whether all is there and nothing else is: no other run is at work, and none has left something."""
+        rests = {FOLDER, EXCHANGE} & {*files.list_folders(self.target)}
+        return not rests and not self._left(whole) and self._has_params(whole)
+
+    def _left(self, whole: Record) -> set[str]:
         """Return the files that are left, once the first pass is done."""
-        return set(engine.run(self._second_plan(whole), replace(options, dry_run=True)).planned)
+        return {task.shard for task in resume.look_back(self._second_plan(whole), overwrite=False).left}
 
     def finish(self, begun: "Begun", options: RunOptions, ran: Summary | None) -> Hdf5Summary:
         """Make the files, once the first pass has run if there was one, which `ran` tells of."""
         if options.dry_run and ran is not None:
             return _shown(ran, {})
         whole = begun.whole or self._sum_up(ran)
-        plan = self._second_plan(whole)
+        if not (options.dry_run or begun.is_settled):
+            self._prepare(whole, options, has_spools=begun.whole is None)
+        summary = engine.run(self._second_plan(whole), options)
         if options.dry_run:
-            return _shown(engine.run(plan, options), whole.counts)
-        left = self._left(whole, options)
-        if left:
-            files.remove(files.join(self.target, PARAMS_NAME))  # it says that all files are there
-            if begun.whole is not None:
-                self._tokenize(self._first_plan(self._needed(whole, left)), options)
-        summary = engine.run(plan, options)
-        rows = self._publish_params(whole, plan)
-        files.remove_tree(self._folder)
-        notes = (*summary.notes, *rule_notes(whole.counts), *self._notes(whole, rows))
+            return _shown(summary, whole.counts)
+        if not begun.is_settled:
+            self._publish_params(whole)
+            files.remove_tree(self._folder)
+            sweep(self.target)
+        notes = (*summary.notes, *rule_notes(whole.counts), *self._notes(whole))
         seconds = time.monotonic() - begun.started
         return _shown(replace(summary, notes=notes, seconds=seconds), whole.counts)
+
+    def _prepare(self, whole: Record, options: RunOptions, has_spools: bool) -> None:
+        """Make the spools that are missing for the files that are left."""
+        left = self._left(whole)
+        if left:
+            files.remove(files.join(self.target, PARAMS_NAME))  # it says that all files are there
+            if not has_spools:
+                self._tokenize(self._first_plan(self._needed(whole, left)), options)
 
     @property
     def output(self) -> SpoolOutput:
@@ -194,12 +205,27 @@ class Packing:
                 f"loaders read every .h5 file of a folder. Choose another target, or {how}."
             )
 
-    def _finished(self) -> Record | None:
+    def _check_replaced(self) -> None:
+        """Refuse to make rows in the place of others that were made from more files, or from other ones."""
+        journal = Journal(self.target, "hdf5")
+        made = [name for name in journal.records if name.startswith(_WRITES)]
+        plan = replace(self._first_plan([]), root=self.target, writes=_WRITES, origin=self.documents.origin)
+        resume.check_origin(plan, journal, made)
+        whole = journal.records.get(self._unit.name)
+        now = {item.info.path for part in self.documents.parts for item in part.inputs}
+        lost = sorted({item.path for item in whole.inputs} - now) if whole and made else []
+        if lost:
+            raise UsageError(
+                f"{self.target} holds rows of {counted(len(lost), 'file')} that this run does not read, first {lost[0]}; expected all of them, since "
+                "rows go on from file to file. Leave --only and --prune out, choose another target, or make all rows anew with --overwrite."
+            )
+
+    def _finished(self, is_rehearsal: bool) -> Record | None:
         """Return the sums of the first pass, if all inputs still are what they were made from."""
         inputs = tuple(item for part in self.documents.parts for item in part.inputs)
         task = Task(self._unit.name, (self._unit,), inputs)
         state = resume.look_back_at(self.target, "hdf5", [task])
-        for record in state.renewed:
+        for record in () if is_rehearsal else state.renewed:
             self._add(record)
         return state.finished.get(self._unit.name)
 
@@ -316,11 +342,14 @@ class Packing:
         left = [task.work for task in self._second_plan(whole).tasks if task.shard in planned]
         return sorted({spool.number for work in left for spool, _, _ in work.pieces})
 
-    def _publish_params(self, whole: Record, plan: Plan) -> RowCounts:
-        """Write ``data_params.json`` from the records of what was written, if it is not there; return the counts."""
+    def _rows(self, whole: Record) -> RowCounts:
+        """Return what was counted in all rows."""
         known = Journal(self.target, "hdf5").records
-        counted_rows = (RowCounts(**known[task.shard].info["rows"]) for task in plan.tasks)
-        rows = reduce(add, counted_rows, RowCounts())
+        tasks = self._second_plan(whole).tasks
+        return reduce(add, (RowCounts(**known[task.shard].info["rows"]) for task in tasks), RowCounts())
+
+    def _params(self, whole: Record) -> bytes:
+        """Return the content of ``data_params.json``: from the records of what was written."""
         specials = self.mode.specials
         params = DataParams(
             self.mode.features,
@@ -328,20 +357,23 @@ class Packing:
             specials.pad_id,
             self.mode.engine.vocab_size,
             TextCounts(**whole.info["texts"]),
-            rows,
+            self._rows(whole),
             self.sections,
         )
-        content = msgspec.json.format(msgspec.json.encode(params.to_json()), indent=2) + b"\n"
-        url = files.join(self.target, PARAMS_NAME)
-        info = files.stat(url)
-        if info is None or files.read_bytes(url) != content:
-            with publish(url) as out:
-                out.write(content)
-        return rows
+        return msgspec.json.format(msgspec.json.encode(params.to_json()), indent=2) + b"\n"
 
-    def _notes(self, whole: Record, rows: RowCounts) -> list[str]:
+    def _has_params(self, whole: Record) -> bool:
+        url = files.join(self.target, PARAMS_NAME)
+        return files.stat(url) is not None and files.read_bytes(url) == self._params(whole)
+
+    def _publish_params(self, whole: Record) -> None:
+        if not self._has_params(whole):
+            with publish(files.join(self.target, PARAMS_NAME)) as out:
+                out.write(self._params(whole))
+
+    def _notes(self, whole: Record) -> list[str]:
         """Say what a person would not expect to be missing."""
-        texts = TextCounts(**whole.info["texts"])
+        texts, rows = TextCounts(**whole.info["texts"]), self._rows(whole)
         notes = []
         if self.mode.stream_tail == "drop":
             lost = self._row_plan(whole).tokens - rows.rows * self.mode.length

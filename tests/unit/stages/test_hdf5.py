@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
@@ -21,6 +22,7 @@ from dolma_dask.exchange.owners import OWNER, claim, owned, release
 from dolma_dask.io import files
 from dolma_dask.stages.hdf5 import hdf5
 from dolma_dask.stages.packing import rows as hdf5_rows
+from dolma_dask.stages.packing import spools as hdf5_spools
 from dolma_dask.stages.packing.raw import RawOpener, RawTexts, text_of
 from dolma_dask.testing.tokenizer import train_tokenizer
 
@@ -458,12 +460,62 @@ def test_an_object_store_gets_the_same_bytes(root, dataset, tmp_path, tokenizer)
             assert files.read_bytes(files.join(url, name)) == content
 
 
-def test_two_runs_do_not_write_to_one_folder(dataset, tmp_path, tokenizer):
-    place = str(tmp_path / "h5/_exchange/hdf5-rows")
+def test_rows_of_other_files_are_not_lost_in_silence(dataset, tmp_path, tokenizer):
+    pack(dataset, tmp_path / "h5", tokenizer, only="x/")
+    before = tree(tmp_path / "h5")
+    with pytest.raises(
+        UsageError, match="holds rows of 1 file that this run does not read, first documents/x/a"
+    ):
+        pack(dataset, tmp_path / "h5", tokenizer, only="y/")
+    assert tree(tmp_path / "h5") == before
+    pack(dataset, tmp_path / "h5", tokenizer)
+    with pytest.raises(UsageError, match="holds rows of 1 file"):
+        pack(dataset, tmp_path / "h5", tokenizer, only="x/")
+    pack(dataset, tmp_path / "h5", tokenizer, only="x/", overwrite=True)
+    assert tree(tmp_path / "h5") == before
+
+
+def test_another_dataset_is_refused_before_anything_is_read(dataset, tmp_path, tokenizer, monkeypatch):
+    pack(dataset, tmp_path / "h5", tokenizer)
+    other = shutil.copytree(dataset, tmp_path / "other")
+    before = tree(tmp_path)
+    monkeypatch.setattr(hdf5_spools.TokenizeStage, "run_shard", None)
+    for path in (other / "documents").rglob("*.gz"):
+        path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + document(77).encode() + b"\n"))
+    before = tree(tmp_path)
+    with pytest.raises(UsageError, match="was made from"):
+        pack(other, tmp_path / "h5", tokenizer)
+    assert tree(tmp_path) == before
+
+
+def test_a_rehearsal_notes_no_new_time_stamps(dataset, tmp_path, tokenizer):
+    pack(dataset, tmp_path / "h5", tokenizer)
+    for path in dataset.rglob("*.gz"):
+        path.touch()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "h5").rglob("*")}
+    assert pack(dataset, tmp_path / "h5", tokenizer, dry_run=True).planned == ()
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "h5").rglob("*")}
+
+
+def test_nothing_left_does_not_touch_what_another_run_is_making(dataset, tmp_path, tokenizer):
+    pack(dataset, tmp_path / "h5", tokenizer)
+    spool = tmp_path / "h5/_spool/000000.bin"
+    spool.parent.mkdir()
+    spool.write_bytes(b"x")
+    with other_run(tmp_path / "h5"), pytest.raises(UsageError, match="another hdf5 works in"):
+        pack(dataset, tmp_path / "h5", tokenizer)
+    assert spool.exists()
+    pack(dataset, tmp_path / "h5", tokenizer)
+    assert not spool.parent.exists()
+
+
+@contextmanager
+def other_run(folder):
+    """Let another thread own the folder of rows."""
     begun, done = threading.Event(), threading.Event()
 
     def other() -> None:
-        with owned(place, "hdf5"):
+        with owned(str(folder / "_exchange/hdf5-rows"), "hdf5"):
             begun.set()
             done.wait(60)
 
@@ -471,12 +523,17 @@ def test_two_runs_do_not_write_to_one_folder(dataset, tmp_path, tokenizer):
     thread.start()
     try:
         assert begun.wait(60)
-        with pytest.raises(UsageError, match="another hdf5"):
-            pack(dataset, tmp_path / "h5", tokenizer)
-        assert pack(dataset, tmp_path / "h5", tokenizer, dry_run=True).planned
+        yield
     finally:
         done.set()
         thread.join()
+
+
+def test_two_runs_do_not_write_to_one_folder(dataset, tmp_path, tokenizer):
+    with other_run(tmp_path / "h5"):
+        with pytest.raises(UsageError, match="another hdf5 works in"):
+            pack(dataset, tmp_path / "h5", tokenizer)
+        assert pack(dataset, tmp_path / "h5", tokenizer, dry_run=True).planned
     pack(dataset, tmp_path / "h5", tokenizer)
     assert not (tmp_path / "h5/_exchange").exists()
 

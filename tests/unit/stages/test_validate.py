@@ -891,7 +891,7 @@ def test_two_calls_at_once(tagged):
     thread = threading.Thread(target=other)
     thread.start()
     go.wait()
-    with pytest.raises(UsageError, match="another validate of the name 'ids' works in"):
+    with pytest.raises(UsageError, match="another validate works in"):
         run(tagged)
     end.set()
     thread.join()
