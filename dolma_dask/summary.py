@@ -11,6 +11,9 @@ from dolma_dask.errors import Failure
 _LEAST_KB, _LEAST_MB = 1_000, 1_000_000
 """Bytes from which on they are shown in kB and in MB."""
 
+FILTERS = ("include ", "exclude ")
+"""What the names of counts begin with that tell how many documents a filter matched."""
+
 LONGEST_RULE = 72
 """Characters of a part of a rule that the table shows; JSON has all of it."""
 

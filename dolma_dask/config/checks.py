@@ -8,6 +8,7 @@ from dolma_dask.config.stages import StagePlan, full, is_in
 from dolma_dask.config.yaml_nodes import Mistakes
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
+from dolma_dask.io.tokenizer import find_tokenizer
 
 
 def check_stages(file: str, stages: Sequence[StagePlan], every: Sequence[StagePlan]) -> None:
@@ -35,7 +36,10 @@ def check_stages(file: str, stages: Sequence[StagePlan], every: Sequence[StagePl
                 _note(stage, name, check, value, mistakes)
         for name in ("tokenizer", "list_file", "block", "allow", "thresholds"):
             for url in stage.given([name]):
-                _check_file(stage, name, url, made, mistakes)
+                if not any(is_in(full(url), place) for place in made) and not _is_there(name, url):
+                    mistakes.add(
+                        stage.place_of(name, url), f"{stage.verb}.{name}: {url}: there is no such file."
+                    )
     mistakes.check()
 
 
@@ -54,12 +58,14 @@ def _note(
     try:
         check(value, stage)
     except UsageError as error:
-        mistakes.add(stage.place_of(name), f"{stage.verb}.{name}: {error}")
+        mistakes.add(stage.place_of(name, value), f"{stage.verb}.{name}: {error}")
 
 
-def _check_file(stage: StagePlan, name: str, url: str, made: Sequence[str], mistakes: Mistakes) -> None:
-    if not any(is_in(full(url), place) for place in made) and files.stat(files.normalize(url)) is None:
-        mistakes.add(stage.place_of(name), f"{stage.verb}.{name}: {url}: there is no such file.")
+def _is_there(name: str, url: str) -> bool:
+    """Tell whether a file is there; a tokenizer may be named by its folder, or be given as text."""
+    if name != "tokenizer":
+        return files.stat(files.normalize(url)) is not None
+    return url.lstrip().startswith("{") or find_tokenizer(url) is not None
 
 
 def _check_tagger(name: str, stage: StagePlan) -> None:

@@ -206,4 +206,5 @@ def _listed(names: Sequence[str]) -> str:
 
 def _has_worked(summary: Any) -> bool:
     """Tell whether a verb did anything; one that does not count shards always does."""
-    return bool(getattr(summary, "done", 1))
+    others = (other for _, other in getattr(summary, "others", ()))  # token files of a mix
+    return any(getattr(made, "done", 1) for made in (summary, *others))

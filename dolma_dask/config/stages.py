@@ -68,10 +68,12 @@ class StagePlan:
             elif isinstance(value, Sequence):
                 yield from (item for item in value if isinstance(item, str))
 
-    def place_of(self, name: str) -> Place:
-        """Return where an argument stands, or the map that it stands in."""
+    def place_of(self, name: str, given: Any) -> Place:
+        """Return where an argument stands that was given so, or the map that it stands in."""
         holders = (
-            key for key, value in self.arguments.items() if isinstance(value, Mapping) and name in value
+            key
+            for key, value in self.arguments.items()
+            if isinstance(value, Mapping) and value.get(name) == given
         )
         return self.places.get(name) or self.places.get(next(holders, ""), self.place)
 

@@ -1,5 +1,7 @@
 """A tokenizer from wherever files are: a local one is read by each worker, one in a store once, and its text goes along."""
 
+from os import PathLike, fspath
+
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.tokens.engine import TokenEngine, load_tokenizer
@@ -9,12 +11,12 @@ FILE = "tokenizer.json"
 """What the file is called in the folder of a tokenizer."""
 
 
-def open_tokenizer(place: str) -> TokenEngine:
+def open_tokenizer(place: str | PathLike[str]) -> TokenEngine:
     """Open a tokenizer of the ``tokenizers`` library.
 
     Parameters
     ----------
-    place : str
+    place : str or path
         Path or URL of a JSON file or of a folder that holds ``tokenizer.json``, or the JSON text itself.
 
     Raises
@@ -22,17 +24,25 @@ def open_tokenizer(place: str) -> TokenEngine:
     UsageError
         No such file, not JSON, not a tokenizer, or one that draws at random.
     """
+    place = fspath(place)
     if place.lstrip().startswith("{") or files.is_local(place):
         return load_tokenizer(place)
+    found = find_tokenizer(place)
+    if found is None:
+        raise UsageError(
+            f"tokenizer {place} does not exist; expected a JSON file, or a folder with {FILE}.",
+            tokenizer=place,
+        )
+    config = files.join(found.rpartition("/")[0], CONFIG_NAME)
+    known = files.read_bytes(config) if files.stat(config) is not None else None
+    return load_tokenizer(_text(found), origin=found, config=known)
+
+
+def find_tokenizer(place: str) -> str | None:
+    """Return the file of a tokenizer that is named by itself or by its folder; None: there is none."""
     url = files.normalize(place)
-    for candidate in (url, files.join(url, FILE)):
-        if files.stat(candidate) is not None:
-            config = files.join(candidate.rpartition("/")[0], CONFIG_NAME)
-            known = files.read_bytes(config) if files.stat(config) is not None else None
-            return load_tokenizer(_text(candidate), origin=candidate, config=known)
-    raise UsageError(
-        f"tokenizer {url} does not exist; expected a JSON file, or a folder with {FILE}.", tokenizer=url
-    )
+    candidates = (url, files.join(url, FILE))
+    return next((candidate for candidate in candidates if files.stat(candidate) is not None), None)
 
 
 def _text(url: str) -> str:

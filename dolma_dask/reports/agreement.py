@@ -15,9 +15,7 @@ from dolma_dask.reports.model import RuleRow
 from dolma_dask.reports.names import last_name
 from dolma_dask.reports.origin import Origin
 from dolma_dask.reports.survey import Findings
-
-FILTERS = ("include ", "exclude ")
-"""What the names of counts begin with that tell how many documents a filter matches."""
+from dolma_dask.summary import FILTERS
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def find_origin(found: Dataset, history: History, source: str | None) -> Origin:
     step = history.step(found.root, "mix")
     _check_tokens(found.root, stems | (_made_of(step, stems) if step else set()), history)
     if step is None:
-        return Origin(found, _selecting_step(found, history))
+        return _of_tokens(found, _selecting_step(found, history))
     if history.parent is None:
         return Origin(found)
     parent = open_dataset(history.parent, source=source or step.params.get("source"))
@@ -84,6 +84,20 @@ def find_origin(found: Dataset, history: History, source: str | None) -> Origin:
     gone = len(made_of - {stem(shard.path) for shard in shards})
     notes = (*_missing_notes(len(parent.shards) - len(shards), *names), *_gone_notes(gone, *names))
     return Origin(replace(parent, shards=shards), step, notes, gone)
+
+
+def _of_tokens(found: Dataset, step: Step | None) -> Origin:
+    """Return what token shards were made of straight from a dataset: those of its shards that they are there of."""
+    made = {stem(record.shard) for record in step.records} if step is not None else set()
+    shards = tuple(shard for shard in found.shards if stem(shard.path) in made)
+    if step is None or not shards:
+        return Origin(found)
+    missing = len(found.shards) - len(shards)
+    return Origin(
+        replace(found, shards=shards),
+        step,
+        _missing_notes(missing, last_name(found.root), last_name(step.root)),
+    )
 
 
 def _is_cut(step: Step) -> bool:

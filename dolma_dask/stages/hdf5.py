@@ -20,6 +20,7 @@ from dolma_dask.stages.options import (
     Many,
     ReadArgs,
     RuleLike,
+    check_outside,
     checked,
     record_policy,
     rule_of,
@@ -170,6 +171,7 @@ def hdf5(
     target = Target(to, tokenizer, mode, max_rows_per_file)
     documents = _documents(dataset, where, words_of("attributes", attributes), source, wanted, options)
     packing = make_packing(documents, target, wanted, record_policy(options))
+    check_outside(packing.target, documents.origin)
     with clusters.shared_cluster():
         return packing.run(run_options(options))
 

@@ -32,6 +32,7 @@ from dolma_dask.stages.mixing.tokens import (
     Chosen,
     TokensLike,
     TokenWishes,
+    check_tokens,
     packing_branch,
     packing_of,
     ragged_branch,
@@ -188,6 +189,7 @@ def mix(
     found = as_dataset(dataset, source)
     if target is not None:
         check_apart(found.root, target)
+    check_tokens(tokens, [root for root in (found.root, target) if root is not None])
     policy = record_policy(options)
     chosen = selected(found, options)
     narrowed = narrow(found, where, *lists, thresholds, options)
@@ -220,7 +222,7 @@ def mix(
         )
         more = told({"max_size": max_size, "shuffle": shuffle or None, "name": name, "format": format})
         summary = job.packed(target, name, packing, more, run)
-        summary = tokens_of_packed(summary, target, tokens, options)
+        summary = tokens_of_packed(summary, target, tokens, source, job.name, options)
     return _with_lists(summary, narrowed.lost)
 
 
@@ -251,6 +253,11 @@ class _Job:
     notes: tuple[str, ...]
 
     @property
+    def name(self) -> str:
+        """Of token files where they have no other: that of the dataset, whether or not its documents are written again."""
+        return files.normalize(self.found.root).rsplit("/", 1)[-1]
+
+    @property
     def params(self) -> dict[str, Any]:
         """What was asked, for the journal."""
         return {"from": self.found.root, **self.asked}
@@ -269,9 +276,9 @@ class _Job:
         self, target: str | None, file_format: FileFormat | None, tokens: TokenWishes, options: RunOptions
     ) -> MixSummary:
         """Make files of every kind for each shard, from one reading."""
-        name = files.normalize(target or self.found.root).rsplit("/", 1)[-1]
         works = {shard.path: self.mixture.work(shard) for shard in self.chosen.shards}
-        chosen = Chosen(self.found, self.mixture, works, self.asked, name)
+        params = {**self.mixture.params(), "mix": VERSION}
+        chosen = Chosen(self.found, self.mixture, works, params, self.asked, self.name)
         branches = {} if target is None else {"mix": self._documents(chosen, target, file_format)}
         if tokens.ragged is not None:
             branches["ragged"] = ragged_branch(tokens.ragged, chosen, self.policy)

@@ -17,6 +17,7 @@ from dolma_dask.engine import RunOptions
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
 from dolma_dask.io.quarantine import OnBadRecord, RecordPolicy
 from dolma_dask.journal import incomplete
 from dolma_dask.mixing.rules import Rule
@@ -242,6 +243,22 @@ def dataset_notes(dataset: Dataset) -> tuple[str, ...]:
         else None
     )
     return tuple(note for note in (ignored, *incomplete(dataset.root)) if note)
+
+
+def check_outside(target: str, *roots: str) -> None:
+    """Refuse token files among documents and attributes, where readers would take them for such.
+
+    Raises
+    ------
+    UsageError
+        `target` lies there, in one of the datasets.
+    """
+    for root in roots:
+        folders = [files.resolved(files.join(root, name)) for name in (layout.DOCUMENTS, layout.ATTRIBUTES)]
+        if any(f"{files.resolved(target)}/".startswith(f"{folder}/") for folder in folders):
+            raise UsageError(
+                f"{target} lies among the documents or attributes of {root}; expected another folder or URL."
+            )
 
 
 def told(args: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from dolma_dask.stages.options import (
     ReadArgs,
     RuleLike,
     as_dataset,
+    check_outside,
     checked,
     record_policy,
     rule_of,
@@ -90,6 +91,7 @@ def ragged(
     found = as_dataset(dataset, source)
     policy = record_policy(options)
     output = open_output(to, tokenizer, bos, eos)
+    check_outside(output.root, found.root)
     chosen = selected(found, options)
     selection = select(chosen, where, attributes)
     stage = RaggedStage(output, found.root, found.source, selection.rule, policy)

@@ -5,10 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dolma_dask.stages.selection import rule_notes
-from dolma_dask.summary import LONGEST_RULE, Summary, label, show
-
-FILTERS = ("include ", "exclude ")
-"""What the names of counts begin with that tell how many documents a filter matched."""
+from dolma_dask.summary import FILTERS, LONGEST_RULE, Summary, label, show
 
 
 @dataclass(frozen=True, repr=False)

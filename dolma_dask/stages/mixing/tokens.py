@@ -1,26 +1,26 @@
 """Token files of a mix, beside its documents or instead of them: what is asked, in the words of the verbs `ragged` and `hdf5`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from os import PathLike, fspath
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Task, Unit
 from dolma_dask.errors import UsageError
-from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.stages.hdf5 import Target, make_packing
 from dolma_dask.stages.hdf5 import hdf5 as make_rows
 from dolma_dask.stages.mixing.recipe import Mixture, MixWork
 from dolma_dask.stages.mixing.stage import MixStage
 from dolma_dask.stages.mixing.summary import MixSummary, with_others
 from dolma_dask.stages.mixing.together import Branch, MixOpener
-from dolma_dask.stages.options import RunArgs, dataset_notes
+from dolma_dask.stages.options import ReadArgs, check_outside, dataset_notes
 from dolma_dask.stages.packing.call import Begun, Packing
 from dolma_dask.stages.packing.inputs import Documents, Part
 from dolma_dask.stages.packing.lm_options import LmOptions
@@ -133,6 +133,8 @@ class Chosen:
         What is done to them.
     works : Mapping[str, MixWork]
         Of the shards that are mixed, by their paths.
+    params : Mapping
+        What decides the documents besides the bytes of the files.
     told : Mapping
         What was asked of the mix, for people.
     name : str
@@ -142,6 +144,7 @@ class Chosen:
     found: Dataset
     mixture: Mixture
     works: Mapping[str, MixWork]
+    params: Mapping[str, Any]
     told: Mapping[str, Any]
     name: str
 
@@ -155,9 +158,8 @@ class Chosen:
 def ragged_branch(wish: RaggedWish, chosen: Chosen, policy: RecordPolicy) -> Branch:
     """Return what makes token shards."""
     output = open_output(wish.to, wish.tokenizer, wish.bos, wish.eos)
-    check_outside(output.root, chosen.found.root)
     names = names_of(chosen.found, wish.name or chosen.name)
-    key = output.key(chosen.mixture.params(), policy)
+    key = output.key(chosen.params, policy)
     tasks = chosen.tasks(lambda shard: Unit(names[shard.path].data, key))
     stage = MixStage((output,), policy, verb="ragged")
     plan = output.plan(stage, tasks, names, chosen.found, chosen.told, policy)
@@ -172,13 +174,11 @@ def packing_of(wish: tuple[Target, LmOptions], chosen: Chosen, policy: RecordPol
         origin=chosen.found.root,
         opener=MixOpener(),
         parts=tuple(Part(path, mixture.inputs(work), work) for path, work in chosen.works.items()),
-        params=mixture.params(),
+        params=chosen.params,
         told=chosen.told,
         notes=dataset_notes(chosen.found),
     )
-    packing = make_packing(documents, target, wanted, policy)
-    check_outside(packing.target, chosen.found.root)
-    return packing
+    return make_packing(documents, target, wanted, policy)
 
 
 def packing_branch(packing: Packing, begun: Begun) -> Branch | None:
@@ -189,33 +189,42 @@ def packing_branch(packing: Packing, begun: Begun) -> Branch | None:
     return Branch(packing.output, begun.first, numbers)
 
 
-def check_outside(target: str, root: str) -> None:
-    """Refuse token files among documents and attributes."""
-    folders = [files.resolved(files.join(root, name)) for name in (layout.DOCUMENTS, layout.ATTRIBUTES)]
-    if any(f"{files.resolved(target)}/".startswith(f"{folder}/") for folder in folders):
-        raise UsageError(
-            f"{target} lies among the documents or attributes of {root}; expected another folder or URL."
-        )
+def check_tokens(tokens: TokenWishes, roots: Sequence[str]) -> None:
+    """Refuse token files that cannot be made, or would lie among documents, before anything is written.
+
+    Raises
+    ------
+    UsageError
+        A tokenizer cannot be read, lacks a special token, or a place or value cannot be.
+    """
+    if tokens.ragged is not None:
+        wish = tokens.ragged
+        check_outside(open_output(wish.to, wish.tokenizer, wish.bos, wish.eos).root, *roots)
+    if tokens.hdf5 is not None:
+        target, wanted = tokens.hdf5
+        wanted.mode(open_tokenizer(target.tokenizer))
+        check_outside(files.normalize(target.to), *roots)
 
 
-_OF_VERBS = ("scheduler", "workers", "progress", "overwrite", "dry_run")
-
-
-def tokens_of_packed(mixed: MixSummary, target: str, tokens: TokenWishes, options: RunArgs) -> MixSummary:
+def tokens_of_packed(
+    mixed: MixSummary, target: str, tokens: TokenWishes, source: str | None, name: str, options: ReadArgs
+) -> MixSummary:
     """Make token files of documents that were packed or shuffled: in the new order, so from the new files."""
     if mixed.planned:
         return mixed
-    passed = cast(RunArgs, {name: value for name, value in options.items() if name in _OF_VERBS})
+    passed = options.copy()
+    passed.pop("only", None)  # both choose among the files that were mixed
+    passed.pop("prune", None)
     made: list[tuple[str, Summary]] = []
     if tokens.ragged is not None:
-        wish = vars(tokens.ragged)
-        made.append(("ragged", make_arrays(target, wish["to"], **_without_to(wish), **passed)))
+        to, arrays = _apart({**vars(tokens.ragged), "name": tokens.ragged.name or name})
+        made.append(("ragged", make_arrays(target, to, source=source, **arrays, **passed)))
     if tokens.hdf5 is not None:
-        place, wanted = tokens.hdf5
-        more = _without_to(vars(place)) | vars(wanted)
-        made.append(("hdf5", make_rows(target, place.to, **more, **passed)))
+        to, rows = _apart({**vars(tokens.hdf5[0]), **vars(tokens.hdf5[1])})
+        made.append(("hdf5", make_rows(target, to, source=source, **rows, **passed)))
     return with_others(mixed, made)
 
 
-def _without_to(wish: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in wish.items() if name != "to"}
+def _apart(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return where to write, and the other options."""
+    return options.pop("to"), options

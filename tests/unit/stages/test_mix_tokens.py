@@ -12,11 +12,12 @@ from dolma_dask.alignment import AlignedShard
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
+from dolma_dask.stages import mix as mix_module
 from dolma_dask.stages.mixing import rows as mix_rows
 from dolma_dask.testing.tokenizer import END_OF_TEXT, train_tokenizer
 from dolma_dask.tokens import engine
 
-from .conftest import TEXTS
+from .conftest import TEXTS, write_lines
 
 HERE = {"progress": False, "scheduler": "synchronous"}
 RULE = {
@@ -35,7 +36,7 @@ def tokenizer(tmp_path_factory):
 @pytest.fixture
 def tokens(tmp_path, tokenizer):
     """Options of both verbs."""
-    arrays = {"to": str(tmp_path / "arrays"), "tokenizer": tokenizer, "eos": END_OF_TEXT}
+    arrays = {"to": str(tmp_path / "arrays"), "tokenizer": tokenizer, "eos": END_OF_TEXT, "name": "n"}
     rows = {"to": str(tmp_path / "rows"), "tokenizer": tokenizer, "max_seq_length": 8, "max_rows_per_file": 3}
     return {"ragged": arrays, "hdf5": rows}
 
@@ -78,7 +79,6 @@ def test_same_files_as_by_way_of_documents(tagged, tmp_path, tokens):
 
 def test_without_documents(tagged, tmp_path, tokens):
     other = by_way_of_documents(tmp_path / "other", tagged, tokens)
-    tokens["ragged"]["name"] = "v1"
     summary = dk.mix(str(tagged), **tokens, **RULE, **HERE)
     for name in ("arrays", "rows"):
         assert token_files(tmp_path / name).keys() == token_files(other / name).keys()
@@ -159,7 +159,6 @@ def test_another_kind_is_added_later(tagged, tmp_path, tokens):
 def test_a_shard_that_fails_fails_for_all_and_leaves_nothing(tagged, tmp_path, tokens):
     victim = sorted((tagged / "attributes" / "char_length_v1").rglob("*.gz"))[0]
     shutil.copy(sorted((tagged / "attributes" / "char_length_v1").rglob("*.gz"))[1], victim)
-    tokens["ragged"]["name"] = "v1"
     with pytest.raises(StageError, match=r"^mix: 1 of 2 shards failed"):
         dk.mix(str(tagged), **tokens, **RULE, **HERE)
     with pytest.raises(StageError, match=r"^mix: 1 of 2 shards failed"):
@@ -236,15 +235,68 @@ def test_what_cannot_be_is_refused(wish, message, tagged):
         dk.mix(str(tagged), **wish, **HERE)
 
 
+@pytest.mark.parametrize("options", [{}, {"max_size": 200}])
+@pytest.mark.parametrize("wrong", [{"tokenizer": "none.json"}, {"eos": "<none>"}])
+def test_what_tokens_need_is_looked_at_before_anything_is_written(wrong, options, tagged, tmp_path, tokens):
+    (tmp_path / "takedown.txt").write_text("d1\n")
+    before = sorted(path for path in tagged.rglob("*"))
+    for verb in ("ragged", "hdf5"):
+        with pytest.raises(UsageError):
+            dk.mix(
+                str(tagged), to=str(tmp_path / "v1"), block=[str(tmp_path / "takedown.txt")], **options, **HERE,
+                **{verb: tokens[verb] | wrong},
+            )  # fmt: skip
+    assert not (tmp_path / "v1").exists()
+    assert before == sorted(path for path in tagged.rglob("*"))
+
+
+def test_packed_documents_are_tokenized_as_they_were_read(tmp_path, tokens):
+    lines = [json.dumps({"id": f"d{n}", "text": f"{n} " * (400 if n == 3 else 3)}) for n in range(8)]
+    write_lines(tmp_path / "v0/documents/a.jsonl", lines)
+    options = {
+        "source": "web",
+        "max_record_bytes": 700,
+        "on_bad_record": "quarantine",
+        "max_bad_fraction": 0.5,
+    }
+    summary = dk.mix(str(tmp_path / "v0"), to=str(tmp_path / "v1"), shuffle=True, **tokens, **options, **HERE)
+    assert summary.counts["documents_out"] == 7
+    assert len(dk.open_ragged(str(tmp_path / "arrays"))) == 7
+
+
+def test_another_version_of_mix_makes_its_tokens_again(tagged, tmp_path, tokens, monkeypatch):
+    dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
+    monkeypatch.setattr(mix_module, "VERSION", 99)
+    summary = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
+    assert summary.skipped == 0
+    assert [item.skipped for _, item in summary.others] == [0, 0]
+
+
+def test_token_files_have_the_same_names_with_documents_and_without(tagged, tmp_path, tokens):
+    del tokens["ragged"]["name"]
+    dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
+    names = set(token_files(tmp_path / "arrays"))
+    summary = dk.mix(str(tagged), **tokens, **RULE, **HERE)
+    assert set(token_files(tmp_path / "arrays")) == names
+    assert summary.done == 0
+
+
 def test_packed_documents_need_a_place(tagged, tokens):
     with pytest.raises(UsageError, match="without `to`"):
         dk.mix(str(tagged), shuffle=True, **tokens, **HERE)
 
 
-def test_tokens_among_documents_are_refused(tagged, tokens):
-    tokens["ragged"]["to"] = str(tagged / "documents" / "tokens")
+@pytest.mark.parametrize("options", [{}, {"max_size": 200}])
+@pytest.mark.parametrize("verb", ["ragged", "hdf5"])
+def test_tokens_among_documents_are_refused(verb, options, tagged, tmp_path, tokens):
+    for root in (tagged, tmp_path / "v1"):
+        wish = tokens[verb] | {"to": str(root / "documents" / "tokens")}
+        with pytest.raises(UsageError, match="lies among the documents"):
+            dk.mix(str(tagged), to=str(tmp_path / "v1"), **{verb: wish}, **options, **HERE)
+    place = str(tagged / "attributes/tokens")
     with pytest.raises(UsageError, match="lies among the documents"):
-        dk.mix(str(tagged), **tokens, **HERE)
+        getattr(dk, verb)(str(tagged), place, tokenizer=wish["tokenizer"], **HERE)
+    assert not (tmp_path / "v1").exists()
 
 
 def test_an_object_store_gets_the_same_bytes(root, tagged, tmp_path, tokens):

@@ -252,6 +252,21 @@ def test_tokens_straight_from_a_rule(tagged, tmp_path, plain):
     assert told["sources"][0]["kept_documents"] == sum(len(text) > 9 for text in (TEXTS * 2)[:10])
 
 
+def test_tokens_of_some_shards_are_compared_with_these_alone(tagged, tmp_path, plain):
+    train_tokenizer(TEXTS, tmp_path / "t.json", 300)
+    options = {
+        "tokenizer": str(tmp_path / "t.json"),
+        "where": "char_length_v1__char_length_v1__length > 9",
+        **QUIET,
+    }
+    tokens = dk.ragged(str(tagged), str(tmp_path / "out"), prune=1, **options)
+    summary = dk.report(str(tagged), to=str(tmp_path / "a.html"), tokens=[tokens.target], **QUIET)
+    told = content(tmp_path / "a.html")
+    assert told["sources"][0]["kept_documents"] == sum(len(text) > 9 for text in TEXTS)
+    assert not any("made again" in row["note"] for row in told["stages"])
+    assert any("1 shard of v0 is not in out" in note for note in summary.notes)
+
+
 def test_a_second_selection_is_told_with_what_it_selected_from(tagged, tmp_path, plain):
     v1 = dk.mix(
         str(tagged), to=str(tmp_path / "v1"), where="length > 3", attributes=["char_length_v1"], **QUIET
