@@ -55,7 +55,7 @@ def run(
     from_ : str, optional
         Only this stage and those after it.
     prune : int, optional
-        A rehearsal on the first N shards of what is read, in places of its own: what would go to corpus/v1 goes to corpus/v1-rehearsal.
+        A rehearsal on the first N shards of what is read, in places of its own: what would go to corpus/v1 goes to corpus/v1-rehearsal-N.
     dry_run : bool, optional
         Tell for each stage what it would do and what is done, and do nothing.
     overwrite : bool, optional

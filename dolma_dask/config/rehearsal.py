@@ -1,6 +1,6 @@
 """A rehearsal of a pipeline on the first shards: everything it writes goes to places of its own, so nothing real is touched or mixed in.
 
-``corpus/v1`` becomes ``corpus/v1-rehearsal``, ``wiki.html`` becomes ``wiki-rehearsal.html``. Raw files are read where they are, the first N of
+On two shards ``corpus/v1`` becomes ``corpus/v1-rehearsal-2``, ``wiki.html`` becomes ``wiki-rehearsal-2.html``: a rehearsal on more has other places. Raw files are read where they are, the first N of
 them. A dataset that some stage writes beside (``tag``, ``dedupe``...) gets a twin of N shards first: links on a local disk, copies on a store.
 """
 
@@ -38,10 +38,10 @@ class Rehearsal:
     notes: tuple[str, ...]
 
 
-def beside(url: str) -> str:
-    """Return the place that stands for `url` in a rehearsal."""
+def beside(url: str, count: int) -> str:
+    """Return the place that stands for `url` in a rehearsal on so many shards."""
     ending = next((ending for ending in _FILES if url.endswith(ending)), "")
-    return f"{layout.dataset_root(url.removesuffix(ending))}{SUFFIX}{ending}"
+    return f"{layout.dataset_root(url.removesuffix(ending))}{SUFFIX}-{count}{ending}"
 
 
 def rehearsed(stages: Sequence[StagePlan], count: int) -> Rehearsal:
@@ -79,7 +79,7 @@ class _Mover:
                 group[name] = self._each(group[name], name, stage, values)
         if group.get(OUTPUT):
             old = str(group[OUTPUT])
-            group[OUTPUT] = self.made[full(old)] = beside(old)
+            group[OUTPUT] = self.made[full(old)] = beside(old, self.count)
 
     def _each(self, value: Any, name: str, stage: StagePlan, values: dict[str, Any]) -> Any:
         if isinstance(value, str):
@@ -95,7 +95,7 @@ class _Mover:
                 return files.normalize(new) + place[len(old) :] if place != old else new
         is_dataset = name == "dataset" or (name == "inputs" and stage.arguments.get("attributes"))
         if is_dataset and place in self.changed:
-            self.twins[place] = self.made[place] = beside(url)
+            self.twins[place] = self.made[place] = beside(url, self.count)
             return self.made[place]
         if name in ("dataset", "inputs"):
             values["prune"] = min(self.count, values.get("prune", self.count))

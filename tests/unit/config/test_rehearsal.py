@@ -17,11 +17,11 @@ def contents(folder):
 
 
 def test_places():
-    assert beside("corpus/v1") == "corpus/v1-rehearsal"
-    assert beside("corpus/v1/") == "corpus/v1-rehearsal"
-    assert beside("corpus/v1/documents") == "corpus/v1-rehearsal"
-    assert beside("s3://b/v1") == "s3://b/v1-rehearsal"
-    assert beside("wiki.html") == "wiki-rehearsal.html"
+    assert beside("corpus/v1", 2) == "corpus/v1-rehearsal-2"
+    assert beside("corpus/v1/", 2) == "corpus/v1-rehearsal-2"
+    assert beside("corpus/v1/documents", 2) == "corpus/v1-rehearsal-2"
+    assert beside("s3://b/v1", 2) == "s3://b/v1-rehearsal-2"
+    assert beside("wiki.html", 2) == "wiki-rehearsal-2.html"
 
 
 def test_what_is_made_is_moved_and_what_is_read_is_cut():
@@ -41,30 +41,31 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
     ]
     plan = rehearsed(stages, 2)
     found = {stage.name: dict(stage.arguments) for stage in plan.stages}
-    assert found["convert"] == {"inputs": ["raw"], "to": "c/v0-rehearsal", "prune": 2}
-    assert found["tag"]["dataset"] == "c/v0-rehearsal"
-    assert found["old"] == {"dataset": "c/old", "to": "c/new-rehearsal", "prune": 1}
-    assert found["marked"]["dataset"] == "c/other-rehearsal"
-    assert found["mix"] == {"dataset": "c/other-rehearsal", "to": "c/v1-rehearsal", "where": "c/v0 > 1"}
+    assert found["convert"] == {"inputs": ["raw"], "to": "c/v0-rehearsal-2", "prune": 2}
+    assert found["tag"]["dataset"] == "c/v0-rehearsal-2"
+    assert found["old"] == {"dataset": "c/old", "to": "c/new-rehearsal-2", "prune": 1}
+    assert found["marked"]["dataset"] == "c/other-rehearsal-2"
+    assert found["mix"] == {"dataset": "c/other-rehearsal-2", "to": "c/v1-rehearsal-2", "where": "c/v0 > 1"}
     assert found["ragged"]["name"] == "t"
-    assert found["both"]["ragged"] == {"to": "t2-rehearsal", "tokenizer": "t.json"}
-    assert found["report"]["tokens"] == ["t-rehearsal", "t2-rehearsal", "elsewhere"]
+    assert found["both"]["ragged"] == {"to": "t2-rehearsal-2", "tokenizer": "t.json"}
+    assert found["report"]["tokens"] == ["t-rehearsal-2", "t2-rehearsal-2", "elsewhere"]
     assert [root for root, _ in plan.datasets] == [full("c/other")]
 
 
 def test_nothing_real_is_touched_and_the_real_run_is_whole(world):
     rehearsal = run("p.yaml", prune=1, **HERE)
     assert rehearsal.exit_status == 0
-    assert sorted(path.name for path in (world / "out").iterdir()) == ["v0-rehearsal", "v1-rehearsal"]
-    assert [shard.path for shard in open_dataset("out/v0-rehearsal").shards] == ["0.jsonl.gz"]
+    assert sorted(path.name for path in (world / "out").iterdir()) == ["v0-rehearsal-1", "v1-rehearsal-1"]
+    assert [shard.path for shard in open_dataset("out/v0-rehearsal-1").shards] == ["0.jsonl.gz"]
     assert "a rehearsal on 1 shard" in str(rehearsal)
-    before = contents(world / "out/v0-rehearsal")
+    before = contents(world / "out/v0-rehearsal-1")
     run("p.yaml", **HERE)
     real = contents(world / "out/v0") | contents(world / "out/v1")
     assert len(open_dataset("out/v0").shards) == 3
     run("p.yaml", prune=2, **HERE)
     assert contents(world / "out/v0") | contents(world / "out/v1") == real
-    assert contents(world / "out/v0-rehearsal") != before
+    assert contents(world / "out/v0-rehearsal-1") == before
+    assert len(open_dataset("out/v0-rehearsal-2").shards) == 2
 
 
 def test_a_dataset_that_is_written_beside_gets_a_twin(world):
@@ -73,8 +74,8 @@ def test_a_dataset_that_is_written_beside_gets_a_twin(world):
     summary = run("p.yaml", from_="tag", prune=2, **HERE)
     assert [stage.state for stage in summary.stages] == ["left out", "done before", "done", "done"]
     assert contents(world / "out/v0") == real
-    assert len(open_dataset("out/v0-rehearsal").shards) == 2
-    assert (world / "out/v0-rehearsal/attributes/exact/0.jsonl.gz").exists()
+    assert len(open_dataset("out/v0-rehearsal-2").shards) == 2
+    assert (world / "out/v0-rehearsal-2/attributes/exact/0.jsonl.gz").exists()
 
 
 @pytest.mark.parametrize("words", [["--prune", "0"], ["--prune", "1", "--dry-run"]])
