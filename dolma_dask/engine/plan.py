@@ -152,6 +152,11 @@ class Plan:
     bad_is_loss: bool = False
     notes: tuple[str, ...] = ()
 
+    @property
+    def verb(self) -> str:
+        """Name of the verb, and of its journal below the root."""
+        return self.stage.verb
+
 
 def inputs_of(root: str, infos: Iterable[FileInfo]) -> tuple[Input, ...]:
     """Return inputs for files whose paths are relative to `root`."""

@@ -53,7 +53,7 @@ class Progressed:
 
 def look_back(plan: Plan, overwrite: bool) -> Progressed:
     """Return what is finished of `plan` and what is left; with `overwrite` all of it is."""
-    return look_back_at(plan.root, plan.stage.verb, plan.tasks, plan.writes, overwrite)
+    return look_back_at(plan.root, plan.verb, plan.tasks, plan.writes, overwrite)
 
 
 def look_back_at(
@@ -216,18 +216,18 @@ def check_origin(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None:
         They were.
     """
     runs = [run for run in journal.runs if run.origin and set(run.writes) & set(plan.writes)]
-    if replaced and runs and runs[-1].origin != origin_of(plan):
+    if replaced and runs and runs[-1].origin != origin_of(plan.root, plan.origin):
         raise UsageError(
             f"{plan.root} was made from {runs[-1].origin}; this run would replace {len(replaced)} of its files, first {replaced[0]}, by those "
-            f"made from {origin_of(plan)}. Choose another target, or replace them with --overwrite."
+            f"made from {origin_of(plan.root, plan.origin)}. Choose another target, or replace them with --overwrite."
         )
 
 
-def origin_of(plan: Plan) -> str:
-    """Return the root of what is read, relative to the output where both are local: the same after both were moved."""
-    if plan.origin and files.is_local(plan.origin) and files.is_local(plan.root):
-        return os.path.relpath(files.local_path(plan.origin), files.local_path(plan.root))
-    return plan.origin
+def origin_of(root: str, origin: str) -> str:
+    """Return the root of what is read, relative to the output root where both are local: the same after both were moved."""
+    if origin and files.is_local(origin) and files.is_local(root):
+        return os.path.relpath(files.local_path(origin), files.local_path(root))
+    return origin
 
 
 def is_open(plan: Plan, state: Progressed) -> bool:
@@ -258,7 +258,7 @@ def check_strays(plan: Plan, state: Progressed, overwrite: bool) -> None:
     foreign = [path for path in found if path not in made]
     if foreign:
         raise UsageError(
-            f"{plan.root} holds {counted(len(foreign), 'file')} that no {plan.stage.verb} has made, first {foreign[0]!r}; expected only its own "
+            f"{plan.root} holds {counted(len(foreign), 'file')} that no {plan.verb} has made, first {foreign[0]!r}; expected only its own "
             "outputs, since later stages read all of them. Choose another target, or move them away."
         )
     if found and not overwrite:

@@ -152,7 +152,7 @@ def _look_back(plan: Plan, options: RunOptions) -> _Course:
     resume.check_strays(plan, state, options.overwrite)
     strays = resume.strays(plan, state)
     notes = (*plan.notes, *_notes(state, strays, options))
-    summary = Summary(plan.stage.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
+    summary = Summary(plan.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
     return _Course(plan, state, strays, summary, dict(state.finished))
 
 
@@ -287,7 +287,8 @@ def _joined(courses: Sequence[_Course]) -> list[Task]:
 @contextmanager
 def _journal_of(course: _Course) -> Iterator[None]:
     plan, state = course.plan, course.state
-    course.writer = state.journal.start(plan.params, plan.writes, plan.version, resume.origin_of(plan))
+    origin = resume.origin_of(plan.root, plan.origin)
+    course.writer = state.journal.start(plan.params, plan.writes, plan.version, origin)
     try:
         for record in state.renewed:
             course.writer.add(record)
@@ -311,7 +312,7 @@ def _doubt(course: _Course, writer: JournalWriter) -> None:
 def _swept(plan: Plan) -> Iterator[None]:
     """Remove temporary files of dead writers before and after, in the folders that the run may fill."""
     folders = {prefix.rpartition("/")[0] for prefix in plan.writes}
-    folders |= {f"{name}/{plan.stage.verb}" for name in (layout.JOURNAL, layout.QUARANTINE)}
+    folders |= {f"{name}/{plan.verb}" for name in (layout.JOURNAL, layout.QUARANTINE)}
     urls = [files.join(plan.root, folder) for folder in sorted(folders)]
     try:
         for url in urls:
@@ -385,8 +386,8 @@ def _check_budget(plan: Plan, counts: Mapping[str, float], summary: Summary) -> 
     bad, rows = counts.get("bad_records", 0), counts.get("documents_in", 0)
     if not plan.bad_is_loss and bad > plan.max_bad_fraction * rows:
         raise BadRecordBudgetError(
-            f"{plan.stage.verb}: {bad:,.0f} of {rows:,.0f} rows are bad ({bad / max(rows, 1):.3%}); allowed are "
-            f"{plan.max_bad_fraction:.3%} (max_bad_fraction). Look at {plan.root}/_quarantine/{plan.stage.verb}/, mend the input or "
+            f"{plan.verb}: {bad:,.0f} of {rows:,.0f} rows are bad ({bad / max(rows, 1):.3%}); allowed are "
+            f"{plan.max_bad_fraction:.3%} (max_bad_fraction). Look at {plan.root}/_quarantine/{plan.verb}/, mend the input or "
             "allow more.",
             bad=bad,
             rows=rows,

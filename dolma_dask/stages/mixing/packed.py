@@ -218,7 +218,7 @@ class Packed:
 
     def _records(self, plan: Plan) -> list[Record]:
         """Return the records of the units of a pass that has been run."""
-        known = Journal(plan.root, plan.stage.verb).records
+        known = Journal(plan.root, plan.verb).records
         return [known[unit.name] for task in plan.tasks for unit in task.units]
 
     def _sort(self, read: Sequence[Record], options: RunOptions) -> list[Record]:

@@ -72,7 +72,7 @@ def run_branches(
     plans = [
         replace(
             branch.plan,
-            stage=replace(stage, verb=branch.plan.stage.verb),
+            stage=replace(stage, verb=branch.plan.verb),
             tasks=[replace(task, work=carried[task.shard]) for task in branch.plan.tasks],
         )
         for branch in every

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 import dolma_dask
-from dolma_dask.engine import Input, Plan, Task, Unit, resume
+from dolma_dask.engine import Input, Task, Unit, resume
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import sweep
@@ -162,6 +162,4 @@ class Page:
 
     def _origin(self) -> str:
         """Return where the documents are that were read, as seen from the journal; empty if beside it."""
-        if self.origin == self.root:
-            return ""
-        return resume.origin_of(Plan(None, self.root, (), {}, (), origin=self.origin))  # type: ignore[arg-type]
+        return "" if self.origin == self.root else resume.origin_of(self.root, self.origin)
