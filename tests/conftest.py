@@ -25,8 +25,8 @@ os.environ.setdefault("NUMBA_CACHE_DIR", _kernel_cache())
 
 
 def shared_folder() -> Path:
-    """Where the outputs of the original tools lie, if they are on this machine."""
-    return Path(os.environ.get("DOLMA_DASK_SHARED", ROOT.parent / "shared")).absolute()  # tests change the current folder
+    """Where the outputs of the original tools lie, if they are on this machine; absolute, since tests change the current folder."""
+    return Path(os.environ.get("DOLMA_DASK_SHARED", ROOT.parent / "shared")).absolute()
 
 
 @pytest.fixture(scope="session")

@@ -5,40 +5,17 @@ short, long, swapped or stale is an error, never silently unfiltered output.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Unpack
+from collections.abc import Sequence
+from typing import Annotated, Unpack
 
-import dolma_dask
-from dolma_dask import clusters
-from dolma_dask.dataset import Dataset
-from dolma_dask.engine import Plan, RunOptions, Unit
 from dolma_dask.errors import UsageError
-from dolma_dask.exchange.folders import remove_abandoned
-from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
-from dolma_dask.io import files
-from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.journal import work_key
 from dolma_dask.mixing.filters import Syntax
-from dolma_dask.stages.mixing.cutting import DEFAULT_SIZE, Packing
+from dolma_dask.stages.mixing.call import MixCall, make_goal
 from dolma_dask.stages.mixing.lists import ThresholdsLike, narrow
-from dolma_dask.stages.mixing.packed import Packed, Part
 from dolma_dask.stages.mixing.planning import make_mixture
-from dolma_dask.stages.mixing.recipe import Mixture
-from dolma_dask.stages.mixing.stage import DocumentOutput, MixStage
-from dolma_dask.stages.mixing.summary import MixSummary, summarize, with_others
-from dolma_dask.stages.mixing.together import Branch, run_branches
-from dolma_dask.stages.mixing.tokens import (
-    Chosen,
-    TokensLike,
-    TokenWishes,
-    check_tokens,
-    packing_branch,
-    packing_of,
-    ragged_branch,
-    token_wishes,
-    tokens_of_packed,
-)
+from dolma_dask.stages.mixing.summary import MixSummary
+from dolma_dask.stages.mixing.tokens import TokensLike, token_wishes
 from dolma_dask.stages.mixing.wishes import ReplaceLike, make_wishes
 from dolma_dask.stages.options import (
     DatasetLike,
@@ -46,22 +23,14 @@ from dolma_dask.stages.options import (
     ReadArgs,
     RuleLike,
     as_dataset,
-    budget,
-    check_format,
     checked,
     dataset_notes,
-    record_policy,
     rule_of,
-    run_options,
     selected,
     told,
     words_of,
 )
 from dolma_dask.stages.selection import select
-from dolma_dask.summary import Summary
-
-VERSION = 2
-"""Raised whenever mix writes other bytes for the same input and rule."""
 
 
 def mix(
@@ -166,7 +135,6 @@ def mix(
     attributes = words_of("attributes", attributes)
     lists = words_of("block", block), words_of("allow", allow)
     where = rule_of(where)
-    check_format(format)
     wishes = make_wishes(
         include=include,
         exclude=exclude,
@@ -183,14 +151,16 @@ def mix(
         raise UsageError(
             "merge_attributes without attributes; expected the sets to write into the documents, in their order."
         )
-    tokens = token_wishes(ragged, hdf5)
-    is_packed = shuffle or max_size is not None
-    target = _target(to, tokens, is_packed)
+    goal = make_goal(
+        to=to,
+        tokens=token_wishes(ragged, hdf5),
+        file_format=format,
+        name=name,
+        max_size=max_size,
+        seed=seed if shuffle else None,
+    )
     found = as_dataset(dataset, source)
-    if target is not None:
-        check_apart(found.root, target)
-    check_tokens(tokens, [root for root in (found.root, target) if root is not None])
-    policy = record_policy(options)
+    goal.check(found.root)
     chosen = selected(found, options)
     narrowed = narrow(found, where, *lists, thresholds, options)
     of_rule = (
@@ -207,135 +177,5 @@ def mix(
         }
     )
     notes = (*dataset_notes(found), *narrowed.notes, *mixture.notes)
-    job = _Job(found, chosen, mixture, policy, asked, notes)
-    run = run_options(options)
-    if target is None or not is_packed:
-        summary = job.side_by_side(target, format, tokens, run)
-        if target is not None and summary.done:
-            remove_abandoned(target, "mix")  # by a packed mix that was stopped and is not wanted any more
-    else:
-        packing = Packing(
-            f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}",
-            "jsonl.gz" if format is None else format,
-            DEFAULT_SIZE if max_size is None else max_size,
-            seed if shuffle else None,
-        )
-        more = told({"max_size": max_size, "shuffle": shuffle or None, "name": name, "format": format})
-        summary = job.packed(target, name, packing, more, run)
-        summary = tokens_of_packed(summary, target, tokens, source, job.name, options)
-    return _with_lists(summary, narrowed.lost)
-
-
-def _target(to: str | None, tokens: TokenWishes, is_packed: bool) -> str | None:
-    """Return the root of the new documents, if there are to be some."""
-    if to is not None:
-        return layout.dataset_root(files.normalize(to))
-    if not tokens:
-        raise UsageError(
-            "mix has nothing to write; expected a root of new documents in `to`, or `ragged` or `hdf5`."
-        )
-    if is_packed:
-        raise UsageError(
-            "shuffle and max_size without `to`; expected a root of new documents, since token files are made from the packed ones."
-        )
-    return None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Job:
-    """What one call has come to: a mixture of some shards of a dataset."""
-
-    found: Dataset
-    chosen: Dataset
-    mixture: Mixture
-    policy: RecordPolicy
-    asked: dict[str, Any]
-    notes: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """Of token files where they have no other: that of the dataset, whether or not its documents are written again."""
-        return files.normalize(self.found.root).rsplit("/", 1)[-1]
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """What was asked, for the journal."""
-        return {"from": self.found.root, **self.asked}
-
-    def packed(
-        self, target: str, name: str, packing: Packing, more: dict[str, Any], options: RunOptions
-    ) -> MixSummary:
-        """Pack the documents of all shards into files of one size."""
-        parts = tuple(Part(self.mixture, shard, shard.path) for shard in self.chosen.shards)
-        key = mix_key(self.mixture, self.policy)
-        params = {**self.params, **more}
-        packed = Packed(target, name, parts, packing, self.policy, key, params, self.notes, owns_folder=True)
-        return summarize(packed.run(options))
-
-    def side_by_side(
-        self, target: str | None, file_format: FileFormat | None, tokens: TokenWishes, options: RunOptions
-    ) -> MixSummary:
-        """Make files of every kind for each shard, from one reading."""
-        works = {shard.path: self.mixture.work(shard) for shard in self.chosen.shards}
-        params = {**self.mixture.params(), "mix": VERSION}
-        chosen = Chosen(self.found, self.mixture, works, params, self.asked, self.name)
-        branches = {} if target is None else {"mix": self._documents(chosen, target, file_format)}
-        if tokens.ragged is not None:
-            branches["ragged"] = ragged_branch(tokens.ragged, chosen, self.policy)
-        if tokens.hdf5 is None:
-            return self._summary(run_branches(works, branches, self.policy, options))
-        packing = packing_of(tokens.hdf5, chosen, self.policy)
-        with clusters.shared_cluster(), packing.begun(options) as begun:
-            first = packing_branch(packing, begun)
-            ran = run_branches(works, branches | ({"hdf5": first} if first else {}), self.policy, options)
-            rows = packing.finish(begun, options, ran.get("hdf5"))
-        return self._summary({**ran, "hdf5": rows})
-
-    def _summary(self, made: Mapping[str, Summary]) -> MixSummary:
-        """Return the outcome: that of the first kind of files, and of the others below it."""
-        (first, *others) = made.items()
-        whole = summarize(dataclasses.replace(first[1], verb="mix"), self.notes)
-        return with_others(whole, others)
-
-    def _documents(self, chosen: Chosen, target: str, file_format: FileFormat | None) -> Branch:
-        """Return what makes one file of documents per shard."""
-        output = DocumentOutput(target, file_format)
-        key = mix_key(self.mixture, self.policy)
-        every = [output.path(shard) for shard in self.found.shards]
-        layout.check_no_collision(every)
-        plan = Plan(
-            stage=MixStage((output,), self.policy),
-            root=target,
-            tasks=chosen.tasks(lambda shard: Unit(output.path(shard), key)),
-            params=self.params | told({"format": file_format}),
-            writes=(f"{layout.DOCUMENTS}/",),
-            version=dolma_dask.__version__,
-            origin=self.found.root,
-            reads=layout.DOCUMENT_SUFFIXES,
-            all_units=frozenset(every),
-            max_bad_fraction=budget(self.policy),
-            notes=self.notes,
-        )
-        return Branch(output, plan)
-
-
-def _with_lists(summary: MixSummary, lost: bool) -> MixSummary:
-    """Return a summary whose exit status tells too whether `block` lost rows."""
-    return dataclasses.replace(summary, lost=summary.lost or lost)
-
-
-def mix_key(mixture: Mixture, policy: RecordPolicy) -> str:
-    """Return the key of the outputs of a mix."""
-    params = {"max_record_bytes": policy.max_record_bytes, "on_bad_record": policy.on_bad_record}
-    return work_key("mix", VERSION, {**mixture.params(), **params})
-
-
-def check_apart(root: str, target: str) -> None:
-    """Refuse a target that is the input, or lies among its documents, or holds it among the new ones."""
-    ours, theirs = (
-        files.resolved(files.join(layout.dataset_root(url), layout.DOCUMENTS)) for url in (root, target)
-    )
-    if f"{ours}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{ours}/"):
-        raise UsageError(
-            f"mix to {target} would write over its own input {root}; expected another folder or URL in --to."
-        )
+    summary = MixCall(found, chosen, mixture, goal, asked, notes).run(options)
+    return dataclasses.replace(summary, lost=summary.lost or narrowed.lost)

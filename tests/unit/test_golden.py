@@ -17,9 +17,10 @@ from tokenizers import pre_tokenizers
 import dolma_dask as dk
 from dolma_dask.formats import ragged_record
 from dolma_dask.sources import base as sources
-from dolma_dask.stages import convert, convert_attributes, mix, ragged_output, tag
+from dolma_dask.stages import convert, convert_attributes, ragged_output, tag
 from dolma_dask.stages.blocking import run as block_run
 from dolma_dask.stages.deduplication import run as dedupe_run
+from dolma_dask.stages.mixing import call as mix_call
 from dolma_dask.stages.mixing import cutting as mix_packing
 from dolma_dask.stages.packing import call as hdf5_packing
 from dolma_dask.stages.quantile import run as quantile_run
@@ -60,14 +61,14 @@ GOLDEN = {
             "stages.convert.VERSION": 2,
             "sources.base.CONVERTER_VERSION": 1,
             "stages.tag.VERSION": 2,
-            "stages.mix.VERSION": 2,
+            "stages.mixing.call.VERSION": 2,
         },
         digest="57e662a745a93e6ef592f1c987437b3c",
     ),
     "hdf5": Golden(versions={"stages.packing.call.VERSION": 1}, digest="ba629a1730cf4a382b65618766bb0349"),
-    "mix": Golden(versions={"stages.mix.VERSION": 2}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
+    "mix": Golden(versions={"stages.mixing.call.VERSION": 2}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
     "mix packed": Golden(
-        versions={"stages.mix.VERSION": 2, "stages.mixing.cutting.PACKING_VERSION": 1},
+        versions={"stages.mixing.call.VERSION": 2, "stages.mixing.cutting.PACKING_VERSION": 1},
         digest="6619b9aecda8a39807e86173982acb26",
     ),
     "quantiles": Golden(
@@ -111,9 +112,9 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "block": {"stages.blocking.run.VERSION": block_run.VERSION},
         "quantiles": {"stages.quantile.run.VERSION": quantile_run.VERSION},
         "validate": {"stages.validation.shard.VERSION": validation_shard.VERSION},
-        "mix": {"stages.mix.VERSION": mix.VERSION},
+        "mix": {"stages.mixing.call.VERSION": mix_call.VERSION},
         "mix packed": {
-            "stages.mix.VERSION": mix.VERSION,
+            "stages.mixing.call.VERSION": mix_call.VERSION,
             "stages.mixing.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
         },
         "hdf5": {"stages.packing.call.VERSION": hdf5_packing.VERSION},
@@ -121,7 +122,7 @@ def current_versions() -> dict[str, dict[str, int | str]]:
             "stages.ragged_output.VERSION": ragged_output.VERSION,
             "formats.ragged_record.SIDECAR_VERSION": ragged_record.SIDECAR_VERSION,
         },
-        "gzip members": {**conversion, **tagging, "stages.mix.VERSION": mix.VERSION},
+        "gzip members": {**conversion, **tagging, "stages.mixing.call.VERSION": mix_call.VERSION},
     }
 
 

@@ -19,7 +19,7 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.stages.mix import check_apart, mix_key
+from dolma_dask.stages.mixing.call import check_apart, mix_key
 from dolma_dask.stages.mixing.cutting import DEFAULT_SIZE, Packing
 from dolma_dask.stages.mixing.packed import Packed, Part
 from dolma_dask.stages.mixing.planning import make_mixture

@@ -12,7 +12,7 @@ from dolma_dask.alignment import AlignedShard
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
-from dolma_dask.stages import mix as mix_module
+from dolma_dask.stages.mixing import call as mix_call
 from dolma_dask.stages.mixing import rows as mix_rows
 from dolma_dask.testing.tokenizer import END_OF_TEXT, train_tokenizer
 from dolma_dask.tokens import engine
@@ -266,7 +266,7 @@ def test_packed_documents_are_tokenized_as_they_were_read(tmp_path, tokens):
 
 def test_another_version_of_mix_makes_its_tokens_again(tagged, tmp_path, tokens, monkeypatch):
     dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
-    monkeypatch.setattr(mix_module, "VERSION", 99)
+    monkeypatch.setattr(mix_call, "VERSION", 99)
     summary = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
     assert summary.skipped == 0
     assert [item.skipped for _, item in summary.others] == [0, 0]

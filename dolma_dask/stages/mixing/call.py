@@ -1,0 +1,230 @@
+"""A call of `mix` from what is asked to what was made: documents, packed or not, and token files.
+
+Cost: that of reading the documents and attributes once; packed and shuffled documents are copied once or twice more as they are stored.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import dolma_dask
+from dolma_dask import clusters
+from dolma_dask.dataset import Dataset
+from dolma_dask.engine import Plan, RunOptions, Unit
+from dolma_dask.errors import UsageError
+from dolma_dask.exchange.folders import remove_abandoned
+from dolma_dask.formats import layout
+from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.journal import work_key
+from dolma_dask.stages.mixing.cutting import DEFAULT_SIZE, Packing
+from dolma_dask.stages.mixing.packed import Packed, Part
+from dolma_dask.stages.mixing.recipe import Mixture
+from dolma_dask.stages.mixing.stage import DocumentOutput, MixStage
+from dolma_dask.stages.mixing.summary import MixSummary, summarize, with_others
+from dolma_dask.stages.mixing.together import Branch, run_branches
+from dolma_dask.stages.mixing.tokens import (
+    Chosen,
+    TokenWishes,
+    check_tokens,
+    packing_branch,
+    packing_of,
+    ragged_branch,
+    tokens_of_packed,
+)
+from dolma_dask.stages.options import ReadArgs, budget, check_format, record_policy, run_options, told
+from dolma_dask.summary import Summary
+
+VERSION = 2
+"""Raised whenever mix writes other bytes for the same input and rule."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """What a mix is to write.
+
+    Attributes
+    ----------
+    target : str or None
+        Root of the new documents; None: there are none.
+    file_format : FileFormat or None
+        None: that of each input file, and for packed ones jsonl.gz.
+    name : str
+        Of packed files.
+    packing : Packing or None
+        How files are cut; None: there is one for each input file.
+    tokens : TokenWishes
+        Token files.
+    told : Mapping
+        The same for people.
+    """
+
+    target: str | None
+    file_format: FileFormat | None
+    name: str
+    packing: Packing | None
+    tokens: TokenWishes
+    told: Mapping[str, Any]
+
+    def check(self, root: str) -> None:
+        """Refuse what would write over the input, or among its documents, and token files that cannot be made."""
+        if self.target is not None:
+            check_apart(root, self.target)
+        check_tokens(self.tokens, [place for place in (root, self.target) if place is not None])
+
+
+def make_goal(
+    *,
+    to: str | None,
+    tokens: TokenWishes,
+    file_format: FileFormat | None,
+    name: str,
+    max_size: int | None,
+    seed: int | None,
+) -> Goal:
+    """Check what a mix is to write; `seed` is that of a shuffle.
+
+    Raises
+    ------
+    UsageError
+        It is nothing, or cannot be.
+    """
+    check_format(file_format)
+    is_packed = max_size is not None or seed is not None
+    if to is None and not tokens:
+        raise UsageError(
+            "mix has nothing to write; expected a root of new documents in `to`, or `ragged` or `hdf5`."
+        )
+    if to is None and is_packed:
+        raise UsageError(
+            "shuffle and max_size without `to`; expected a root of new documents, since token files are made from the packed ones."
+        )
+    target = None if to is None else layout.dataset_root(files.normalize(to))
+    if not is_packed:
+        return Goal(target, file_format, name, None, tokens, told({"format": file_format}))
+    prefix = f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}"
+    packing = Packing(prefix, file_format or "jsonl.gz", DEFAULT_SIZE if max_size is None else max_size, seed)
+    asked = {"max_size": max_size, "shuffle": seed is not None or None, "name": name, "format": file_format}
+    return Goal(target, file_format, name, packing, tokens, told(asked))
+
+
+@dataclasses.dataclass(frozen=True)
+class MixCall:
+    """A mixture of some shards of a dataset, and what is made of it.
+
+    Attributes
+    ----------
+    found, chosen : Dataset
+        All shards, and those that are mixed.
+    mixture : Mixture
+        What is done to them.
+    goal : Goal
+        What is written.
+    asked : Mapping
+        What was asked of the documents, for people.
+    notes : tuple of str
+        What a person should know.
+    """
+
+    found: Dataset
+    chosen: Dataset
+    mixture: Mixture
+    goal: Goal
+    asked: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+    def run(self, options: ReadArgs) -> MixSummary:
+        """Make what is left of everything."""
+        target, packing = self.goal.target, self.goal.packing
+        if target is not None and packing is not None:
+            return self._packed(target, packing, options)
+        made = self._side_by_side(record_policy(options), run_options(options))
+        if target is not None and made.done:
+            remove_abandoned(target, "mix")  # by a packed mix that was stopped and is not wanted any more
+        return made
+
+    @property
+    def _name(self) -> str:
+        """Of token files where they have no other: that of the dataset, whether or not its documents are written again."""
+        return files.normalize(self.found.root).rsplit("/", 1)[-1]
+
+    @property
+    def _params(self) -> dict[str, Any]:
+        """What was asked, for the journal of the documents."""
+        return {"from": self.found.root, **self.asked, **self.goal.told}
+
+    def _packed(self, target: str, packing: Packing, options: ReadArgs) -> MixSummary:
+        """Pack the documents of all shards into files of one size, then make tokens of these."""
+        goal, policy = self.goal, record_policy(options)
+        parts = tuple(Part(self.mixture, shard, shard.path) for shard in self.chosen.shards)
+        key = mix_key(self.mixture, policy)
+        packed = Packed(
+            target, goal.name, parts, packing, policy, key, self._params, self.notes, owns_folder=True
+        )
+        made = summarize(packed.run(run_options(options)))
+        return tokens_of_packed(made, target, goal.tokens, self.found.source, self._name, options)
+
+    def _side_by_side(self, policy: RecordPolicy, options: RunOptions) -> MixSummary:
+        """Make files of every kind for each shard, from one reading."""
+        works = {shard.path: self.mixture.work(shard) for shard in self.chosen.shards}
+        params = {**self.mixture.params(), "mix": VERSION}
+        chosen = Chosen(self.found, self.mixture, works, params, self.asked, self._name)
+        tokens = self.goal.tokens
+        branches = self._documents(chosen, policy)
+        if tokens.ragged is not None:
+            branches["ragged"] = ragged_branch(tokens.ragged, chosen, policy)
+        if tokens.hdf5 is None:
+            return self._summary(run_branches(works, branches, policy, options))
+        packing = packing_of(tokens.hdf5, chosen, policy)
+        with clusters.shared_cluster(), packing.begun(options) as begun:
+            first = packing_branch(packing, begun)
+            ran = run_branches(works, branches | ({"hdf5": first} if first else {}), policy, options)
+            rows = packing.finish(begun, options, ran.get("hdf5"))
+        return self._summary({**ran, "hdf5": rows})
+
+    def _summary(self, made: Mapping[str, Summary]) -> MixSummary:
+        """Return the outcome: that of the first kind of files, and of the others below it."""
+        (first, *others) = made.items()
+        whole = summarize(dataclasses.replace(first[1], verb="mix"), self.notes)
+        return with_others(whole, others)
+
+    def _documents(self, chosen: Chosen, policy: RecordPolicy) -> dict[str, Branch]:
+        """Return what makes one file of documents per shard, if there is to be one."""
+        if self.goal.target is None:
+            return {}
+        output = DocumentOutput(self.goal.target, self.goal.file_format)
+        key = mix_key(self.mixture, policy)
+        every = [output.path(shard) for shard in self.found.shards]
+        layout.check_no_collision(every)
+        plan = Plan(
+            stage=MixStage((output,), policy),
+            root=self.goal.target,
+            tasks=chosen.tasks(lambda shard: Unit(output.path(shard), key)),
+            params=self._params,
+            writes=(f"{layout.DOCUMENTS}/",),
+            version=dolma_dask.__version__,
+            origin=self.found.root,
+            reads=layout.DOCUMENT_SUFFIXES,
+            all_units=frozenset(every),
+            max_bad_fraction=budget(policy),
+            notes=self.notes,
+        )
+        return {"mix": Branch(output, plan)}
+
+
+def mix_key(mixture: Mixture, policy: RecordPolicy) -> str:
+    """Return the key of the outputs of a mix."""
+    params = {"max_record_bytes": policy.max_record_bytes, "on_bad_record": policy.on_bad_record}
+    return work_key("mix", VERSION, {**mixture.params(), **params})
+
+
+def check_apart(root: str, target: str) -> None:
+    """Refuse a target that is the input, or lies among its documents, or holds it among the new ones."""
+    ours, theirs = (
+        files.resolved(files.join(layout.dataset_root(url), layout.DOCUMENTS)) for url in (root, target)
+    )
+    if f"{ours}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{ours}/"):
+        raise UsageError(
+            f"mix to {target} would write over its own input {root}; expected another folder or URL in --to."
+        )
