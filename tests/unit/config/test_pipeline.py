@@ -9,6 +9,7 @@ from dolma_dask.config.pipeline import run
 from dolma_dask.config.stages import StagePlan
 from dolma_dask.errors import InterruptedStageError, StageError, UsageError
 from dolma_dask.summary import Summary
+from dolma_dask.testing.tokenizer import train_tokenizer
 
 HERE = {"scheduler": "synchronous", "progress": False}
 
@@ -245,3 +246,16 @@ def test_a_summary_shows_itself_in_a_notebook(world):
     html = run("p.yaml", **HERE)._repr_html_()
     assert "<table>" in html
     assert "clean (mix)" in html
+
+
+def test_token_files_of_a_mix_count_as_its_work(world):
+    train_tokenizer(["word word"], world / "t.json", 300)
+    text = (world / "p.yaml").read_text() + "      ragged: {to: tokens, tokenizer: t.json}\n"
+    (world / "p.yaml").write_text(text)
+    first = run("p.yaml", **HERE)
+    assert f"{dict(first.stages[-1].summary.others)['ragged'].counts['tokens']:,.0f}" in str(first)
+    assert states(run("p.yaml", **HERE))["clean"] == "done before"
+    next((world / "tokens").glob("*.data.npy")).unlink()
+    again = run("p.yaml", **HERE)
+    assert states(again)["clean"] == "done"
+    assert states(again)["dedupe"] == "done before"
