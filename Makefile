@@ -50,11 +50,13 @@ clean:  ## remove what the targets made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
 
 .venv/run.stamp: requirements.lock pyproject.toml | .venv/bin/uv
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps -e .
+	$(BIN)/python -m compileall -q dolma_dask
 	@touch $@
 
 .venv/dev.stamp: requirements-dev.lock pyproject.toml | .venv/bin/uv
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock
+	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements-dev.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps -e .
+	$(BIN)/python -m compileall -q dolma_dask
 	@touch $@ .venv/run.stamp

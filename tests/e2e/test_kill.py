@@ -35,7 +35,10 @@ def check(verb, world, expected) -> None:
     assert temporaries(world / verb.output) == []
 
 
-CASES = [(name, *rest) for name in VERBS for rest in (("cluster", 1), ("synchronous", 3))]
+KILLED = [name for name in VERBS if name != "hdf5"]
+"""What `hdf5` does, a mix to tokens does too; its own passes are stopped in test_hdf5."""
+
+CASES = [(name, *rest) for name in KILLED for rest in (("cluster", 1), ("synchronous", 3))]
 
 
 @pytest.mark.parametrize("name, scheduler, kills", [*CASES, ("tag", "processes", 1)])
@@ -61,7 +64,7 @@ def test_whole_command_is_killed(name, scheduler, kills, world, expected, tmp_pa
 
 
 @pytest.mark.parametrize("scheduler", ["cluster", "processes"])
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", KILLED)
 def test_workers_are_killed(name, scheduler, world, expected, tmp_path):
     verb = VERBS[name]
     words = verb.command(world, "--scheduler", scheduler, "--workers", "2")
