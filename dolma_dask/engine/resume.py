@@ -72,9 +72,8 @@ def look_back_at(
     overwrite : bool
         Take nothing for finished.
     """
-    existing = _existing(
-        root, writes
-    )  # first: a file that another run has just made must stand in the journal read after it
+    # files first: one that another run has just made must stand in the journal, which is read after them
+    existing = _existing(root, writes)
     journal = Journal(root, verb)
     if overwrite:
         return Progressed(journal, existing, left=list(tasks))

@@ -1,5 +1,6 @@
 """A run from its plan to its summary: check what is there, do what is left, write the journal as results arrive, count.
 
+Several plans over the same shards are one run: each shard is read once for all of them, and each plan keeps its own journal.
 Whatever stops a run, the records of finished shards are in the journal and temporary files of dead writers are gone.
 """
 
@@ -132,9 +133,8 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
         return [_rehearsed(course, started) for course in courses]
     working = [course for course in courses if course.has_work]
     for course in courses:
-        if (
-            not course.has_work
-        ):  # what is left of a run that was killed while it merged the segments, its last act
+        # a run may have been killed while it merged the segments, its last act
+        if not course.has_work:
             sweep(course.state.journal.folder)
     if working:
         _work(working, stage, options)

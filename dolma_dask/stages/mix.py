@@ -74,7 +74,7 @@ def mix(
         Root of the new version; its documents/ is written. Not needed if ragged or hdf5 is given.
     ragged : dict, optional
         Options of the verb ragged, to and tokenizer among them: token arrays of the new documents from the same reading. On the command line as
-        JSON: '{"to": "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}'.
+        JSON: '{"to": "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}'. With shuffle or max_size they are made of the new files.
     hdf5 : dict, optional
         Options of the verb hdf5, in the same way: '{"to": "out/h5", "tokenizer": "neox.json", "max_seq_length": 2048}'.
     where : str, optional

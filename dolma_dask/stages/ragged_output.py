@@ -1,4 +1,7 @@
-"""What `ragged` and `mix` make of a shard: its token shard, and the plan of a run that makes them for all shards."""
+"""What `ragged` and `mix` make of a shard: its token shard, and the plan of a run that makes them for all shards.
+
+One place for both, so that a mix straight to tokens has the files and journal of the verb. Cost: encoding, 3 to 4 MB of text per CPU-second.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Token files of a mix, beside its documents or instead of them: what is asked, in the words of the verbs `ragged` and `hdf5`."""
+"""Token files of a mix, beside its documents or instead of them: what is asked, in the words of the verbs `ragged` and `hdf5`.
+
+Everything that can be wrong with them is found out before a document is read or written: a mix takes hours, a tokenizer a second.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -116,9 +119,8 @@ def _make(verb: str, options: Mapping[str, Any], kind: type[Kind]) -> Kind:
         checked = msgspec.convert(own, kind)
     except msgspec.ValidationError as error:
         raise UsageError(f"{verb} of a mix: {error}; see the options of dolma-dask {verb} --help.") from None
-    return kind(
-        **{name: getattr(checked, name) for name in own}
-    )  # msgspec sets no defaults in the object itself
+    # made anew, since msgspec leaves defaults to the class, and `vars` must know them
+    return kind(**{name: getattr(checked, name) for name in own})
 
 
 @dataclass(frozen=True)
