@@ -6,6 +6,7 @@ call reads nothing but the listing, a lost file needs the spools of its own shar
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -63,14 +64,14 @@ class Begun:
         The sums of the first pass, if it is done.
     first : Plan or None
         The first pass, if it is not.
-    is_settled : bool
-        Nothing is left to do.
+    settled : Hdf5Summary or None
+        The outcome, if nothing is left to do: whatever another run does to the folder from then on.
     """
 
     started: float
     whole: Record | None
     first: Plan | None
-    is_settled: bool
+    settled: Hdf5Summary | None
 
 
 @dataclass(frozen=True)
@@ -121,17 +122,31 @@ class Packing:
         known = None if options.overwrite else self._finished(options.dry_run)
         if known is None and not options.overwrite:
             self._check_replaced()
-        is_settled = known is not None and self._is_settled(known)
+        settled = None if known is None else self._settled(known)
         first = None if known else self._first_plan(range(len(self.documents.parts)))
-        with nullcontext() if is_settled or options.dry_run else owned(self._lock, "hdf5"):
+        with nullcontext() if settled or options.dry_run else owned(self._lock, "hdf5"):
             if options.overwrite and not options.dry_run:
                 files.remove_tree(self._folder)
-            yield Begun(started, known, first, is_settled)
+            yield Begun(started, known, first, settled)
 
-    def _is_settled(self, whole: Record) -> bool:
-        """Tell whether all is there and nothing else is: no other run is at work, and none has left something."""
+    def _settled(self, whole: Record) -> Hdf5Summary | None:
+        """Return the outcome if all is there and nothing else is: no other run is at work, and none has left something."""
+        plan = self._second_plan(whole)
+        state = resume.look_back(plan, overwrite=False)
+        is_open = resume.is_open(plan, state) or bool(resume.strays(plan, state))
         rests = {FOLDER, EXCHANGE} & {*files.list_folders(self.target)}
-        return not rests and not self._left(whole) and self._has_params(whole)
+        if state.left or is_open or rests or not self._has_params(whole):
+            return None
+        counts: Counter[str] = Counter()
+        for record in state.finished.values():
+            counts.update(record.counts)
+        known = Summary("hdf5", self.target, skipped=len(plan.tasks), counts=counts, notes=plan.notes)
+        return self._outcome(whole, known)
+
+    def _outcome(self, whole: Record, summary: Summary) -> Hdf5Summary:
+        """Return what both passes have come to."""
+        notes = (*summary.notes, *rule_notes(whole.counts), *self._notes(whole))
+        return _shown(replace(summary, notes=notes), whole.counts)
 
     def _left(self, whole: Record) -> set[str]:
         """Return the files that are left, once the first pass is done."""
@@ -139,21 +154,19 @@ class Packing:
 
     def finish(self, begun: "Begun", options: RunOptions, ran: Summary | None) -> Hdf5Summary:
         """Make the files, once the first pass has run if there was one, which `ran` tells of."""
+        if begun.settled is not None:
+            return replace(begun.settled, seconds=time.monotonic() - begun.started)
         if options.dry_run and ran is not None:
             return _shown(ran, {})
         whole = begun.whole or self._sum_up(ran)
-        if not (options.dry_run or begun.is_settled):
-            self._prepare(whole, options, has_spools=begun.whole is None)
-        summary = engine.run(self._second_plan(whole), options)
         if options.dry_run:
-            return _shown(summary, whole.counts)
-        if not begun.is_settled:
-            self._publish_params(whole)
-            files.remove_tree(self._folder)
-            sweep(self.target)
-        notes = (*summary.notes, *rule_notes(whole.counts), *self._notes(whole))
-        seconds = time.monotonic() - begun.started
-        return _shown(replace(summary, notes=notes, seconds=seconds), whole.counts)
+            return _shown(engine.run(self._second_plan(whole), options), whole.counts)
+        self._prepare(whole, options, has_spools=begun.whole is None)
+        summary = engine.run(self._second_plan(whole), options)
+        self._publish_params(whole)
+        files.remove_tree(self._folder)
+        sweep(self.target)
+        return replace(self._outcome(whole, summary), seconds=time.monotonic() - begun.started)
 
     def _prepare(self, whole: Record, options: RunOptions, has_spools: bool) -> None:
         """Make the spools that are missing for the files that are left."""

@@ -193,6 +193,29 @@ def test_bad_records_are_told_wherever_documents_are_missing(dataset, tmp_path, 
         assert any(record.counts.get("bad_records") == 1 for record in records)
 
 
+def test_rows_that_another_run_replaces_meanwhile_are_its_own(tagged, tmp_path, tokens, monkeypatch):
+    """A mix whose rows were there at its start has nothing to do with them, even if they are others at its end."""
+    rows = {"hdf5": tokens["hdf5"]}
+    dk.mix(str(tagged), to=str(tmp_path / "v1"), **rows, **RULE, **HERE)
+    next((tmp_path / "v1/documents").rglob("*.gz")).unlink()
+    original = mix_rows.ObjectShard.__iter__
+    other = {"hdf5": tokens["hdf5"] | {"max_seq_length": 4}}
+
+    def slow(self):
+        monkeypatch.setattr(mix_rows.ObjectShard, "__iter__", original)
+        dk.mix(str(tagged), **other, **RULE, **HERE)
+        return original(self)
+
+    monkeypatch.setattr(mix_rows.ObjectShard, "__iter__", slow)
+    summary = dk.mix(str(tagged), to=str(tmp_path / "v1"), **rows, **RULE, **HERE)
+    assert summary.done == 1
+    assert dict(summary.others)["hdf5"].done == 0
+    monkeypatch.undo()
+    assert dk.mix(str(tagged), **other, **RULE, **HERE).done == 0
+    dk.mix(str(tagged), **(other | {"hdf5": other["hdf5"] | {"to": str(tmp_path / "alone")}}), **RULE, **HERE)
+    assert token_files(tmp_path / "rows") == token_files(tmp_path / "alone")
+
+
 def test_dry_run_writes_nothing(tagged, tmp_path, tokens):
     summary = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, dry_run=True, **HERE)
     assert len(summary.planned) == 2
