@@ -5,7 +5,6 @@ there is work; then the tokens are read back and a sample is decoded. The second
 """
 
 import html
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,6 @@ from dolma_dask.tokens.engine import load_tokenizer
 
 PIPELINE = Path(__file__).with_name("demo.yaml")
 """The same file as ``configs/demo.yaml``, which is not there in an installed package."""
-
-STAGES = ("convert", "validate", "tag", "quantiles", "dedupe", "mix", "ragged", "hdf5")
-"""All but the report, which is written again only if something was done."""
 
 VOCABULARY = 8000
 SAMPLE_CHARACTERS = 160
@@ -135,20 +131,18 @@ def demo(
 
 
 def _run(place: Path, page: str, asked: dict[str, Any]) -> DemoSummary:
-    def work(only: Sequence[str]) -> PipelineSummary:
+    def work(*only: str) -> PipelineSummary:
         variables = {"folder": str(place), "report": page}
         return run(str(PIPELINE), variables=variables, only=only, **asked)
 
     collect_corpus(place)
     tokenizer = place / "tokenizer.json"
     if not tokenizer.exists():
-        converted = work(["convert"])  # what the tokenizer is trained on
+        converted = work("convert")  # what the tokenizer is trained on
         _train(place, tokenizer)
-        summary = _joined(converted, work(STAGES))
+        summary = _joined(converted, work())
     else:
-        summary = work(STAGES)
-    if summary.fresh or not Path(page).exists():
-        summary = _joined(summary, work(["report"]))
+        summary = work()
     tokens = str(place / "tokens")
     sample = check_tokens(str(place / "v1"), tokens, str(tokenizer))
     return DemoSummary(summary, page, tokens, sample)
