@@ -108,12 +108,6 @@ def quantiles_verb(job: Job) -> None:
     _verb(job)
 
 
-@benchmark("quantiles-sketch", beside="quantiles", unit=UNIT)
-def quantiles_sketch(job: Job) -> None:
-    """The verb with sketches."""
-    _verb(job, sketch=True)
-
-
 def _verb(job: Job, **options: bool) -> None:
     quantiles(tagged(job, "warm"), **options, **OPTIONS)
     root = tagged(job, "all")

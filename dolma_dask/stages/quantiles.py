@@ -3,7 +3,7 @@
 Two parts, both of which go on where they were stopped. The first reads the asked columns once and keeps the values as keys below
 ``_exchange/`` (8 bytes per value, removed at the end); the second finds the order statistics of each signal in a few passes over the
 kept values. The result depends on the values alone: any number of workers, any cut into shards, the same bytes. Nothing but the result
-reaches the caller's process. With ``sketch`` the first part keeps KLL sketches instead: less disk, and an error that is told.
+reaches the caller's process. ``sample`` is the way to huge data.
 """
 
 import time
@@ -42,7 +42,6 @@ def quantiles(
     probabilities: Annotated[Sequence[float] | None, Many] = None,
     sample: float | None = None,
     seed: int = 0,
-    sketch: bool = False,
     name: str = "quantiles",
     attributes: Annotated[Sequence[str], Many] = (),
     source: str | None = None,
@@ -66,11 +65,10 @@ def quantiles(
     probabilities : list of float, optional
         Quantiles to find, from 0 to 1; by default 0.01 to 0.99, with all that the levels need.
     sample : float, optional
-        Fraction of the documents to look at, chosen by a hash of source and id.
+        Fraction of the documents to look at, selected by a hash of source and id: the way to huge data, since the values that are kept shrink
+        with it.
     seed : int, optional
         Of the hash.
-    sketch : bool, optional
-        Approximate quantiles in one pass, with less disk; the error is told.
     name : str, optional
         Of the file, quantiles/<name>.json.
     attributes : list of str, optional
@@ -107,7 +105,6 @@ def quantiles(
         check_probabilities(probabilities),
         check_fraction(sample),
         check_seed(seed),
-        bool(sketch),
     )
     _check_level_probabilities(strictness, question.probabilities)
     run = QuantilesRun(found, chosen, question, name, record_policy(options), run_options(options))

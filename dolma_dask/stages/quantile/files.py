@@ -1,4 +1,4 @@
-"""What `quantiles` keeps between its passes: the values of some shards as keys, column by column, or sketches of them.
+"""What `quantiles` keeps between its passes: the values of some shards as keys, column by column.
 
 A file of values is a row of segments, each with the group codes (uint16) of its rows, if there are groups, and then the keys (uint64,
 `dolma_dask.quality.ordered_bits`) of one signal after the other; behind them stand the extents of all signals, and a tail that says how
@@ -10,7 +10,7 @@ and size, which a process of an earlier call has written, for the one that they 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,7 +21,6 @@ from dolma_dask.errors import CorruptFileError
 from dolma_dask.io import files
 from dolma_dask.io.publish import PublishedFile
 from dolma_dask.quality.ordered_bits import Codes, Extents, write_keys
-from dolma_dask.quality.sketches import Sketch
 from dolma_dask.text.kernels import Words
 
 FORM = 2
@@ -60,8 +59,6 @@ class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
         Rows in all, rows of each segment but the last, number of signals.
     grouped : bool
         Whether there are codes.
-    parts : tuple of (int, int)
-        Offset and bytes of the sketches of each signal.
     seal : str
         xxh3-128 of what stands before.
     """
@@ -71,7 +68,6 @@ class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
     segment_rows: int = 0
     signals: int = 0
     grouped: bool = False
-    parts: tuple[tuple[int, int], ...] = ()
     seal: str = ""
 
 
@@ -245,53 +241,3 @@ class ValueFile:
     def _array(self, handle: BinaryIO, offset: int, count: int, dtype: type[Item]) -> npt.NDArray[Item]:
         size = count * np.dtype(dtype).itemsize
         return np.frombuffer(_read(handle, offset, size, self.url), dtype)
-
-
-class SketchWriter:
-    """Writes sketches of the values of some shards; see `ValueWriter`."""
-
-    seal = ""
-
-    def __init__(self, out: PublishedFile, signals: int, groups: int) -> None:
-        self._out = out
-        self._sketches: list[dict[int, Sketch]] = [{} for _ in range(signals)]
-        self._extents = [Extents.empty(groups) for _ in range(signals)]
-
-    def add(self, codes: Codes, columns: Sequence[pa.Array]) -> None:
-        """Take rows: their codes, (n,), and a column of float64 per signal."""
-        keys = np.empty(len(codes), np.uint64)
-        order = np.argsort(codes, kind="stable")
-        found, starts = np.unique(codes[order], return_index=True)
-        parts = list(zip(found.tolist(), np.split(order, starts[1:]), strict=True)) if len(codes) else []
-        for column, sketches, extents in zip(columns, self._sketches, self._extents, strict=True):
-            write_keys(column, codes, keys, extents)
-            values = column.fill_null(np.nan).to_numpy(zero_copy_only=False)
-            for code, rows in parts:
-                chosen = values[rows]
-                sketches.setdefault(code, Sketch()).add(chosen[np.isfinite(chosen)])
-
-    def finish(self, labels: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Write the end, and return the counts of all signals and codes."""
-        used = len(labels) + 1
-        parts = []
-        for sketches, extents in zip(self._sketches, self._extents, strict=True):
-            offset = self._out.bytes
-            content = {code: sketch.to_bytes() for code, sketch in sketches.items()}
-            self._out.write(msgspec.msgpack.encode((extents.counts[:used].tolist(), content)))
-            parts.append((offset, self._out.bytes - offset))
-        self.seal = _write_tail(self._out, Tail(tuple(labels), parts=tuple(parts)))
-        return np.array([extents.counts[:used] for extents in self._extents])
-
-
-def read_sketches(
-    folder: str, kept: Kept, signal: int
-) -> tuple[Tail, npt.NDArray[np.int64], dict[int, Sketch]]:
-    """Return the end of a file that `SketchWriter` wrote, and the counts and sketches of a signal by code."""
-    url = files.join(folder, kept.path)
-    with _open(kept, url) as handle:
-        tail = _read_tail(handle, kept, url)
-        data = _read(handle, *tail.parts[signal], url)
-    content: tuple[Any, dict[int, bytes]] = msgspec.msgpack.decode(
-        data, type=tuple[list[list[int]], dict[int, bytes]]
-    )
-    return tail, np.array(content[0], np.int64), {code: Sketch(item) for code, item in content[1].items()}

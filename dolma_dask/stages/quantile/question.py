@@ -35,8 +35,6 @@ class Question:
         Fraction of the documents; None: all.
     seed : int
         Of the sample.
-    sketch : bool
-        Approximate.
     """
 
     columns: Columns
@@ -45,7 +43,6 @@ class Question:
     probabilities: tuple[float, ...]
     sample: float | None = None
     seed: int = 0
-    sketch: bool = False
 
     @property
     def kind(self) -> LabelKind:
@@ -63,7 +60,6 @@ class Question:
             "signals": list(self.signals),
             "by": self.by,
             "probabilities": list(self.probabilities),
-            "sketch": self.sketch,
             **drawn,
         }
 

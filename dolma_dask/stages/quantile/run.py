@@ -29,7 +29,6 @@ from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.quality.groups import MOST_GROUPS, too_many
 from dolma_dask.quality.levels import Level
-from dolma_dask.quality.sketches import SKETCH_K, rank_error
 from dolma_dask.quality.thresholds import Thresholds
 from dolma_dask.stages.options import dataset_notes, told
 from dolma_dask.stages.quantile.question import Question
@@ -178,8 +177,7 @@ class QuantilesRun:
     def _key(self) -> str:
         shards = [shard.path for shard in self.chosen.shards]
         policy = {"max_record_bytes": self.policy.max_record_bytes}
-        size = {"k": SKETCH_K} if self.question.sketch else {}
-        return work_key(QUANTILES, VERSION, {**self.question.params(), **policy, **size, "shards": shards})
+        return work_key(QUANTILES, VERSION, {**self.question.params(), **policy, "shards": shards})
 
     @property
     def _folder(self) -> str:
@@ -193,16 +191,13 @@ class QuantilesRun:
         question = self.question
         drawn = {"sample": question.sample, "seed": question.seed} if question.sample is not None else {}
         groups = {} if question.by is None else {"by": question.by, "by_kind": question.kind}
-        method = {"method": "exact"}
-        if question.sketch:
-            method = {"method": f"KLL sketch, k={SKETCH_K}", "rank_error": rank_error()}  # type: ignore[dict-item]
         return {
             "name": self.name,
             "signals": list(question.signals),
             **groups,
             "probabilities": list(question.probabilities),
             **drawn,
-            **method,
+            "method": "exact",
         }
 
     def _prepared(self, plan: Plan) -> Plan:
@@ -220,13 +215,13 @@ class QuantilesRun:
         if self.options.overwrite:
             remove_tree(folder)
         remove_others(folder)
-        drawn = (question.sample, question.seed, question.sketch)
+        drawn = (question.sample, question.seed)
         first = ValueStage(self.dataset.root, folder, question.signals, question.by, *drawn, self.policy)
         records = self._part(first, self._value_tasks, VALUES)
         index = write_index(folder, records, question.kind)
         if len({label for record in records for label in record.info["labels"]}) > MOST_GROUPS:
             raise too_many(str(question.by))
-        second = SelectStage(folder, question.probabilities, question.sketch)
+        second = SelectStage(folder, question.probabilities)
         selected = self._part(second, select_tasks(question.signals, index, self._key), RESULTS)
         return replace(_made(records), results=tuple(record.files[0] for record in selected))
 

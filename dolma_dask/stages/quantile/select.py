@@ -23,8 +23,7 @@ from dolma_dask.quality.groups import ALL, LabelKind, spelled, value_of
 from dolma_dask.quality.order_statistics import Block, order_statistics
 from dolma_dask.quality.ordered_bits import Extents, values_of
 from dolma_dask.quality.quantile_table import Entry, entry, interpolated, ranks_of
-from dolma_dask.quality.sketches import Sketch
-from dolma_dask.stages.quantile.files import Kept, ValueFile, read_sketches
+from dolma_dask.stages.quantile.files import Kept, ValueFile
 
 RESULTS = "results"
 """Folder of the quantiles of each signal."""
@@ -95,13 +94,10 @@ class SelectStage:
         Of the exchange.
     probabilities : tuple of float
         Ascending.
-    sketch : bool
-        Whether sketches were kept.
     """
 
     folder: str
     probabilities: tuple[float, ...]
-    sketch: bool
     verb: str = "quantiles"
 
     def run_shard(self, task: Task) -> list[Record]:
@@ -109,7 +105,7 @@ class SelectStage:
         unit, (source,) = task.units[0], task.inputs
         data = files.read_bytes(source.url)
         index = msgspec.json.decode(data, type=Index)
-        entries = self._of_sketches(index, task.work) if self.sketch else self._of_values(index, task.work)
+        entries = self._entries(index, task.work)
         with publish(files.join(self.folder, unit.name)) as out:
             out.write(msgspec.json.encode(entries))
         read = InputRecord(INDEX, len(data), source.info.stamp, xxhash.xxh3_128_hexdigest(data))
@@ -119,7 +115,7 @@ class SelectStage:
             )
         ]
 
-    def _of_values(self, index: Index, signal: int) -> dict[str, Entry]:
+    def _entries(self, index: Index, signal: int) -> dict[str, Entry]:
         values = SignalValues.open(self.folder, index, signal)
         extents = values.extents
         ranks = [ranks_of(int(count), self.probabilities) for count in extents.counts[:, 0]]
@@ -137,32 +133,6 @@ class SelectStage:
         low, high = values_of(extents.bounds[row]).tolist()
         quantiles = interpolated(count, self.probabilities, ranks, values)
         return entry(count, nulls, (low, high) if count else None, self.probabilities, quantiles)
-
-    def _of_sketches(self, index: Index, signal: int) -> dict[str, Entry]:
-        rows = {label: row for row, label in enumerate(index.labels, 1)}
-        merged = [Sketch() for _ in range(len(rows) + 1)]
-        counts = np.zeros((len(rows) + 1, 3), np.int64)
-        for kept in index.kept:
-            tail, own, sketches = read_sketches(self.folder, kept, signal)
-            places = [0, *(rows[label] for label in tail.labels)]
-            counts[0] += own.sum(axis=0)
-            counts[places[1:]] += own[1:]
-            for code, sketch in sketches.items():
-                merged[0].merge(sketch)
-                if code:
-                    merged[places[code]].merge(sketch)
-        if len(rows) == 1 and (counts[0] == counts[1]).all():
-            merged[1] = merged[0]
-        return {
-            name: entry(
-                int(count[0]),
-                int(count[1]),
-                sketch.bounds,
-                self.probabilities,
-                sketch.quantiles(self.probabilities),
-            )
-            for name, count, sketch in zip([ALL, *map(spelled, index.labels)], counts, merged, strict=True)
-        }
 
 
 @dataclass(frozen=True, eq=False)

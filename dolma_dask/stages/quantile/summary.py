@@ -28,7 +28,7 @@ class QuantilesSummary(Summary):
     file : str
         Where the quantiles stand, relative to the dataset.
     parameters : Mapping
-        Signals, groups, probabilities, sample and method, with its error if it is approximate.
+        Signals, groups, probabilities, sample and method (exact).
     quantiles : Mapping
         What the file holds: signal to group to ``n``, ``nulls``, ``min``, ``max`` and ``q``; empty under ``dry_run``.
     thresholds : Thresholds or None
@@ -91,12 +91,7 @@ class QuantilesSummary(Summary):
         told = self.parameters
         if not told:
             return []
-        error = told.get("rank_error")
-        how = (
-            "exact"
-            if error is None
-            else f"approximate: ranks are off by at most {error:.3%} of the values in 99 of 100 cases"
-        )
+        how = "exact"
         if "sample" in told:
             how += f", of a sample of {told['sample']:g} of the documents (seed {told['seed']})"
         return [("quantiles", how)]

@@ -1,4 +1,4 @@
-"""The first pass of `quantiles`: read the columns once, choose the sampled rows, and keep their values (or sketches) per signal.
+"""The first pass of `quantiles`: read the columns once, choose the sampled rows, and keep their values per signal.
 
 One file per group of shards, so that small shards make no swarm of files. Memory: a block of rows and a segment of values per worker.
 """
@@ -21,7 +21,7 @@ from dolma_dask.journal import Record
 from dolma_dask.quality.groups import MOST_GROUPS, Groups
 from dolma_dask.quality.ordered_bits import Codes
 from dolma_dask.quality.sampling import sampled
-from dolma_dask.stages.quantile.files import FORM, SketchWriter, ValueWriter
+from dolma_dask.stages.quantile.files import FORM, ValueWriter
 from dolma_dask.stages.quantile.question import Question
 
 GROUP_BYTES = 64 << 20
@@ -49,8 +49,6 @@ class ValueStage:
         Fraction of the rows.
     seed : int
         Of the sample.
-    sketch : bool
-        Keep sketches instead of values.
     policy : RecordPolicy
         What happens to bad records.
     """
@@ -61,7 +59,6 @@ class ValueStage:
     by: str | None
     sample: float | None
     seed: int
-    sketch: bool
     policy: RecordPolicy = field(default_factory=RecordPolicy)
     verb: str = "quantiles"
 
@@ -72,7 +69,7 @@ class ValueStage:
         codes_possible = 1 if self.by is None else MOST_GROUPS + 1
         done = _Done()
         with publish(files.join(self.folder, unit.name)) as out:
-            writer = (SketchWriter if self.sketch else ValueWriter)(out, len(self.signals), codes_possible)
+            writer = ValueWriter(out, len(self.signals), codes_possible)
             for work in task.work:
                 for batch in self._batches(work, done):
                     codes = (

@@ -1,4 +1,4 @@
-"""quantiles: exact, by groups, the same bytes from any cut of the data, resuming, samples, sketches, thresholds, errors."""
+"""quantiles: exact, by groups, the same bytes from any cut of the data, resuming, samples, thresholds, errors."""
 
 import json
 import math
@@ -12,7 +12,6 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import BadRecordError, ExpressionError, StageError, UsageError
-from dolma_dask.journal import Journal
 from dolma_dask.quality import groups, order_statistics
 from dolma_dask.quality.quantile_table import PROBABILITIES, probability_name
 from dolma_dask.stages.quantile import files as quantile_files
@@ -146,12 +145,10 @@ def test_one_group_is_all_only_if_nothing_is_outside_of_it(tmp_path, missing):
         (i, s, {key: value for key, value in a.items() if key != LANG or at < 50 - missing})
         for at, (i, s, a) in enumerate(rows)
     ]
-    for options in ({}, {"sketch": True}):
-        found = ask(write_dataset(tmp_path / "one", rows), X, by="lang", **options).quantiles[X]
-        assert (found["en"] == found["all"]) == (missing == 0)
-        assert (found["en"]["n"], found["all"]["n"]) == (50 - missing, 50)
-        if not options:
-            assert {X: found} == expected_table(rows, LABELS[LANG], [X])
+    found = ask(write_dataset(tmp_path / "one", rows), X, by="lang").quantiles[X]
+    assert (found["en"] == found["all"]) == (missing == 0)
+    assert (found["en"]["n"], found["all"]["n"]) == (50 - missing, 50)
+    assert {X: found} == expected_table(rows, LABELS[LANG], [X])
 
 
 def test_short_names_fields_and_all_signals(corpus):
@@ -220,7 +217,7 @@ def test_probabilities_can_be_chosen(corpus):
     assert (found["q"]["0"], found["q"]["1"]) == (found["min"], found["max"])
 
 
-# ----------------------------------------------------------------------------------------------- samples and sketches
+# ----------------------------------------------------------------------------------------------- samples
 
 
 def test_a_sample_is_a_fraction_and_the_same_in_any_cut(tmp_path):
@@ -236,30 +233,6 @@ def test_a_sample_is_a_fraction_and_the_same_in_any_cut(tmp_path):
     assert "a sample of 0.3 of the documents (seed 5)" in str(summary)
     assert ask(root, X, sample=0.3, seed=6).quantiles != tables[0]
     assert ask(root, X, sample=1).quantiles[X]["all"]["n"] == 600
-
-
-def test_a_sketch_keeps_to_its_error_and_is_never_made_again(corpus, tmp_path):
-    rows = make_rows(9_000, 1)
-    root = write_dataset(tmp_path / "large", rows, 3)
-    summary = ask(root, [Y], sketch=True, by="lang")
-    error = summary.parameters["rank_error"]
-    assert 0 < error < 0.001
-    assert "approximate" in str(summary)
-    for name, entry in summary.quantiles[Y].items():
-        mine = np.sort([row[2][Y] for row in rows if Y in row[2] and name in ("all", LABELS[LANG](row))])
-        assert (entry["n"], entry["min"], entry["max"]) == (len(mine), mine[0], mine[-1])
-        for probability, value in entry["q"].items():
-            ranks = (
-                np.searchsorted(mine, value, "left") / len(mine),
-                np.searchsorted(mine, value, "right") / len(mine),
-            )
-            assert ranks[0] - 2 * error <= float(probability) <= ranks[1] + 2 * error
-    before = (root / "quantiles/quantiles.json").read_bytes()
-    assert ask(root, [Y], sketch=True, by="lang").skipped == 3
-    assert (root / "quantiles/quantiles.json").read_bytes() == before
-    assert "method" in Journal(str(root), "quantiles").records["quantiles/quantiles.json"].info["parameters"]
-    few = ask(corpus, [X], sketch=True, by=None).quantiles[X]["all"]
-    assert few["n"] == 600
 
 
 # ---------------------------------------------------------------------------------------------------------- thresholds

@@ -145,10 +145,7 @@ def other_rows():
     return [(i, s, {**a, X: None if a[X] is None else a[X] + 1}) for i, s, a in ROWS]
 
 
-@pytest.mark.parametrize("sketch", [False, True])
-def test_values_that_a_straggler_of_an_earlier_call_wrote_are_not_believed(
-    corpus, tmp_path, monkeypatch, sketch
-):
+def test_values_that_a_straggler_of_an_earlier_call_wrote_are_not_believed(corpus, tmp_path, monkeypatch):
     """They have the names and sizes of the right ones."""
     before = write_dataset(tmp_path / "before", other_rows())
     original = quantile_select.SelectStage.run_shard
@@ -160,16 +157,16 @@ def test_values_that_a_straggler_of_an_earlier_call_wrote_are_not_believed(
         patched.setattr(quantile_select.SelectStage, "run_shard", stopped)
         for place in (before, corpus):
             with pytest.raises(StageError, match="stopped here"):
-                ask(place, sketch=sketch)
+                ask(place)
     (theirs,) = before.glob("_exchange/quantiles-quantiles/*/values/*")
     (ours,) = corpus.glob("_exchange/quantiles-quantiles/*/values/*")
     assert theirs.stat().st_size == ours.stat().st_size
     theirs.replace(ours)
     assert quantile_select.SelectStage.run_shard is original
     with pytest.raises(StageError, match=r"values/000000\.bin was written by another call.*removed"):
-        ask(corpus, sketch=sketch)
-    assert ask(corpus, sketch=sketch).done == 3
-    assert stored(corpus) == ask(write_dataset(tmp_path / "alone", ROWS), sketch=sketch).quantiles
+        ask(corpus)
+    assert ask(corpus).done == 3
+    assert stored(corpus) == ask(write_dataset(tmp_path / "alone", ROWS)).quantiles
 
 
 def test_a_result_that_a_straggler_wrote_is_not_believed(corpus, monkeypatch):
