@@ -59,7 +59,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         What only this verb knows (tagger types, thresholds, histograms...).
     seconds, finished : float
         Wall seconds of the work; when it ended, in seconds since 1970.
-    doubtful : bool
+    stale : bool
         A later run was about to make the unit again: the files may be those of that run, which was stopped before it could say so.
     """
 
@@ -75,7 +75,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     info: dict[str, Any] = {}
     seconds: float = 0.0
     finished: float = 0.0
-    doubtful: bool = False
+    stale: bool = False
 
 
 class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="run"):
@@ -206,14 +206,27 @@ class Journal:
         """Return the record of each output file."""
         return {file.path: record for record in self.records.values() for file in record.files}
 
+    def append(self, *records: Record) -> None:
+        """Append records outside of a run; nothing is written for none."""
+        if not records:
+            return
+        writer = JournalWriter(self, _run_name())
+        for record in records:
+            writer.add(record)
+        writer.close()
+
     def start(
         self, params: Mapping[str, Any], writes: Sequence[str], version: str, origin: str = ""
     ) -> "JournalWriter":
         """Announce a run and return what appends its records."""
-        run = f"{time.time_ns():020d}-{secrets.token_hex(3)}"
+        run = _run_name()
         writer = JournalWriter(self, run)
         writer.announce(RunRecord(run, self.verb, dict(params), tuple(writes), time.time(), version, origin))
         return writer
+
+
+def _run_name() -> str:
+    return f"{time.time_ns():020d}-{secrets.token_hex(3)}"
 
 
 class JournalWriter:

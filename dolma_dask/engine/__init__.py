@@ -6,11 +6,12 @@ failing shard never stops the others, and all failures are raised together at th
 """
 
 from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit, inputs_of
-from dolma_dask.engine.runs import gather, run, run_together
+from dolma_dask.engine.runs import Ran, gather, run, run_together
 
 __all__ = [
     "Input",
     "Plan",
+    "Ran",
     "RunOptions",
     "Stage",
     "Task",

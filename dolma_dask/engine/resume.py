@@ -27,7 +27,7 @@ _Pair = tuple[InputRecord, Input]
 
 
 @dataclass(frozen=True)
-class Progressed:
+class RunState:
     """Where a plan stands.
 
     Attributes
@@ -40,7 +40,7 @@ class Progressed:
         Records of the units that need no work, by unit.
     left : list of Task
         What is to be done, without the units that are finished.
-    renewed : tuple of Record
+    restamped : tuple of Record
         Finished units whose inputs have other time stamps now; once they are in the journal, nobody hashes these files again.
     """
 
@@ -48,17 +48,17 @@ class Progressed:
     existing: Mapping[str, int]
     finished: Mapping[str, Record] = field(default_factory=dict)
     left: list[Task] = field(default_factory=list)
-    renewed: tuple[Record, ...] = ()
+    restamped: tuple[Record, ...] = ()
 
 
-def look_back(plan: Plan, overwrite: bool) -> Progressed:
+def look_back(plan: Plan, overwrite: bool) -> RunState:
     """Return what is finished of `plan` and what is left; with `overwrite` all of it is."""
     return look_back_at(plan.root, plan.verb, plan.tasks, plan.writes, overwrite)
 
 
 def look_back_at(
     root: str, verb: str, tasks: Sequence[Task], writes: Sequence[str] = (), overwrite: bool = False
-) -> Progressed:
+) -> RunState:
     """Return what is finished of some tasks of a verb, and what is left.
 
     Parameters
@@ -76,20 +76,20 @@ def look_back_at(
     existing = _existing(root, writes)
     journal = Journal(root, verb)
     if overwrite:
-        return Progressed(journal, existing, left=list(tasks))
+        return RunState(journal, existing, left=list(tasks))
     candidates = dict(_candidates(tasks, journal, existing))
-    doubtful = [record for unit in candidates if (record := journal.records[unit]).doubtful]
-    for unit in _replaced(root, doubtful):
+    stale = [record for unit in candidates if (record := journal.records[unit]).stale]
+    for unit in _replaced(root, stale):
         del candidates[unit]
     same = _same_bytes([pair for pairs in candidates.values() for pair in pairs])
     finished: dict[str, Record] = {}
-    renewed: list[Record] = []
+    restamped: list[Record] = []
     for unit, pairs in candidates.items():
         if all(same[pair] for pair in pairs):
-            record = finished[unit] = _renew(journal.records[unit], pairs)
-            renewed += [record] if record is not journal.records[unit] else []
+            record = finished[unit] = _restamp(journal.records[unit], pairs)
+            restamped += [record] if record is not journal.records[unit] else []
     left = [task for task in (_without(task, finished) for task in tasks) if task.units]
-    return Progressed(journal, existing, finished, left, tuple(renewed))
+    return RunState(journal, existing, finished, left, tuple(restamped))
 
 
 def _existing(root: str, writes: Sequence[str]) -> dict[str, int]:
@@ -134,7 +134,7 @@ def _outputs(record: Record) -> list[FileRecord]:
 
 
 def _replaced(root: str, records: Sequence[Record]) -> set[str]:
-    """Return the units of doubtful records whose outputs are not those that the record speaks of."""
+    """Return the units of stale records whose outputs do not hold the recorded bytes."""
     written = [(record.unit, file) for record in records for file in _outputs(record) if file.checksum]
     if not written:
         return set()
@@ -153,10 +153,10 @@ def _is_as_written(url: str, file: FileRecord) -> bool:
 def _same_bytes(pairs: Sequence[_Pair]) -> dict[_Pair, bool]:
     """Tell for each input whether it holds the recorded bytes; those with another stamp are hashed, each once."""
     known = {pair: pair[0].bytes == pair[1].info.bytes for pair in pairs}
-    doubtful = [pair for pair, same in known.items() if same and pair[0].stamp != pair[1].info.stamp]
-    if doubtful:
-        with ThreadPoolExecutor(min(HASHING_THREADS, len(doubtful))) as pool:
-            known.update(zip(doubtful, pool.map(_has_same_bytes, doubtful), strict=True))
+    moved = [pair for pair, same in known.items() if same and pair[0].stamp != pair[1].info.stamp]
+    if moved:
+        with ThreadPoolExecutor(min(HASHING_THREADS, len(moved))) as pool:
+            known.update(zip(moved, pool.map(_has_same_bytes, moved), strict=True))
     return known
 
 
@@ -168,18 +168,18 @@ def _has_same_bytes(pair: _Pair) -> bool:
         return False  # whatever is wrong with the file, the shard that reads it says so
 
 
-def _renew(record: Record, pairs: Sequence[_Pair]) -> Record:
-    if all(recorded.stamp == item.info.stamp for recorded, item in pairs) and not record.doubtful:
+def _restamp(record: Record, pairs: Sequence[_Pair]) -> Record:
+    if all(recorded.stamp == item.info.stamp for recorded, item in pairs) and not record.stale:
         return record
     inputs = tuple(msgspec.structs.replace(recorded, stamp=item.info.stamp) for recorded, item in pairs)
-    return msgspec.structs.replace(record, inputs=inputs, doubtful=False)
+    return msgspec.structs.replace(record, inputs=inputs, stale=False)
 
 
 def _without(task: Task, finished: Mapping[str, Record]) -> Task:
     return replace(task, units=tuple(unit for unit in task.units if unit.name not in finished))
 
 
-def check_replaceable(plan: Plan, state: Progressed) -> None:
+def check_replaceable(plan: Plan, state: RunState) -> None:
     """Refuse to write over files that no run of this verb announced, or that were made from another input.
 
     Raises
@@ -229,13 +229,13 @@ def origin_of(root: str, origin: str) -> str:
     return origin
 
 
-def is_open(plan: Plan, state: Progressed) -> bool:
+def is_open(plan: Plan, state: RunState) -> bool:
     """Tell whether the newest run that filled these folders was stopped or left units undone."""
     runs = [run for run in state.journal.runs if run.writes == plan.writes]
     return bool(runs) and bool(runs[-1].missing or not runs[-1].finished)
 
 
-def strays(plan: Plan, state: Progressed) -> list[str]:
+def orphans(plan: Plan, state: RunState) -> list[str]:
     """Return the files that belong to no unit, and that later stages would read or an earlier run has made."""
     if plan.all_units is None:
         return []
@@ -244,7 +244,7 @@ def strays(plan: Plan, state: Progressed) -> list[str]:
     return sorted(path for path in others if path in made or path.endswith(plan.reads))
 
 
-def check_strays(plan: Plan, state: Progressed, overwrite: bool) -> None:
+def check_orphans(plan: Plan, state: RunState, overwrite: bool) -> None:
     """Refuse to leave files in place that belong to no unit; with `overwrite` only those that no run of this verb has made.
 
     Raises
@@ -252,7 +252,7 @@ def check_strays(plan: Plan, state: Progressed, overwrite: bool) -> None:
     UsageError
         There are such files.
     """
-    found = strays(plan, state)
+    found = orphans(plan, state)
     made = state.journal.by_file()
     foreign = [path for path in found if path not in made]
     if foreign:

@@ -1,7 +1,7 @@
-"""A run from its plan to its summary: check what is there, do what is left, write the journal as results arrive, count.
+"""Run plans: look at what is there, do what is left, write the journal as results arrive, count.
 
 Several plans over the same shards are one run: each shard is read once for all of them, and each plan keeps its own journal.
-Whatever stops a run, the records of finished shards are in the journal and temporary files of dead writers are gone.
+However a run ends, the records of finished shards are in the journal and temporary files of dead writers are gone.
 """
 
 import time
@@ -19,7 +19,7 @@ from dolma_dask.display import counted
 from dolma_dask.engine import resume
 from dolma_dask.engine.attempts import Outcome, Take
 from dolma_dask.engine.plan import Plan, RunOptions, Stage, Task
-from dolma_dask.engine.resume import Progressed
+from dolma_dask.engine.resume import RunState
 from dolma_dask.errors import (
     BadRecordBudgetError,
     Failure,
@@ -35,23 +35,39 @@ from dolma_dask.progress import make_progress
 from dolma_dask.summary import Summary
 
 
+@dataclass(frozen=True)
+class Ran:
+    """Outcome of a plan.
+
+    Attributes
+    ----------
+    summary : Summary
+        Counts over all units of the plan, finished now or before.
+    records : Mapping[str, Record]
+        Record of each finished unit, in the order of the plan.
+    """
+
+    summary: Summary
+    records: Mapping[str, Record]
+
+
 @dataclass(eq=False)
-class _Course:
-    """A plan on its way: where it stood, and what is known since: records by unit, shards done now, shards failed."""
+class _Running:
+    """A plan while it runs."""
 
     plan: Plan
-    state: Progressed
-    strays: list[str]
+    state: RunState
+    orphans: list[str]
     summary: Summary
-    records: dict[str, Record]
+    records: dict[str, Record]  # by unit: finished before, or now
     done: int = 0
     failures: list[Failure] = field(default_factory=list)
     writer: JournalWriter | None = None
 
     @property
     def has_work(self) -> bool:
-        """Whether a shard is left, or the journal."""
-        return bool(self.state.left or self.state.renewed or resume.is_open(self.plan, self.state))
+        """Whether a shard is left, or something to write into the journal."""
+        return bool(self.state.left or self.state.restamped or resume.is_open(self.plan, self.state))
 
     @cached_property
     def units(self) -> frozenset[str]:
@@ -59,7 +75,7 @@ class _Course:
         return frozenset(unit.name for task in self.state.left for unit in task.units)
 
     def take(self, task: Task, outcome: Outcome) -> None:
-        """Note what became of a shard, as far as it is this plan's."""
+        """Take the outcome of a shard, as far as it is this plan's."""
         if self.units.isdisjoint(unit.name for unit in task.units):
             return
         if isinstance(outcome, Failure):
@@ -74,8 +90,13 @@ class _Course:
             self.records[record.unit] = record
         self.done += 1
 
+    def ran(self, summary: Summary) -> Ran:
+        """Return the outcome, with records in the order of the plan."""
+        names = (unit.name for task in self.plan.tasks for unit in task.units)
+        return Ran(summary, {name: self.records[name] for name in names if name in self.records})
 
-def run(plan: Plan, options: RunOptions) -> Summary:
+
+def run(plan: Plan, options: RunOptions) -> Ran:
     """Do what is left of `plan`.
 
     Parameters
@@ -84,11 +105,6 @@ def run(plan: Plan, options: RunOptions) -> Summary:
         Tasks and what is known of them.
     options : RunOptions
         How to run.
-
-    Returns
-    -------
-    Summary
-        Counts over all units of the plan, finished now or before.
 
     Raises
     ------
@@ -101,11 +117,11 @@ def run(plan: Plan, options: RunOptions) -> Summary:
     UsageError
         Files that this run did not make are in its way.
     """
-    (summary,) = run_together([plan], plan.stage, options)
-    return summary
+    (ran,) = run_together([plan], plan.stage, options)
+    return ran
 
 
-def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> list[Summary]:
+def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> list[Ran]:
     """Do what is left of several plans over the same shards, each shard once for all of them.
 
     Parameters
@@ -117,51 +133,46 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
     options : RunOptions
         How to run.
 
-    Returns
-    -------
-    list of Summary
-        One for each plan.
-
     Raises
     ------
     StageError, BadRecordBudgetError, InterruptedStageError, UsageError
         See `run`.
     """
     started = time.monotonic()
-    courses = [_look_back(plan, options) for plan in plans]
+    running = [_look_back(plan, options) for plan in plans]
     if options.dry_run:
-        return [_rehearsed(course, started) for course in courses]
-    working = [course for course in courses if course.has_work]
-    for course in courses:
+        return [_rehearsed(each, started) for each in running]
+    working = [each for each in running if each.has_work]
+    for each in running:
         # a run may have been killed while it merged the segments, its last act
-        if not course.has_work:
-            sweep(course.state.journal.folder)
+        if not each.has_work:
+            sweep(each.state.journal.folder)
     if working:
         _work(working, stage, options)
-    for course in courses:
-        for path in [] if course.failures else course.strays:
-            files.remove(files.join(course.plan.root, path))
-    return [_conclude(course, stage.verb, time.monotonic() - started) for course in courses]
+    for each in running:
+        for path in [] if each.failures else each.orphans:
+            files.remove(files.join(each.plan.root, path))
+    return [each.ran(_conclude(each, stage.verb, time.monotonic() - started)) for each in running]
 
 
-def _look_back(plan: Plan, options: RunOptions) -> _Course:
+def _look_back(plan: Plan, options: RunOptions) -> _Running:
     """Return a plan with what is finished of it; refuse what is in its way."""
     state = resume.look_back(plan, options.overwrite)
     if not options.overwrite:
         resume.check_replaceable(plan, state)
-    resume.check_strays(plan, state, options.overwrite)
-    strays = resume.strays(plan, state)
-    notes = (*plan.notes, *_notes(state, strays, options))
+    resume.check_orphans(plan, state, options.overwrite)
+    orphans = resume.orphans(plan, state)
+    notes = (*plan.notes, *_notes(state, orphans, options))
     summary = Summary(plan.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
-    return _Course(plan, state, strays, summary, dict(state.finished))
+    return _Running(plan, state, orphans, summary, dict(state.finished))
 
 
-def _rehearsed(course: _Course, started: float) -> Summary:
-    planned = tuple(task.shard for task in course.state.left)
-    return replace(course.summary, planned=planned, seconds=time.monotonic() - started)
+def _rehearsed(running: _Running, started: float) -> Ran:
+    planned = tuple(task.shard for task in running.state.left)
+    return running.ran(replace(running.summary, planned=planned, seconds=time.monotonic() - started))
 
 
-def _notes(state: Progressed, strays: Sequence[str], options: RunOptions) -> Iterator[str]:
+def _notes(state: RunState, orphans: Sequence[str], options: RunOptions) -> Iterator[str]:
     """Say what is replaced or removed that an earlier run had made."""
     known = {
         unit.name: unit.key
@@ -172,8 +183,8 @@ def _notes(state: Progressed, strays: Sequence[str], options: RunOptions) -> Ite
     other = [name for name, key in known.items() if state.journal.records[name].key != key]
     if other and not options.overwrite:
         yield f"{counted(len(other), 'file')} made before with other options or inputs, made again now; first {other[0]}"
-    if strays:
-        yield f"{counted(len(strays), 'file')} of an earlier run, which belong to no input, removed; first {strays[0]}"
+    if orphans:
+        yield f"{counted(len(orphans), 'file')} of an earlier run, which belong to no input, removed; first {orphans[0]}"
 
 
 def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
@@ -247,64 +258,64 @@ def _mapping(stage: Stage, tasks: Sequence[Task], options: RunOptions) -> Iterat
         yield go
 
 
-def _work(courses: Sequence[_Course], stage: Stage, options: RunOptions) -> None:
+def _work(running: Sequence[_Running], stage: Stage, options: RunOptions) -> None:
     """Run the tasks that are left; every result reaches its journal at once."""
-    tasks = _joined(courses)
+    tasks = _joined(running)
 
     def take(task: Task, outcome: Outcome) -> None:
         if isinstance(outcome, Failure):
             _stop_without_store(outcome)
-        for course in courses:
-            course.take(task, outcome)
+        for each in running:
+            each.take(task, outcome)
 
     try:
         # in this order: no journal without a cluster; journals are closed before one waits for workers; the sweep comes last
         with ExitStack() as stack:
-            for course in courses:
-                stack.enter_context(_swept(course.plan))
+            for each in running:
+                stack.enter_context(_swept(each.plan))
             go = stack.enter_context(_mapping(stage, tasks, options))
-            for course in courses:
-                stack.enter_context(_journal_of(course))
+            for each in running:
+                stack.enter_context(_journal_of(each))
             go(take)
     except KeyboardInterrupt:
-        done = max(course.done for course in courses)
+        done = max(each.done for each in running)
         raise InterruptedStageError(
             f"{stage.verb} was stopped: {done:,} of {len(tasks):,} shards are finished and kept. Run the same command again to go on."
         ) from None
 
 
-def _joined(courses: Sequence[_Course]) -> list[Task]:
+def _joined(running: Sequence[_Running]) -> list[Task]:
     """Return what is left of all plans, one task for each shard."""
-    if len(courses) == 1:
-        return courses[0].state.left
+    if len(running) == 1:
+        return running[0].state.left
     tasks: dict[str, Task] = {}
-    for task in (task for course in courses for task in course.state.left):
+    for task in (task for each in running for task in each.state.left):
         known = tasks.get(task.shard)
         tasks[task.shard] = task if known is None else replace(known, units=(*known.units, *task.units))
     return list(tasks.values())
 
 
 @contextmanager
-def _journal_of(course: _Course) -> Iterator[None]:
-    plan, state = course.plan, course.state
+def _journal_of(each: _Running) -> Iterator[None]:
+    plan, state = each.plan, each.state
     origin = resume.origin_of(plan.root, plan.origin)
-    course.writer = state.journal.start(plan.params, plan.writes, plan.version, origin)
+    each.writer = state.journal.start(plan.params, plan.writes, plan.version, origin)
     try:
-        for record in state.renewed:
-            course.writer.add(record)
-        _doubt(course, course.writer)
+        for record in state.restamped:
+            each.writer.add(record)
+        _mark_stale(each, each.writer)
         yield
-        course.writer.finish(_missing(course))
+        each.writer.finish(_missing(each))
     finally:
-        course.writer.close()
+        each.writer.close()
 
 
-def _doubt(course: _Course, writer: JournalWriter) -> None:
+def _mark_stale(each: _Running, writer: JournalWriter) -> None:
     """Note which outputs are made again, before any is: a run that is stopped may leave others, of the same size, in their place."""
-    known = course.state.journal.records
-    for name in sorted(course.units & known.keys()):
+    known = each.state.journal.records
+    for name in sorted(each.units & known.keys()):
         if known[name].files:
-            writer.add(msgspec.structs.replace(known[name], doubtful=True))
+            writer.add(msgspec.structs.replace(known[name], stale=True))
     writer.flush()
 
 
@@ -323,12 +334,12 @@ def _swept(plan: Plan) -> Iterator[None]:
             sweep(url)
 
 
-def _missing(course: _Course) -> int:
+def _missing(each: _Running) -> int:
     """Count what the whole listing should have and has not."""
-    if course.plan.all_units is None:
-        return len(course.failures)
-    known = course.state.journal.records
-    return sum(name not in known or known[name].doubtful for name in course.plan.all_units)
+    if each.plan.all_units is None:
+        return len(each.failures)
+    known = each.state.journal.records
+    return sum(name not in known or known[name].stale for name in each.plan.all_units)
 
 
 def _remove_outdated(root: str, old: Record | None, kept: Set[str]) -> None:
@@ -338,13 +349,13 @@ def _remove_outdated(root: str, old: Record | None, kept: Set[str]) -> None:
             files.remove(files.join(root, file.path))
 
 
-def _conclude(course: _Course, verb: str, seconds: float) -> Summary:
+def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
     """Return the summary of a plan; an error speaks of the verb that was called."""
-    plan, failures = course.plan, tuple(course.failures)
-    counts = _totals(course.records.values())
+    plan, failures = each.plan, tuple(each.failures)
+    counts = _totals(each.records.values())
     summary = replace(
-        course.summary,
-        done=course.done,
+        each.summary,
+        done=each.done,
         seconds=seconds,
         counts=counts,
         failed=len(failures),

@@ -174,7 +174,7 @@ def _covers(later: RunRecord, run: RunRecord, name: str) -> bool:
 
 def _is_there(record: Record, listed: Mapping[str, FileInfo]) -> bool:
     outputs = [file for file in record.files if not file.path.startswith("_")]
-    return not record.doubtful and all(
+    return not record.stale and all(
         file.path in listed and listed[file.path].bytes == file.bytes for file in outputs
     )
 

@@ -127,7 +127,7 @@ def _step(journal: Journal, sizes: Mapping[str, int]) -> Step:
 
 def _is_there(record: Record, sizes: Mapping[str, int]) -> bool:
     outputs = (file for file in record.files if not file.path.startswith("_"))
-    return not record.doubtful and all(sizes.get(file.path) == file.bytes for file in outputs)
+    return not record.stale and all(sizes.get(file.path) == file.bytes for file in outputs)
 
 
 def _together(records: Sequence[Record]) -> list[Record]:

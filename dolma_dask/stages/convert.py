@@ -188,7 +188,7 @@ def convert(
         all_units=frozenset(layout.document_path(group.path) for group in groups),
         max_bad_fraction=budget(policy),
     )
-    return engine.run(plan, run_options(options))
+    return engine.run(plan, run_options(options)).summary
 
 
 def _folder(under: str | None) -> str:

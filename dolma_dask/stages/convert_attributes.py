@@ -75,7 +75,7 @@ def convert_attributes(
         version=dolma_dask.__version__,
         notes=dataset_notes(dataset),
     )
-    return engine.run(plan, run_options(options))
+    return engine.run(plan, run_options(options)).summary
 
 
 def check_convertible(

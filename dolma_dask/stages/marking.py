@@ -133,7 +133,7 @@ class Marking:
         """Return the record of the set as a whole if it is of this key, and about the files that are there now."""
         task = Task(self.name, (unit,), self.inputs(self.dataset.shards))
         state = resume.look_back_at(self.root, self.verb, [task])
-        for record in state.renewed:
+        for record in state.restamped:
             note(self.root, self.verb, record)
         return state.finished.get(unit.name)
 

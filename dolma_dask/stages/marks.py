@@ -5,8 +5,6 @@ length of every row wait meanwhile in an Arrow file per shard, about 40 bytes pe
 A mark is ``[[0, length, 1.0]]`` under the name of the set, in code points; other documents have nothing there.
 """
 
-import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -26,7 +24,7 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import sweep
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, FileRecord, InputRecord
-from dolma_dask.journal import Journal, JournalWriter, Record
+from dolma_dask.journal import Journal, Record
 from dolma_dask.text.lengths import code_point_lengths
 from dolma_dask.writers.attributes import AttributeWriter, open_attribute_writer
 
@@ -263,9 +261,7 @@ def group_name(paths: Sequence[str]) -> str:
 
 def note(root: str, verb: str, record: Record) -> None:
     """Add a record to a journal outside of a run: what is known of a set as a whole, filed under its first shard, older than all others."""
-    writer = JournalWriter(Journal(root, verb), f"{time.time_ns():020d}-{secrets.token_hex(3)}")
-    writer.add(record)
-    writer.close()
+    Journal(root, verb).append(record)
 
 
 def tidy(root: str, verb: str, folder: str) -> None:

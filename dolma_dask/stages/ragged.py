@@ -100,7 +100,7 @@ def ragged(
     tasks = [stage.task(selection, shard, names[shard.path], key) for shard in chosen.shards]
     asked = {"where": None if where is None else str(where), "source": source}
     plan = output.plan(stage, tasks, names, found, asked, policy)
-    summary = engine.run(plan, run_options(options))
+    summary = engine.run(plan, run_options(options)).summary
     return replace(summary, notes=(*summary.notes, *rule_notes(summary.counts)))
 
 

@@ -120,7 +120,7 @@ def tag(
             f"{found.root}/{path} {why}, and {len(outdated) - 1} more; expected a free place. Choose another --experiment or the same "
             "--format and taggers, or replace them with --overwrite."
         )
-    summary = engine.run(plan, run_options(options))
+    summary = engine.run(plan, run_options(options)).summary
     if not options.get("dry_run"):
         for path in outdated.keys() - {stage.path(name, shard) for name in sets for shard in found.shards}:
             files.remove(found.url(path))

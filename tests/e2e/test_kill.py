@@ -92,7 +92,7 @@ import os
 from dolma_dask import cli
 from dolma_dask.engine import runs
 
-runs._Course.take = lambda *of: os._exit(9)  # the files of a shard are there, and no record speaks of them
+runs._Running.take = lambda *of: os._exit(9)  # the files of a shard are there, and no record speaks of them
 cli.main({words!r})
 """
 

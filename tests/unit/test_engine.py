@@ -100,7 +100,7 @@ def plan_of(root: Path, key: str = "k", **more) -> tuple[Plan, Copy]:
 
 def run(root, options=HERE, **more):
     plan, stage = plan_of(root, **more)
-    return engine.run(plan, options), stage.seen
+    return engine.run(plan, options).summary, stage.seen
 
 
 def test_big_shards_first_everywhere(root):
@@ -113,7 +113,7 @@ def test_big_shards_first_everywhere(root):
 def test_nothing_is_done_twice(root):
     run(root)
     plan, stage = plan_of(root)
-    summary = engine.run(plan, RunOptions(scheduler="tcp://127.0.0.1:1"))
+    summary = engine.run(plan, RunOptions(scheduler="tcp://127.0.0.1:1")).summary
     assert (summary.done, summary.skipped, stage.seen) == (0, 5, [])
     assert len(list((root / "_journal/copy").iterdir())) == 1
 
@@ -167,7 +167,7 @@ def test_each_file_is_hashed_once_however_many_units_it_has(root, monkeypatch):
     monkeypatch.setattr(files, "checksum", lambda url: hashed.append(url) or checksum(url))
     again, _ = plan_of(root)
     tasks = [replace(task, units=old.units) for task, old in zip(again.tasks, tasks, strict=True)]
-    assert engine.run(replace(again, tasks=tasks), HERE).skipped == 5
+    assert engine.run(replace(again, tasks=tasks), HERE).summary.skipped == 5
     assert len(hashed) == 5
 
 
@@ -176,7 +176,7 @@ def test_only_missing_units_of_a_shard_are_left(root):
     plan, _ = plan_of(root)
     tasks = [replace(task, units=(*task.units, Unit(f"out/{task.shard}2", "k"))) for task in plan.tasks]
     before = {path: path.stat().st_mtime_ns for path in (root / "out").iterdir()}
-    summary = engine.run(replace(plan, tasks=tasks), HERE)
+    summary = engine.run(replace(plan, tasks=tasks), HERE).summary
     assert (summary.done, summary.skipped) == (5, 0)
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
@@ -311,7 +311,7 @@ def test_files_of_a_killed_run_are_ours(root):
     assert run(root)[0].done == 5
 
 
-def test_own_strays_are_refused_and_removed_on_request(root):
+def test_own_orphans_are_refused_and_removed_on_request(root):
     units = frozenset(f"out/{name}" for name in "abcde")
     run(root, all_units=units)
     (root / "in/e").unlink()

@@ -82,7 +82,7 @@ class Blocking(Marking):
         """Do what is left."""
         started = time.monotonic()
         stage = ListedInMemory(self.root, self.name, self.facts, self.policy)
-        ahead = engine.run(self._plan(stage), replace(options, dry_run=True))
+        ahead = engine.run(self._plan(stage), replace(options, dry_run=True)).summary
         if options.dry_run:
             return summarize(ahead, self.facts.entries, None)
         finished = None if options.overwrite or self.is_partial else self.finished(self.unit)
@@ -92,7 +92,7 @@ class Blocking(Marking):
             with owned(parent_of(self._folder), "block"):
                 summary, known = self._by_exchange(options)
         else:
-            summary = engine.run(self._plan(stage), options)
+            summary = engine.run(self._plan(stage), options).summary
             if known is None and not self.is_partial:
                 known = self._save_found(*self._unmatched_in_memory(options))
         self.tidy(self._folder)
@@ -175,7 +175,7 @@ class Blocking(Marking):
             for found in record.info["shards"]
         }
         stage = ListedByExchange(self.root, self.name, exchanged.folder, exchanged.by_shard)
-        summary = engine.run(self._plan(stage, spooled), options)
+        summary = engine.run(self._plan(stage, spooled), options).summary
         known = None
         if not self.is_partial:
             repeated = sum(info["repeated"] for info in exchanged.infos)

@@ -77,16 +77,16 @@ class Deduplication(Marking):
         """Do what is left."""
         started = time.monotonic()
         key = "" if options.overwrite else self._finished_key()
-        ahead = engine.run(self._plan(chosen, key), replace(options, dry_run=True))
+        ahead = engine.run(self._plan(chosen, key), replace(options, dry_run=True)).summary
         if options.dry_run:
             return self._summarize(ahead, key)
         if key and not ahead.planned:
-            summary = engine.run(self._plan(chosen, key), options)
+            summary = engine.run(self._plan(chosen, key), options).summary
         else:
             with owned(parent_of(self._folder), "dedupe"):
                 exchanged = self._exchange(options, shuffle)
                 key = self._announce(exchanged)
-                summary = engine.run(self._plan(chosen, key, exchanged), options)
+                summary = engine.run(self._plan(chosen, key, exchanged), options).summary
         self.tidy(self._folder)
         return self._summarize(replace(summary, seconds=time.monotonic() - started), key)
 

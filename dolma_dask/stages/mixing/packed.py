@@ -105,7 +105,7 @@ class Packed:
         started = time.monotonic()
         state = resume.look_back(self._plan([]), options.overwrite)
         if not options.dry_run:
-            for record in state.renewed:
+            for record in state.restamped:
                 note(self.target, "mix", record)
         done = state.finished.get(self.unit.name)
         summary = Summary("mix", self.target, skipped=len(self.parts), notes=self.notes)
@@ -137,12 +137,12 @@ class Packed:
             else found
         )
 
-    def _check_free(self, state: resume.Progressed, overwrite: bool) -> None:
+    def _check_free(self, state: resume.RunState, overwrite: bool) -> None:
         """Refuse to write beside documents that a later stage would read too, or over files that are not ours or made from another dataset."""
         outputs = [path for path in state.existing if self.packing.is_output(path)]
         if overwrite:
             units = frozenset(outputs) if self.owns_folder else None
-            resume.check_strays(replace(self._plan([]), all_units=units), state, overwrite)
+            resume.check_orphans(replace(self._plan([]), all_units=units), state, overwrite)
             return
         left = [Task(self.name, tuple(Unit(path, "") for path in outputs) or (self.unit,), ())]
         resume.check_replaceable(self._plan([]), replace(state, left=left))
@@ -213,7 +213,7 @@ class Packed:
             work = PieceWork(path, part.name, part.mixture.work(part.shard), part.is_renamed)
             tasks.append(Task(part.name, (Unit(path, key),), self._inputs(part), work))
         plan = Plan(stage, self._folder, tasks, {}, (f"{_PIECES}/",), max_bad_fraction=budget(self.policy))
-        summary = engine.run(plan, options)
+        summary = engine.run(plan, options).summary
         return self._records(plan), replace(summary, target=self.target)
 
     def _records(self, plan: Plan) -> list[Record]:
@@ -264,7 +264,7 @@ class Packed:
         state = resume.look_back(plan, overwrite=True)  # of all that is there
         whole = state.journal.records.get(self.unit.name)
         if whole is not None:
-            note(self.target, "mix", msgspec.structs.replace(whole, doubtful=True))
+            note(self.target, "mix", msgspec.structs.replace(whole, stale=True))
         for path in state.existing.keys() - {task.shard for task in plan.tasks}:
             if self.packing.is_output(path):
                 files.remove(files.join(self.target, path))

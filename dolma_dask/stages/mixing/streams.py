@@ -101,7 +101,7 @@ def mix_stream(stream: Stream, policy: RecordPolicy, options: RunOptions, args: 
     parts, notes = _parts(stream, args)
     if stream.packed:
         return summarize(_packed(stream, parts, policy, notes).run(options))
-    return summarize(engine.run(_plan(stream, parts, policy, notes), options))
+    return summarize(engine.run(_plan(stream, parts, policy, notes), options).summary)
 
 
 def _parts(stream: Stream, args: RunArgs) -> tuple[tuple[Part, ...], tuple[str, ...]]:

@@ -78,7 +78,8 @@ def run_branches(
         )
         for branch in every
     ]
-    return dict(zip(branches, engine.run_together(plans, stage, options), strict=True))
+    ran = engine.run_together(plans, stage, options)
+    return {name: one.summary for name, one in zip(branches, ran, strict=True)}
 
 
 @dataclass(frozen=True)

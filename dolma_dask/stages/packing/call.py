@@ -4,7 +4,6 @@ The sums of the first pass stay in the journal with the checksums of all inputs;
 call reads nothing but the listing, a lost file needs the spools of its own shards only, and any change of an input makes all files anew.
 """
 
-import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from dolma_dask.formats.hdf5 import PARAMS_NAME, DataParams, RowCounts, TextCoun
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.journal import Journal, JournalWriter, Record, work_key
+from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.stages.options import told
 from dolma_dask.stages.packing.inputs import Documents
 from dolma_dask.stages.packing.rows import RowPlan, RowsStage
@@ -133,7 +132,7 @@ class Packing:
         """Return the outcome if all is there and nothing else is: no other run is at work, and none has left something."""
         plan = self._second_plan(whole)
         state = resume.look_back(plan, overwrite=False)
-        is_open = resume.is_open(plan, state) or bool(resume.strays(plan, state))
+        is_open = resume.is_open(plan, state) or bool(resume.orphans(plan, state))
         rests = {FOLDER, EXCHANGE} & {*files.list_folders(self.target)}
         if state.left or is_open or rests or not self._has_params(whole):
             return None
@@ -160,9 +159,9 @@ class Packing:
             return _shown(ran, {})
         whole = begun.whole or self._sum_up(ran)
         if options.dry_run:
-            return _shown(engine.run(self._second_plan(whole), options), whole.counts)
+            return _shown(engine.run(self._second_plan(whole), options).summary, whole.counts)
         self._prepare(whole, options, has_spools=begun.whole is None)
-        summary = engine.run(self._second_plan(whole), options)
+        summary = engine.run(self._second_plan(whole), options).summary
         self._publish_params(whole)
         files.remove_tree(self._folder)
         sweep(self.target)
@@ -238,7 +237,7 @@ class Packing:
         inputs = tuple(item for part in self.documents.parts for item in part.inputs)
         task = Task(self._unit.name, (self._unit,), inputs)
         state = resume.look_back_at(self.target, "hdf5", [task])
-        for record in () if is_rehearsal else state.renewed:
+        for record in () if is_rehearsal else state.restamped:
             self._add(record)
         return state.finished.get(self._unit.name)
 
@@ -259,7 +258,7 @@ class Packing:
     def _tokenize(self, plan: Plan, options: RunOptions) -> Summary:
         """Make the spools of some parts, as far as they are not there."""
         try:
-            return engine.run(plan, replace(options, overwrite=options.overwrite and options.dry_run))
+            return engine.run(plan, replace(options, overwrite=options.overwrite and options.dry_run)).summary
         except StageError as error:
             raise StageError(str(error), failures=error.failures, summary=self._failed(error)) from error
 
@@ -311,10 +310,7 @@ class Packing:
         )
 
     def _add(self, record: Record) -> None:
-        run = f"{time.time_ns():020d}-{secrets.token_hex(3)}"
-        writer = JournalWriter(Journal(self.target, "hdf5"), run)
-        writer.add(record)
-        writer.close()
+        Journal(self.target, "hdf5").append(record)
 
     def _row_plan(self, whole: Record) -> RowPlan:
         sums = whole.info["spools"]

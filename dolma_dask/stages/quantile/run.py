@@ -123,7 +123,7 @@ class QuantilesRun:
     def quantiles(self, level: Level | None) -> QuantilesSummary:
         """Do what is left, and return what there is then."""
         plan = self._plan()
-        first = engine.run(plan, replace(self.options, dry_run=True))
+        first = engine.run(plan, replace(self.options, dry_run=True)).summary
         shards = tuple(shard.path for shard in self.chosen.shards)
         if self.options.dry_run:
             skipped = 0 if first.planned else len(shards)
@@ -132,9 +132,9 @@ class QuantilesRun:
         here = replace(self.options, scheduler="synchronous", workers=None, progress=False)
         if first.planned:
             with owned(parent_of(self._folder), QUANTILES):
-                last = engine.run(self._prepared(plan), here)
+                last = engine.run(self._prepared(plan), here).summary
         else:
-            last = engine.run(plan, here)
+            last = engine.run(plan, here).summary
         remove_exchange(self._folder)
         remove_outdated(self.dataset.root, self.name)
         done, skipped = (len(shards), 0) if last.done else (0, len(shards))

@@ -79,8 +79,8 @@ class Page:
             return None
         task = Task(unit.name, (unit,), (*self.inputs, *self._aside()))
         state = resume.look_back_at(self.root, VERB, [task])
-        if state.renewed and not dry_run:
-            self.remember(state.renewed)
+        if state.restamped and not dry_run:
+            self.remember(state.restamped)
         return state.finished.get(unit.name)
 
     def remember(self, records: Sequence[Record]) -> str | None:

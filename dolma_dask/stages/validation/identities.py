@@ -88,7 +88,7 @@ class Identities:
         plan = Plan(self.stage, self.dataset.root, [task], {}, (), dolma_dask.__version__)
         state = resume.look_back(plan, self.options.overwrite)
         if name in state.finished:
-            write_records(plan, state.journal, state.renewed)
+            write_records(plan, state.journal, state.restamped)
             return state.finished[name]
         record = self._exchange(task, works)
         write_records(plan, state.journal, [record])

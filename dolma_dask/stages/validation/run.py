@@ -71,7 +71,7 @@ class Check:
         plan = self._plan([self.stage.task(work) for work in self.listing.works])
         with shared_cluster(), self._owned():
             try:
-                summary = engine.run(plan, self.options)
+                summary = engine.run(plan, self.options).summary
             except StageError as error:
                 raise self._failed(error, plan, scope, show) from error
             if self.options.dry_run:

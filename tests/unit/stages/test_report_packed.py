@@ -209,7 +209,7 @@ def test_files_that_are_about_to_be_replaced_cannot_be_related(world):
     records = list(journal.records.values())
     writer = journal.start(journal.runs[-1].params, ("documents/",), "")
     for record in records:  # as a mix with other options does before it begins
-        writer.add(msgspec.structs.replace(record, doubtful=True))
+        writer.add(msgspec.structs.replace(record, stale=True))
     writer.close()
     content, notes = told(world)
     assert any("not all there as one mix has written them" in note for note in notes)
