@@ -14,8 +14,8 @@ import pyarrow as pa
 from isal import igzip
 
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key, encode_rows
-from dolma_dask.formats.json_attributes import scan_attributes
-from dolma_dask.formats.json_lines import Field, line_starts, scan_documents
+from dolma_dask.formats.json.attributes import scan_attributes
+from dolma_dask.formats.json.lines import Field, line_starts, scan_documents
 from dolma_dask.io.stream import BLOCK_BYTES
 from dolma_dask.taggers.registry import get_tagger
 from dolma_dask.text.lengths import code_point_lengths

@@ -20,7 +20,7 @@ from dolma_dask.errors import (
     UsageError,
 )
 from dolma_dask.formats import layout
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io import files
 from dolma_dask.io.attributes import sample_file

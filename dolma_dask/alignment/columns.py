@@ -21,7 +21,7 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.errors import AlignmentError, DataError, ExpressionError, SchemaError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, STRINGS
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field, metadata_kinds
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
@@ -31,7 +31,7 @@ from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.mixing.values import unknown_name
 
 Kind = Literal["text", "document", "spans", "number", "bool", "string", "dict"]
-"""What a column holds: "text" for a string of the documents, else see `dolma_dask.formats.json_attributes.AttributeKind`."""
+"""What a column holds: "text" for a string of the documents, else see `dolma_dask.formats.json.attributes.AttributeKind`."""
 
 SAMPLED_SHARDS = 8
 """Shards, evenly spread, whose first rows tell the kinds of the fields of the metadata; the others are asked if a field is in none of these."""

@@ -14,7 +14,7 @@ from dolma_dask.errors import AlignmentError, SchemaError
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import RowDigest
 from dolma_dask.formats.documents import METADATA
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import scan_metadata
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from dolma_dask.dataset import Shard, shard_info
 from dolma_dask.formats import layout
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.io.stored import START, Member

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dolma_dask.dedup.xxh3 import hash_strings
 from dolma_dask.errors import DataError, SchemaError
-from dolma_dask.formats.json_write import string_parts, validity
+from dolma_dask.formats.json.write import string_parts, validity
 from dolma_dask.formats.memcopy import copy_bytes
 from dolma_dask.text.kernels import Bytes, Counts, Words, kernel
 

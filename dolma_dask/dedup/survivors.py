@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.formats.json_write import for_kernel
+from dolma_dask.formats.json.write import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
 
 MARKS = np.dtype([("place", "<u8"), ("size", "<u8")])

@@ -13,7 +13,7 @@ import xxhash
 from llvmlite import ir
 from numba import extending, types
 
-from dolma_dask.formats.json_write import for_kernel
+from dolma_dask.formats.json.write import for_kernel
 from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel
 
 LONGEST_SHORT = 240

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dolma_dask.errors import DataError, SchemaError
-from dolma_dask.formats.json_write import (
+from dolma_dask.formats.json.write import (
     Offsets,
     join_texts,
     number_texts,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
-from dolma_dask.formats.json_write import (
+from dolma_dask.formats.json.write import (
     CLOSE,
     COMMA,
     HARD,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dolma_dask.errors import DataError, SchemaError, UsageError
 from dolma_dask.formats.attribute_columns import check_finite, column_texts, float_values
 from dolma_dask.formats.attribute_rows import assemble_rows
-from dolma_dask.formats.json_write import Numbers, join_texts, prepare_numbers, string_texts, validity
+from dolma_dask.formats.json.write import Numbers, join_texts, prepare_numbers, string_texts, validity
 
 AttributeKind = Literal["document", "spans", "scalar", "dict"]
 """How a column becomes JSON; see `AttributeColumn`."""

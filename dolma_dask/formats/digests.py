@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from dolma_dask.errors import DataError, SchemaError
-from dolma_dask.formats.json_write import Bytes, Offsets, string_parts, validity
+from dolma_dask.formats.json.write import Bytes, Offsets, string_parts, validity
 from dolma_dask.formats.memcopy import copy_bytes
 
 BUFFER_BYTES = 1 << 19

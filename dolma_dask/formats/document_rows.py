@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from dolma_dask.formats.documents import METADATA, STRINGS
-from dolma_dask.formats.json_exact import LineError, parse_object
+from dolma_dask.formats.json.exact import LineError, parse_object
 
 EXTRA = "extra"
 

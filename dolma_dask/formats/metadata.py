@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.formats.json_attributes import AttributeKind, sample_kinds, scan_attributes
-from dolma_dask.formats.json_exact import LineError
-from dolma_dask.formats.json_write import join_texts
+from dolma_dask.formats.json.attributes import AttributeKind, sample_kinds, scan_attributes
+from dolma_dask.formats.json.exact import LineError
+from dolma_dask.formats.json.write import join_texts
 
 PREFIX = "metadata."
 """What the name of such a column begins with."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dolma_dask.errors import SchemaError
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.stored import WHOLE, Section
 

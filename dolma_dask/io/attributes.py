@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.errors import BadRecordError
-from dolma_dask.formats.json_attributes import (
+from dolma_dask.formats.json.attributes import (
     AttributeKind,
     Form,
     guess_form,
     sample_kinds,
     scan_attributes,
 )
-from dolma_dask.formats.json_exact import LineError
+from dolma_dask.formats.json.exact import LineError
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.attribute_table import KINDS_KEY, AttributeTable, table_kinds
 from dolma_dask.io.records import TOO_LARGE, BadRecord, too_large

@@ -19,8 +19,8 @@ from dolma_dask.formats.documents import (
     with_source,
     without_rows,
 )
-from dolma_dask.formats.json_exact import Field, LineError
-from dolma_dask.formats.json_lines import scan_documents
+from dolma_dask.formats.json.exact import Field, LineError
+from dolma_dask.formats.json.lines import scan_documents
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.parquet import DocumentTable
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import BadRecordError, CorruptFileError
-from dolma_dask.formats.json_exact import Field
-from dolma_dask.formats.json_lines import scan_documents
+from dolma_dask.formats.json.exact import Field
+from dolma_dask.formats.json.lines import scan_documents
 from dolma_dask.io import files
 from dolma_dask.io.id_tables import MAX_ENTRY_BYTES, csv_columns, parquet_columns, without_empty
 from dolma_dask.io.stream import (

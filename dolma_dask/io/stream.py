@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.formats.json_lines import line_starts
+from dolma_dask.formats.json.lines import line_starts
 from dolma_dask.io.decompress import Compression, compression_of, read_pieces
 from dolma_dask.io.files import READ_BYTES
 from dolma_dask.io.records import QUARANTINE_HEAD

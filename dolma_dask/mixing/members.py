@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from dolma_dask.formats.json_block import Lines
-from dolma_dask.formats.json_exact import parse_object
-from dolma_dask.formats.json_scan import same_bytes, skip_space, skip_string, skip_value
-from dolma_dask.formats.json_vectors import byte_at
-from dolma_dask.formats.json_write import join_texts, large_strings
+from dolma_dask.formats.json.block import Lines
+from dolma_dask.formats.json.exact import parse_object
+from dolma_dask.formats.json.scan import same_bytes, skip_space, skip_string, skip_value
+from dolma_dask.formats.json.vectors import byte_at
+from dolma_dask.formats.json.write import join_texts, large_strings
 from dolma_dask.formats.memcopy import copy_bytes
 from dolma_dask.mixing.splicing import string_parts_of
 

@@ -7,10 +7,10 @@ a replaced span ends where it stands. Cost: 0.6 GB/s of text with a span in ever
 import numpy as np
 from numba import njit
 
-from dolma_dask.formats.json_numbers import read_integer
-from dolma_dask.formats.json_scan import skip_space, skip_string, skip_value
-from dolma_dask.formats.json_vectors import byte_at
-from dolma_dask.formats.json_write import put_integer
+from dolma_dask.formats.json.numbers import read_integer
+from dolma_dask.formats.json.scan import skip_space, skip_string, skip_value
+from dolma_dask.formats.json.vectors import byte_at
+from dolma_dask.formats.json.write import put_integer
 from dolma_dask.formats.memcopy import copy_bytes
 
 _QUOTE, _COMMA, _OPEN, _CLOSE = 0x22, 0x2C, 0x5B, 0x5D

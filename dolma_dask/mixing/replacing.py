@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import SchemaError
-from dolma_dask.formats.json_block import Lines
-from dolma_dask.formats.json_write import Bytes, Offsets, for_kernel, join_texts, large_strings, string_parts
+from dolma_dask.formats.json.block import Lines
+from dolma_dask.formats.json.write import Bytes, Offsets, for_kernel, join_texts, large_strings, string_parts
 from dolma_dask.mixing.replacement_kernels import choose_spans, moved_span, write_moved, write_texts
 from dolma_dask.mixing.splicing import string_parts_of
 

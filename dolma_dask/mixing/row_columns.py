@@ -7,7 +7,7 @@ of spans, whatever they hold in most documents. An attribute that is null counts
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import PREFIX as METADATA_PREFIX
 from dolma_dask.mixing.rules import Compare, Missing, Rule
 from dolma_dask.mixing.span_values import SpanCount, SpanItem

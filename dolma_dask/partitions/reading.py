@@ -16,7 +16,7 @@ from dolma_dask.dataset import shard_info
 from dolma_dask.errors import BadRecordError, SourceChangedError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, STRINGS
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo

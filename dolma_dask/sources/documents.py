@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dolma_dask.formats.json_exact import LineError, kind_of, parse_object
+from dolma_dask.formats.json.exact import LineError, kind_of, parse_object
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.naming import split_suffix
 

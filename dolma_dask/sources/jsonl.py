@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.formats.documents import REQUIRED
-from dolma_dask.formats.json_exact import parse_object
-from dolma_dask.formats.json_lines import Field, LineError, scan_fields
+from dolma_dask.formats.json.exact import parse_object
+from dolma_dask.formats.json.lines import Field, LineError, scan_fields
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import (
     BLOCK_BYTES,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.json_exact import LineError
+from dolma_dask.formats.json.exact import LineError
 from dolma_dask.io.records import QUARANTINE_HEAD, Block, InputRecord
 from dolma_dask.io.stream import (
     BLOCK_BYTES,

@@ -27,7 +27,7 @@ from dolma_dask.engine import Plan, Task, Unit, inputs_of
 from dolma_dask.errors import BadRecordError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import RESERVED, Form
-from dolma_dask.formats.json_exact import LineError, parse_object
+from dolma_dask.formats.json.exact import LineError, parse_object
 from dolma_dask.io import files
 from dolma_dask.io.records import BadRecord
 from dolma_dask.io.stream import LineBlock, StoredFile, compression_of, read_lines

@@ -24,7 +24,7 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Input, inputs_of
 from dolma_dask.errors import ExpressionError, UsageError
 from dolma_dask.formats.documents import OPTIONAL, text_bytes
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.mixing.rules import And, Rule

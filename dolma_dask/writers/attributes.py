@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.attributes import AttributeColumn, encode_rows
-from dolma_dask.formats.json_attributes import AttributeKind, scan_attributes
+from dolma_dask.formats.json.attributes import AttributeKind, scan_attributes
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.attributes import KINDS_KEY
 from dolma_dask.io.records import FileRecord

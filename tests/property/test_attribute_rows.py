@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dolma_dask.formats.attributes import AttributeColumn, encode_rows
-from dolma_dask.formats.json_write import number_texts, string_texts
+from dolma_dask.formats.json.write import number_texts, string_texts
 
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
 MAPS = pa.map_(pa.large_string(), pa.float64())

@@ -21,9 +21,8 @@ from json_oracle import (
 )
 from numba import njit
 
-from dolma_dask.formats import json_attributes
-from dolma_dask.formats.json_attribute_rows import AttributeRow
-from dolma_dask.formats.json_attributes import (
+from dolma_dask.formats.json import attributes
+from dolma_dask.formats.json.attributes import (
     AttributeBatch,
     AttributeKind,
     Form,
@@ -32,10 +31,11 @@ from dolma_dask.formats.json_attributes import (
     sample_kinds,
     scan_attributes,
 )
-from dolma_dask.formats.json_block import Lines
-from dolma_dask.formats.json_exact import LineError
-from dolma_dask.formats.json_lines import line_starts
-from dolma_dask.formats.json_numbers import read_number
+from dolma_dask.formats.json.block import Lines
+from dolma_dask.formats.json.exact import LineError
+from dolma_dask.formats.json.exact_attributes import AttributeRow
+from dolma_dask.formats.json.lines import line_starts
+from dolma_dask.formats.json.numbers import read_number
 
 KEYS: dict[str, AttributeKind] = {
     "a__doc": "document",
@@ -363,7 +363,7 @@ def test_the_kernel_declines_no_ordinary_row(pair_lists: list[list[str]], form: 
         return parse_attributes(line, keys, form)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_attributes, "parse_attributes", note)
+        patch.setattr(attributes, "parse_attributes", note)
         scan_attributes(*as_block(rows), KEYS, form)
     for line in handed:
         assert expected(line, KEYS, form) is None or is_unusual(read_line(line))

@@ -16,7 +16,7 @@ from json_oracle import (
     values,
 )
 
-from dolma_dask.formats.json_lines import (
+from dolma_dask.formats.json.lines import (
     Field,
     LineError,
     line_starts,
@@ -24,7 +24,7 @@ from dolma_dask.formats.json_lines import (
     scan_documents,
     scan_fields,
 )
-from dolma_dask.formats.json_scan import MAX_LEVELS
+from dolma_dask.formats.json.scan import MAX_LEVELS
 
 LONG_NAME = "a key that is longer than one vector of sixty-four bytes, by some bytes"
 FIELDS = [

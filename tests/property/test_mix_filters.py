@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.formats.json_block import SPAN
+from dolma_dask.formats.json.block import SPAN
 from dolma_dask.mixing.filters import Filter, make_filter
 from dolma_dask.mixing.row_columns import RowKinds
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.formats.json_block import SPAN
+from dolma_dask.formats.json.block import SPAN
 from dolma_dask.mixing.members import join_objects
 from dolma_dask.mixing.replacing import SpanRule, move_spans, replace_spans
 from dolma_dask.mixing.splicing import Edit, splice

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.formats import layout
-from dolma_dask.formats.json_write import join_texts, string_parts, string_texts
+from dolma_dask.formats.json.write import join_texts, string_parts, string_texts
 from dolma_dask.io import files
 from dolma_dask.io.id_lists import IdBlock, IdListFile
 from dolma_dask.io.publish import publish

@@ -20,7 +20,7 @@ from dolma_dask.dedup.survivors import MARKS, key_dtype
 from dolma_dask.engine import Task
 from dolma_dask.errors import DataError
 from dolma_dask.exchange import Emitted, ShardRecords
-from dolma_dask.formats.json_write import validity
+from dolma_dask.formats.json.write import validity
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Record
 from dolma_dask.stages.deduplication.tally import Tally

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.formats.json_write import validity
+from dolma_dask.formats.json.write import validity
 from dolma_dask.stages.marks import MarkRows
 
 MOST_SOURCES = 200

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from dolma_dask.alignment import AlignedShard, AttributeSource
 from dolma_dask.alignment.follower import Follower
 from dolma_dask.formats.attribute_columns import column_texts
-from dolma_dask.formats.json_attributes import AttributeKind, Form, scan_attributes
-from dolma_dask.formats.json_block import SPAN, Lines, WantedKey, fill_strings
-from dolma_dask.formats.json_exact import LineError, parse_object
-from dolma_dask.formats.json_scan import RAW
-from dolma_dask.formats.json_write import number_texts, validity
+from dolma_dask.formats.json.attributes import AttributeKind, Form, scan_attributes
+from dolma_dask.formats.json.block import SPAN, Lines, WantedKey, fill_strings
+from dolma_dask.formats.json.exact import LineError, parse_object
+from dolma_dask.formats.json.scan import RAW
+from dolma_dask.formats.json.write import number_texts, validity
 from dolma_dask.io import files
 from dolma_dask.io.attributes import AttributeBlock, AttributeFile, empty_block
 from dolma_dask.io.stream import MAX_RECORD_BYTES, compression_of, read_lines

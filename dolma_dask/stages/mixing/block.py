@@ -13,9 +13,9 @@ from dolma_dask.alignment import AlignedBlock
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, RAW
-from dolma_dask.formats.json_attributes import scan_attributes
-from dolma_dask.formats.json_block import Lines
-from dolma_dask.formats.json_write import join_texts, string_texts
+from dolma_dask.formats.json.attributes import scan_attributes
+from dolma_dask.formats.json.block import Lines
+from dolma_dask.formats.json.write import join_texts, string_texts
 from dolma_dask.mixing.filters import Filter, select
 from dolma_dask.mixing.members import join_objects
 from dolma_dask.mixing.replacing import Replaced, SpanRule, move_spans, replace_spans

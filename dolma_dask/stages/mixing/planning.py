@@ -10,7 +10,7 @@ from typing import Any
 
 from dolma_dask.alignment import AttributeSets, Catalog, find_fields
 from dolma_dask.errors import DolmaDaskError, UsageError
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import PREFIX as METADATA_PREFIX
 from dolma_dask.mixing.filters import make_filter
 from dolma_dask.mixing.jsonpath_nodes import Field, Index

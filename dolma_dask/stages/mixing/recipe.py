@@ -7,7 +7,7 @@ from typing import Any
 from dolma_dask.alignment import AttributeSets, AttributeSource, shard_inputs
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Input, inputs_of
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.layout import format_of
 from dolma_dask.mixing.filters import Filter
 from dolma_dask.mixing.replacements import Replacement

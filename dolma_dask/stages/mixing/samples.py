@@ -6,8 +6,8 @@ from itertools import pairwise
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.formats import layout
-from dolma_dask.formats.json_attributes import AttributeKind, sample_kinds
-from dolma_dask.formats.json_exact import LineError, parse_object
+from dolma_dask.formats.json.attributes import AttributeKind, sample_kinds
+from dolma_dask.formats.json.exact import LineError, parse_object
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io import files
 from dolma_dask.io.stream import StoredFile, compression_of, read_lines

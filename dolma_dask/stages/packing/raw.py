@@ -20,8 +20,8 @@ from dolma_dask.display import counted
 from dolma_dask.engine import inputs_of
 from dolma_dask.errors import SchemaError, UsageError
 from dolma_dask.formats.documents import text_bytes
-from dolma_dask.formats.json_exact import LineError, kind_of, parse_object
-from dolma_dask.formats.json_lines import Field, scan_fields
+from dolma_dask.formats.json.exact import LineError, kind_of, parse_object
+from dolma_dask.formats.json.lines import Field, scan_fields
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.parquet import open_parquet, read_batches

@@ -13,7 +13,7 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Task, inputs_of
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats.documents import OPTIONAL
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord
 from dolma_dask.mixing.where import parse

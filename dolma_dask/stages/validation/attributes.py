@@ -13,8 +13,8 @@ from dolma_dask.alignment.follower import Follower
 from dolma_dask.dataset import Shard
 from dolma_dask.errors import BadRecordError, DataError
 from dolma_dask.formats import layout
-from dolma_dask.formats.json_attributes import AttributeKind, guess_form, scan_attributes
-from dolma_dask.formats.json_exact import LineError
+from dolma_dask.formats.json.attributes import AttributeKind, guess_form, scan_attributes
+from dolma_dask.formats.json.exact import LineError
 from dolma_dask.io import files
 from dolma_dask.io.attributes import sample_file
 from dolma_dask.io.records import TOO_LARGE, Block, InputRecord, too_large

@@ -14,7 +14,7 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import counted
 from dolma_dask.errors import AlignmentError, MissingAttributesError, StaleAttributesError, UsageError
 from dolma_dask.formats import layout
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import FileRecord

@@ -23,7 +23,7 @@ from dolma_dask.errors import (
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import RowDigest
 from dolma_dask.formats.documents import text_bytes
-from dolma_dask.formats.json_attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import PublishedFile, publish

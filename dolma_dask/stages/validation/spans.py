@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.formats.json_attributes import AttributeKind
-from dolma_dask.formats.json_write import validity
+from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.formats.json.write import validity
 from dolma_dask.stages.validation.problems import KINDS, Problem, Problems
 from dolma_dask.text.kernels import Bools, Counts, Floats, kernel
 

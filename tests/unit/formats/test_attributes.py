@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import DataError, SchemaError, UsageError
-from dolma_dask.formats import attribute_rows, json_write
+from dolma_dask.formats import attribute_rows
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key, encode_rows, make_variable_name
+from dolma_dask.formats.json import write
 
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
 
@@ -274,9 +275,9 @@ def test_kernels_are_compiled_once():
         lengths.flags.writeable = source is batch
         encode_rows(ids, ids, lengths, [AttributeColumn(c.key, c.kind, source[c.key]) for c in columns])
     kernels = (
-        json_write._write_strings,
-        json_write._write_numbers,
-        json_write._write_spans,
+        write._write_strings,
+        write._write_numbers,
+        write._write_spans,
         attribute_rows._write_rows,
     )
     assert [len(kernel.signatures) for kernel in kernels] == [1, 1, 1, 1]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import SchemaError
-from dolma_dask.formats.json_attributes import (
+from dolma_dask.formats.json.attributes import (
     AttributeBatch,
     AttributeKind,
     Form,
@@ -17,7 +17,7 @@ from dolma_dask.formats.json_attributes import (
     sample_kinds,
     scan_attributes,
 )
-from dolma_dask.formats.json_lines import line_starts
+from dolma_dask.formats.json.lines import line_starts
 
 
 def scan(data: bytes, keys: dict[str, AttributeKind], form: Form = "nested") -> AttributeBatch:

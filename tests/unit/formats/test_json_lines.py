@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.json_block import PADDING, fill_strings
-from dolma_dask.formats.json_lines import (
+from dolma_dask.formats.json.block import PADDING, fill_strings
+from dolma_dask.formats.json.lines import (
     Field,
     LineError,
     line_starts,

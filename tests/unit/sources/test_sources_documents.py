@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.json_exact import LineError, parse_object
+from dolma_dask.formats.json.exact import LineError, parse_object
 from dolma_dask.sources.documents import Document, RecordConverter
 from dolma_dask.sources.mapping import FieldMapping
 

@@ -421,7 +421,7 @@ def test_records_without_a_text(tmp_path, tokenizer):
     ],
 )
 def test_what_is_a_text(line, expected):
-    from dolma_dask.formats.json_exact import LineError
+    from dolma_dask.formats.json.exact import LineError
 
     opener = RawOpener("", "text", False)
     if expected is None:

@@ -1,6 +1,6 @@
 """The kernel that walks whole lines and notes the values of wanted keys, for documents and for attribute rows alike.
 
-Which keys are wanted, in which object, and what becomes of their values stands in a table (`dolma_dask.formats.json_scan`), so
+Which keys are wanted, in which object, and what becomes of their values stands in a table (`dolma_dask.formats.json.scan`), so
 one compiled kernel serves every list of fields. Levels that can hold wanted keys are: the line's object, the ``attributes``
 object in it, and objects of numbers inside that; all other values are checked and passed over.
 """
@@ -8,8 +8,8 @@ object in it, and objects of numbers inside that; all other values are checked a
 import numpy as np
 from numba import njit
 
-from dolma_dask.formats.json_numbers import read_number
-from dolma_dask.formats.json_scan import (
+from dolma_dask.formats.json.numbers import read_number
+from dolma_dask.formats.json.scan import (
     ACTION,
     BEGIN,
     BOOLEAN,
@@ -38,7 +38,7 @@ from dolma_dask.formats.json_scan import (
     skip_string,
     skip_value,
 )
-from dolma_dask.formats.json_vectors import borrowed, byte_at, word_at
+from dolma_dask.formats.json.vectors import borrowed, byte_at, word_at
 
 MAX_SCOPES = 1 << 20
 """Objects with wanted keys there can be; three may be open at one time, and their numbers share one word."""

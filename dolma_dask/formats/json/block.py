@@ -15,8 +15,7 @@ import pyarrow as pa
 from numba import njit
 
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.json_bytes import copy_strings, is_utf8, mark_invalid_utf8
-from dolma_dask.formats.json_scan import (
+from dolma_dask.formats.json.scan import (
     BOOLEAN,
     DOCUMENT,
     MAX_KEY,
@@ -28,7 +27,8 @@ from dolma_dask.formats.json_scan import (
     SPANS,
     STRING,
 )
-from dolma_dask.formats.json_walk import walk_lines
+from dolma_dask.formats.json.strings import copy_strings, is_utf8, mark_invalid_utf8
+from dolma_dask.formats.json.walk import walk_lines
 
 PADDING = 64
 """Readable bytes behind every buffer: the widest load of a kernel."""
@@ -48,7 +48,7 @@ class WantedKey:
     scope : int
         Number of the object it stands in; 0 is the line's own object.
     action : int
-        What to do with the value, see `dolma_dask.formats.json_scan`.
+        What to do with the value, see `dolma_dask.formats.json.scan`.
     target : int
         Output column of the action; for ENTER the scope of the keys inside.
     required : bool
@@ -223,7 +223,7 @@ class Lines:
         return status
 
     def copy_strings(self, extents: np.ndarray, unescape: bool, address: int, offsets: np.ndarray) -> None:
-        """Copy values of this block to `address`, see `dolma_dask.formats.json_bytes.copy_strings`."""
+        """Copy values of this block to `address`, see `dolma_dask.formats.json.strings.copy_strings`."""
         copy_strings(self.base, self.tail_base, self.tail_row, extents, unescape, address, offsets)
 
     def walk(self, wanted: Sequence[WantedKey], status: np.ndarray) -> Walk:

@@ -1,7 +1,7 @@
 """JSON lines of documents to Arrow columns: strict, and fast where nothing is wrong.
 
 `scan_documents` is what readers call. A kernel checks every byte of a block and finds the fields; the few lines it declines go
-one by one through the exact parser (`dolma_dask.formats.json_exact`), which either reads them or says what is wrong with them.
+one by one through the exact parser (`dolma_dask.formats.json.exact`), which either reads them or says what is wrong with them.
 The kernel accepts no line that the exact parser refuses, and gives the same values.
 
 Declined though valid: keys written with an escape, a wanted key written twice, more than 64 levels of nesting.
@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.json_block import Lines, WantedKey, fill_strings
-from dolma_dask.formats.json_bytes import line_starts
-from dolma_dask.formats.json_exact import Field, LineError, parse_fields
-from dolma_dask.formats.json_scan import RAW, STRING
+from dolma_dask.formats.json.block import Lines, WantedKey, fill_strings
+from dolma_dask.formats.json.exact import Field, LineError, parse_fields
+from dolma_dask.formats.json.scan import RAW, STRING
+from dolma_dask.formats.json.strings import line_starts
 
 __all__ = ["Field", "LineError", "line_starts", "parse_fields", "scan_documents", "scan_fields"]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from dolma_dask.formats.json_scan import read_hex4
-from dolma_dask.formats.json_vectors import (
+from dolma_dask.formats.json.scan import read_hex4
+from dolma_dask.formats.json.vectors import (
     bit_count,
     byte_at,
     copy64,

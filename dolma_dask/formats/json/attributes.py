@@ -1,7 +1,7 @@
 """Attribute rows to Arrow columns: strict, and fast where nothing is wrong.
 
 The same kernel that reads documents walks the rows and reads the wanted values on the way; what it declines goes through the
-exact parser (`dolma_dask.formats.json_attribute_rows`), with the same law: the kernel accepts no row that the exact parser
+exact parser (`dolma_dask.formats.json.exact_attributes`), with the same law: the kernel accepts no row that the exact parser
 refuses, and gives the same values.
 
 Declined though valid: what is declined in documents (at every level that holds wanted keys), rows of unreadable documents,
@@ -19,7 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.errors import SchemaError
-from dolma_dask.formats.json_attribute_rows import (
+from dolma_dask.formats.json.block import Lines, Walk, WantedKey, fill_strings
+from dolma_dask.formats.json.exact import LineError
+from dolma_dask.formats.json.exact_attributes import (
     ROW_FIELDS,
     AttributeKind,
     AttributeRow,
@@ -30,9 +32,7 @@ from dolma_dask.formats.json_attribute_rows import (
     parse_attributes,
     sample_kinds,
 )
-from dolma_dask.formats.json_block import Lines, Walk, WantedKey, fill_strings
-from dolma_dask.formats.json_exact import LineError
-from dolma_dask.formats.json_scan import BOOLEAN, DECLINE, DOCUMENT, ENTER, NUMBER, SPANS, STRING
+from dolma_dask.formats.json.scan import BOOLEAN, DECLINE, DOCUMENT, ENTER, NUMBER, SPANS, STRING
 
 __all__ = [
     "AttributeBatch",
@@ -86,7 +86,7 @@ def scan_attributes(
     block : uint8[n]
         Lines that all end in a newline.
     starts : int64[lines + 1]
-        Where they start, see `dolma_dask.formats.json_lines.line_starts`.
+        Where they start, see `dolma_dask.formats.json.lines.line_starts`.
     keys : mapping of str to AttributeKind
         What to read, and what it has to be.
     form : {"nested", "flat"}

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from dolma_dask.formats.json_exact import Field, LineError, field_value, kind_of, parse_object
+from dolma_dask.formats.json.exact import Field, LineError, field_value, kind_of, parse_object
 
 AttributeKind = Literal["document", "spans", "number", "bool", "string", "dict"]
 """How the values of a key are read. ``document``: the score of the one span ``[[0, n, x]]``, as float64; ``spans``: all spans;

@@ -11,7 +11,7 @@ Cost: about 7 ns for a number of six digits, 17 ns for seventeen.
 import numpy as np
 from numba import njit
 
-from dolma_dask.formats.json_vectors import as_double, byte_at, high_product, leading_zeros
+from dolma_dask.formats.json.vectors import as_double, byte_at, high_product, leading_zeros
 
 SMALLEST_POWER, LARGEST_POWER = -342, 308
 """Powers of ten outside this range make zero or infinity of every 64-bit mantissa."""

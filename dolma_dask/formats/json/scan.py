@@ -4,7 +4,7 @@ One pass checks every byte of every line and notes where wanted values lie; noth
 either accepted with certainty or declined (status 1) and left to the exact parser; the kernel never guesses.
 
 Every loop stops at a newline, because no token of JSON may hold one. So a block that ends in a newline and is followed by 64
-readable bytes needs no other bounds check: the callers in `dolma_dask.formats.json_block` see to both.
+readable bytes needs no other bounds check: the callers in `dolma_dask.formats.json.block` see to both.
 
 Keys: most files repeat the same keys in the same order, so each key remembers which one came next the last time. If the
 bytes at hand equal that one (one 64-byte compare), the key is known without being scanned or hashed. Keys nobody wants are
@@ -17,8 +17,8 @@ string; compiling takes about 3 s once.
 import numpy as np
 from numba import njit
 
-from dolma_dask.formats.json_numbers import read_integer, read_number
-from dolma_dask.formats.json_vectors import (
+from dolma_dask.formats.json.numbers import read_integer, read_number
+from dolma_dask.formats.json.vectors import (
     byte_at,
     control64,
     differing64,
