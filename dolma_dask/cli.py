@@ -17,10 +17,11 @@ from cyclopts.exceptions import MissingArgumentError
 
 from dolma_dask import __version__
 from dolma_dask.config.arguments import in_words
-from dolma_dask.config.commands import COMMANDS as _COMMANDS
-from dolma_dask.config.commands import DOLMA_CONFIGS, load
 from dolma_dask.config.help_texts import help_text, notes
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
+from dolma_dask.registry import COMMANDS, VERBS, load
+
+TOOLKIT = {verb.name: verb.toolkit for verb in VERBS.values() if verb.toolkit}
 
 _HELP = """Curate text for language models on Dask: from a laptop to a cluster.
 
@@ -30,7 +31,7 @@ Example: dolma-dask tag corpus/wiki --taggers gopher_v2
 
 _JSON = "Every command takes --json (print the summary as JSON)."
 _EPILOGUE = f"""{_JSON} Help on one: dolma-dask COMMAND --help
-Configuration files of the Dolma toolkit: dolma-dask -c FILE {{{",".join(DOLMA_CONFIGS)}}}
+Configuration files of the Dolma toolkit: dolma-dask -c FILE {{{",".join(TOOLKIT)}}}
 Options of ModelZoo's create_hdf5_dataset.py: dolma-dask hdf5 LMData --params FILE --input_dir FOLDER ...
 Completion of commands and options by TAB: dolma-dask --install-completion"""
 
@@ -38,11 +39,11 @@ Completion of commands and options by TAB: dolma-dask --install-completion"""
 def make_app(called: str | None = None) -> App:
     """Return the application; only the command that is called takes its help from its function, which is then imported."""
     app = _empty_app()
-    for name, (target, text) in _COMMANDS.items():
-        if name == called:
-            _add(app, name, load(target))
+    for verb in COMMANDS.values():
+        if verb.name == called:
+            _add(app, verb.name, verb.load())
         else:
-            app.command(target, name=name, help=text)
+            app.command(verb.function, name=verb.name, help=verb.help)
     app.command(completion, name="completion")
     return app
 
@@ -65,8 +66,8 @@ def _complete_app() -> App:
     from dolma_dask.config.choices import completed
 
     app = _empty_app()
-    for name, (target, text) in _COMMANDS.items():
-        command = _spoken(load(target))
+    for verb in COMMANDS.values():
+        command = _spoken(verb.load())
         command.__annotations__ = completed(command.__annotations__)
         signature = inspect.signature(command)
         parameters = [
@@ -74,7 +75,7 @@ def _complete_app() -> App:
             for name, item in signature.parameters.items()
         ]
         command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        app.command(command, name=name, help=text)
+        app.command(command, name=verb.name, help=verb.help)
     app.command(completion, name="completion")
     app.register_install_completion_command(help="Make TAB complete commands and options in this shell.")
     return app
@@ -106,24 +107,24 @@ def _config_app(words: Sequence[str]) -> tuple[App, list[str]]:
     first, *others = words
     if first.startswith("--config="):
         others = [first.partition("=")[2], *others]
-    takers = ", ".join(DOLMA_CONFIGS)
+    takers = ", ".join(TOOLKIT)
     if len(others) < 2:
         raise UsageError(
             f"-c without a file and a verb; expected dolma-dask -c FILE VERB, where VERB is one of {takers}."
         )
     file, verb, *rest = others
-    if verb not in DOLMA_CONFIGS:
-        near = get_close_matches(verb, DOLMA_CONFIGS, n=1)
+    if verb not in TOOLKIT:
+        near = get_close_matches(verb, TOOLKIT, n=1)
         hint = (
             f"Did you mean {near[0]!r}?"
             if near
-            else f"See its options: dolma-dask {verb} --help" * (verb in _COMMANDS)
+            else f"See its options: dolma-dask {verb} --help" * (verb in COMMANDS)
         )
         raise UsageError(
             f"{verb!r} takes no configuration file of the Dolma toolkit; those that do: {takers}. {hint}".rstrip()
         )
     app = _empty_app()
-    _add(app, verb, load(DOLMA_CONFIGS[verb]), usage=f"Usage: dolma-dask -c CONFIG {verb} [OPTIONS]")
+    _add(app, verb, load(TOOLKIT[verb]), usage=f"Usage: dolma-dask -c CONFIG {verb} [OPTIONS]")
     return app, [verb, file, *rest]
 
 
@@ -207,7 +208,7 @@ def _app_for(words: Sequence[str]) -> tuple[App, Sequence[str]]:
         return _config_app(words)
     if first == "--install-completion":
         return _complete_app(), words
-    return make_app(next((word for word in words if word in _COMMANDS), None)), words
+    return make_app(next((word for word in words if word in COMMANDS), None)), words
 
 
 def _wrong_words(error: CycloptsError) -> str:

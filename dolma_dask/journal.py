@@ -25,6 +25,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.registry import names_of
 
 FLUSH_SECONDS = 5.0
 FLUSH_RECORDS = 500
@@ -331,7 +332,7 @@ def _write_lines(url: str, lines: Iterable[bytes]) -> None:
             out.write(line + b"\n")
 
 
-def incomplete(root: str, verbs: Sequence[str] = ("convert", "mix")) -> list[str]:
+def incomplete(root: str, verbs: Sequence[str] = names_of("documents")) -> list[str]:
     """Say which of the runs that made the documents below `root` did not do all of it.
 
     Parameters

@@ -34,7 +34,7 @@ def check_stages(file: str, stages: Sequence[StagePlan], every: Sequence[StagePl
         for name, check in _CHECKS.items():
             for value in _values(stage.arguments.get(name)):
                 _note(stage, name, check, value, mistakes)
-        for name in ("tokenizer", "list_file", "block", "allow", "thresholds"):
+        for name in stage.entry.files:
             for url in stage.given([name]):
                 if not any(is_in(full(url), place) for place in made) and not _is_there(name, url):
                     mistakes.add(

@@ -8,9 +8,12 @@ from pathlib import Path
 from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from dolma_dask.config.stages import INPUTS, OUTPUT
+from dolma_dask.registry import VERBS
 
-_PATHS = {*INPUTS, OUTPUT, "path", "folder"}
+_PATHS = {name for verb in VERBS.values() for name in (*verb.reads, *verb.files, *verb.writes)} | {
+    "path",
+    "folder",
+}
 
 
 def completed(hints: Mapping[str, Any]) -> dict[str, Any]:

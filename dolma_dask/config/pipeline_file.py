@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dolma_dask.config.arguments import Argument, arguments_of
-from dolma_dask.config.commands import VERBS, load
 from dolma_dask.config.conversion import FAILED, convert_value
 from dolma_dask.config.stages import StagePlan, named
 from dolma_dask.config.variables import Variables, near, variables_of
 from dolma_dask.config.yaml_nodes import Items, Mistakes, Node, Pairs, Place, Scalar, read_yaml
+from dolma_dask.registry import VERBS
 
 TOP = ("variables", "defaults", "stages", "report")
 NAME = "name"
@@ -161,7 +161,7 @@ class _Reader:
                 options.place, f"{verb} expects a map of its options, such as `dataset: corpus/wiki`."
             )
             return StagePlan(name, verb, {}, place)
-        takes = arguments_of(load(VERBS[verb][0]))
+        takes = arguments_of(VERBS[verb].load())
         values: dict[str, object] = {}
         places: dict[str, Place] = {}
         for key, node in options.values.items():
@@ -228,7 +228,7 @@ class _Reader:
 
 def _shared_options() -> dict[str, Argument]:
     """Return the options that many verbs share and that can hold for all stages."""
-    taken = arguments_of(load(VERBS["mix"][0]))
+    taken = arguments_of(VERBS["mix"].load())
     return {name: argument for name, argument in taken.items() if argument.shared and name not in NOT_SHARED}
 
 

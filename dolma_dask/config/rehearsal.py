@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dolma_dask.config.stages import INPUTS, OUTPUT, StagePlan, full, is_in
+from dolma_dask.config.stages import StagePlan, full, is_in
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import counted
 from dolma_dask.formats import layout
@@ -74,12 +74,12 @@ class _Mover:
 
     def _move(self, group: dict[str, Any], stage: StagePlan, values: dict[str, Any]) -> None:
         """Move the places that some arguments name: those of a stage, or of token files that a mix makes too."""
-        for name in INPUTS:
+        for name in (*stage.entry.reads, *stage.entry.files):
             if name in group:
                 group[name] = self._each(group[name], name, stage, values)
-        if group.get(OUTPUT):
-            old = str(group[OUTPUT])
-            group[OUTPUT] = self.made[full(old)] = beside(old, self.count)
+        if group.get("to"):
+            old = str(group["to"])
+            group["to"] = self.made[full(old)] = beside(old, self.count)
 
     def _each(self, value: Any, name: str, stage: StagePlan, values: dict[str, Any]) -> Any:
         if isinstance(value, str):

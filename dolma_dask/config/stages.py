@@ -6,21 +6,12 @@ from functools import cached_property
 from typing import Any
 
 from dolma_dask.config.arguments import Argument, arguments_of
-from dolma_dask.config.commands import VERBS, load
 from dolma_dask.config.variables import near
 from dolma_dask.config.yaml_nodes import Place
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-
-INPUTS = ("dataset", "inputs", "list_file", "block", "allow", "thresholds", "against", "tokens", "tokenizer")
-"""Arguments that name what is read."""
-
-OUTPUT = "to"
-"""The argument that names what is written."""
-
-BESIDE = ("tag", "dedupe", "block", "quantiles")
-"""Verbs that write beside the documents which they read."""
+from dolma_dask.registry import VERBS, Verb
 
 
 @dataclass(frozen=True)
@@ -47,17 +38,22 @@ class StagePlan:
     place: Place = field(default_factory=Place)
     places: Mapping[str, Place] = field(default_factory=dict)
 
+    @property
+    def entry(self) -> Verb:
+        """Its verb in the registry."""
+        return VERBS[self.verb]
+
     @cached_property
     def takes(self) -> dict[str, Argument]:
         """What the verb takes."""
-        return arguments_of(load(VERBS[self.verb][0]))
+        return arguments_of(self.entry.load())
 
     def call(self, **more: Any) -> Any:
         """Call the verb; `more` replaces arguments, those that it does not take are left out."""
         values = {**self.arguments, **{name: value for name, value in more.items() if name in self.takes}}
         positional = [name for name, argument in self.takes.items() if argument.positional and name in values]
         named = {name: value for name, value in values.items() if name not in positional}
-        return load(VERBS[self.verb][0])(*(values[name] for name in positional), **named)
+        return self.entry.load()(*(values[name] for name in positional), **named)
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the texts of some arguments, also where they stand in a map: `mix` makes token files as other verbs do."""
@@ -80,17 +76,17 @@ class StagePlan:
     @property
     def reads(self) -> tuple[str, ...]:
         """Where it reads, as full paths or URLs."""
-        return tuple(map(full, self.given(INPUTS)))
+        return tuple(map(full, self.given((*self.entry.reads, *self.entry.files))))
 
     @property
     def writes(self) -> tuple[str, ...]:
         """Where it writes."""
-        return tuple(map(full, self.given((OUTPUT, "dataset") if self.is_beside else (OUTPUT,))))
+        return tuple(map(full, self.given({*self.entry.writes, *(["dataset"] if self.is_beside else [])})))
 
     @property
     def is_beside(self) -> bool:
         """Whether it writes beside the documents that it reads: `mix` marks those that lists name."""
-        return self.verb in BESIDE or any(self.given(("block", "allow")))
+        return "dataset" in self.entry.writes or any(self.given(self.entry.writes_with))
 
     def needs(self, other: "StagePlan") -> bool:
         """Tell whether it reads what `other` writes."""

@@ -13,17 +13,12 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.journal import Journal, Record, journals
+from dolma_dask.registry import names_of
 from dolma_dask.reports.history import History, Step, is_packed
 from dolma_dask.reports.names import last_name
 
-MAKES_DOCUMENTS = ("convert", "mix")
-"""Verbs that begin a dataset; the others follow in the order in which they were first run."""
-
 MOST_LINKS = 100
 """Datasets that a history is followed through."""
-
-UNTOLD = ("report",)
-"""Verbs that change nothing of a dataset: a page does not tell of itself."""
 
 
 def read_history(root: str, tokens: Sequence[str] = ()) -> History:
@@ -86,10 +81,11 @@ def _has_documents(root: str) -> bool:
 
 
 def _steps(root: str) -> list[Step]:
+    pages = names_of("page")  # a page does not show how it was made itself
     found = [
         journal
         for journal in journals(root)
-        if journal.verb not in UNTOLD and (journal.runs or journal.records)
+        if journal.verb not in pages and (journal.runs or journal.records)
     ]
     if not found:
         return []
@@ -100,11 +96,9 @@ def _steps(root: str) -> list[Step]:
         for name in folders
         for info in files.list_files(files.join(root, name))
     }
+    first = names_of("documents")  # others follow in the order in which they were first run
     found.sort(
-        key=lambda journal: (
-            journal.verb not in MAKES_DOCUMENTS,
-            journal.runs[0].started if journal.runs else 0.0,
-        )
+        key=lambda journal: (journal.verb not in first, journal.runs[0].started if journal.runs else 0.0)
     )
     return [_step(journal, sizes) for journal in found]
 

@@ -21,10 +21,6 @@ Scale = Literal["linear", "log"]
 """How the bins of a histogram are spaced; ``log`` bins are drawn equally wide."""
 
 
-Section = Literal["Checks", "Duplicates", "Quantiles"]
-"""What results of verbs stand under."""
-
-
 @dataclass(frozen=True)
 class StageRow:
     """One verb of the run, with what went in and what came out, in the order in which the verbs ran."""
@@ -152,7 +148,7 @@ class ResultTable:
 
     Attributes
     ----------
-    section : Section
+    section : str
         Heading of the section that it stands in.
     title : str
         Its own heading.
@@ -166,7 +162,7 @@ class ResultTable:
         Whether it speaks of something wrong.
     """
 
-    section: Section
+    section: str
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str | float | None]]

@@ -81,10 +81,9 @@ def _totals(records: Sequence[Record]) -> dict[str, int]:
 def _note(step: Step, counts: Mapping[str, int]) -> str:
     told = step.params
     parts: list[str] = []
-    if step.verb == "tag":
-        parts.append(
-            ", ".join(sorted({name for record in step.records for name in record.info.get("taggers", ())}))
-        )
+    parts.append(
+        ", ".join(sorted({name for record in step.records for name in record.info.get("taggers", ())}))
+    )
     if step.verb == CONVERTED:
         parts.append(", ".join(sorted({_renaming(record) for record in step.records})))
     if isinstance(told.get("from"), str):

@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dolma_dask.reports import plots
-from dolma_dask.reports.model import Example, ResultTable, Section, SignalHistogram, StageRow
+from dolma_dask.reports.model import Example, ResultTable, SignalHistogram, StageRow
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ def example_groups(examples: Sequence[Example]) -> list[ExampleGroup]:
     return list(groups.values())
 
 
-def sections(results: Sequence[ResultTable]) -> list[tuple[Section, list[ResultTable]]]:
+def sections(results: Sequence[ResultTable]) -> list[tuple[str, list[ResultTable]]]:
     """Gather the tables by section, in the order in which the sections first appear."""
-    found: dict[Section, list[ResultTable]] = {}
+    found: dict[str, list[ResultTable]] = {}
     for table in results:
         found.setdefault(table.section, []).append(table)
     return list(found.items())

@@ -103,7 +103,7 @@ def test_links_of_the_documents_exist():
 
 
 def test_every_command_is_in_the_readme():
-    from dolma_dask.cli import _COMMANDS
+    from dolma_dask.registry import COMMANDS
 
     text = (ROOT / "README.md").read_text()
-    assert all(f"dolma-dask {name}" in text or f"make {name}" in text for name in _COMMANDS)
+    assert all(f"dolma-dask {name}" in text or f"make {name}" in text for name in COMMANDS)

@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from dolma_dask import cli
+from dolma_dask.registry import COMMANDS
 
 
-@pytest.mark.parametrize("command", sorted(cli._COMMANDS))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help_with_an_example(command, capsys):
     assert cli.main([command, "--help"]) == 0
     shown = capsys.readouterr().out
@@ -124,7 +125,7 @@ def test_taggers_are_an_option_on_the_command_line(corpus, capsys):
 
 def test_help_shows_every_sign_and_says_something_of_every_option(capsys):
     shown = {}
-    for command in cli._COMMANDS:
+    for command in COMMANDS:
         assert cli.main([command, "--help"]) == 0
         shown[command] = " ".join(capsys.readouterr().out.replace("│", " ").split())
         assert "RULE" not in shown[command], "types of Python mean nothing here"
@@ -273,7 +274,7 @@ def bash_script(tmp_path_factory):
     ("typed", "offered"),
     [
         (["ra"], {"ragged"}),
-        ([""], set(cli._COMMANDS)),
+        ([""], set(COMMANDS)),
         (["mix", "--wh"], {"--where"}),
         (["mix", "--dry"], {"--dry-run"}),
         (["mix", "x", "--on-bad-record", "q"], {"quarantine"}),
@@ -316,7 +317,7 @@ def test_completion_is_installed_where_bash_looks(tmp_path, monkeypatch, capsys)
     assert str(script) in (tmp_path / ".bashrc").read_text()
 
 
-@pytest.mark.parametrize("command", sorted(cli._COMMANDS))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_option_says_what_it_does(command, capsys):
     assert cli.main([command, "--help"]) == 0
     for box in re.findall(r"╭[^╮]*╮\n(.*?)╰", capsys.readouterr().out, re.DOTALL):

@@ -14,6 +14,8 @@ import pytest
 from importlinter import cli as linter
 
 import dolma_dask
+from dolma_dask import registry
+from dolma_dask.config.arguments import arguments_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,7 +41,30 @@ def test_public_names_work_after_importing_every_module():
         assert callable(getattr(dolma_dask, name)), name
     modules = {module.name for module in pkgutil.iter_modules(dolma_dask.__path__)}
     assert not modules & set(dolma_dask.__all__)
-    assert sorted(dolma_dask.__all__) == dolma_dask.__all__
+
+
+def test_type_checkers_see_the_public_names():
+    tree = ast.parse((ROOT / "dolma_dask/__init__.py").read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    known = {
+        alias.name: f"{node.module}:{alias.asname}"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert known == dolma_dask._EXPORTS
+
+
+def test_every_entry_of_the_registry_is_true():
+    for name, verb in registry.COMMANDS.items():
+        function = verb.load()
+        takes = arguments_of(function)
+        is_stage = name in registry.VERBS
+        own = {*verb.reads, *verb.writes, *verb.writes_with} if is_stage else set()
+        assert own <= takes.keys(), name
+        assert (verb.help[-1], function.__module__) == (".", verb.function.partition(":")[0])
+        assert all(callable(registry.load(path)) for path in (verb.tables, verb.toolkit) if path)
+        assert bool(verb.reads) == is_stage
 
 
 def test_import_and_help_load_nothing_heavy():

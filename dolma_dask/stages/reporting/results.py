@@ -10,6 +10,7 @@ from dolma_dask.display import counted
 from dolma_dask.errors import DataError
 from dolma_dask.io import files
 from dolma_dask.journal import Record
+from dolma_dask.registry import VERBS, load
 from dolma_dask.reports.history import History, Step
 from dolma_dask.reports.model import ResultTable
 from dolma_dask.reports.names import last_name
@@ -24,20 +25,23 @@ MOST_GROUPS = 200
 
 
 def result_tables(history: History) -> tuple[ResultTable, ...]:
-    """Return the tables of all steps, in their order, checks first.
+    """Return the tables that the registry names for the verbs of a history, in the order of the registry.
 
     Parameters
     ----------
     history : History
         Of a dataset, all of its shards.
     """
-    makers = (("validate", _checks), ("dedupe", _duplicates), ("quantiles", _quantiles))
     return tuple(
-        table for verb, make in makers for step in history.steps if step.verb == verb for table in make(step)
+        table
+        for verb in VERBS.values()
+        for step in history.steps
+        if verb.tables and step.verb == verb.name
+        for table in load(verb.tables)(step)
     )
 
 
-def _checks(step: Step) -> Iterator[ResultTable]:
+def checks(step: Step) -> Iterator[ResultTable]:
     """Make the table of the newest validation of a dataset."""
     report = next((record.info for record in step.records if record.unit == "report"), None)
     if report is None:
@@ -76,7 +80,7 @@ def _place(first: Sequence[Mapping[str, object]]) -> str:
     return f"{one['file']}{row}: {one['found']}"
 
 
-def _duplicates(step: Step) -> Iterator[ResultTable]:
+def duplicates(step: Step) -> Iterator[ResultTable]:
     """Make the tables of each set of marks: by source, and the largest clusters."""
     sets: defaultdict[str, list[Record]] = defaultdict(list)
     for record in step.records:
@@ -106,7 +110,7 @@ def _duplicates(step: Step) -> Iterator[ResultTable]:
         )
 
 
-def _quantiles(step: Step) -> Iterator[ResultTable]:
+def quantiles(step: Step) -> Iterator[ResultTable]:
     """Make a table for each file of quantiles."""
     for record in step.records:
         parameters = record.info.get("parameters")

@@ -7,10 +7,10 @@ from typing import Literal, Union, get_args, get_origin
 import pytest
 
 from dolma_dask.config.arguments import arguments_of
-from dolma_dask.config.commands import VERBS, load
 from dolma_dask.config.pipeline_file import read_pipeline
 from dolma_dask.config.stages import chosen
 from dolma_dask.errors import UsageError
+from dolma_dask.registry import VERBS
 
 GOOD = """
 variables:
@@ -84,8 +84,8 @@ def test_a_stage_knows_what_it_needs(tmp_path):
 
 
 def test_every_verb_can_be_a_stage_with_every_option_of_its_signature():
-    for verb, (target, _) in VERBS.items():
-        takes = arguments_of(load(target))
+    for verb, entry in VERBS.items():
+        takes = arguments_of(entry.load())
         assert any(argument.needed for argument in takes.values()), verb
         assert {"dry_run", "scheduler", "workers", "progress", "overwrite"} <= takes.keys()
         assert all(is_known(argument.hint) for argument in takes.values()), takes

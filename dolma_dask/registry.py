@@ -1,0 +1,150 @@
+"""One entry per command: what the command line, pipelines, the package's public names, journals, reports and tests have to know of it.
+
+Functions stand here as import paths and are imported when they are called, so that help costs a tenth of a second.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+
+class Verb(NamedTuple):
+    """A command. Names of options are those of its function; they also count inside of maps, such as those of ``mix``'s `ragged`."""
+
+    name: str
+    function: str  # "module:function"
+    help: str  # its line in the list of commands
+    reads: tuple[str, ...] = ()  # options that name datasets or folders
+    files: tuple[str, ...] = ()  # options that name files, which have to be there before anything runs
+    writes: tuple[str, ...] = (
+        "to",
+    )  # options that name what is written; `dataset`: beside the documents that are read
+    writes_with: tuple[str, ...] = ()  # options with which it writes beside the documents too
+    makes: Literal["documents", "tokens", "page", ""] = ""  # what readers of journals have to tell apart
+    tables: str = (
+        ""  # what it adds to a report: "module:function", from its `Step` of the history to `ResultTable`s
+    )
+    toolkit: str = (
+        ""  # takes a configuration of the Dolma toolkit, for `dolma-dask -c FILE VERB`: "module:function"
+    )
+
+    def load(self) -> Callable[..., Any]:
+        """Import the function."""
+        return load(self.function)
+
+
+def load(path: str) -> Callable[..., Any]:
+    """Import a function by ``module:name``."""
+    module, name = path.split(":")
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+
+def _by_name(*verbs: Verb) -> dict[str, Verb]:
+    return {verb.name: verb for verb in verbs}
+
+
+VERBS = _by_name(
+    Verb(
+        "convert",
+        "dolma_dask.stages.convert:convert",
+        "Turn raw files into documents in the Dolma layout.",
+        reads=("inputs",),
+        makes="documents",
+    ),
+    Verb(
+        "validate",
+        "dolma_dask.stages.validate:validate",
+        "Check every file and every row of a dataset.",
+        reads=("dataset", "against"),
+        tables="dolma_dask.stages.reporting.results:checks",
+    ),
+    Verb(
+        "tag",
+        "dolma_dask.stages.tag:tag",
+        "Run taggers over every document, in one pass.",
+        reads=("dataset",),
+        writes=("dataset",),
+    ),
+    Verb(
+        "dedupe",
+        "dolma_dask.stages.dedupe:dedupe",
+        "Flag all but one of the documents that are equal.",
+        reads=("dataset",),
+        writes=("dataset",),
+        tables="dolma_dask.stages.reporting.results:duplicates",
+    ),
+    Verb(
+        "block",
+        "dolma_dask.stages.block:block",
+        "Flag the documents that stand in a list of ids.",
+        reads=("dataset",),
+        files=("list_file",),
+        writes=("dataset",),
+    ),
+    Verb(
+        "quantiles",
+        "dolma_dask.stages.quantiles:quantiles",
+        "Find quantiles of signals, and thresholds, per group of documents.",
+        reads=("dataset",),
+        writes=("dataset",),
+        tables="dolma_dask.stages.reporting.results:quantiles",
+    ),
+    Verb(
+        "mix",
+        "dolma_dask.stages.mix:mix",
+        "Write a new version with the documents that a rule keeps.",
+        reads=("dataset",),
+        files=("block", "allow", "thresholds", "tokenizer"),
+        writes_with=("block", "allow"),
+        makes="documents",
+        toolkit="dolma_dask.config.dolma_mix:mix_config",
+    ),
+    Verb(
+        "ragged",
+        "dolma_dask.stages.ragged:ragged",
+        "Tokenize documents into ragged NumPy arrays.",
+        reads=("dataset",),
+        files=("tokenizer",),
+        makes="tokens",
+    ),
+    Verb(
+        "hdf5",
+        "dolma_dask.stages.hdf5:hdf5",
+        "Pack documents into HDF5 rows for Cerebras systems.",
+        reads=("dataset",),
+        files=("tokenizer",),
+    ),
+    Verb(
+        "report",
+        "dolma_dask.stages.report:report",
+        "Write one HTML page that shows what happened.",
+        reads=("dataset", "tokens"),
+        makes="page",
+    ),
+)
+"""Verbs: they write, resume, and can be stages of a pipeline. In the order of help and of the tables of a report."""
+
+COMMANDS = VERBS | _by_name(
+    Verb(
+        "run",
+        "dolma_dask.config.pipeline:run",
+        "Run the stages of a YAML file, with one cluster, and go on where they stopped.",
+    ),
+    Verb("status", "dolma_dask.questions.status:status", "Tell what is done, left and changed in a dataset."),
+    Verb(
+        "list",
+        "dolma_dask.questions.taggers:show_taggers",
+        "List the taggers, built in and from plug-ins.",
+    ),
+    Verb(
+        "demo",
+        "dolma_dask.config.demonstration:demo",
+        "Do all of this on text from this Python installation.",
+    ),
+)
+"""All commands: verbs, then questions and what runs verbs."""
+
+
+def names_of(makes: str) -> tuple[str, ...]:
+    """Return the names of the verbs that make something of a kind."""
+    return tuple(verb.name for verb in VERBS.values() if verb.makes == makes)
