@@ -5,10 +5,10 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-fast conformance lint types notebooks bench lock clean
+.PHONY: help demo test test-fast same-content conformance lint types notebooks bench lock clean
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 demo: .venv/run.stamp  ## the whole job on text from this Python installation; ends with reports/demo.html
 	$(BIN)/dolma-dask demo --folder demo --report reports/demo.html
@@ -18,6 +18,9 @@ test: .venv/dev.stamp  ## all tests; those that need the reference data are skip
 
 test-fast: .venv/dev.stamp  ## the unit tests, under a minute
 	$(BIN)/pytest -q -n 2 tests/unit
+
+same-content: .venv/dev.stamp  ## prove that no byte of any output has changed since the baseline
+	$(BIN)/python tools/same_content.py --check tools/same_content.txt
 
 conformance: .venv/dev.stamp  ## compare with outputs of the original tools in $DOLMA_DASK_SHARED (default ../shared)
 	@test -d "$(SHARED)/conformance" || { echo "reference data not found at $(SHARED); set DOLMA_DASK_SHARED"; exit 1; }
