@@ -20,8 +20,8 @@ from dolma_dask.io.stored import StoredFile
 Compression = Literal["gzip", "zstd"]
 
 _FIRST_FEED = 16 * 1024
-_LARGEST_FEED = 1 << 20
-"""Bytes given to a decompressor at a time: what a member leaves over is copied, so a tiny member gets little."""
+_LARGEST_FEED = 128 * 1024
+"""Bytes given to a decompressor at a time: it copies what it leaves over, so a tiny member gets little, and none more than makes one piece."""
 
 _KINDS = (
     (rb"\x1f\x8b", "gzip data"),

@@ -86,7 +86,7 @@ def _publish_local(target: Path) -> Iterator[BinaryIO]:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(_temporary_name(target.name))
     try:
-        with temporary.open("wb", buffering=1 << 20) as handle:
+        with temporary.open("wb", buffering=1 << 16) as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())

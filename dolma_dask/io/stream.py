@@ -148,7 +148,11 @@ class _LineCutter:
     def _flush(self) -> Iterator[LineBlock]:
         if not self._whole:
             return
-        data = np.frombuffer(b"".join(self._whole), np.uint8)
+        data = np.empty(self._whole_bytes, np.uint8)
+        at = 0
+        for piece in self._whole:
+            data[at : at + len(piece)] = np.frombuffer(piece, np.uint8)  # unlike join, without the GIL
+            at += len(piece)
         self._whole, self._whole_bytes = [], 0
         starts = line_starts(data)
         block = LineBlock(data, starts, self._row, self._offset)

@@ -8,11 +8,13 @@ nature, so that a reader finds damage. The cut depends on the bytes alone, never
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import xxhash
-from isal import igzip
+from isal import igzip_lib
 
 from dolma_dask.errors import DataError
 from dolma_dask.formats.layout import FileFormat, format_of
@@ -30,27 +32,33 @@ level 3 on other processors."""
 
 ZSTD_LEVEL = 3
 
+_FIRST_ROOM = 1 << 18
+"""Bytes that a writer has room for at first: there may be many writers of small files."""
+
 _NEWLINE = 0x0A
 
-Text = bytes | bytearray
+_GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"
+"""No name, no time, fast compression, no system."""
+
+Parts = tuple[bytes | memoryview, ...]
 
 
-def _gzip(data: Text) -> Text:
-    return igzip.compress(data, GZIP_LEVEL, mtime=0)
+def _gzip(data: memoryview) -> Parts:
+    return _GZIP_HEADER, igzip_lib.compress(data, GZIP_LEVEL, flag=igzip_lib.COMP_GZIP_NO_HDR)
 
 
-def _zstd(data: Text) -> Text:
+def _zstd(data: memoryview) -> Parts:
     """Return one frame with a checksum, which pyarrow leaves out: a flag in its header and 4 bytes at its end (RFC 8878, 3.1.1)."""
-    frame = bytearray(pa.Codec("zstd", compression_level=ZSTD_LEVEL).compress(data, asbytes=True))
-    frame[4] |= 0x04
-    return frame + (xxhash.xxh64_intdigest(data) & 0xFFFFFFFF).to_bytes(4, "little")
+    frame = pa.Codec("zstd", compression_level=ZSTD_LEVEL).compress(data, asbytes=True)
+    checksum = (xxhash.xxh64_intdigest(data) & 0xFFFFFFFF).to_bytes(4, "little")
+    return frame[:4], bytes([frame[4] | 0x04]), memoryview(frame)[5:], checksum
 
 
-def _plain(data: Text) -> Text:
-    return data
+def _plain(data: memoryview) -> Parts:
+    return (data,)
 
 
-_COMPRESS: dict[FileFormat, Callable[[Text], Text]] = {
+_COMPRESS: dict[FileFormat, Callable[[memoryview], Parts]] = {
     "jsonl.gz": _gzip,
     "jsonl.zst": _zstd,
     "jsonl": _plain,
@@ -66,18 +74,22 @@ class JsonlWriter:
         Output root.
     path : str
         Path below it; the suffix chooses gzip, zstd or plain.
+    member_bytes : int, optional
+        Text after which a member ends, if less than `MEMBER_BYTES`.
     """
 
-    def __init__(self, root: str, path: str) -> None:
+    def __init__(self, root: str, path: str, member_bytes: int | None = None) -> None:
         self._root, self._path = root, path
+        self._member_bytes = min(member_bytes or MEMBER_BYTES, MEMBER_BYTES)
         self._url = join(root, path)
         self._compress = _COMPRESS[format_of(path)]
         self._members: list[tuple[int, int, int]] = []
-        self._waiting = bytearray()
+        self._waiting = np.empty(_FIRST_ROOM, np.uint8)  # the first `_size` bytes of it
+        self._size = 0
         self._waiting_rows = 0
         self._rows = self._text_bytes = 0
 
-    def __enter__(self) -> "JsonlWriter":
+    def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._out: PublishedFile = stack.enter_context(publish(self._url))
             stack.push(self._finish)
@@ -107,16 +119,26 @@ class JsonlWriter:
         _, offsets, data = rows.buffers()
         ends = np.frombuffer(offsets, np.int64)[rows.offset : rows.offset + len(rows) + 1]
         self._check_rows(rows, ends)
-        view = memoryview(data)
+        text = np.frombuffer(data, np.uint8)
         done = 0
         while done < len(rows):
-            wanted = ends[done] + MEMBER_BYTES - len(self._waiting)
+            wanted = ends[done] + self._member_bytes - self._size
             stop = min(int(np.searchsorted(ends[done + 1 :], wanted)) + done + 1, len(rows))
-            self._waiting += view[ends[done] : ends[stop]]
+            self._append(text[ends[done] : ends[stop]])
             self._waiting_rows += stop - done
-            if len(self._waiting) >= MEMBER_BYTES:
+            if self._size >= self._member_bytes:
                 self._end_member()
             done = stop
+
+    def _append(self, text: npt.NDArray[np.uint8]) -> None:
+        """Copy text behind what waits, without the GIL; the room grows up to a member and stays for the next one."""
+        size = self._size + len(text)
+        if size > len(self._waiting):
+            larger = np.empty(max(size, min(4 * len(self._waiting), self._member_bytes * 9 // 8)), np.uint8)
+            larger[: self._size] = self._waiting[: self._size]
+            self._waiting = larger
+        self._waiting[self._size : size] = text
+        self._size = size
 
     def _check_rows(self, rows: pa.LargeBinaryArray, ends: np.ndarray) -> None:
         data = np.frombuffer(rows.buffers()[2], np.uint8)
@@ -133,10 +155,16 @@ class JsonlWriter:
 
     def _end_member(self) -> None:
         self._members.append((self._out.bytes, self._rows, self._text_bytes))
-        self._out.write(self._compress(self._waiting))
+        for part in self._compress(self._waiting.data[: self._size]):
+            self._out.write(part)
         self._rows += self._waiting_rows
-        self._text_bytes += len(self._waiting)
-        self._waiting, self._waiting_rows = bytearray(), 0
+        self._text_bytes += self._size
+        self._size = self._waiting_rows = 0
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of all lines; after a clean exit."""
+        return self._text_bytes
 
     @property
     def record(self) -> FileRecord:

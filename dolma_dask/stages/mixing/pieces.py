@@ -17,15 +17,15 @@ from dolma_dask.journal import Record
 from dolma_dask.stages.mixing.recipe import MixWork
 from dolma_dask.stages.mixing.rows import MixedShard
 from dolma_dask.stages.mixing.scatter import ScatterSink
-from dolma_dask.stages.mixing.slices import PieceWriter
 from dolma_dask.stages.mixing.stage import DocumentSink, pour
+from dolma_dask.writers.jsonl import JsonlWriter
 
 
 class PieceSink(DocumentSink):
     """Writes the kept rows of one shard as a file of small members."""
 
     def __init__(self, root: str, path: str, member_bytes: int) -> None:
-        self._piece = PieceWriter(root, path, member_bytes)
+        self._piece = JsonlWriter(root, path, member_bytes)
         super().__init__(self._piece)
 
     @property
@@ -73,7 +73,7 @@ class PieceStage:
     target, folder : str
         Output root, for the quarantine; and where pieces wait.
     member_bytes : int
-        See `PieceWriter`.
+        See `JsonlWriter`.
     seed : int or None
         Of a shuffle.
     buckets : int

@@ -23,9 +23,9 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.mixing.splicing import binary_array, string_parts_of
-from dolma_dask.stages.mixing.slices import PieceWriter, read_exactly
+from dolma_dask.stages.mixing.slices import read_exactly
 from dolma_dask.stages.sinks import Kept
-from dolma_dask.writers.jsonl import GZIP_LEVEL
+from dolma_dask.writers.jsonl import GZIP_LEVEL, JsonlWriter
 
 RUN_BYTES = 32 << 20
 """Text that is held before it is scattered."""
@@ -189,7 +189,7 @@ class SortStage:
     pieces : tuple of str
         Their paths, in the order of shards.
     member_bytes : int
-        See `PieceWriter`.
+        See `JsonlWriter`.
     """
 
     folder: str
@@ -202,7 +202,7 @@ class SortStage:
         bucket: int = task.work
         unit = task.units[0]
         parts = [part for path in self.pieces for part in _segments(self.folder, path, bucket)]
-        with PieceWriter(self.folder, unit.name, self.member_bytes) as writer:
+        with JsonlWriter(self.folder, unit.name, self.member_bytes) as writer:
             if parts:
                 hashes = np.concatenate([part[0] for part in parts])
                 lines = pa.concat_arrays([part[1] for part in parts])

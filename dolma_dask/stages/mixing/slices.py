@@ -3,10 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
-
-import numpy as np
-import pyarrow as pa
+from typing import Any
 
 from dolma_dask.engine import Task
 from dolma_dask.errors import CorruptFileError
@@ -14,52 +11,8 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
-from dolma_dask.mixing.splicing import string_parts_of
-from dolma_dask.writers.jsonl import MEMBER_BYTES, JsonlWriter
 
 READ_BYTES = 8 << 20
-
-
-class PieceWriter(JsonlWriter):
-    """JSON lines in members of a given size of text, so that files can be put together from members.
-
-    Parameters
-    ----------
-    root, path : str
-        See `JsonlWriter`.
-    member_bytes : int
-        Text after which a member ends, at the next end of a record.
-    """
-
-    def __init__(self, root: str, path: str, member_bytes: int) -> None:
-        super().__init__(root, path)
-        self._member_bytes = min(member_bytes, MEMBER_BYTES)
-
-    def __enter__(self) -> Self:
-        super().__enter__()
-        return self
-
-    def write(self, rows: pa.LargeBinaryArray) -> None:
-        """Append rows, each with its final newline."""
-        if len(rows) == 0:
-            return
-        cut, data = string_parts_of(rows)
-        self._check_rows(rows, cut)
-        view = data.data
-        done = 0
-        while done < len(rows):
-            wanted = cut[done] + self._member_bytes - len(self._waiting)
-            stop = min(int(np.searchsorted(cut[done + 1 :], wanted)) + done + 1, len(rows))
-            self._waiting += view[cut[done] : cut[stop]]
-            self._waiting_rows += stop - done
-            if len(self._waiting) >= self._member_bytes:
-                self._end_member()
-            done = stop
-
-    @property
-    def text_bytes(self) -> int:
-        """Bytes of all lines; after a clean exit."""
-        return self._text_bytes
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ def test_an_exception_at_the_end_leaves_nothing_too(tmp_path: Path, monkeypatch:
     def fail(*_: object, **__: object) -> bytes:
         raise zlib.error("no memory")
 
-    monkeypatch.setattr("dolma_dask.writers.jsonl.igzip.compress", fail)
+    monkeypatch.setattr("dolma_dask.writers.jsonl.igzip_lib.compress", fail)
     with pytest.raises(zlib.error):
         write(tmp_path, "a.jsonl.gz", lines(b"a\n"))
     assert list(tmp_path.iterdir()) == []
