@@ -1,33 +1,26 @@
 """Columns of a dataset by name: fields of documents and of their metadata, and attributes, in lockstep and proved.
 
 Only what is asked is read: attributes alone leave the documents closed wherever the journal proves that they belong together
-(`dolma_dask.alignment.rows`).
+(`dolma_dask.alignment.reader`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from dolma_dask.alignment.catalog import Catalog, check_clash
-from dolma_dask.alignment.parts import AlignedPart, RowRange
-from dolma_dask.alignment.rows import AlignedShard, ReadState
-from dolma_dask.alignment.sets import AttributeSets, AttributeSource, shard_inputs
+from dolma_dask.alignment.reader import AlignedShard
+from dolma_dask.alignment.sets import AttributeSets
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.errors import AlignmentError, DataError, ExpressionError, SchemaError, UsageError
+from dolma_dask.errors import DataError, ExpressionError, SchemaError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, STRINGS
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field, metadata_kinds
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
-from dolma_dask.io.files import FileInfo
-from dolma_dask.io.records import BadRecord, Block
-from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.mixing.values import unknown_name
 
 Kind = Literal["text", "document", "spans", "number", "bool", "string", "dict"]
@@ -42,141 +35,6 @@ SAMPLED_AT_ONCE = 64
 SAMPLING_THREADS = 8
 
 SAMPLED_ROWS = 1000
-
-
-@dataclass(frozen=True)
-class ColumnWork:
-    """What a worker needs to read some columns of one shard, or of a part of it; see `Columns`.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Columns in their order.
-    documents : tuple of str
-        Those of them that are columns of documents.
-    fields : Mapping[str, AttributeKind]
-        Those that are fields of the metadata.
-    sources : tuple of AttributeSource
-        Attribute files, with the keys to read from each.
-    part : RowRange or None
-        Which rows; None: all, with all that is proved of a whole file.
-    checksum : bool
-        See `dolma_dask.alignment.rows.AlignedShard`.
-    """
-
-    root: str
-    shard: Shard
-    names: tuple[str, ...]
-    documents: tuple[str, ...]
-    fields: Mapping[str, AttributeKind]
-    sources: tuple[AttributeSource, ...]
-    default_source: str | None = None
-    part: RowRange | None = None
-    checksum: bool = True
-
-    @property
-    def files(self) -> tuple[FileInfo, ...]:
-        """What is read, relative to the dataset."""
-        return shard_inputs(self.shard, self.sources)
-
-    def open(self, *, max_record_bytes: int = MAX_RECORD_BYTES) -> "ColumnReader":
-        """Return the rows as an iterable of batches."""
-        return ColumnReader(self, max_record_bytes)
-
-
-@dataclass
-class ColumnReader:
-    """The asked columns of one shard, as batches of rows in order.
-
-    Columns have the types that `Columns.kinds` tells: large_string for "text" and "string", float64 for "document", "number" and "dict",
-    bool, and ``list<struct<start, end, score>>``; null where a document has no value, or could not be read.
-
-    Attributes
-    ----------
-    bad : tuple of BadRecord
-        Records of the last batch that could not be read, as far as documents were.
-    first_unreadable : int or None
-        Row of the first document of the last batch that could not be read, now or when the attributes were made that are read alone.
-    state : ReadState
-        Complete after the last batch.
-
-    Raises
-    ------
-    AlignmentError, StaleAttributesError, BadRecordError, CorruptFileError, SchemaError
-        While iterating.
-    """
-
-    work: ColumnWork
-    max_record_bytes: int = MAX_RECORD_BYTES
-    bad: tuple[BadRecord, ...] = ()
-    first_unreadable: int | None = None
-    state: ReadState = field(default_factory=ReadState)
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self._batches()
-        except AlignmentError as error:
-            self._raise_if_unreadable(error)
-            raise
-
-    def _raise_if_unreadable(self, error: AlignmentError) -> None:
-        """Raise what is wrong with a document if that is why its row differs: attributes were made when it could be read."""
-        work, row = self.work, error.details.get("row")
-        if not isinstance(row, int):
-            return
-        documents = DocumentFile(
-            files.join(work.root, layout.document_path(work.shard.path)),
-            ("id", "source"),
-            source=work.default_source,
-            max_record_bytes=self.max_record_bytes,
-            checksum=False,
-        )
-        for block in documents:
-            for record in block.bad:
-                if record.row == row:
-                    raise AlignmentError(f"{record}. {error}", **error.details) from error
-            if block.first_row + block.num_rows > row:
-                return
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        work = self.work
-        for aligned in self._rows():
-            self.bad = aligned.block.bad
-            self.first_unreadable = _first_unreadable(aligned.block)
-            batch = aligned.block.batch
-            columns = [
-                aligned.attributes[name] if name in aligned.attributes else batch.column(name)
-                for name in work.names
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=self._schema(columns))
-
-    def _schema(self, columns: Sequence[pa.Array]) -> pa.Schema:
-        return pa.schema([(name, column.type) for name, column in zip(self.work.names, columns, strict=True)])
-
-    def _rows(self) -> AlignedShard:
-        work = self.work
-        rows = AlignedShard(
-            work.root,
-            work.shard,
-            work.documents,
-            work.sources,
-            work.default_source,
-            self.max_record_bytes,
-            fields=work.fields,
-            lean=True,
-            checksum=work.checksum,
-            state=self.state,
-        )
-        return rows if work.part is None else AlignedPart.of(rows, work.part)
-
-
-def _first_unreadable(block: Block) -> int | None:
-    if block.bad:
-        return block.bad[0].row
-    ids = block.batch.column("id") if "id" in block.batch.schema.names else None
-    if ids is None or not ids.null_count:
-        return None
-    return block.first_row + int(pc.index(pc.is_null(ids), True).as_py())
 
 
 @dataclass(frozen=True)
@@ -203,16 +61,16 @@ class Columns:
     fields: Mapping[str, AttributeKind]
     sets: AttributeSets | None
 
-    def work(self, shard: Shard) -> ColumnWork:
-        """Return what a worker needs for `shard`."""
-        return ColumnWork(
+    def work(self, shard: Shard) -> AlignedShard:
+        """Return these columns of `shard`."""
+        return AlignedShard(
             self.dataset.root,
             shard,
-            self.names,
             tuple(name for name in self.names if name in (*STRINGS, METADATA)),
-            self.fields,
             self.sets.sources(shard, self.names) if self.sets else (),
+            self.fields,
             self.dataset.source,
+            order=self.names,
         )
 
     def params(self) -> dict[str, Any]:

@@ -1,46 +1,36 @@
 """One attribute file read beside its documents: row by row the same ids and sources, and in the end the same digests."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.alignment.sets import AttributeSource, Proof, advice
-from dolma_dask.alignment.unchanged import is_still
 from dolma_dask.dataset import Shard
 from dolma_dask.errors import AlignmentError, StaleAttributesError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.attributes import AttributeBlock, AttributeFile, empty_block
+from dolma_dask.io.files import FileInfo
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.records import BadRecord, Block, InputRecord
 from dolma_dask.io.stream import StoredFile, compression_of, read_lines
+from dolma_dask.journal import is_same_file
 
 _SHOWN = 200
 """Characters of an id that an error shows."""
+
+REMEMBERED = 4096
+"""Facts about files that a process keeps."""
 
 
 class Follower:
     """Reads one attribute file beside the documents and proves that it belongs to them.
 
-    Parameters
-    ----------
-    root : str
-        Of the dataset.
-    shard : Shard
-        The documents.
-    source : AttributeSource
-        The file.
-    max_record_bytes, block_bytes : int
-        See `dolma_dask.io.attributes.AttributeFile`.
-    first_row : int
-        Where a part of the shard begins.
-
-    Attributes
-    ----------
-    proved : bool
-        After `finish`: the journal's record of the file speaks of these documents.
+    After `finish`, ``proved`` tells whether the journal's record of the file speaks of these documents.
     """
 
     def __init__(
@@ -61,13 +51,14 @@ class Follower:
         self._file = AttributeFile(
             url,
             source.kinds,
+            with_objects=source.with_objects,
             max_record_bytes=max_record_bytes,
             block_bytes=block_bytes,
             start=source.start,
             first_row=first_row,
         )
         self._blocks = iter(self._file)
-        self._rest = empty_block(source.kinds)
+        self._rest = empty_block(source.kinds, with_objects=source.with_objects)
         self._row = first_row
         self._check_undigested()
 
@@ -252,6 +243,32 @@ def count_rows(url: str) -> int:
         )
     finally:
         stored.close()
+
+
+def is_still(record: InputRecord, url: str) -> bool:
+    """Tell whether the file at `url` still holds the bytes of a record; a hash that had to be computed is remembered."""
+    info = files.stat(url)
+    return info is not None and remembered(_is_same_file, info)(record, url, info)
+
+
+_is_same_file = lru_cache(maxsize=REMEMBERED)(is_same_file)
+
+
+def remembered(known: Callable[..., Any], *infos: FileInfo) -> Callable[..., Any]:
+    """Return a cached function, or the function itself where a file has no stamp that would tell its versions apart."""
+    return known if all(info.stamp for info in infos) else known.__wrapped__  # type: ignore[attr-defined]
+
+
+def checksum_of(url: str, info: FileInfo) -> str:
+    """Return the checksum of a file as it was listed; it is hashed once per process."""
+    found: str = remembered(_checksum, info)(url, info)
+    return found
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _checksum(url: str, info: FileInfo) -> str:
+    """Return the checksum of a file; it has one for each identity (`info`)."""
+    return files.checksum(url)
 
 
 def _identities(block: Block) -> tuple[pa.Array | None, pa.Array | None]:

@@ -73,6 +73,8 @@ class AttributeSource:
         What is put before the keys, so that two sets may have one.
     start : Member
         Where the file is entered when a part of the shard is read; at or before the part's first row.
+    with_objects : bool
+        Whether all attributes of each row are read too, as one JSON object: the column `OBJECT`.
     """
 
     name: str
@@ -82,6 +84,7 @@ class AttributeSource:
     maker: str | None = None
     prefix: str = ""
     start: Member = START
+    with_objects: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dolma_dask.errors import BadRecordError
 from dolma_dask.formats.json.attributes import (
@@ -19,7 +20,9 @@ from dolma_dask.formats.json.attributes import (
     sample_kinds,
     scan_attributes,
 )
-from dolma_dask.formats.json.exact import LineError
+from dolma_dask.formats.json.block import Lines, WantedKey, fill_strings
+from dolma_dask.formats.json.exact import LineError, parse_object
+from dolma_dask.formats.json.scan import RAW
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.attribute_table import KINDS_KEY, AttributeTable, table_kinds
 from dolma_dask.io.records import TOO_LARGE, BadRecord, too_large
@@ -35,7 +38,20 @@ from dolma_dask.io.stream import (
     read_lines,
 )
 
-__all__ = ["KINDS_KEY", "AttributeBlock", "AttributeFile", "empty_block", "sample_file"]
+__all__ = [
+    "KINDS_KEY",
+    "OBJECT",
+    "AttributeBlock",
+    "AttributeFile",
+    "empty_block",
+    "member_texts",
+    "sample_file",
+]
+
+OBJECT = "\x1fobject"
+"""Column of all attributes of each row as a JSON object; no attribute has this name."""
+
+_OF_ROW = ("id", "source", "error", "attributes")
 
 SAMPLE_BYTES = 1 << 20
 SAMPLE_ROWS = 1000
@@ -78,6 +94,8 @@ class AttributeFile:
         Local path or fsspec URL.
     kinds : Mapping[str, AttributeKind]
         The keys to read, and what their values must be.
+    with_objects : bool
+        Add the column `OBJECT`; the file must be JSON lines.
     max_record_bytes : int
         A longer row is an error.
     block_bytes : int
@@ -103,6 +121,7 @@ class AttributeFile:
         url: str,
         kinds: Mapping[str, AttributeKind],
         *,
+        with_objects: bool = False,
         max_record_bytes: int = MAX_RECORD_BYTES,
         block_bytes: int = BLOCK_BYTES,
         start: Member = START,
@@ -110,6 +129,7 @@ class AttributeFile:
     ) -> None:
         self.url = url
         self.kinds = dict(kinds)
+        self.with_objects = with_objects
         self.max_record_bytes = max_record_bytes
         self.block_bytes = block_bytes
         self.first_row = first_row
@@ -156,7 +176,10 @@ class AttributeFile:
             batch = scan_attributes(lines.data, lines.starts, self.kinds, form)
             for row, error in batch.errors:
                 raise self._bad(lines, row, error.reason, error.expected)
-            yield AttributeBlock(batch.ids, batch.sources, batch.columns, lines.first_row)
+            columns = batch.columns
+            if self.with_objects:
+                columns = {**columns, OBJECT: _objects(Lines(lines.data, lines.starts), form)}
+            yield AttributeBlock(batch.ids, batch.sources, columns, lines.first_row)
 
     def _check_sizes(self, lines: LineBlock) -> None:
         sizes = np.array([lines.oversize_bytes]) if lines.oversize_bytes else np.diff(lines.starts)
@@ -222,7 +245,35 @@ def sample_file(url: str) -> dict[str, AttributeKind]:
         return {}
 
 
-def empty_block(kinds: Mapping[str, AttributeKind]) -> AttributeBlock:
+def empty_block(kinds: Mapping[str, AttributeKind], *, with_objects: bool = False) -> AttributeBlock:
     """Return a block of no rows."""
     batch = scan_attributes(np.zeros(0, np.uint8), np.zeros(1, np.int64), kinds, "nested")
-    return AttributeBlock(batch.ids, batch.sources, batch.columns, 0)
+    objects = {OBJECT: pa.array([], pa.large_string())} if with_objects else {}
+    return AttributeBlock(batch.ids, batch.sources, {**batch.columns, **objects}, 0)
+
+
+def member_texts(lines: Lines, name: str) -> pa.LargeStringArray:
+    """Return the JSON text of one member of each line; null where it is absent or null, or the line cannot be read."""
+    status = lines.utf8_status()
+    found = lines.walk([WantedKey(name, 0, RAW, 0)], status)
+    slow = {row: _member(lines.line(row), name) for row in np.flatnonzero(status).tolist()}
+    return fill_strings(found.strings(0, unescape=False), slow)
+
+
+def _member(line: bytes, name: str) -> str | None:
+    try:
+        raw = parse_object(line).get(name, b"null")
+    except LineError:  # a bad record, which its reader reports
+        return None
+    return None if raw == b"null" else raw.decode()
+
+
+def _objects(lines: Lines, form: Form) -> pa.LargeStringArray:
+    """Return the attributes of each row as a JSON object."""
+    if form == "nested":
+        return member_texts(lines, "attributes")
+    from dolma_dask.mixing.splicing import Edit, binary_array, splice  # rarely needed kernels
+
+    rows = binary_array(lines.starts, lines.block)
+    objects = splice(rows, [Edit(name, None) for name in _OF_ROW])
+    return pc.utf8_rtrim(objects.cast(pa.large_string()), characters="\n")

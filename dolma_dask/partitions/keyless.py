@@ -24,7 +24,8 @@ def check_keyless(dataset: Dataset, sets: AttributeSets) -> None:
         for shard in dataset.shards:
             (source,) = [source for source in sets.sources(shard, ()) if source.name == name]
             if _is_empty(dataset.url(source.info.path)):
-                for _ in AlignedShard(dataset.root, shard, (), (source,), dataset.source, lean=True):
+                alone = AlignedShard(dataset.root, shard, sources=(source,), default_source=dataset.source)
+                for _ in alone.open():
                     pass  # raises at the first row of the documents
 
 

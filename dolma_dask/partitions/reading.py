@@ -9,9 +9,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from dolma_dask.alignment import ColumnReader, ColumnWork
-from dolma_dask.alignment.follower import count_rows
-from dolma_dask.alignment.parts import checksum_of
+from dolma_dask.alignment import AlignedReader, AlignedShard
+from dolma_dask.alignment.follower import checksum_of, count_rows
 from dolma_dask.dataset import shard_info
 from dolma_dask.errors import BadRecordError, SourceChangedError
 from dolma_dask.formats import layout
@@ -20,6 +19,7 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
+from dolma_dask.io.records import Block
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.partitions.cutting import Partition, Piece
 from dolma_dask.partitions.naming import Column
@@ -72,8 +72,8 @@ class PartitionSource:
 
     def _count_part(self, piece: Piece) -> int:
         """Read some rows of a file that the journal does not know any more; raises if they are others than it knew."""
-        work = replace(self._work(piece, ()), names=("id",), documents=("id",))
-        return sum(batch.num_rows for batch in work.open(max_record_bytes=self.max_record_bytes))
+        work = replace(self._work(piece, ()), documents=("id",))
+        return sum(block.num_rows for block in work.open(max_record_bytes=self.max_record_bytes))
 
     def _edited(self, piece: Piece, found: str) -> SourceChangedError:
         url = files.join(self.root, layout.document_path(piece.shard.path))
@@ -100,23 +100,23 @@ class PartitionSource:
             for info in work.files:
                 self._check_listed(info)
             reader = work.open(max_record_bytes=self.max_record_bytes)
-            for batch in reader:
+            names = [column.path for column in columns]
+            for block in reader:
                 if self.on_bad_record == "fail":
-                    _check_readable(work, reader)
-                yield batch
+                    _check_readable(reader, block)
+                yield block.batch.select(names)
             if piece.rows not in (None, reader.state.rows) and not piece.checksum:
                 raise self._edited(piece, f"has {reader.state.rows} rows")
 
-    def _work(self, piece: Piece, columns: Sequence[Column]) -> ColumnWork:
+    def _work(self, piece: Piece, columns: Sequence[Column]) -> AlignedShard:
         fields: dict[str, Column] = {column.key: column for column in columns if column.set is None}
         wanted: dict[str, list[Column]] = {}
         for column in columns:
             if column.set is not None:
                 wanted.setdefault(column.set, []).append(column)
-        return ColumnWork(
+        return AlignedShard(
             root=self.root,
             shard=piece.shard,
-            names=tuple(column.path for column in columns),
             documents=tuple(name for name in fields if name in (*STRINGS, METADATA)),
             fields=_kinds([column for name, column in fields.items() if is_field(name)]),
             sources=tuple(
@@ -125,7 +125,7 @@ class PartitionSource:
                 if source.name in wanted
             ),
             default_source=self.default_source,
-            part=piece.part,
+            range=piece.part,
             checksum=False,
         )
 
@@ -149,10 +149,10 @@ def _kinds(columns: Sequence[Column]) -> dict[str, AttributeKind]:
     return {column.key: column.kind for column in columns if column.kind != "text"}
 
 
-def _check_readable(work: ColumnWork, reader: ColumnReader) -> None:
-    """Raise for the first document of the last batch that could not be read now, or when its attributes were made."""
+def _check_readable(reader: AlignedReader, block: Block) -> None:
+    """Raise for the first document of a block that could not be read now, or when its attributes were made."""
     advice = 'Mend the file, or read such rows as nulls: on_bad_record="null".'
-    for record in reader.bad:
+    for record in block.bad:
         raise BadRecordError(
             f"{record}. {advice}",
             url=record.url,
@@ -160,7 +160,7 @@ def _check_readable(work: ColumnWork, reader: ColumnReader) -> None:
             byte_offset=record.byte_offset,
             reason=record.reason,
         )
-    row = reader.first_unreadable
+    work, row = reader.work, reader.first_unreadable
     if row is not None:
         path = files.join(work.root, work.sources[0].info.path)
         raise BadRecordError(

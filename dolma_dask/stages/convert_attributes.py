@@ -156,7 +156,9 @@ class AttributeFormStage:
         """Convert one attribute file; see `dolma_dask.engine.Stage`."""
         work: _Work = task.work
         unit = task.units[0]
-        aligned = AlignedShard(self.root, work.shard, (), (work.source,), self.default_source)
+        aligned = AlignedShard(
+            self.root, work.shard, sources=(work.source,), default_source=self.default_source, digests=True
+        ).open()
         for _ in aligned:
             pass
         with JsonlWriter(self.root, unit.name) as writer:

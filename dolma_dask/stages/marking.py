@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import dolma_dask
-from dolma_dask.alignment.columns import Columns, ColumnWork
+from dolma_dask.alignment import AlignedShard, Columns
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Input, Plan, Stage, Task, Unit, inputs_of, resume
 from dolma_dask.formats import layout
@@ -32,7 +32,7 @@ class ShardKeys:
     """One shard of a task of the exchange; `number` is that of its places."""
 
     number: int
-    work: ColumnWork
+    work: AlignedShard
 
 
 @dataclass(frozen=True, kw_only=True)

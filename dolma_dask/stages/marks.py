@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.alignment.columns import ColumnWork
+from dolma_dask.alignment import AlignedShard
 from dolma_dask.exchange.folders import remove_exchange, remove_others
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn
@@ -23,7 +23,7 @@ from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io import files
 from dolma_dask.io.publish import sweep
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import Block, FileRecord, InputRecord
+from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record
 from dolma_dask.text.lengths import code_point_lengths
 from dolma_dask.writers.attributes import AttributeWriter, open_attribute_writer
@@ -121,7 +121,7 @@ class ShardReading:
     ----------
     root, verb : str
         Of the dataset, and what reads it: bad records go to its quarantine.
-    work : ColumnWork
+    work : AlignedShard
         The shard and its columns, `COLUMNS` first.
     number : int
         Of the shard in the listing.
@@ -136,18 +136,18 @@ class ShardReading:
 
     root: str
     verb: str
-    work: ColumnWork
+    work: AlignedShard
     number: int
     policy: RecordPolicy
     result: Spooled = field(init=False)
 
     def __iter__(self) -> Iterator[tuple[MarkRows, pa.RecordBatch]]:
-        reader = self.work.open(max_record_bytes=self.policy.max_record_bytes)
         quarantine = Quarantine(self.root, self.verb, self.work.shard.path, self.policy)
+        reader = self.work.open(max_record_bytes=self.policy.max_record_bytes, quarantine=quarantine)
         first, size = 0, 0
-        for batch in reader:
-            quarantine.admit(Block(batch, first, tuple(reader.bad)))
-            rows = _mark_rows(batch, first, reader.bad)
+        for block in reader:
+            batch = block.batch
+            rows = _mark_rows(batch, first, block.bad)
             yield rows, batch
             first += batch.num_rows
             size += text_bytes(batch.column(2))

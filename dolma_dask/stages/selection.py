@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.alignment import (
-    AlignedBlock,
+    AlignedReader,
     AlignedShard,
     AttributeSets,
     AttributeSource,
@@ -180,7 +180,7 @@ class SelectedShard:
 
     Parameters
     ----------
-    aligned : AlignedShard
+    aligned : AlignedReader
         The shard with its attributes.
     rule : Rule or None
         None keeps all.
@@ -193,7 +193,7 @@ class SelectedShard:
         ``documents_in, documents_out, text_bytes_in, text_bytes_out``, and per part of the rule the rows it holds for.
     """
 
-    aligned: AlignedShard
+    aligned: AlignedReader
     rule: Rule | None
     quarantine: Quarantine
     counts: dict[str, float] = field(default_factory=dict)
@@ -208,10 +208,9 @@ class SelectedShard:
             *(f"where {part}" for part in parts),
         )
         self.counts.update(dict.fromkeys(names, 0))
-        for aligned in self.aligned:
-            self.quarantine.admit(aligned.block)
-            batch = aligned.block.batch
-            kept = batch.filter(self._mask(aligned, parts))
+        for block in self.aligned:
+            batch = block.batch
+            kept = batch.filter(self._mask(batch, parts))
             self.counts["documents_in"] += batch.num_rows
             self.counts["documents_out"] += kept.num_rows
             self.counts["text_bytes_in"] += text_bytes(batch.column("text"))
@@ -219,9 +218,9 @@ class SelectedShard:
             yield kept
         self.counts["bad_records"] = self.quarantine.count
 
-    def _mask(self, aligned: AlignedBlock, parts: Sequence[Rule]) -> pa.BooleanArray:
-        kept = readable = pc.is_valid(aligned.block.batch.column("id"))
-        columns = _columns(aligned)
+    def _mask(self, batch: pa.RecordBatch, parts: Sequence[Rule]) -> pa.BooleanArray:
+        kept = readable = pc.is_valid(batch.column("id"))
+        columns = {name: batch.column(name) for name in batch.schema.names}
         for part in parts:
             holds = pc.and_(part.mask(columns), readable)
             self.counts[f"where {part}"] += pc.sum(holds).as_py() or 0
@@ -248,12 +247,6 @@ def _parts(rule: Rule | None) -> tuple[Rule, ...]:
     return rule.rules if isinstance(rule, And) else (rule,)
 
 
-def _columns(aligned: AlignedBlock) -> Mapping[str, pa.Array]:
-    batch = aligned.block.batch
-    documents = {name: batch.column(name) for name in batch.schema.names if name in DOCUMENT_NAMES}
-    return {**documents, **aligned.attributes}
-
-
 def open_selected(
     root: str,
     work: ShardWork,
@@ -268,12 +261,12 @@ def open_selected(
     aligned = AlignedShard(
         root,
         work.shard,
-        (*columns, *fields),
+        tuple(dict.fromkeys(("id", "text", "source", *columns, *fields))),
         work.sources,
+        work.fields,
         default_source,
-        policy.max_record_bytes,
-        fields=work.fields,
-    )
+        digests=True,
+    ).open(max_record_bytes=policy.max_record_bytes, quarantine=quarantine)
     return SelectedShard(aligned, rule, quarantine)
 
 

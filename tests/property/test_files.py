@@ -352,9 +352,9 @@ def test_no_difference_between_documents_and_attributes_goes_unseen(
     dataset = open_dataset(root)
     (shard,) = dataset.shards
     sources_ = open_attributes(dataset, ["g"]).sources(shard, ())
-    aligned = AlignedShard(root, shard, (), sources_, block_bytes=block_bytes)
+    aligned = AlignedShard(root, shard, sources=sources_, digests=True).open(block_bytes=block_bytes)
     if changed == rows:
-        assert sum(block.block.num_rows for block in aligned) == size
+        assert sum(block.num_rows for block in aligned) == size
         assert aligned.state.unproved == ("g",)
         return
     differs = (i for i, (a, b) in enumerate(zip(changed, rows, strict=False)) if a != b)

@@ -10,7 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dolma_dask.alignment import AlignedShard, AttributeSets, ReadState, open_attributes, shard_inputs
+from dolma_dask.alignment import (
+    AlignedReader,
+    AlignedShard,
+    AttributeSets,
+    ReadState,
+    open_attributes,
+    shard_inputs,
+)
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.errors import (
     AlignmentError,
@@ -98,11 +105,16 @@ class World:
 
     def aligned(
         self, names: Sequence[str] = ("g",), block_bytes: int = 1 << 21, **options: Any
-    ) -> AlignedShard:
+    ) -> AlignedReader:
+        limits = (
+            {"max_record_bytes": options.pop("max_record_bytes")} if "max_record_bytes" in options else {}
+        )
         sets = open_attributes(self.dataset, names)
         shard = next(shard for shard in self.dataset.shards if shard.path == self.shard)
         sources = sets.sources(shard, sets.keys)
-        return AlignedShard(self.root, shard, ("raw",), sources, block_bytes=block_bytes, **options)
+        columns = ("id", "text", "source", "raw")
+        work = AlignedShard(self.root, shard, columns, sources, digests=True, **options)
+        return work.open(block_bytes=block_bytes, **limits)
 
     def read(
         self, names: Sequence[str] = ("g",), block_bytes: int = 1 << 21, **options: Any
@@ -110,10 +122,7 @@ class World:
         aligned = self.aligned(names, block_bytes, **options)
         rows: list[dict[str, Any]] = []
         for block in aligned:
-            columns = {name: column.to_pylist() for name, column in block.attributes.items()}
-            assert {len(column) for column in columns.values()} <= {block.block.num_rows}
-            for i, row in enumerate(block.block.batch.to_pylist()):
-                rows.append(row | {name: column[i] for name, column in columns.items()})
+            rows += block.batch.to_pylist()
         return aligned.state, rows
 
 
@@ -459,9 +468,8 @@ def test_several_sets_and_only_some_keys(world: World) -> None:
         "attributes/g/x/en_00.jsonl.gz",
         "attributes/h/x/en_00.jsonl",
     ]
-    (block,) = AlignedShard(world.root, shard, (), sources)
-    assert list(block.attributes) == ["x"]
-    assert block.block.batch.schema.names == ["id", "text", "source"]
+    (block,) = AlignedShard(world.root, shard, sources=sources).open()
+    assert block.batch.schema.names == ["x"]
 
 
 def test_a_key_in_two_sets(world: World) -> None:
@@ -542,16 +550,16 @@ def test_files_are_closed_when_reading_stops(world: World, monkeypatch: pytest.M
 def test_a_shard_can_be_read_again(world: World) -> None:
     world.record(world.attributes(GOOD))
     aligned = world.aligned()
-    first = [len(block.block.batch) for block in aligned]
+    first = [block.num_rows for block in aligned]
     state = replace(aligned.state)
-    assert [len(block.block.batch) for block in aligned] == first
+    assert [block.num_rows for block in aligned] == first
     assert aligned.state == state
 
 
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def set_limit(size: int) -> None:
-        monkeypatch.setattr("dolma_dask.alignment.rows.MAX_RECORD_BYTES", size)
+        monkeypatch.setattr("dolma_dask.alignment.reader.MAX_RECORD_BYTES", size)
 
     return set_limit
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.alignment import ColumnReader, find_columns
 from dolma_dask.alignment import columns as columns_module
+from dolma_dask.alignment import find_columns
 from dolma_dask.errors import (
     AlignmentError,
     ExpressionError,
@@ -69,7 +69,8 @@ def read(root: Path, names: list[str], attributes: tuple[str, ...] = (), **optio
     columns = find_columns(dk.open_dataset(str(root), **options), names, attributes)
     found: dict[str, list] = {name: [] for name in columns.names}
     for shard in columns.dataset.shards:
-        for batch in columns.work(shard).open():
+        for block in columns.work(shard).open():
+            batch = block.batch
             assert batch.schema.names == list(columns.names)
             for name in columns.names:
                 found[name] += batch.column(name).to_pylist()
@@ -128,8 +129,8 @@ def edit(root: Path, change) -> None:
 def test_attributes_that_were_edited_are_compared_row_by_row(root, parsed):
     edit(root, lambda lines: [line.replace("4.0]", "5.0]") for line in lines])
     columns = find_columns(dk.open_dataset(str(root)), ["word_count"])
-    reader: ColumnReader = columns.work(columns.dataset.shards[0]).open()
-    assert sum(batch.num_rows for batch in reader) == 10
+    reader = columns.work(columns.dataset.shards[0]).open()
+    assert sum(block.num_rows for block in reader) == 10
     assert reader.state.unproved == ("gopher_v2",)
     assert parsed, "the ids of the documents have to be read for it"
 
@@ -168,7 +169,7 @@ def test_a_source_for_all_documents_is_compared(root):
 def test_digests_are_known_where_their_columns_were_read(root):
     columns = find_columns(dk.open_dataset(str(root)), ["id", "source", "text"])
     reader = columns.work(columns.dataset.shards[0]).open()
-    assert sum(batch.num_rows for batch in reader) == 10
+    assert sum(block.num_rows for block in reader) == 10
     assert reader.state.ids_digest
     assert reader.state.content_digest
     assert [item.path for item in reader.state.inputs] == ["documents/a.jsonl"]
@@ -219,9 +220,9 @@ def test_a_bad_record_is_a_row_of_nulls(tmp_path):
     path.write_text(path.read_text() + "no json\n")
     columns = find_columns(dk.open_dataset(str(tmp_path)), ["id", "metadata.lang"])
     reader = columns.work(columns.dataset.shards[0]).open()
-    (batch,) = reader
-    assert batch.column("id").to_pylist()[3] is None
-    assert [record.row for record in reader.bad] == [3]
+    (block,) = reader
+    assert block.batch.column("id").to_pylist()[3] is None
+    assert [record.row for record in block.bad] == [3]
     assert reader.state.bad_records == 1
 
 

@@ -114,7 +114,7 @@ class ListedInMemory:
     verb: str = "block"
 
     def run_shard(self, task: Task) -> list[Record]:
-        """Write the attribute file of one shard; ``task.work`` is its `ColumnWork`."""
+        """Write the attribute file of one shard; ``task.work`` is its `AlignedShard`."""
         keys = list_keys(self.facts.url, self.facts.checksum)
         reading = ShardReading(self.root, self.verb, task.work, 0, self.policy)
         marks = ((rows, contains(keys, rows.sources, rows.ids)) for rows, _ in reading)

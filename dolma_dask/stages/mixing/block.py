@@ -9,13 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.alignment import AlignedBlock
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats import layout
-from dolma_dask.formats.documents import METADATA, RAW
+from dolma_dask.formats.documents import METADATA, RAW, STRINGS
 from dolma_dask.formats.json.attributes import scan_attributes
 from dolma_dask.formats.json.block import Lines
 from dolma_dask.formats.json.write import join_texts, string_texts
+from dolma_dask.io.attributes import OBJECT, member_texts
+from dolma_dask.io.records import Block
 from dolma_dask.mixing.filters import Filter, select
 from dolma_dask.mixing.members import join_objects
 from dolma_dask.mixing.replacing import Replaced, SpanRule, move_spans, replace_spans
@@ -24,7 +25,7 @@ from dolma_dask.mixing.rules import Rule
 from dolma_dask.mixing.span_values import SpanItem
 from dolma_dask.mixing.splicing import Edit, splice, string_parts_of
 from dolma_dask.mixing.values import Name
-from dolma_dask.stages.mixing.attributes import OBJECT, as_spans, member_texts, object_texts
+from dolma_dask.stages.mixing.attributes import as_spans, object_texts
 from dolma_dask.stages.mixing.recipe import MixWork, SpanWork, prefix_of
 from dolma_dask.stages.selection import DOCUMENT_NAMES
 
@@ -34,13 +35,15 @@ PROVENANCE = "provenance"
 class MixBlock:
     """A block of documents with all that filters and replacements may ask of it; what is not asked is not made."""
 
-    def __init__(self, work: MixWork, aligned: AlignedBlock) -> None:
+    def __init__(self, work: MixWork, block: Block) -> None:
         self.work = work
         self.recipe = work.recipe
-        self.batch = aligned.block.batch
-        self.first_row = aligned.block.first_row
+        own = [name for name in block.batch.schema.names if name in (*STRINGS, METADATA, RAW)]
+        self.batch = block.batch.select(own)
+        self.first_row = block.first_row
         self.numbers: npt.NDArray[np.int64] = np.arange(self.batch.num_rows) + self.first_row
-        self.columns: Mapping[str, pa.Array] = aligned.attributes
+        others = [name for name in block.batch.schema.names if name not in own]
+        self.columns: Mapping[str, pa.Array] = {name: block.batch.column(name) for name in others}
         self._own: pa.LargeStringArray | None = None
         self._made: dict[str, pa.Array] = {}
         self._parsed: list[dict[str, Any] | None] | None = None

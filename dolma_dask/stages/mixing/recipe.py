@@ -150,7 +150,9 @@ class Mixture:
             kinds = {
                 key: "document" if declared.get(key) == "document" else kind for key, kind in kinds.items()
             }
-        return replace(source, kinds=kinds, prefix=prefix_of(name))
+        is_lines = format_of(source.info.path) != "parquet"
+        with_objects = is_lines and name in self.recipe.objects
+        return replace(source, kinds=kinds, prefix=prefix_of(name), with_objects=with_objects)
 
     def inputs(self, work: MixWork) -> tuple[Input, ...]:
         """Return the files that `work` reads."""

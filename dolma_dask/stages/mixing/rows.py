@@ -13,13 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dolma_dask.alignment import AlignedShard
 from dolma_dask.formats.documents import METADATA, OPTIONAL, RAW, text_bytes
-from dolma_dask.formats.layout import format_of
 from dolma_dask.io.quarantine import Quarantine, Quarantines, RecordPolicy
 from dolma_dask.mixing.filters import Filter
 from dolma_dask.mixing.splicing import splice
 from dolma_dask.quality.sampling import sampled
-from dolma_dask.stages.mixing.attributes import ObjectShard
 from dolma_dask.stages.mixing.block import MixBlock
 from dolma_dask.stages.mixing.recipe import MixWork
 from dolma_dask.stages.selection import conjuncts
@@ -59,20 +58,15 @@ class MixedShard:
         every |= {span.column for span in recipe.spans if span.column is not None}
         optional = [name for name in OPTIONAL if name in every]
         metadata = [METADATA] if recipe.wishes.provenance else []
-        self.reader = ObjectShard(
+        self.reader = AlignedShard(
             work.root,
             work.shard,
-            (RAW, *optional, *metadata),
+            ("id", "text", "source", RAW, *optional, *metadata),
             work.sources,
+            work.fields,
             work.source,
-            self.policy.max_record_bytes,
-            fields=work.fields,
-            objects=frozenset(
-                item.name
-                for item in work.sources
-                if item.name in recipe.objects and format_of(item.info.path) != "parquet"
-            ),
-        )
+            digests=True,
+        ).open(max_record_bytes=self.policy.max_record_bytes, quarantine=self.quarantine)
         self._parts = conjuncts(recipe.where)
         self._include = _named("include", recipe.include)
         self._exclude = _named("exclude", recipe.exclude)
@@ -89,11 +83,10 @@ class MixedShard:
         self.counts.update(dict.fromkeys(names, 0))
 
     def __iter__(self) -> Iterator[Kept]:
-        for aligned in self.reader:
-            self.quarantine.admit(aligned.block)
-            rows = MixBlock(self.work, aligned)
-            self.counts["documents_in"] += aligned.block.num_rows
-            self.counts["text_bytes_in"] += text_bytes(aligned.block.batch.column("text"))
+        for block in self.reader:
+            rows = MixBlock(self.work, block)
+            self.counts["documents_in"] += block.num_rows
+            self.counts["text_bytes_in"] += text_bytes(block.batch.column("text"))
             kept = self._written(rows, self._sampled(rows, self._chosen(rows)))
             self.counts["documents_out"] += len(kept.identity)
             self.counts["text_bytes_out"] += text_bytes(kept.text)

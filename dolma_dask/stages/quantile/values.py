@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from dolma_dask.alignment import ColumnReader, ColumnWork
+from dolma_dask.alignment import AlignedReader, AlignedShard
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Task, Unit, inputs_of
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import Block, FileRecord, InputRecord
+from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
 from dolma_dask.quality.groups import MOST_GROUPS, Groups
 from dolma_dask.quality.ordered_bits import Codes
@@ -103,12 +103,12 @@ class ValueStage:
             )
         ]
 
-    def _batches(self, work: ColumnWork, done: "_Done") -> Iterator[pa.RecordBatch]:
+    def _batches(self, work: AlignedShard, done: "_Done") -> Iterator[pa.RecordBatch]:
         """Yield the sampled rows of a shard, and take down what is known of it at its end."""
-        reader = work.open(max_record_bytes=self.policy.max_record_bytes)
         quarantine = Quarantine(self.root, self.verb, work.shard.path, self.policy)
-        for batch in reader:
-            quarantine.admit(Block(batch, 0, tuple(reader.bad)))
+        reader = work.open(max_record_bytes=self.policy.max_record_bytes, quarantine=quarantine)
+        for block in reader:
+            batch = block.batch
             if self.sample is not None:
                 batch = batch.filter(
                     sampled(batch.column("source"), batch.column("id"), self.sample, self.seed)
@@ -134,7 +134,7 @@ class _Done:
     def count(self, name: str, number: float) -> None:
         self.counts[name] = self.counts.get(name, 0) + number
 
-    def take(self, reader: ColumnReader, kept: Sequence[FileRecord]) -> None:
+    def take(self, reader: AlignedReader, kept: Sequence[FileRecord]) -> None:
         state = reader.state
         self.inputs += state.inputs
         self.unproved.update(state.unproved)
@@ -155,8 +155,8 @@ def value_tasks(question: Question, dataset: Dataset, key: str) -> list[Task]:
     return tasks
 
 
-def _grouped(works: Sequence[ColumnWork]) -> list[list[ColumnWork]]:
-    groups: list[list[ColumnWork]] = []
+def _grouped(works: Sequence[AlignedShard]) -> list[list[AlignedShard]]:
+    groups: list[list[AlignedShard]] = []
     size = 0
     for work in works:
         own = sum(info.bytes for info in work.files)

@@ -19,7 +19,7 @@ from dolma_dask.io.records import InputRecord
 from dolma_dask.mixing.where import parse
 from dolma_dask.reports.origin import Origin
 from dolma_dask.reports.survey import Findings, Survey, bounds_of, look_at
-from dolma_dask.stages.selection import DOCUMENT_NAMES, ShardWork, conjuncts, select, spelled_conjuncts
+from dolma_dask.stages.selection import ShardWork, conjuncts, select, spelled_conjuncts
 
 MOST_TASKS = 256
 """Results that are held at once, some 2 MB each for 24 signals; where there are more shards, several share a task."""
@@ -99,12 +99,19 @@ class ReportStage:
         survey = replace(self.survey, keys=tuple(key for key in self.survey.keys if key not in dropped))
         found = Findings()
         fields = [name for name in OPTIONAL if name in survey.names]
-        rows = AlignedShard(self.root, work.shard, fields, sources, self.source, fields=work.fields)
-        for aligned in rows:
-            batch = aligned.block.batch
-            documents = {name: batch.column(name) for name in batch.schema.names if name in DOCUMENT_NAMES}
-            columns = {**documents, **aligned.attributes}
-            seen = look_at(survey, work.shard.path, aligned.block.first_row, batch, columns)
+        rows = AlignedShard(
+            self.root,
+            work.shard,
+            ("id", "text", "source", *fields),
+            tuple(sources),
+            work.fields,
+            self.source,
+            digests=True,
+        ).open()
+        for block in rows:
+            batch = block.batch
+            columns = {name: batch.column(name) for name in batch.schema.names if name != "text"}
+            seen = look_at(survey, work.shard.path, block.first_row, batch, columns)
             found.add(seen, survey.examples)
         others = [source.info for source in work.sources if source.name in left_out]
         unread = (InputRecord(info.path, info.bytes, info.stamp, "") for info in others)

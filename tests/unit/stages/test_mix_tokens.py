@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.alignment import AlignedShard
+from dolma_dask.alignment import AlignedReader
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.stages.mixing import call as mix_call
-from dolma_dask.stages.mixing import rows as mix_rows
 from dolma_dask.testing.tokenizer import END_OF_TEXT, train_tokenizer
 from dolma_dask.tokens import engine
 
@@ -99,13 +98,13 @@ def test_of_packed_documents_in_their_order(options, tagged, tmp_path, tokens):
 
 def test_every_shard_is_read_once(tagged, tmp_path, tokens, monkeypatch):
     read = []
-    original = mix_rows.ObjectShard.__iter__
+    original = AlignedReader.__iter__
 
     def counted(self):
-        read.append(self.shard.path)
+        read.append(self.work.shard.path)
         return original(self)
 
-    monkeypatch.setattr(mix_rows.ObjectShard, "__iter__", counted)
+    monkeypatch.setattr(AlignedReader, "__iter__", counted)
     encoded = []
     encode = engine._encode_piece
     monkeypatch.setattr(engine, "_encode_piece", lambda *of: encoded.append(1) or encode(*of))
@@ -116,7 +115,7 @@ def test_every_shard_is_read_once(tagged, tmp_path, tokens, monkeypatch):
 
 def test_nothing_left_reads_nothing(tagged, tmp_path, tokens, monkeypatch):
     first = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
-    monkeypatch.setattr(AlignedShard, "__iter__", lambda self: pytest.fail("read again"))
+    monkeypatch.setattr(AlignedReader, "__iter__", lambda self: pytest.fail("read again"))
     before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
     again = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
     assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
@@ -198,15 +197,15 @@ def test_rows_that_another_run_replaces_meanwhile_are_its_own(tagged, tmp_path, 
     rows = {"hdf5": tokens["hdf5"]}
     dk.mix(str(tagged), to=str(tmp_path / "v1"), **rows, **RULE, **HERE)
     next((tmp_path / "v1/documents").rglob("*.gz")).unlink()
-    original = mix_rows.ObjectShard.__iter__
+    original = AlignedReader.__iter__
     other = {"hdf5": tokens["hdf5"] | {"max_seq_length": 4}}
 
     def slow(self):
-        monkeypatch.setattr(mix_rows.ObjectShard, "__iter__", original)
+        monkeypatch.setattr(AlignedReader, "__iter__", original)
         dk.mix(str(tagged), **other, **RULE, **HERE)
         return original(self)
 
-    monkeypatch.setattr(mix_rows.ObjectShard, "__iter__", slow)
+    monkeypatch.setattr(AlignedReader, "__iter__", slow)
     summary = dk.mix(str(tagged), to=str(tmp_path / "v1"), **rows, **RULE, **HERE)
     assert summary.done == 1
     assert dict(summary.others)["hdf5"].done == 0
