@@ -172,7 +172,8 @@ class AlignedReader:
 
     def _compare(self, sources: Sequence[AttributeSource]) -> None:
         """Compare attribute files with the ids and texts of the documents."""
-        whole = replace(self.work, documents=(), sources=tuple(sources), fields={}, digests=True)
+        work = self.work
+        whole = AlignedShard(work.root, work.shard, (), tuple(sources), {}, work.default_source, digests=True)
         for _ in whole.open(max_record_bytes=self.max_record_bytes) if sources else ():
             pass
 
