@@ -51,7 +51,7 @@ def main() -> None:
     numbers, blocks = compress(classify())
     versions = np.array([unicodedata.unidata_version, regex.__version__])
     np.savez_compressed(TARGET, numbers=numbers, blocks=blocks, versions=versions)
-    print(f"{TARGET}: {len(blocks) // BLOCK} blocks, {TARGET.stat().st_size} bytes, {versions}")  # noqa: T201
+    print(f"{TARGET}: {len(blocks) // BLOCK} blocks, {TARGET.stat().st_size} bytes, {versions}")
 
 
 if __name__ == "__main__":
