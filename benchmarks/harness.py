@@ -24,7 +24,7 @@ from typing import Literal
 
 from benchmarks.corpus import BUILD, ROOT, Corpus
 
-KERNEL = re.compile(rb"\bnjit\b|@kernel\b|\bintrinsic\b")
+KERNEL = re.compile(rb"\bnjit\b|@kernel\b|@operation\b")
 """What a source with compiled functions says."""
 
 NO_FIGURE = 3

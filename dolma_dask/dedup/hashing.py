@@ -9,18 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.dedup.xxh3 import hash_strings
-from dolma_dask.errors import DataError, SchemaError
-from dolma_dask.formats.json.write import string_parts, validity
-from dolma_dask.formats.memcopy import copy_bytes
-from dolma_dask.text.kernels import Bytes, Counts, Words, kernel
-
-NULL_SIZE = 0xFFFFFFFF
-"""Length that stands for null in `keys128`; also the first that does not fit."""
+from dolma_dask.errors import SchemaError
+from dolma_dask.formats.digests import HEADER, NULL_SIZE, put_values, value_sizes
+from dolma_dask.formats.json.write import string_parts
+from dolma_dask.text.kernels import Words
 
 LOWEST = np.uint64(0xFFFFFFFFFFFFFFFF)
 """Rank of a missing number: behind all others."""
 
-_HEADER = 4
 _SIGN = np.uint64(1 << 63)
 _DOUBLE = 8
 
@@ -68,13 +64,14 @@ def keys128(*columns: pa.LargeStringArray) -> tuple[Words, Words]:
     rows = {len(column) for column in columns}
     if len(rows) != 1:
         raise SchemaError(f"columns of {sorted(rows)} rows cannot be hashed together; expected equal lengths")
-    parts = [(*string_parts(column), _sizes(column)) for column in columns]
-    written = sum(np.where(size == NULL_SIZE, 0, size) + _HEADER for _, _, size in parts)
+    parts = [string_parts(column) for column in columns]
+    sizes = [value_sizes(column, offsets) for column, (offsets, _) in zip(columns, parts, strict=True)]
+    written = sum(np.where(size == NULL_SIZE, 0, size) + HEADER for size in sizes)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(written)])
     joined = np.empty(int(ends[-1]), np.uint8)
     places = ends[:-1].copy()  # where the next column of each row goes
-    for offsets, data, sizes in parts:
-        _put_column(offsets, data, sizes, joined, places)
+    for (offsets, data), size in zip(parts, sizes, strict=True):
+        put_values(offsets, size, data, joined, places)
     return hash_strings(joined, ends)
 
 
@@ -113,29 +110,3 @@ def rank_bits(
     ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)
     ranked = ~ordered if highest_first else ordered
     return np.where(valid & ~np.isnan(numbers), ranked, LOWEST)
-
-
-def _sizes(column: pa.Array) -> npt.NDArray[np.int64]:
-    """What is written as the length of each value (n,)."""
-    offsets, _ = string_parts(column)
-    sizes = np.where(validity(column), np.diff(offsets), -1)
-    if sizes.max(initial=0) >= NULL_SIZE:
-        row = int(sizes.argmax())
-        raise DataError(
-            f"row {row} of a batch holds {sizes[row]} bytes in one string; expected less than 4 GiB"
-        )
-    return np.where(sizes < 0, NULL_SIZE, sizes)
-
-
-@kernel
-def _put_column(offsets: Counts, data: Bytes, sizes: Counts, out: Bytes, places: Counts) -> None:
-    """Write length and bytes of one column into each row's place, and move the places on."""
-    for i in range(sizes.size):
-        at, size = places[i], sizes[i]
-        for k in range(4):
-            out[at + k] = np.uint8((size >> (8 * k)) & 255)
-        at += 4
-        if size != 0xFFFFFFFF:
-            copy_bytes(out, at, data, offsets[i], size)
-            at += size
-        places[i] = at

@@ -4,16 +4,12 @@ The library is asked from Python once per string, 0.2 us: little for a text of 3
 30 bytes, where the kernel needs 20 ns. Both give the same 16 bytes, by the public specification of XXH3 (seed 0, default secret).
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import xxhash
-from llvmlite import ir
-from numba import extending, types
 
 from dolma_dask.formats.json.write import for_kernel
+from dolma_dask.text.bits import address_of, byte_at, half_at, high_product, swap_bytes, word_at
 from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel
 
 LONGEST_SHORT = 240
@@ -37,54 +33,17 @@ _S2, _S3, _S13, _S28, _S29 = (np.uint64(shift) for shift in (2, 3, 13, 28, 29))
 _S32, _S33, _S35, _S37, _S54 = (np.uint64(shift) for shift in (32, 33, 35, 37, 54))
 _S8, _S16, _S19, _S24 = (np.uint64(shift) for shift in (8, 16, 19, 24))
 
-Codegen = Callable[[Any, Any, Any, Any], Any]
+
+@kernel
+def word64(at: Int) -> np.uint64:
+    """Eight bytes as a little-endian number."""
+    return np.uint64(word_at(at))
 
 
-def _load(context: Any, builder: Any, array_type: Any, array: Any, at: Any, bits: int) -> Any:
-    start = context.make_array(array_type)(context, builder, array).data
-    loaded = builder.load(builder.bitcast(builder.gep(start, [at]), ir.IntType(bits).as_pointer()))
-    loaded.align = 1
-    return builder.zext(loaded, ir.IntType(64)) if bits < ir.IntType(64).width else loaded
-
-
-def _word64(typing_context: Any, data: Any, at: Any) -> tuple[Any, Codegen]:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _load(context, builder, signature.args[0], args[0], args[1], 64)
-
-    return types.uint64(data, types.int64), codegen
-
-
-def _word32(typing_context: Any, data: Any, at: Any) -> tuple[Any, Codegen]:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _load(context, builder, signature.args[0], args[0], args[1], 32)
-
-    return types.uint64(data, types.int64), codegen
-
-
-def _high_half(typing_context: Any, one: Any, other: Any) -> tuple[Any, Codegen]:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), codegen
-
-
-def _swapped(typing_context: Any, word: Any) -> tuple[Any, Codegen]:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bswap(args[0])
-
-    return types.uint64(types.uint64), codegen
-
-
-_INTRINSIC: Any = extending.intrinsic
-word64: Callable[[Bytes, Int], np.uint64] = _INTRINSIC(_word64)
-"""Eight bytes as a little-endian number."""
-word32: Callable[[Bytes, Int], np.uint64] = _INTRINSIC(_word32)
-"""Four bytes likewise."""
-multiply_high: Callable[[np.uint64, np.uint64], np.uint64] = _INTRINSIC(_high_half)
-"""The upper 64 bits of a product."""
-swap_bytes: Callable[[np.uint64], np.uint64] = _INTRINSIC(_swapped)
+@kernel
+def word32(at: Int) -> np.uint64:
+    """Four bytes likewise."""
+    return np.uint64(half_at(at))
 
 
 @kernel
@@ -101,35 +60,35 @@ def _avalanche64(word: np.uint64) -> np.uint64:
 
 
 @kernel
-def _fold16(data: Bytes, at: Int, secret: Bytes, by: Int) -> np.uint64:
+def _fold16(at: Int, secret: Int, by: Int) -> np.uint64:
     """Multiply two words, each masked by the secret, and fold the product."""
-    one = word64(data, at) ^ word64(secret, by)
-    other = word64(data, at + 8) ^ word64(secret, by + 8)
-    return (one * other) ^ multiply_high(one, other)
+    one = word64(at) ^ word64(secret + by)
+    other = word64(at + 8) ^ word64(secret + by + 8)
+    return (one * other) ^ high_product(one, other)
 
 
 @kernel
-def _up_to_3(data: Bytes, at: Int, size: Int, secret: Bytes) -> tuple[np.uint64, np.uint64]:
+def _up_to_3(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
     first, middle, last = (
-        np.uint64(data[at]),
-        np.uint64(data[at + (size >> 1)]),
-        np.uint64(data[at + size - 1]),
+        np.uint64(byte_at(at)),
+        np.uint64(byte_at(at + (size >> 1))),
+        np.uint64(byte_at(at + size - 1)),
     )
     low = ((first << _S16) | (middle << _S24) | last | (np.uint64(size) << _S8)) & _LOW32
     swapped = swap_bytes(low) >> _S32
     high = ((swapped << _S13) | (swapped >> _S19)) & _LOW32
     return (
-        _avalanche64(high ^ word32(secret, 8) ^ word32(secret, 12)),
-        _avalanche64(low ^ word32(secret, 0) ^ word32(secret, 4)),
+        _avalanche64(high ^ word32(secret + 8) ^ word32(secret + 12)),
+        _avalanche64(low ^ word32(secret + 0) ^ word32(secret + 4)),
     )
 
 
 @kernel
-def _up_to_8(data: Bytes, at: Int, size: Int, secret: Bytes) -> tuple[np.uint64, np.uint64]:
-    word = word32(data, at) + (word32(data, at + size - 4) << _S32)
-    keyed = word ^ word64(secret, 16) ^ word64(secret, 24)
+def _up_to_8(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
+    word = word32(at) + (word32(at + size - 4) << _S32)
+    keyed = word ^ word64(secret + 16) ^ word64(secret + 24)
     factor = _P64_1 + (np.uint64(size) << _S2)
-    low, high = keyed * factor, multiply_high(keyed, factor)
+    low, high = keyed * factor, high_product(keyed, factor)
     high += low << _ONE
     low ^= high >> _S3
     low = (low ^ (low >> _S35)) * _MIX2
@@ -138,20 +97,20 @@ def _up_to_8(data: Bytes, at: Int, size: Int, secret: Bytes) -> tuple[np.uint64,
 
 
 @kernel
-def _up_to_16(data: Bytes, at: Int, size: Int, secret: Bytes) -> tuple[np.uint64, np.uint64]:
-    first, last = word64(data, at), word64(data, at + size - 8)
-    keyed = first ^ last ^ word64(secret, 32) ^ word64(secret, 40)
-    low, high = keyed * _P64_1, multiply_high(keyed, _P64_1)
+def _up_to_16(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
+    first, last = word64(at), word64(at + size - 8)
+    keyed = first ^ last ^ word64(secret + 32) ^ word64(secret + 40)
+    low, high = keyed * _P64_1, high_product(keyed, _P64_1)
     low += (np.uint64(size) - _ONE) << _S54
-    last ^= word64(secret, 48) ^ word64(secret, 56)
+    last ^= word64(secret + 48) ^ word64(secret + 56)
     high += last + (last & _LOW32) * (_P32_2 - _ONE)
     low ^= swap_bytes(high)
-    top = multiply_high(low, _P64_2) + high * _P64_2
+    top = high_product(low, _P64_2) + high * _P64_2
     return _avalanche(top), _avalanche(low * _P64_2)
 
 
 @kernel
-def _up_to_240(data: Bytes, at: Int, size: Int, secret: Bytes) -> tuple[np.uint64, np.uint64]:
+def _up_to_240(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
     low, high = np.uint64(size) * _P64_1, _ZERO
     one: Int = at
     other: Int = at
@@ -169,30 +128,30 @@ def _up_to_240(data: Bytes, at: Int, size: Int, secret: Bytes) -> tuple[np.uint6
             one, other, by = at + size - 16, at + size - 32, 103
         if step == 4 and size > 128:
             low, high = _avalanche(low), _avalanche(high)
-        low = (low + _fold16(data, one, secret, by)) ^ (word64(data, other) + word64(data, other + 8))
-        high = (high + _fold16(data, other, secret, by + 16)) ^ (word64(data, one) + word64(data, one + 8))
+        low = (low + _fold16(one, secret, by)) ^ (word64(other) + word64(other + 8))
+        high = (high + _fold16(other, secret, by + 16)) ^ (word64(one) + word64(one + 8))
     total = low + high
     crossed = low * _P64_1 + high * _P64_4 + np.uint64(size) * _P64_2
     return _ZERO - _avalanche(crossed), _avalanche(total)
 
 
 @kernel
-def hash_short(data: Bytes, offsets: Counts, secret: Bytes, high: Words, low: Words) -> None:
+def hash_short(data: Bytes, offsets: Counts, secrets: Bytes, high: Words, low: Words) -> None:
     """Write the hash of every string of up to `LONGEST_SHORT` bytes, ``data[offsets[i]:offsets[i + 1]]``."""
+    base, secret = address_of(data), address_of(secrets)
     for i in range(offsets.size - 1):
-        at = offsets[i]
-        size = offsets[i + 1] - at
+        at, size = base + offsets[i], offsets[i + 1] - offsets[i]
         if size == 0:
-            high[i] = _avalanche64(word64(secret, 80) ^ word64(secret, 88))
-            low[i] = _avalanche64(word64(secret, 64) ^ word64(secret, 72))
+            high[i] = _avalanche64(word64(secret + 80) ^ word64(secret + 88))
+            low[i] = _avalanche64(word64(secret + 64) ^ word64(secret + 72))
         elif size <= 3:
-            high[i], low[i] = _up_to_3(data, at, size, secret)
+            high[i], low[i] = _up_to_3(at, size, secret)
         elif size <= 8:
-            high[i], low[i] = _up_to_8(data, at, size, secret)
+            high[i], low[i] = _up_to_8(at, size, secret)
         elif size <= 16:
-            high[i], low[i] = _up_to_16(data, at, size, secret)
+            high[i], low[i] = _up_to_16(at, size, secret)
         elif size <= 240:
-            high[i], low[i] = _up_to_240(data, at, size, secret)
+            high[i], low[i] = _up_to_240(at, size, secret)
 
 
 def hash_strings(data: Bytes, offsets: Counts) -> tuple[Words, Words]:

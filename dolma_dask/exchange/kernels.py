@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from dolma_dask.text.kernels import kernel
 
 SHORT_RUN = 24
 """Rows up to which insertion sort beats heap sort."""
@@ -17,7 +18,7 @@ LONG_RUN = 4096
 """Rows from which on NumPy's sort of the next word is worth a call."""
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def extent(rows: Any, word: int) -> tuple[int, int]:
     """Return the least and the greatest value of a word; there must be rows."""
     low = high = rows[0, word]
@@ -28,7 +29,7 @@ def extent(rows: Any, word: int) -> tuple[int, int]:
     return low, high
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_buckets(rows: Any, low: Any, shift: int, counts: Any) -> int:
     """Count rows by ``(first word - low) >> shift``; return the first row whose bucket does not exist, or -1."""
     least, amount = np.uint64(low), np.uint64(shift)
@@ -41,7 +42,7 @@ def count_buckets(rows: Any, low: Any, shift: int, counts: Any) -> int:
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def spread(rows: Any, low: Any, shift: int, next_rows: Any, out: Any) -> None:
     """Copy rows to `out`, bucket by bucket, in their order; `next_rows` (n_buckets,) says where each bucket goes on."""
     least, amount = np.uint64(low), np.uint64(shift)
@@ -54,7 +55,7 @@ def spread(rows: Any, low: Any, shift: int, next_rows: Any, out: Any) -> None:
             out[at, word] = rows[row, word]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def is_sorted(rows: Any) -> bool:
     """Tell whether rows are in order of all their words."""
     for row in range(1, rows.shape[0]):  # noqa: SIM110  numba compiles no generators
@@ -63,17 +64,15 @@ def is_sorted(rows: Any) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
-def pack(rows: Any, word: int, low: Any, shift: int, bits: int) -> Any:
-    """Return for each row ``(word - low) >> shift`` above its own number in the lowest `bits`."""
+@kernel
+def pack(rows: Any, word: int, low: Any, shift: int, bits: int, packed: Any) -> None:
+    """Write for each row ``(word - low) >> shift`` above its own number in the lowest `bits`."""
     least, amount, width = np.uint64(low), np.uint64(shift), np.uint64(bits)
-    packed = np.empty(rows.shape[0], np.uint64)
     for row in range(rows.shape[0]):
         packed[row] = (((rows[row, word] - least) >> amount) << width) | np.uint64(row)
-    return packed
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def unpack(rows: Any, packed: Any, bits: int, out: Any) -> None:
     """Copy rows to `out` in the order of `packed`."""
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
@@ -84,7 +83,7 @@ def unpack(rows: Any, packed: Any, bits: int, out: Any) -> None:
             out[row, word] = rows[source, word]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def settle(rows: Any, packed: Any, bits: int, word: int, long_runs: Any) -> int:
     """Order runs of rows that are alike in `packed` by the words from `word` on; those before are equal in a run.
 
@@ -109,7 +108,7 @@ def settle(rows: Any, packed: Any, bits: int, word: int, long_runs: Any) -> int:
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sort_run(rows: Any, start: int, end: int, word: int) -> None:
     if end - start <= SHORT_RUN:
         _insertion_sort(rows, start, end, word)
@@ -120,7 +119,7 @@ def _sort_run(rows: Any, start: int, end: int, word: int) -> None:
             return
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_below(rows: Any, left: int, right: int, word: int) -> bool:
     for at in range(word, rows.shape[1]):
         if rows[left, at] != rows[right, at]:
@@ -128,7 +127,7 @@ def _is_below(rows: Any, left: int, right: int, word: int) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _swap(rows: Any, left: int, right: int, word: int) -> None:
     for at in range(word, rows.shape[1]):
         kept = rows[left, at]
@@ -136,7 +135,7 @@ def _swap(rows: Any, left: int, right: int, word: int) -> None:
         rows[right, at] = kept
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _insertion_sort(rows: Any, start: int, end: int, word: int) -> None:
     for row in range(start + 1, end):
         at = row
@@ -145,7 +144,7 @@ def _insertion_sort(rows: Any, start: int, end: int, word: int) -> None:
             at -= 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _heap_sort(rows: Any, start: int, end: int, word: int) -> None:
     size = end - start
     for root in range(size // 2 - 1, -1, -1):
@@ -155,7 +154,7 @@ def _heap_sort(rows: Any, start: int, end: int, word: int) -> None:
         _sift(rows, start, 0, last, word)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sift(rows: Any, start: int, root: int, size: int, word: int) -> None:
     while True:
         child = 2 * root + 1
@@ -169,7 +168,7 @@ def _sift(rows: Any, start: int, root: int, size: int, word: int) -> None:
         root = child
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_not_above(rows: Any, bound: Any) -> int:
     """Return how many of the sorted `rows` are not above the row `bound`, shape (n_words,)."""
     low, high = 0, rows.shape[0]

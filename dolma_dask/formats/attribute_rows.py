@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
 from dolma_dask.formats.json.write import (
@@ -31,7 +30,8 @@ from dolma_dask.formats.json.write import (
     string_texts,
     validity,
 )
-from dolma_dask.formats.memcopy import copy_bytes
+from dolma_dask.text.bits import copy_bytes
+from dolma_dask.text.kernels import kernel
 
 
 def assemble_rows(
@@ -73,8 +73,11 @@ def assemble_rows(
     out, offsets = np.empty(size, np.uint8), np.empty(rows + 1, np.int64)
     hard = (numbers.offsets, numbers.hard)
     flat = lengths is None
+    opening = np.empty(MAX_INTEGER + 8, np.uint8)  # "[[0,length," of a row
     ends = for_kernel(np.zeros(rows, np.int64) if lengths is None else lengths)
-    _write_rows(*head, *tail, *key, *text, *hard, numbers.values, slots, state, ends, flat, out, offsets)
+    _write_rows(
+        *head, *tail, *key, *text, *hard, numbers.values, slots, state, ends, flat, opening, out, offsets
+    )
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(out[: offsets[-1]])]
     return pa.Array.from_buffers(pa.large_binary(), rows, buffers)
 
@@ -104,12 +107,11 @@ def _stack(texts: Sequence[pa.Array], rows: int) -> tuple[Offsets, Bytes]:
     return offsets, np.concatenate(blobs)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write_rows(  # type: ignore[no-untyped-def]
     head_cut, head, tail_cut, tail, key_cut, keys, text_cut, text, hard_cut, hard,
-    values, slots, state, lengths, flat, out, offsets,
+    values, slots, state, lengths, flat, opening, out, offsets,
 ):  # fmt: skip
-    opening = np.empty(MAX_INTEGER + 8, np.uint8)  # "[[0,length," of the row
     opening[0], opening[1], opening[2], opening[3] = OPEN, OPEN, ZERO, COMMA
     p, next_hard, opened = 0, 0, 0
     for i in range(lengths.size):

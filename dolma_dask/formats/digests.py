@@ -11,18 +11,18 @@ is `BUFFER_BYTES` and 50 bytes per row; longer rows are hashed where they lie. 7
 import numpy as np
 import pyarrow as pa
 import xxhash
-from numba import njit
-from numpy.typing import NDArray
 
 from dolma_dask.errors import DataError, SchemaError
 from dolma_dask.formats.json.write import Bytes, Offsets, string_parts, validity
-from dolma_dask.formats.memcopy import copy_bytes
+from dolma_dask.text.bits import address_of, memcpy, put_half
+from dolma_dask.text.kernels import Counts, kernel
 
 BUFFER_BYTES = 1 << 19
 """Stays in a level 2 cache; 64 kB and 8 MB are slower (measured with rows of 0.2 to 100 kB)."""
 NULL_SIZE = 0xFFFFFFFF
 """Length that stands for null; also the first length that does not fit."""
-_HEADER = 4
+HEADER = 4
+"""Bytes of a length."""
 
 
 class RowDigest:
@@ -54,9 +54,9 @@ class RowDigest:
         """
         self._check(columns)
         parts = [string_parts(column) for column in columns]
-        sizes = [_sizes(column, cut) for column, (cut, _) in zip(columns, parts, strict=True)]
+        sizes = [value_sizes(column, cut) for column, (cut, _) in zip(columns, parts, strict=True)]
         rows = len(columns[0])
-        ends = np.cumsum(sum(np.where(size == NULL_SIZE, 0, size) + _HEADER for size in sizes))
+        ends = np.cumsum(sum(np.where(size == NULL_SIZE, 0, size) + HEADER for size in sizes))
         row = 0
         while row < rows:
             before = int(ends[row - 1]) if row else 0
@@ -95,35 +95,36 @@ class RowDigest:
         before = ends[row - 1] if row else 0
         places[1:] = ends[row : stop - 1] - before
         for (cut, data), size in zip(parts, sizes, strict=True):
-            _scatter(cut[row:stop], size[row:stop], data, self._buffer, places)
+            put_values(cut[row:stop], size[row:stop], data, self._buffer, places)
         self._hash.update(self._buffer[: ends[stop - 1] - before].data)
 
     def _add_long_row(self, parts: list[tuple[Offsets, Bytes]], sizes: list[Offsets], row: int) -> None:
         for (cut, data), size in zip(parts, sizes, strict=True):
-            self._hash.update(int(size[row]).to_bytes(_HEADER, "little"))
+            self._hash.update(int(size[row]).to_bytes(HEADER, "little"))
             if size[row] != NULL_SIZE:
                 self._hash.update(data[cut[row] : cut[row + 1]].data)
 
 
-def _sizes(column: pa.Array, cut: Offsets) -> NDArray[np.int64]:
-    """What is written as the length of each value (n,)."""
+def value_sizes(column: pa.Array, cut: Offsets) -> Counts:
+    """Return what is written as the length of each value (n,)."""
     sizes = np.where(validity(column), np.diff(cut), -1)
     if sizes.max(initial=0) >= NULL_SIZE:
         row = int(sizes.argmax())
         raise DataError(
-            f"row {row} of a batch holds {sizes[row]} bytes in one string; at most 4 GiB can be digested"
+            f"row {row} of a batch holds {sizes[row]} bytes in one string; expected less than 4 GiB"
         )
     return np.where(sizes < 0, NULL_SIZE, sizes)
 
 
-@njit(cache=True, nogil=True)
-def _scatter(starts, sizes, data, out, places):  # type: ignore[no-untyped-def]
-    for i in range(starts.size):
-        p, size = places[i], sizes[i]
-        for k in range(4):
-            out[p + k] = np.uint8((size >> (8 * k)) & 255)
-        p += 4
+@kernel
+def put_values(starts: Counts, sizes: Counts, data: Bytes, out: Bytes, places: Counts) -> None:
+    """Write length and bytes of each value of a column at its row's place in `out`, and move the places on."""
+    source, target = address_of(data), address_of(out)
+    for i in range(sizes.size):
+        at, size = target + places[i], sizes[i]
+        put_half(at, size)
+        at += HEADER
         if size != NULL_SIZE:
-            copy_bytes(out, p, data, starts[i], size)
-            p += size
-        places[i] = p
+            memcpy(at, source + starts[i], size)
+            at += size
+        places[i] = at - target

@@ -8,15 +8,14 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from dolma_dask.formats.json.block import Lines
 from dolma_dask.formats.json.exact import parse_object
 from dolma_dask.formats.json.scan import same_bytes, skip_space, skip_string, skip_value
-from dolma_dask.formats.json.vectors import byte_at
 from dolma_dask.formats.json.write import join_texts, large_strings
-from dolma_dask.formats.memcopy import copy_bytes
 from dolma_dask.mixing.splicing import string_parts_of
+from dolma_dask.text.bits import byte_at, copy_bytes
+from dolma_dask.text.kernels import kernel
 
 MAX_MEMBERS = 4096
 """Members of all objects of a row that the kernel holds; a row with more is joined by Python."""
@@ -52,6 +51,9 @@ def join_objects(objects: Sequence[pa.LargeStringArray]) -> pa.LargeStringArray:
         block.starts,
         block.block,
         len(flat),
+        np.empty(
+            (MAX_MEMBERS, 5), np.int64
+        ),  # where a member begins and ends, its key and its size, its object
         out,
         offsets,
         status,
@@ -89,11 +91,8 @@ def _join_slowly(texts: Sequence[str]) -> str:
     return (b"{" + inside + b"}").decode()
 
 
-@njit(cache=True, nogil=True)
-def _join(base, tail_base, tail_row, starts, data, count, out, offsets, status):  # type: ignore[no-untyped-def]
-    found = np.empty(
-        (MAX_MEMBERS, 5), np.int64
-    )  # where a member begins and ends, its key and its size, its object
+@kernel
+def _join(base, tail_base, tail_row, starts, data, count, found, out, offsets, status):  # type: ignore[no-untyped-def]
     p = 0
     for row in range(offsets.size - 1):
         offsets[row] = p

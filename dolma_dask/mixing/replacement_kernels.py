@@ -5,13 +5,12 @@ a replaced span ends where it stands. Cost: 0.6 GB/s of text with a span in ever
 """
 
 import numpy as np
-from numba import njit
 
 from dolma_dask.formats.json.numbers import read_integer
 from dolma_dask.formats.json.scan import skip_space, skip_string, skip_value
-from dolma_dask.formats.json.vectors import byte_at
 from dolma_dask.formats.json.write import put_integer
-from dolma_dask.formats.memcopy import copy_bytes
+from dolma_dask.text.bits import byte_at, copy_bytes
+from dolma_dask.text.kernels import kernel
 
 _QUOTE, _COMMA, _OPEN, _CLOSE = 0x22, 0x2C, 0x5B, 0x5D
 _LEFT, _RIGHT = 0x7B, 0x7D
@@ -19,7 +18,7 @@ _LEVELS = 62
 _FAR = 1 << 62
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def walk_points(text: np.ndarray, at: int, stop: int, point: int, wanted: int) -> tuple[int, int]:
     """Go on from byte `at`, code point `point`, to the code point `wanted` or the end; return both places."""
     while point < wanted and at < stop:
@@ -30,7 +29,7 @@ def walk_points(text: np.ndarray, at: int, stop: int, point: int, wanted: int) -
     return at, point
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def choose_spans(  # type: ignore[no-untyped-def]
     text_cut, text, span_cut, starts, ends, templates, fixed, holes, points, sizes,
     chosen_cut, chosen, lengths, grown,
@@ -94,7 +93,7 @@ def choose_spans(  # type: ignore[no-untyped-def]
     chosen_cut[text_cut.size - 1] = n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def write_texts(  # type: ignore[no-untyped-def]
     text_cut, text, chosen_cut, chosen, template_cut, template, expands, out, offsets,
 ):  # fmt: skip
@@ -129,7 +128,7 @@ def write_texts(  # type: ignore[no-untyped-def]
     offsets[text_cut.size - 1] = p
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_up_to(chosen: np.ndarray, column: int, first: int, stop: int, limit: int) -> int:
     """Return the place in ``chosen[first:stop]`` of the first value of a column that is above `limit`; they are sorted."""
     while first < stop:
@@ -141,7 +140,7 @@ def count_up_to(chosen: np.ndarray, column: int, first: int, stop: int, limit: i
     return first
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def moved_span(start, end, chosen, first, stop, length):  # type: ignore[no-untyped-def]
     """Return (whether it is left, start, end) of a span after the replacements ``chosen[first:stop]`` in a text of `length` code points.
 
@@ -163,7 +162,7 @@ def moved_span(start, end, chosen, first, stop, length):  # type: ignore[no-unty
     return True, start + to_start, max(end + to_end, start + to_start)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def write_moved(  # type: ignore[no-untyped-def]
     base, tail_base, tail_row, starts, data, chosen_cut, chosen, lengths, out, offsets, status,
 ):  # fmt: skip
@@ -210,7 +209,7 @@ def write_moved(  # type: ignore[no-untyped-def]
     offsets[starts.size - 1] = p
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def write_spans(value, origin, data, chosen, first, stop, length, out, p):  # type: ignore[no-untyped-def]
     """Write a list of spans that has some; return the place behind it in `out`, -1 if it is a list of something else."""
     at = skip_space(value + 1)

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from dolma_dask.formats.json.block import Lines
 from dolma_dask.formats.json.exact import parse_object
 from dolma_dask.formats.json.scan import same_bytes, skip_space, skip_string, skip_value
-from dolma_dask.formats.json.vectors import byte_at
 from dolma_dask.formats.json.write import Bytes, Offsets, for_kernel, string_parts, string_texts, validity
-from dolma_dask.formats.memcopy import copy_bytes
+from dolma_dask.text.bits import address_of, byte_at, copy_bytes
+from dolma_dask.text.kernels import kernel
 
 MAX_EDITS = 60
 """Members that one call can change: a bit of a word for each."""
@@ -136,8 +135,8 @@ def _quoted(name: str) -> bytes:
     return text.encode()
 
 
-@njit(cache=True, nogil=True)
-def find_name(at: int, size: int, names: np.int64, name_cut: np.ndarray) -> int:
+@kernel
+def find_name(at: int, size: int, names: int, name_cut: np.ndarray) -> int:
     """Return the place of a key among quoted names, -1 if it is none; `at` and `size` are those of the key with its quotes."""
     for place in range(name_cut.size - 1):
         if name_cut[place + 1] - name_cut[place] == size and same_bytes(
@@ -147,11 +146,11 @@ def find_name(at: int, size: int, names: np.int64, name_cut: np.ndarray) -> int:
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _splice(  # type: ignore[no-untyped-def]
     base, tail_base, tail_row, starts, data, name_cut, names, text_cut, text, state, out, offsets, status,
 ):  # fmt: skip
-    name_base = np.int64(names.ctypes.data)
+    name_base = address_of(names)
     p = 0
     for row in range(starts.size - 1):
         offsets[row] = p

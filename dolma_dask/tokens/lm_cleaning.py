@@ -11,11 +11,11 @@ from typing import Literal, get_args
 import ftfy
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
 from dolma_dask.text.columns import text_buffers
+from dolma_dask.text.kernels import kernel
 
 Normalizer = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
@@ -70,7 +70,7 @@ class Cleaning:
         return texts
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _find_lines(data, offsets, plain, out):  # type: ignore[no-untyped-def]
     """Find lines that are not plain; return how many. Up to ``len(out)`` of them get (start, stop, ``<`` seen in the text before)."""
     count = 0

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
@@ -17,6 +16,7 @@ from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import check_lengths
 from dolma_dask.text.columns import text_buffers
+from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.engine import TokenEngine, Tokens
 from dolma_dask.tokens.lm_cleaning import Cleaning
 from dolma_dask.tokens.lm_specials import Specials
@@ -121,7 +121,7 @@ def _chars(texts: pa.LargeStringArray) -> int:
     return pc.sum(pc.utf8_length(texts)).as_py() or 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _surround(ids, lengths, head, tail, out):  # type: ignore[no-untyped-def]
     source, target = 0, 0
     for document in range(len(lengths)):
@@ -157,7 +157,7 @@ def surround(tokens: Tokens, head: tuple[int, ...], tail: tuple[int, ...]) -> To
     return Tokens(out, check_lengths(lengths))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _find_cuts(data, offsets, chars, counts, cuts):  # type: ignore[no-untyped-def]
     """Find where pieces end; return how many there are. The first ``len(cuts)`` ends are written."""
     total = 0

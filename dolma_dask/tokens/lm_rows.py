@@ -7,17 +7,17 @@ import random
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import LM_FEATURES, RowCounts
+from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.packing import Int64s, Windows
 
 CHANNELS = len(LM_FEATURES)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill_rows(tokens, starts, sizes, pad, eos, inverted, rows):  # type: ignore[no-untyped-def]
     """Write every position of `rows`; return how many are padding, count for the loss, and are an end of document."""
     length = rows.shape[2]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders
 
+from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.source import TokenizerSource, build
 
@@ -55,7 +55,7 @@ def token_bytes(source: TokenizerSource) -> TokenBytes | None:
     return TokenBytes(np.frombuffer(b"".join(found), np.uint8), starts)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count_text(rows, data, starts):  # type: ignore[no-untyped-def]
     """Count bytes and code points of rows as lossy UTF-8: each longest beginning of a sequence that goes wrong is one U+FFFD."""
     total, chars = 0, 0

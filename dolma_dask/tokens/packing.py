@@ -12,8 +12,9 @@ from itertools import accumulate, pairwise
 from typing import Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dolma_dask.text.kernels import kernel
 
 Tail = Literal["pad", "drop"]
 """What happens to the tokens behind the last full row of a stream."""
@@ -89,7 +90,7 @@ def count_document_rows(lengths: Int32s, length: int, least: int) -> NDArray[np.
     return np.where(length + 1 >= least, full, 0) + has_tail
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill_windows(lengths, counts, length, least, starts, sizes):  # type: ignore[no-untyped-def]
     at, begin = 0, 0
     for document in range(len(lengths)):

@@ -19,7 +19,6 @@ from json_oracle import (
     strings,
     values,
 )
-from numba import njit
 
 from dolma_dask.formats.json import attributes
 from dolma_dask.formats.json.attributes import (
@@ -36,6 +35,7 @@ from dolma_dask.formats.json.exact import LineError
 from dolma_dask.formats.json.exact_attributes import AttributeRow
 from dolma_dask.formats.json.lines import line_starts
 from dolma_dask.formats.json.numbers import read_number
+from dolma_dask.text.kernels import kernel
 
 KEYS: dict[str, AttributeKind] = {
     "a__doc": "document",
@@ -397,7 +397,7 @@ def test_sampled_kinds_read_the_sampled_rows(pair_lists: list[list[str]], form: 
     assert all("fits a double" in error.expected for _, error in batch.errors)
 
 
-@njit
+@kernel
 def numbers_at(base: int, starts: np.ndarray, values: np.ndarray, ends: np.ndarray) -> None:
     for i in range(len(values)):
         ends[i], values[i] = read_number(base + starts[i])

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.scan import (
@@ -29,6 +28,7 @@ from dolma_dask.formats.json.scan import (
 )
 from dolma_dask.formats.json.strings import copy_strings, is_utf8, mark_invalid_utf8
 from dolma_dask.formats.json.walk import walk_lines
+from dolma_dask.text.kernels import kernel
 
 PADDING = 64
 """Readable bytes behind every buffer: the widest load of a kernel."""
@@ -157,7 +157,7 @@ def fill_strings(column: pa.LargeStringArray, values: Mapping[int, str | None]) 
     return string_array(offsets, buffer.slice(0, int(offsets[-1])), validity)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _gather_spans(
     lists: np.ndarray,
     bounds: np.ndarray,

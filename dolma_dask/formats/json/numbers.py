@@ -9,9 +9,9 @@ Cost: about 7 ns for a number of six digits, 17 ns for seventeen.
 """
 
 import numpy as np
-from numba import njit
 
-from dolma_dask.formats.json.vectors import as_double, byte_at, high_product, leading_zeros
+from dolma_dask.text.bits import as_double, byte_at, high_product, leading_zeros
+from dolma_dask.text.kernels import kernel
 
 SMALLEST_POWER, LARGEST_POWER = -342, 308
 """Powers of ten outside this range make zero or infinity of every 64-bit mantissa."""
@@ -43,7 +43,7 @@ def _powers_of_five() -> np.ndarray:
 _FIVES = _powers_of_five()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scaled(mantissa: np.uint64, power: int) -> tuple[bool, float]:
     """Return (whether it is certain, the double nearest to mantissa * 10**power), for a positive `mantissa`."""
     if power < SMALLEST_POWER or power > LARGEST_POWER:
@@ -79,7 +79,7 @@ def scaled(mantissa: np.uint64, power: int) -> tuple[bool, float]:
     return True, as_double((np.uint64(exponent) << np.uint64(52)) | (bits & _FRACTION))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def read_number(at: int) -> tuple[int, float]:
     """Return (address after the number at `at`, its double); (0, 0.0) when it is bad JSON or declined."""
     negative = byte_at(at) == _MINUS
@@ -141,7 +141,7 @@ def read_number(at: int) -> tuple[int, float]:
     return at, -value if negative else value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def read_integer(at: int) -> tuple[int, int]:
     """Return (address after the integer at `at`, its value); (0, 0) for more than 18 digits, a fraction or an exponent."""
     negative = byte_at(at) == _MINUS

@@ -15,18 +15,19 @@ string; compiling takes about 3 s once.
 """
 
 import numpy as np
-from numba import njit
 
 from dolma_dask.formats.json.numbers import read_integer, read_number
-from dolma_dask.formats.json.vectors import (
+from dolma_dask.text.bits import (
+    address_of,
     byte_at,
-    control64,
     differing64,
     equal64,
     first_bit,
+    range64,
     short_escape64,
     word_at,
 )
+from dolma_dask.text.kernels import kernel
 
 MAX_LEVELS = 64
 """Arrays and objects inside each other that the kernel follows, the outermost object included."""
@@ -65,7 +66,7 @@ def _hex_values() -> np.ndarray:
 _HEX = _hex_values()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def read_hex4(at: int) -> int:
     """Return the value of the four hexadecimal digits at `at`, negative if one is none."""
     word = word_at(at)
@@ -74,7 +75,7 @@ def read_hex4(at: int) -> int:
     return upper | lower
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def escape_size(at: int) -> int:
     r"""Return the bytes of the escape whose backslash is at `at`: 2, 6, or 12 for a surrogate pair; 0 if it is illegal."""
     byte = byte_at(at + 1)
@@ -93,7 +94,7 @@ def escape_size(at: int) -> int:
     return 12 if 0xDC00 <= unit <= 0xDFFF else 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def escape_targets(backslashes: int, pending: int) -> tuple[int, int]:
     """Return masks of the bytes that a backslash before them escapes: of these 64, and (bit 0) of the next 64.
 
@@ -105,7 +106,7 @@ def escape_targets(backslashes: int, pending: int) -> tuple[int, int]:
     return codes ^ (backslashes | pending), ((codes & backslashes) >> 63) & 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def skip_string(at: int) -> tuple[int, bool]:
     """Return (address after the closing quote, whether there were escapes) of the string whose first byte is at `at`.
 
@@ -115,7 +116,7 @@ def skip_string(at: int) -> tuple[int, bool]:
     while True:
         backslashes = equal64(at, _BACKSLASH)
         stops = equal64(at, _QUOTE)
-        controls = control64(at)
+        controls = range64(at, 0x00, 0x1F)
         if backslashes | pending != 0:
             targets, pending = escape_targets(backslashes, pending)
             stops = (stops & ~targets) | controls
@@ -138,7 +139,7 @@ def skip_string(at: int) -> tuple[int, bool]:
         at += 64
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def skip_space(at: int) -> int:
     """Return the address of the first byte that is not a space, tab or carriage return."""
     byte = byte_at(at)
@@ -148,7 +149,7 @@ def skip_space(at: int) -> int:
     return at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def skip_number(at: int) -> int:
     """Return the address after the number at `at`, 0 if it breaks the grammar."""
     if byte_at(at) == 0x2D:
@@ -177,7 +178,7 @@ def skip_number(at: int) -> int:
     return at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def skip_key(at: int) -> int:
     """Return the address of the value whose key starts at `at`, 0 if it is no key with a colon."""
     if byte_at(at) != _QUOTE:
@@ -191,7 +192,7 @@ def skip_key(at: int) -> int:
     return skip_space(at + 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def skip_literal(at: int) -> int:
     """Return the address after the true, false or null at `at`, 0 if there is none."""
     word = word_at(at)
@@ -202,7 +203,7 @@ def skip_literal(at: int) -> int:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def skip_value(at: int, levels: int) -> int:
     """Return the address after the value at `at`, 0 if it is not valid or opens more than `levels` levels."""
     stack, depth = 0, 0  # bit 0 of the stack: the innermost level is an object
@@ -250,7 +251,7 @@ def skip_value(at: int, levels: int) -> int:
             return at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def same_bytes(first: int, second: int, size: int) -> bool:
     """Return whether `size` > 0 bytes at both addresses are equal; both are readable 64 bytes beyond."""
     while size > 64:
@@ -262,7 +263,7 @@ def same_bytes(first: int, second: int, size: int) -> bool:
     return bool(first_bit(differing64(first, second)) >= size)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_key(at: int, size: int, scope: int) -> int:
     """Return a hash of a key by its length, its first and its last bytes; `size` includes the closing quote."""
     head = word_at(at)
@@ -274,10 +275,10 @@ def hash_key(at: int, size: int, scope: int) -> int:
     return (mixed ^ (mixed >> 32)) & 0x7FFF_FFFF
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def file_wanted_keys(keys: np.ndarray, store: np.ndarray, buckets: np.ndarray, used: np.ndarray) -> None:
     """Enter the rows of `keys` that are in use into the empty table `buckets`, see `find_key`."""
-    address = np.int64(store.ctypes.data)
+    address = address_of(store)
     for row in range(1, used[0]):
         slot = hash_key(address + keys[row, BEGIN], keys[row, SIZE], keys[row, SCOPE]) & (len(buckets) - 1)
         while buckets[slot] != 0:
@@ -285,7 +286,7 @@ def file_wanted_keys(keys: np.ndarray, store: np.ndarray, buckets: np.ndarray, u
         buckets[slot] = row
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_key(
     at: int, size: int, scope: int, keys: np.ndarray, store: np.ndarray, buckets: np.ndarray, used: np.ndarray
 ) -> int:
@@ -294,7 +295,7 @@ def find_key(
     `keys` is int64[n, 8], `store` the bytes of all keys, `buckets` an open-addressing table of rows (0: free; a power of
     two long), `used` int64[2]: rows of `keys` and bytes of `store` in use.
     """
-    address = np.int64(store.ctypes.data)
+    address = address_of(store)
     mask = len(buckets) - 1
     slot = hash_key(at, size, scope) & mask
     while buckets[slot] != 0:
@@ -321,7 +322,7 @@ def find_key(
     return row
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def read_span(at: int) -> tuple[int, int, int, float]:
     """Return (address after, start, end, score) of the ``[start,end,score]`` at `at`; the address is 0 when it is none."""
     if byte_at(at) != _OPEN_ARRAY:
@@ -347,7 +348,7 @@ def read_span(at: int) -> tuple[int, int, int, float]:
     return at + 1, start, end, score
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def read_document_score(at: int) -> tuple[int, bool, float]:
     """Return (address after, whether there is a span, its score) of the ``[[0,n,score]]`` or ``[]`` at `at`."""
     if byte_at(at) != _OPEN_ARRAY:
@@ -364,7 +365,7 @@ def read_document_score(at: int) -> tuple[int, bool, float]:
     return at + 1, True, score
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def read_spans(at: int, count: int, bounds: np.ndarray, scores: np.ndarray) -> tuple[int, int]:
     """Append the spans of the list at `at` to `bounds` int64[m, 2] and `scores`; return (address after, new count)."""
     if byte_at(at) != _OPEN_ARRAY:

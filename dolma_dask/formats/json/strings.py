@@ -6,18 +6,18 @@ bad lines when there are some; strings copied at 7 GB/s when one byte in fifty s
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from dolma_dask.formats.json.scan import read_hex4
-from dolma_dask.formats.json.vectors import (
-    bit_count,
+from dolma_dask.text.bits import (
     byte_at,
     copy64,
+    count_bits,
     equal64,
     first_bit,
-    non_ascii64,
     put_byte,
+    range64,
 )
+from dolma_dask.text.kernels import kernel
 
 _BACKSLASH = 0x5C
 
@@ -32,11 +32,11 @@ def _short_escapes() -> np.ndarray:
 _SHORT_ESCAPES = _short_escapes()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count_newlines(base: int, size: int) -> int:
     count, at = 0, 0
     while at + 64 <= size:
-        count += bit_count(equal64(base + at, 0x0A))
+        count += count_bits(equal64(base + at, 0x0A))
         at += 64
     while at < size:
         count += byte_at(base + at) == 0x0A
@@ -44,7 +44,7 @@ def _count_newlines(base: int, size: int) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _list_newlines(base: int, size: int, starts: np.ndarray) -> None:
     line, at = 1, 0
     while at + 64 <= size:
@@ -81,13 +81,13 @@ def line_starts(block: np.ndarray) -> np.ndarray:
     return starts
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _valid_utf8(at: int, end: int) -> bool:
     """Return whether the line from `at` to `end` is UTF-8; its last byte is a newline, which no sequence can hold."""
     while at < end:
         byte = byte_at(at)
         if byte < 0x80:
-            while at + 64 <= end and non_ascii64(at) == 0:
+            while at + 64 <= end and range64(at, 0x80, 0xFF) == 0:
                 at += 64
             while at < end and byte_at(at) < 0x80:
                 at += 1
@@ -115,7 +115,7 @@ def _valid_utf8(at: int, end: int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mark_invalid_utf8(base: int, starts: np.ndarray, status: np.ndarray) -> None:
     """Set `status` uint8[lines] to 1 for each line of the block at `base` that is not UTF-8."""
     for row in range(len(starts) - 1):
@@ -134,7 +134,7 @@ def is_utf8(block: np.ndarray) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_utf8(at: int, code: int) -> int:
     """Write a code point at `at`; return the address behind it."""
     if code < 0x80:
@@ -156,7 +156,7 @@ def _put_utf8(at: int, code: int) -> int:
     return at + 4
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _escaped_code(at: int) -> tuple[int, int]:
     """Return the size in bytes and the code point of the ``\\u`` escape, or pair of them, at `at`."""
     code = read_hex4(at + 2)
@@ -165,7 +165,7 @@ def _escaped_code(at: int) -> tuple[int, int]:
     return 12, 0x10000 + ((code - 0xD800) << 10) + read_hex4(at + 8) - 0xDC00
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def copy_strings(
     base: int,
     tail_base: int,

@@ -6,7 +6,6 @@ object in it, and objects of numbers inside that; all other values are checked a
 """
 
 import numpy as np
-from numba import njit
 
 from dolma_dask.formats.json.numbers import read_number
 from dolma_dask.formats.json.scan import (
@@ -38,7 +37,8 @@ from dolma_dask.formats.json.scan import (
     skip_string,
     skip_value,
 )
-from dolma_dask.formats.json.vectors import borrowed, byte_at, word_at
+from dolma_dask.text.bits import address_of, byte_at, word_at
+from dolma_dask.text.kernels import kernel
 
 MAX_SCOPES = 1 << 20
 """Objects with wanted keys there can be; three may be open at one time, and their numbers share one word."""
@@ -48,7 +48,7 @@ _NULL = int.from_bytes(b"null", "little")
 _FOUR_BYTES = 0xFFFF_FFFF
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def walk_lines(
     base: int,
     tail_base: int,
@@ -92,9 +92,6 @@ def walk_lines(
     status : uint8[rows]
         In: lines to pass over. Out: 1 for lines that are declined; they have no value in any column.
     """
-    keys, store, buckets, used = borrowed(keys), borrowed(store), borrowed(buckets), borrowed(used)
-    extents, numbers, present = borrowed(extents), borrowed(numbers), borrowed(present)
-    lists, bounds, scores = borrowed(lists), borrowed(bounds), borrowed(scores)
     rows = len(starts) - 1
     n_spans = int(np.int64(0))  # a literal 0 has a type of its own and would be compiled for separately
     file_wanted_keys(keys, store, buckets, used)
@@ -119,7 +116,7 @@ def walk_lines(
     return n_spans
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def walk_line(
     origin: int,
     start: int,
@@ -138,7 +135,7 @@ def walk_line(
     n_spans: int,
 ) -> tuple[int, int]:
     """Walk one line; return (address after its object, spans so far), or (0, 0) when the line is declined."""
-    names = np.int64(store.ctypes.data)
+    names = address_of(store)
     scope = int(np.int64(0))
     outer, level, last, n_met = 0, 0, ROOT, 0
     at = skip_space(origin + start)

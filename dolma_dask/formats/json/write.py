@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 
-from dolma_dask.formats.memcopy import copy_bytes
+from dolma_dask.text.bits import copy_bytes
+from dolma_dask.text.kernels import kernel
 
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[np.int64]
@@ -135,7 +135,7 @@ def join_texts(*pieces: pa.Array | str) -> pa.LargeStringArray:
     return pc.binary_join_element_wise(*parts, pa.scalar("", pa.large_string()))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def put_digits(out: Bytes, p: int, number: int | np.uint64) -> int:
     """Write a non-negative integer; return the position behind it."""
     rest = np.uint64(number)
@@ -151,7 +151,7 @@ def put_digits(out: Bytes, p: int, number: int | np.uint64) -> int:
     return p + size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def put_integer(out: Bytes, p: int, number: int) -> int:
     """Write an int64 with its sign."""
     if number < 0:
@@ -161,7 +161,7 @@ def put_integer(out: Bytes, p: int, number: int) -> int:
     return put_digits(out, p, number)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hundred_thousandths(x: float) -> int:
     """The integer nearest to ``x * 1e5`` for 0 <= x < 1e9, ties to even, judged on the exact product."""
     product = x * 1e5
@@ -178,7 +178,7 @@ def hundred_thousandths(x: float) -> int:
     return int(floor) + int(above_tie > 0.0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def put_score(out: Bytes, p: int, x: float) -> int:
     """Write ``repr(round(x, 5))`` for ``abs(x) < 1e9``."""
     if np.copysign(1.0, x) < 0.0:  # -0.0 keeps its sign
@@ -200,7 +200,7 @@ def put_score(out: Bytes, p: int, x: float) -> int:
     return _put_decimals(out, p + 1, rest)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_decimals(out: Bytes, p: int, rest: np.uint32) -> int:
     """Five decimals without the zeros at their end, of which one stays."""
     if rest == np.uint32(0):
@@ -217,7 +217,7 @@ def _put_decimals(out: Bytes, p: int, rest: np.uint32) -> int:
     return p + size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def put_piece(out: Bytes, p: int, data: Bytes, offsets: Offsets, k: int) -> int:
     """Copy piece `k` of `data`; return the position behind it."""
     size = int(offsets[k + 1] - offsets[k])
@@ -225,7 +225,7 @@ def put_piece(out: Bytes, p: int, data: Bytes, offsets: Offsets, k: int) -> int:
     return p + size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write_numbers(values, state, hard_offsets, hard, out, offsets):  # type: ignore[no-untyped-def]
     p, next_hard = 0, 0
     for i in range(values.size):
@@ -238,7 +238,7 @@ def _write_numbers(values, state, hard_offsets, hard, out, offsets):  # type: ig
     offsets[values.size] = p
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write_spans(bounds, starts, ends, scores, state, hard_offsets, hard, out, offsets):  # type: ignore[no-untyped-def]
     p, next_hard = 0, 0
     for i in range(bounds.size - 1):
@@ -269,7 +269,7 @@ def _write_spans(bounds, starts, ends, scores, state, hard_offsets, hard, out, o
     offsets[bounds.size - 1] = p
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write_strings(offsets, data, out, ends):  # type: ignore[no-untyped-def]
     p = 0
     for i in range(offsets.size - 1):
@@ -290,7 +290,7 @@ def _write_strings(offsets, data, out, ends):  # type: ignore[no-untyped-def]
     ends[offsets.size - 1] = p
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_escaped(out, p, byte):  # type: ignore[no-untyped-def]
     if byte >= 32 and byte != QUOTE and byte != BACKSLASH:
         out[p] = byte

@@ -280,7 +280,7 @@ def test_kernels_are_compiled_once():
         write._write_spans,
         attribute_rows._write_rows,
     )
-    assert [len(kernel.signatures) for kernel in kernels] == [1, 1, 1, 1]
+    assert [len(kernel.compiled.signatures) for kernel in kernels] == [1, 1, 1, 1]
 
 
 def test_variable_names():

@@ -1,0 +1,30 @@
+"""Kernels come from the cache on disk at little cost, and cost nothing before they are called."""
+
+import os
+import subprocess
+import sys
+
+CALL = """
+import sys
+import numpy as np
+import dolma_dask.stages.tag, dolma_dask.stages.mix
+from dolma_dask.formats.json.strings import line_starts
+assert "numba" not in sys.modules
+print(line_starts(np.frombuffer(b"a\\nbc\\n", np.uint8)).tolist(), "scipy.linalg" in sys.modules, "numba.np.linalg" in sys.modules)
+"""
+
+
+def test_numba_is_imported_by_the_first_call_and_its_typing_registries_only_to_compile(tmp_path):
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", CALL],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split("]")
+        for _ in range(2)
+    ]
+    assert [starts for starts, _ in answers] == ["[0, 2, 5"] * 2
+    assert [loaded.split()[1] for _, loaded in answers] == ["True", "False"]
+    assert answers[1][1].split() == ["False", "False"]
