@@ -4,20 +4,18 @@ Commands are imported when they are called, so that ``--help`` costs a tenth of 
 failed or was lost, 2 the call is wrong, 130 stopped by the user.
 """
 
-import inspect
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import MissingArgumentError
 
 from dolma_dask import __version__
-from dolma_dask.config.arguments import in_words
-from dolma_dask.config.help_texts import help_text, notes
+from dolma_dask.config.signatures import for_command_line, for_completion, notes
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
 from dolma_dask.registry import COMMANDS, VERBS, load
 
@@ -52,7 +50,7 @@ def _add(app: App, name: str, verb: Callable[..., Any], **more_of_it: str) -> No
     """Add a command whose help stands in its function's docstring; notes come below the options."""
     more = notes(verb.__doc__ or "")
     epilogue = f"{more}\n\n{_JSON}" if more else _JSON
-    app.command(_spoken(verb), name=name, help_epilogue=epilogue, **more_of_it)
+    app.command(for_command_line(verb), name=name, help_epilogue=epilogue, **more_of_it)
 
 
 def _empty_app() -> App:
@@ -63,19 +61,9 @@ def _empty_app() -> App:
 
 def _complete_app() -> App:
     """Return the application as shells complete it: with all commands imported, and words that have a few values as choices."""
-    from dolma_dask.config.choices import completed
-
     app = _empty_app()
     for verb in COMMANDS.values():
-        command = _spoken(verb.load())
-        command.__annotations__ = completed(command.__annotations__)
-        signature = inspect.signature(command)
-        parameters = [
-            item.replace(annotation=command.__annotations__[name])
-            for name, item in signature.parameters.items()
-        ]
-        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        app.command(command, name=verb.name, help=verb.help)
+        app.command(for_completion(for_command_line(verb.load())), name=verb.name, help=verb.help)
     app.command(completion, name="completion")
     app.register_install_completion_command(help="Make TAB complete commands and options in this shell.")
     return app
@@ -126,27 +114,6 @@ def _config_app(words: Sequence[str]) -> tuple[App, list[str]]:
     app = _empty_app()
     _add(app, verb, load(TOOLKIT[verb]), usage=f"Usage: dolma-dask -c CONFIG {verb} [OPTIONS]")
     return app, [verb, file, *rest]
-
-
-def _spoken(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a verb as the command line takes it: words instead of objects; what may be given by name in Python must be."""
-
-    def command(*words: Any, **options: Any) -> Any:
-        return verb(*words, **options)
-
-    hints = {name: in_words(hint) for name, hint in get_type_hints(verb, include_extras=True).items()}
-    signature = inspect.signature(verb)
-    parameters = [
-        item.replace(
-            kind=item.KEYWORD_ONLY if item.kind is item.POSITIONAL_OR_KEYWORD else item.kind,
-            annotation=hints[item.name],
-        )
-        for item in signature.parameters.values()
-    ]
-    command.__name__, command.__doc__ = verb.__name__, help_text(verb.__doc__ or "")
-    command.__annotations__ = hints
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,19 +1,18 @@
 """demo: the whole job on real text from this Python installation, without any download.
 
-The raw files are collected, a tokenizer is trained, and the pipeline of ``configs/demo.yaml`` is run, on a LocalCluster that is started only if
-there is work; then the tokens are read back and a sample is decoded. The second run finds everything done and says so at once.
+The raw files are collected, a tokenizer is trained on some of them, and the pipeline of ``configs/demo.yaml`` is run; then the tokens are read
+back and a sample is decoded. The second run finds everything done and says so at once.
 """
 
 import html
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pyarrow.parquet as pq
+from tokenizers import Tokenizer
 
-from dolma_dask import clusters
-from dolma_dask.config.pipeline import run
-from dolma_dask.config.pipeline_summary import PipelineSummary
+from dolma_dask.config.pipeline import PipelineSummary, run
 from dolma_dask.dataset import open_dataset
 from dolma_dask.errors import DataError
 from dolma_dask.io.documents import DocumentFile
@@ -21,23 +20,20 @@ from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.settings import DEFAULT_SCHEDULER
 from dolma_dask.testing.corpus import collect_corpus
 from dolma_dask.testing.tokenizer import train_tokenizer
-from dolma_dask.tokens.engine import load_tokenizer
 
 PIPELINE = Path(__file__).with_name("demo.yaml")
-"""The same file as ``configs/demo.yaml``, which is not there in an installed package."""
+"""Also ``configs/demo.yaml``."""
 
 VOCABULARY = 8000
 SAMPLE_CHARACTERS = 160
 
 
 @dataclass(frozen=True, repr=False)
-class DemoSummary:
-    """The table that the demo ends with.
+class DemoSummary(PipelineSummary):
+    """The summary of the pipeline, and where to look.
 
     Attributes
     ----------
-    pipeline : PipelineSummary
-        A row per stage.
     report : str
         The page.
     tokens : str
@@ -46,41 +42,30 @@ class DemoSummary:
         Text decoded from the tokens.
     """
 
-    pipeline: PipelineSummary
-    report: str
-    tokens: str
-    sample: str
-
-    @property
-    def exit_status(self) -> int:
-        """0 if everything is done."""
-        return self.pipeline.exit_status
+    report: str = ""
+    tokens: str = ""
+    sample: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON-able values."""
-        return {
-            **self.pipeline.to_json(),
-            "report": self.report,
-            "tokens": self.tokens,
-            "sample": self.sample,
-        }
-
-    def __str__(self) -> str:
-        return "\n".join([str(self.pipeline), "", *self._lines()])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self.pipeline._repr_html_() + "".join(f"<p>{html.escape(line)}</p>" for line in self._lines())
+        return {**super().to_json(), "report": self.report, "tokens": self.tokens, "sample": self.sample}
 
     def _lines(self) -> list[str]:
-        done = [] if self.pipeline.fresh else ["Everything was done before; nothing was computed again."]
+        done = [] if self.fresh else ["Everything was done before; nothing was computed again."]
         return [
             f"decoded from the tokens: {self.sample!r}",
             f"tokens: {self.tokens}",
             f"report: {self.report}",
             *done,
         ]
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), "", *self._lines()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() + "".join(f"<p>{html.escape(line)}</p>" for line in self._lines())
 
 
 def demo(
@@ -106,7 +91,7 @@ def demo(
     workers : int, optional
         Processes or threads; by default one per processor.
     progress : bool, optional
-        Show how far each stage is.
+        Show a progress bar for each stage.
 
     Returns
     -------
@@ -120,97 +105,43 @@ def demo(
     DataError
         The tokens that were read back are not those of the documents.
     """
-    place, page = Path(folder).absolute(), str(Path(report).absolute())
-    asked = {"scheduler": scheduler, "workers": workers, "progress": progress}
+    home, page = Path(folder).absolute(), str(Path(report).absolute())
+    tokens, tokenizer = str(home / "tokens"), home / "tokenizer.json"
+    collect_corpus(home)
+    if not tokenizer.exists():
+        texts = pq.read_table(home / "raw/api/api.parquet", columns=["docstring"])["docstring"]
+        train_tokenizer(texts.to_pylist(), tokenizer, vocab_size=VOCABULARY)
+    options: Any = {"scheduler": scheduler, "workers": workers, "progress": progress}
     token = DEFAULT_SCHEDULER.set("cluster")
     try:
-        with clusters.shared_cluster():
-            return _run(place, page, asked)
+        summary = run(str(PIPELINE), variables={"folder": str(home), "report": page}, **options)
     finally:
         DEFAULT_SCHEDULER.reset(token)
-
-
-def _run(place: Path, page: str, asked: dict[str, Any]) -> DemoSummary:
-    def work(*only: str) -> PipelineSummary:
-        variables = {"folder": str(place), "report": page}
-        return run(str(PIPELINE), variables=variables, only=only, **asked)
-
-    collect_corpus(place)
-    tokenizer = place / "tokenizer.json"
-    if not tokenizer.exists():
-        converted = work("convert")  # what the tokenizer is trained on
-        _train(place, tokenizer)
-        summary = _joined(converted, work())
-    else:
-        summary = work()
-    tokens = str(place / "tokens")
-    sample = check_tokens(str(place / "v1"), tokens, str(tokenizer))
-    return DemoSummary(summary, page, tokens, sample)
-
-
-def _joined(one: PipelineSummary, other: PipelineSummary) -> PipelineSummary:
-    """Return one summary of two runs of a pipeline: of each stage the run in which it worked."""
-    known = {stage.name: stage for stage in one.stages if stage.state in ("done", "done before")}
-    stages = tuple(
-        known[stage.name] if stage.name in known and stage.state != "done" else stage
-        for stage in other.stages
-    )
-    return replace(other, stages=stages, seconds=one.seconds + other.seconds)
-
-
-def _train(place: Path, tokenizer: Path) -> None:
-    """Train a byte-level BPE on the documents."""
-    dataset = open_dataset(str(place / "v0"))
-    texts = (text for shard in dataset.shards for text in _texts(dataset.url(f"documents/{shard.path}")))
-    train_tokenizer(texts, tokenizer, vocab_size=VOCABULARY)
+    sample = check_tokens(str(home / "v1"), tokens, str(tokenizer))
+    return DemoSummary(**vars(summary), report=page, tokens=tokens, sample=sample)
 
 
 def check_tokens(dataset_url: str, folder: str, tokenizer: str) -> str:
-    """Read token shards back, compare one document of each with its text, and return a decoded sample.
-
-    Parameters
-    ----------
-    dataset_url : str
-        The documents.
-    folder : str
-        Their token shards.
-    tokenizer : str
-        Path of the tokenizer.
+    """Read token shards back, compare one document in a hundred with its text, and return a decoded sample.
 
     Raises
     ------
     DataError
         Number of documents or ids differ.
     """
-    dataset, arrays, engine = open_dataset(dataset_url), open_ragged(folder), load_tokenizer(tokenizer)
-    first, sample = 0, ""
-    for shard in dataset.shards:
-        texts = _texts(dataset.url(f"documents/{shard.path}"))
-        for row in {0, len(texts) // 2, len(texts) - 1} if texts else ():
-            found = arrays[first + row][:-1]  # without the end token
-            if not np.array_equal(found, engine.encode(_column(texts[row])).ids):
-                raise DataError(
-                    f"{folder}: the tokens of documents/{shard.path}, row {row}, are not those of its text."
-                )
-            sample = sample or decode(tokenizer, found)[:SAMPLE_CHARACTERS]
-        first += len(texts)
-    if first != len(arrays):
-        raise DataError(f"{folder} holds {len(arrays):,} documents; expected the {first:,} of {dataset_url}.")
-    return sample
-
-
-def _texts(url: str) -> list[str]:
-    return [text for block in DocumentFile(url, ["text"]) for text in block.batch.column("text").to_pylist()]
-
-
-def _column(text: str) -> Any:
-    import pyarrow as pa
-
-    return pa.array([text], pa.large_string())
-
-
-def decode(tokenizer: str, ids: Any) -> str:
-    """Return the text behind token ids."""
-    from tokenizers import Tokenizer
-
-    return str(Tokenizer.from_file(tokenizer).decode(np.asarray(ids).tolist()))
+    arrays, engine, dataset = open_ragged(folder), Tokenizer.from_file(tokenizer), open_dataset(dataset_url)
+    blocks = (
+        block
+        for shard in dataset.shards
+        for block in DocumentFile(dataset.url(f"documents/{shard.path}"), ["text"])
+    )
+    texts = [text for block in blocks for text in block.batch.column("text").to_pylist()]
+    if len(texts) != len(arrays):
+        raise DataError(
+            f"{folder} holds {len(arrays):,} documents; expected the {len(texts):,} of {dataset_url}."
+        )
+    for number in range(0, len(texts), 100):
+        ids = arrays[number][:-1].tolist()  # without the end token
+        if ids != engine.encode(texts[number], add_special_tokens=False).ids:
+            raise DataError(f"{folder}: the tokens of document {number:,} are not those of its text.")
+    return str(engine.decode(arrays[0][:-1].tolist()))[:SAMPLE_CHARACTERS] if texts else ""

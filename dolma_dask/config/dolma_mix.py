@@ -6,12 +6,17 @@ by size, and the key ``seed`` (not known to the toolkit) shuffles; numbers compa
 toolkit does. Keys of our own: ``seed``, and ``sample_rate`` of a stream.
 """
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Unpack
 
+import msgspec
+from yaml import MappingNode, Node, SequenceNode
+
 from dolma_dask import clusters
-from dolma_dask.config.dolma_mix_file import called, read_config
+from dolma_dask.config.yaml_files import Mistakes, convert, pairs, read_yaml, scalar, substituted
 from dolma_dask.errors import Failure, StageError, UsageError
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.stages.mixing.streams import Stream, mix_stream
@@ -23,6 +28,164 @@ from dolma_dask.summary import Summary
 COMPAT = "dolma-1.2"
 
 _FORMATS: Mapping[str, FileFormat] = {"gz": "jsonl.gz", "zst": "jsonl.zst", "": "jsonl"}
+
+
+# ------------------------------------------------------------------------------------------------ the file
+
+
+class Output(msgspec.Struct, forbid_unknown_fields=True):
+    """Files of a stream."""
+
+    path: str
+    max_size_in_bytes: int | None = None
+    discard_fields: list[str] = []
+    min_text_length: int = 0
+
+
+class Filter(msgspec.Struct, forbid_unknown_fields=True):
+    """Documents that a stream keeps."""
+
+    include: list[str] = []
+    exclude: list[str] = []
+    syntax: str = "jsonpath"
+
+
+class Span(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Spans of an attribute to replace."""
+
+    span: str
+    min_score: float | None = None
+    max_score: float | None = None
+    replacement: str | None = None
+    syntax: str | None = None
+
+
+class InOut(msgspec.Struct, forbid_unknown_fields=True):
+    """Something of inputs, and of outputs."""
+
+    input: str | None = None
+    output: str | None = None
+
+
+class StreamConfig(msgspec.Struct, forbid_unknown_fields=True):
+    """One stream."""
+
+    name: str
+    documents: list[str]
+    output: Output
+    attributes: list[str] = []
+    filter: Filter = msgspec.field(default_factory=Filter)
+    span_replacement: list[Span] = []
+    compression: InOut = msgspec.field(default_factory=InOut)
+    sample_rate: float | None = None
+
+
+class Config(msgspec.Struct, forbid_unknown_fields=True):
+    """A mixer configuration."""
+
+    streams: list[StreamConfig] = []
+    processes: int | None = None
+    work_dir: InOut = msgspec.field(default_factory=InOut)
+    shuffle: bool = True
+    dryrun: bool = False
+    seed: int | None = None
+
+
+def read_config(config: str | Mapping[str, Any]) -> Config:
+    """Read a mixer configuration: a file, or its content.
+
+    Raises
+    ------
+    UsageError
+        With all mistakes: keys that there are not, values of other types, references that lead nowhere.
+    """
+    mistakes = Mistakes(config if isinstance(config, str) else "the configuration")
+    node = read_yaml(config, mistakes) if isinstance(config, str) else _node_of(config)
+    resolved = References(node, mistakes).resolve(node, ())
+    found = convert(resolved, Config, "", mistakes, lax=True)
+    mistakes.check()
+    return found  # type: ignore[no-any-return]
+
+
+def _node_of(value: object) -> Node:
+    """Return a value from Python as if it stood in a file."""
+    if isinstance(value, Mapping):
+        values = [(scalar(str(key)), _node_of(item)) for key, item in value.items()]
+        return MappingNode("tag:yaml.org,2002:map", values)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return SequenceNode("tag:yaml.org,2002:seq", list(map(_node_of, value)))
+    is_text = isinstance(value, str | os.PathLike)
+    return scalar("null" if value is None else str(value), quoted=is_text)
+
+
+_REFERENCE = re.compile(r"\$\{([^${}]+)\}")
+
+
+class References:
+    """Replaces references as OmegaConf writes them: ``${streams[0].name}``, ``${.name}``, ``${oc.env:OUT,out}``, ``${d.processes:2}``."""
+
+    def __init__(self, root: Node, mistakes: Mistakes) -> None:
+        self.root = root
+        self.mistakes = mistakes
+        self._open: list[tuple[str, ...]] = []
+
+    def resolve(self, node: Node, path: tuple[str, ...]) -> Node:
+        """Return a node with all references replaced; `path` leads to it."""
+        return substituted(node, _REFERENCE, self._find, self.mistakes, path)
+
+    def _find(self, match: re.Match[str], node: Node, path: tuple[str, ...]) -> Node:
+        reference = match[1].strip()
+        resolver, colon, argument = reference.partition(":")
+        if colon:
+            return self._call(resolver.strip(), argument.strip(), node)
+        steps = re.findall(r"[^.\[\]]+", reference)
+        up = len(reference) - len(reference.lstrip("."))
+        way = (*path[: len(path) - up], *steps) if up else tuple(steps)
+        value = self._at(way)
+        if value is None or way in self._open:
+            why = "leads to nothing" if value is None else "leads back to itself"
+            return self._wrong(
+                node, f"{match[0]} {why}; expected the path of a value, such as ${{streams[0].name}}."
+            )
+        self._open.append(way)
+        try:
+            return self.resolve(value, way)
+        finally:
+            self._open.pop()
+
+    def _at(self, way: Sequence[str]) -> Node | None:
+        node = self.root
+        for step in way:
+            if isinstance(node, MappingNode) and step in pairs(node):
+                node = pairs(node)[step][1]
+            elif isinstance(node, SequenceNode) and step.isdigit() and int(step) < len(node.value):
+                node = node.value[int(step)]
+            else:
+                return None
+        return node
+
+    def _call(self, resolver: str, argument: str, node: Node) -> Node:
+        if resolver in ("oc.env", "env"):
+            name, comma, otherwise = map(str.strip, argument.partition(","))
+            value = os.environ.get(name, otherwise if comma else None)
+            if value is not None:
+                return scalar(value, node)
+            return self._wrong(
+                node,
+                f"the environment variable {name} is not set; set it, or write ${{oc.env:{name},otherwise}}.",
+            )
+        if resolver == "d.processes" and argument.isdigit():
+            return scalar(str(max(1, (os.cpu_count() or 1) - int(argument))), node)
+        return self._wrong(
+            node, f"${{{resolver}:...}} is not known here; expected a path, oc.env:NAME or d.processes:N."
+        )
+
+    def _wrong(self, node: Node, text: str) -> Node:
+        self.mistakes.add(node, text)
+        return scalar("", node, quoted=True)
+
+
+# ------------------------------------------------------------------------------------------------ the work
 
 
 def mix_config(
@@ -47,7 +210,7 @@ def mix_config(
     processes : int, optional
         Worker processes; counts more than the file's.
     dryrun : bool, optional
-        Tell what would be done, and do nothing.
+        Show what would be done, and do nothing.
     shuffle : bool, optional
         Cut files by size (true, the default), or write one file per input file; counts more than the file's.
     seed : int, optional
@@ -71,16 +234,17 @@ def mix_config(
     if compat not in (None, COMPAT):
         raise UsageError(f"compat={compat!r}; expected {COMPAT}, or nothing.")
     read = read_config(config)
-    shuffle = read.get("shuffle", True) if shuffle is None else shuffle
-    seed = read.get("seed") if seed is None else seed
-    streams = [_stream(item, bool(shuffle), seed, compat == COMPAT) for item in read.get("streams", ())]
+    shuffle = read.shuffle if shuffle is None else shuffle
+    seed = read.seed if seed is None else seed
+    streams = [_stream(item, bool(shuffle), seed, compat == COMPAT) for item in read.streams]
     if not streams:
-        raise UsageError(f"{called(config)} has no streams; expected a list of one or more under `streams`.")
+        name = config if isinstance(config, str) else "the configuration"
+        raise UsageError(f"{name} has no streams; expected a list of one or more under `streams`.")
     run = run_options(options)
-    workers = processes or read.get("processes")
+    workers = processes or read.processes
     if workers is not None and run.workers is None:
         run = replace(run, workers=workers)
-    if dryrun or read.get("dryrun"):
+    if dryrun or read.dryrun:
         run = replace(run, dry_run=True)
     policy = record_policy(options)
     with clusters.shared_cluster():
@@ -114,34 +278,33 @@ def _together(runs: Sequence[tuple[Stream, Any]]) -> Summary:
     )
 
 
-def _stream(given: Mapping[str, Any], packed: bool, seed: int | None, by_inputs: bool) -> Stream:
+def _stream(given: StreamConfig, packed: bool, seed: int | None, by_inputs: bool) -> Stream:
     """Return a stream as the verb takes it."""
-    output, filters = given["output"], given.get("filter") or {}
-    compression = given.get("compression") or {}
+    output = given.output
     wishes = make_wishes(
-        include=tuple(filters.get("include", ())),
-        exclude=tuple(filters.get("exclude", ())),
-        syntax=filters.get("syntax", "jsonpath"),
-        replacements=given.get("span_replacement", ()),
-        discard_fields=tuple(output.get("discard_fields", ())),
-        min_text_length=output.get("min_text_length") or 0,
+        include=tuple(given.filter.include),
+        exclude=tuple(given.filter.exclude),
+        syntax=given.filter.syntax,
+        replacements=[msgspec.to_builtins(span) for span in given.span_replacement],
+        discard_fields=tuple(output.discard_fields),
+        min_text_length=output.min_text_length,
         provenance=True,
-        merge_attributes="attributes" not in output.get("discard_fields", ()),
-        sample_rate=given.get("sample_rate"),
+        merge_attributes="attributes" not in output.discard_fields,
+        sample_rate=given.sample_rate,
         seed=seed or 0,
     )
     return Stream(
-        name=given["name"],
-        documents=tuple(given["documents"]),
-        attributes=tuple(given.get("attributes", ())),
-        path=output["path"],
+        name=given.name,
+        documents=tuple(given.documents),
+        attributes=tuple(given.attributes),
+        path=output.path,
         wishes=wishes,
-        input_format=_format(compression.get("input"), "input"),
-        output_format=_format(compression.get("output"), "output"),
+        input_format=_format(given.compression.input, "input"),
+        output_format=_format(given.compression.output, "output"),
         packed=packed or seed is not None,
         seed=seed,
         by_inputs=by_inputs and seed is None,
-        **({"max_bytes": output["max_size_in_bytes"]} if output.get("max_size_in_bytes") else {}),
+        **({"max_bytes": output.max_size_in_bytes} if output.max_size_in_bytes else {}),
     )
 
 

@@ -4,23 +4,154 @@ Nothing is started before the whole file is known to be right. What is finished 
 none of its own: the same command does only what is left.
 """
 
+import html
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from dolma_dask import clusters
-from dolma_dask.config.checks import check_stages
-from dolma_dask.config.pipeline_file import read_pipeline
-from dolma_dask.config.pipeline_summary import PipelineSummary, StageOutcome, State
-from dolma_dask.config.rehearsal import link_datasets, rehearsed
-from dolma_dask.config.stages import StagePlan, chosen
-from dolma_dask.config.variables import settings
-from dolma_dask.display import counted
+from dolma_dask.config.pipeline_file import check_stages, listed, read_pipeline, variables_of
+from dolma_dask.config.rehearsal import Rehearsal
+from dolma_dask.config.stages import StagePlan, selected
+from dolma_dask.display import counted, html_table, text_table
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
 from dolma_dask.stages.options import Many, words_of
+
+State = Literal[
+    "done", "done before", "failed", "left out", "not reached", "would run", "waits", "nothing to do"
+]
+
+_HEADING = ("stage", "documents", "text MB", "tokens", "seconds", "state")
+_DOCUMENTS = ("documents_out", "documents_in", "documents")
+_TEXT = ("text_bytes_out", "text_bytes", "text_bytes_in")
+
+
+@dataclass(frozen=True)
+class StageOutcome:
+    """The outcome of one stage."""
+
+    name: str
+    verb: str
+    line: int  # in the file
+    state: State
+    message: str = ""  # why it failed, or what it waits for
+    summary: Any = None  # what the verb returned, if it came that far
+
+    def cells(self) -> tuple[str, ...]:
+        """Return its row of the table."""
+        every = _summaries(self.summary)
+        documents, text = _first(every[:1], _DOCUMENTS), _first(every[:1], _TEXT)
+        tokens = _first(every, ("tokens",))
+        return (
+            self.name if self.name == self.verb else f"{self.name} ({self.verb})",
+            "" if documents is None else f"{documents:,.0f}",
+            "" if text is None else f"{text / 1e6:,.2f}",
+            "" if tokens is None else f"{tokens:,.0f}",
+            "" if self.summary is None else f"{self.summary.seconds:,.1f}",
+            self._state(),
+        )
+
+    def _state(self) -> str:
+        if self.state == "would run" and self.summary is not None:
+            return f"would work on {counted(len(self.summary.planned), 'shard')}, {self.summary.skipped:,} done before"
+        if self.state == "waits":
+            return self.message
+        lost = ", rows lost" if getattr(self.summary, "lost", False) else ""
+        return self.state.upper() if self.state == "failed" else f"{self.state}{lost}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON-able values."""
+        return {**vars(self), "summary": None if self.summary is None else self.summary.to_json()}
+
+
+def _summaries(summary: Any) -> list[Any]:
+    """Return the summary of a verb, and those of the token files that a mix makes too."""
+    return [summary, *(other for _, other in getattr(summary, "others", ()))]
+
+
+def _first(summaries: Sequence[Any], names: Sequence[str]) -> float | None:
+    counts = [getattr(one, "counts", {}) for one in summaries]
+    return next((known[name] for known in counts for name in names if name in known), None)
+
+
+@dataclass(frozen=True, repr=False)
+class PipelineSummary:
+    """The outcome of a pipeline; prints as a table.
+
+    Attributes
+    ----------
+    file : str
+        The pipeline.
+    stages : tuple of StageOutcome
+        All of them, in order.
+    seconds : float
+        Wall time.
+    notes : tuple of str
+        What a person should know.
+    """
+
+    file: str
+    stages: tuple[StageOutcome, ...]
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    verb: str = "run"
+
+    @property
+    def exit_status(self) -> int:
+        """0 if everything is done, 1 if a stage failed or rows were lost."""
+        lost = any(getattr(stage.summary, "exit_status", 0) for stage in self.stages)
+        return 1 if lost or self.failed else 0
+
+    @property
+    def failed(self) -> StageOutcome | None:
+        """The stage that stopped it."""
+        return next((stage for stage in self.stages if stage.state == "failed"), None)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether anything was left to do."""
+        return any(stage.state in ("done", "failed", "would run", "waits") for stage in self.stages)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON-able values."""
+        return {
+            "verb": self.verb,
+            "file": self.file,
+            "stages": [stage.to_json() for stage in self.stages],
+            "seconds": round(self.seconds, 3),
+            "notes": list(self.notes),
+            "exit_status": self.exit_status,
+        }
+
+    def _table(self) -> list[tuple[str, ...]]:
+        return [_HEADING, *(stage.cells() for stage in self.stages)]
+
+    def _remarks(self) -> list[str]:
+        """Return what stands below the table: notes of the stages, each once, and of the pipeline."""
+        found: dict[str, list[str]] = {}
+        for stage in self.stages:
+            for note in getattr(stage.summary, "notes", ()):
+                found.setdefault(note, []).append(stage.name)
+        return [*(f"{', '.join(names)}: {note}" for note, names in found.items()), *self.notes]
+
+    def __str__(self) -> str:
+        lines = [f"run {self.file}", *(f"  {line}" for line in text_table(self._table()))]
+        lines += [f"  note: {note}" for note in self._remarks()]
+        failed = self.failed
+        if failed is not None:
+            lines.append(f"  FAILED {failed.name} (line {failed.line}): {failed.message}")
+            lines += [f"    {line}" for line in str(failed.summary or "").splitlines()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        failed = [f"FAILED {self.failed.name}: {self.failed.message}"] if self.failed else []
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in [*self._remarks(), *failed])
+        return html_table(f"run {self.file}", self._table()) + lines
 
 
 def run(
@@ -55,9 +186,9 @@ def run(
     from_ : str, optional
         Only this stage and those after it.
     prune : int, optional
-        A rehearsal on the first N shards of what is read, in places of its own: what would go to corpus/v1 goes to corpus/v1-rehearsal-N.
+        A rehearsal on the first N shards of what is read, which writes elsewhere: what would go to corpus/v1 goes to corpus/v1-rehearsal-N.
     dry_run : bool, optional
-        Tell for each stage what it would do and what is done, and do nothing.
+        Show for each stage what it would do and what is done, and do nothing.
     overwrite : bool, optional
         Do everything again, and replace files that this tool did not make.
     scheduler : str, optional
@@ -65,7 +196,7 @@ def run(
     workers : int, optional
         For all stages: processes or threads; by default one per processor.
     progress : bool, optional
-        Show how far each stage is.
+        Show a progress bar for each stage.
 
     Returns
     -------
@@ -85,29 +216,37 @@ def run(
     the run.
     """
     only = words_of("only", only)
-    read = read_pipeline(str(path), settings(variables))
-    wanted = chosen(read.stages, only, from_, str(path))
-    check_stages(str(path), wanted, read.stages)
-    stages, notes = read.stages, tuple[str, ...]()
+    file = str(path)
+    stages = read_pipeline(file, variables_of(variables))
+    active = selected(stages, only, from_, file)
+    check_stages(file, active, stages)
+    notes: tuple[str, ...] = ()
     if prune is not None:
         _check_rehearsal(prune, dry_run)
-        plan = rehearsed(wanted, prune)
-        wanted = plan.stages
-        moved = {stage.name: stage for stage in wanted}
+        rehearsal = Rehearsal(active, prune)
+        active = rehearsal.stages
+        moved = {stage.name: stage for stage in active}
         stages = tuple(moved.get(stage.name, stage) for stage in stages)
-        link_datasets(plan.datasets, prune)
-        notes = plan.notes
-    asked = {"scheduler": scheduler, "workers": workers, "progress": progress}
-    more = {name: value for name, value in asked.items() if value is not None}
-    more |= {"overwrite": True} if overwrite else {}
-    going = _Run(str(path), stages, wanted, more, notes)
+        rehearsal.make_twins()
+        folders = ", ".join(sorted(set(rehearsal.moved.values())))
+        notes = (
+            f"a rehearsal on {counted(prune, 'shard')} of what is read: it wrote to {folders}; remove them when you like",
+        )
+    options = {
+        "scheduler": scheduler,
+        "workers": workers,
+        "progress": progress,
+        "overwrite": overwrite or None,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    going = _Run(file, stages, active, given, notes)
     return going.rehearse() if dry_run else going.work()
 
 
 def _check_rehearsal(prune: int, dry_run: bool) -> None:
     if dry_run:
         raise UsageError(
-            "--prune and --dry-run were both given; expected one: a rehearsal on some shards, or telling what would be done."
+            "--prune and --dry-run were both given; expected one: a rehearsal on some shards, or a list of what would be done."
         )
     if prune < 1:
         raise UsageError(f"--prune {prune} leaves no shard; expected 1 or more.")
@@ -115,11 +254,11 @@ def _check_rehearsal(prune: int, dry_run: bool) -> None:
 
 @dataclass
 class _Run:
-    """A run of some stages, and what they have come to so far."""
+    """A run of the `active` ones of some stages, and their outcomes so far."""
 
     file: str
     stages: Sequence[StagePlan]
-    wanted: Sequence[StagePlan]
+    active: Sequence[StagePlan]
     options: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     outcomes: list[StageOutcome] = field(default_factory=list)
@@ -129,7 +268,7 @@ class _Run:
         """Run the stages until one fails."""
         with clusters.shared_cluster():
             for stage in self.stages:
-                if stage in self.wanted:
+                if stage in self.active:
                     self._work_on(stage)
                 else:
                     self._add(stage, "left out")
@@ -141,70 +280,61 @@ class _Run:
         except InterruptedStageError as error:
             raise self._failure(stage, error, InterruptedStageError) from error
         except (DolmaDaskError, OSError) as error:
-            raise self._failure(stage, error, StageError) from error
+            raise self._failure(stage, error) from error
         if summary.exit_status and not getattr(summary, "lost", False):
-            raise self._failure(stage, None, StageError, summary)
-        self._add(stage, "done" if _has_worked(summary) else "done before", summary)
+            raise self._failure(stage, None, summary=summary)
+        worked = any(
+            getattr(made, "done", 1) for made in _summaries(summary)
+        )  # what counts no shards always works
+        self._add(stage, "done" if worked else "done before", summary)
 
     def _failure(
-        self, stage: StagePlan, error: Exception | None, kind: type[DolmaDaskError], summary: Any = None
+        self,
+        stage: StagePlan,
+        error: Exception | None,
+        kind: type[DolmaDaskError] = StageError,
+        summary: Any = None,
     ) -> DolmaDaskError:
         details = error.details if isinstance(error, DolmaDaskError) else {}
-        summary = details.get("summary") if summary is None else summary
-        message = "it found what is told below" if error is None else f"{type(error).__name__}: {error}"
-        self._add(stage, "failed", summary, message)
+        message = "it found what is listed below" if error is None else f"{type(error).__name__}: {error}"
+        self._add(stage, "failed", summary or details.get("summary"), message)
         for later in self.stages[len(self.outcomes) :]:
-            self._add(later, "not reached" if later in self.wanted else "left out")
+            self._add(later, "not reached" if later in self.active else "left out")
         more = {"failures": details["failures"]} if "failures" in details and kind is StageError else {}
         return kind(
-            f"{self.file}: stage {stage.name!r} (line {stage.place.line}) failed: {message}",
+            f"{self.file}: stage {stage.name!r} (line {stage.line}) failed: {message}",
             summary=self._summary(),
             **more,
         )
 
     def rehearse(self) -> PipelineSummary:
         """Ask each stage what it would do; one that reads what another has not made yet waits for it."""
-        open_stages: list[StagePlan] = []
+        unfinished: list[StagePlan] = []
         for stage in self.stages:
-            if stage not in self.wanted:
+            if stage not in self.active:
                 self._add(stage, "left out")
-                continue
-            waits_for = [other.name for other in open_stages if stage.needs(other)]
-            if self._look_at(stage, waits_for):
-                open_stages.append(stage)
+            elif self._has_work(stage, [other.name for other in unfinished if stage.needs(other)]):
+                unfinished.append(stage)
         return self._summary()
 
-    def _look_at(self, stage: StagePlan, waits_for: Sequence[str]) -> bool:
+    def _has_work(self, stage: StagePlan, waits_for: Sequence[str]) -> bool:
         """Add what a stage would do; return whether it would do anything."""
         try:
             summary = stage.call(**{**self.options, "dry_run": True})
         except (DolmaDaskError, OSError) as error:
             if not waits_for:
-                raise self._failure(stage, error, StageError) from error
-            self._add(stage, "waits", None, f"cannot be told before {_listed(waits_for)}")
+                raise self._failure(stage, error) from error
+            self._add(stage, "waits", None, f"not known before {listed(waits_for)}")
             return True
         if waits_for:
-            what = (
-                f"would work on {counted(len(summary.planned), 'shard')} or more, after {_listed(waits_for)}"
-            )
-            self._add(stage, "waits", summary, what)
+            shards = counted(len(summary.planned), "shard")
+            self._add(stage, "waits", summary, f"would work on {shards} or more, after {listed(waits_for)}")
         else:
             self._add(stage, "would run" if summary.planned else "nothing to do", summary)
         return bool(waits_for or summary.planned)
 
     def _add(self, stage: StagePlan, state: State, summary: Any = None, message: str = "") -> None:
-        self.outcomes.append(StageOutcome(stage.name, stage.verb, state, stage.place.line, summary, message))
+        self.outcomes.append(StageOutcome(stage.name, stage.verb, stage.line, state, message, summary))
 
     def _summary(self) -> PipelineSummary:
         return PipelineSummary(self.file, tuple(self.outcomes), time.monotonic() - self.started, self.notes)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return names as in a sentence."""
-    return " and ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
-
-
-def _has_worked(summary: Any) -> bool:
-    """Tell whether a verb did anything; one that does not count shards always does."""
-    others = (other for _, other in getattr(summary, "others", ()))  # token files of a mix
-    return any(getattr(made, "done", 1) for made in (summary, *others))

@@ -12,56 +12,47 @@
         mix: {dataset: "${out}/v0", to: "${out}/v1", where: word_count >= 50}
     report: {dataset: "${out}/v1", to: wiki.html}
 
-Each stage is a verb with its options, named as on the command line and in Python. All mistakes are told at once, with line and column.
+Each stage is a verb with its options, named as on the command line and in Python. All mistakes are reported at once, with line and column.
+Variables are ``${name}``, ``${env:NAME}``, and ``:-`` with what stands in for a missing one; ``$${`` is a plain ``${``.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from dolma_dask.config.arguments import Argument, arguments_of
-from dolma_dask.config.conversion import FAILED, convert_value
-from dolma_dask.config.stages import StagePlan, named
-from dolma_dask.config.variables import Variables, near, variables_of
-from dolma_dask.config.yaml_nodes import Items, Mistakes, Node, Pairs, Place, Scalar, read_yaml
-from dolma_dask.registry import VERBS
+from yaml import MappingNode, Node, ScalarNode, SequenceNode
+
+from dolma_dask.config.signatures import arguments_of, shared_arguments
+from dolma_dask.config.stages import StagePlan, absolute, is_in, named
+from dolma_dask.config.yaml_files import (
+    FAILED,
+    Mistakes,
+    convert,
+    is_nothing,
+    near,
+    pairs,
+    read_yaml,
+    scalar,
+    substituted,
+)
+from dolma_dask.errors import UsageError
+from dolma_dask.io import files
+from dolma_dask.io.tokenizer import find_tokenizer
+from dolma_dask.registry import VERBS, load
+from dolma_dask.stages.options import ReadArgs
 
 TOP = ("variables", "defaults", "stages", "report")
-NAME = "name"
 
-NOT_HERE = {
-    "dry_run": "it belongs to the command: dolma-dask run FILE --dry-run",
-}
-"""Options of verbs that a file cannot have, and why."""
+NOT_HERE = ("dry_run",)
+"""Options that belong to the command."""
 
 NOT_SHARED = ("only", "prune", "overwrite", *NOT_HERE)
 """Shared options that say nothing about all stages at once."""
 
 
-@dataclass(frozen=True)
-class PipelineFile:
-    """A pipeline as it was read.
-
-    Attributes
-    ----------
-    file : str
-        Its path or URL.
-    stages : tuple of StagePlan
-        In order.
-    """
-
-    file: str
-    stages: tuple[StagePlan, ...]
-
-
-def read_pipeline(url: str, variables: Mapping[str, str]) -> PipelineFile:
-    """Read a pipeline and check all of it.
-
-    Parameters
-    ----------
-    url : str
-        Path or URL of the YAML file.
-    variables : Mapping[str, str]
-        Values that replace those of its ``variables:``.
+def read_pipeline(url: str, variables: Mapping[str, str]) -> tuple[StagePlan, ...]:
+    """Read a pipeline and check all of it; `variables` replace those of the file.
 
     Raises
     ------
@@ -70,173 +61,278 @@ def read_pipeline(url: str, variables: Mapping[str, str]) -> PipelineFile:
     """
     mistakes = Mistakes(url)
     top = read_yaml(url, mistakes)
-    if not isinstance(top, Pairs):
-        mistakes.add(top.place, "the file is no map; expected `stages:` with a list of verbs.")
+    if not isinstance(top, MappingNode):
+        mistakes.add(top, "the file is no map; expected `stages:` with a list of verbs.")
         mistakes.check()
-        raise AssertionError  # pragma: no cover
-    for key, place in top.keys.items():
+    parts = pairs(top)
+    for key, (at, _) in parts.items():
         if key not in TOP:
-            mistakes.add(place, f"{key!r} is not known here; {_near_top(key)}")
-    values = variables_of(top.values.get("variables"), variables, mistakes)
-    reader = _Reader(values, mistakes)
-    stages = reader.stages(top)
+            hint = f"put it below `stages:`, as `- {key}:`." if key in VERBS else near(key, TOP)
+            mistakes.add(at, f"{key!r} is not known here; {hint}")
+    known = Variables(parts["variables"][1] if "variables" in parts else None, variables, mistakes)
+    stages = _Stages({key: known.resolve(parts[key][1]) for key in TOP[1:] if key in parts}, mistakes)
+    found = stages.read(parts["stages"][0] if "stages" in parts else top)
+    if "report" in parts:
+        found.append(stages.verb("", "report", parts["report"][0], stages.blocks["report"]))
+    stages.check_names(found)
     mistakes.check()
-    return PipelineFile(url, stages)
+    return named(found)
 
 
-def _near_top(key: str) -> str:
-    if key in VERBS:
-        return f"put it below `stages:`, as `- {key}:`."
-    return near(key, TOP, "")
+class _Stages:
+    """Reads the blocks of a file, whose variables are replaced; what is wrong goes to `mistakes`."""
 
+    def __init__(self, blocks: Mapping[str, Node], mistakes: Mistakes) -> None:
+        self.blocks = blocks
+        self.mistakes, self.wrong = mistakes, mistakes.add
+        self.defaults = self._defaults(blocks.get("defaults"))
 
-@dataclass
-class _Reader:
-    """Reads stages; what is wrong goes to `mistakes`."""
+    def _defaults(self, block: Node | None) -> dict[str, Any]:
+        """Return the options that all stages get which take them."""
+        if block is None or is_nothing(block):
+            return {}
+        if not isinstance(block, MappingNode):
+            self.wrong(block, "`defaults:` expects a map of options, such as `on_bad_record: quarantine`.")
+            return {}
+        known = {name: one for name, one in shared_arguments(ReadArgs).items() if name not in NOT_SHARED}
+        values = {}
+        for key, (at, node) in pairs(block).items():
+            name = key.replace("-", "_")
+            if name in known:
+                values[name] = convert(node, known[name].hint, f"defaults.{key}", self.mistakes)
+            else:
+                self.wrong(at, f"defaults has no option {key!r}; {near(name, known)}")
+        return values
 
-    variables: Variables
-    mistakes: Mistakes
-
-    def stages(self, top: Pairs) -> tuple[StagePlan, ...]:
-        """Return all stages, the report at the end included."""
-        defaults = self._defaults(top.values.get("defaults"))
-        block = top.values.get("stages")
-        items: Sequence[Node] = ()
-        if isinstance(block, Items) and block.items:
-            items = block.items
-        else:
-            place = top.keys.get("stages", top.place)
-            self.mistakes.add(
-                place, "`stages:` expects a list of verbs, such as `- tag: {dataset: ..., taggers: [...]}`."
+    def read(self, at: Node) -> list[StagePlan]:
+        """Return the stages of the list."""
+        block = self.blocks.get("stages")
+        if not isinstance(block, SequenceNode) or not block.value:
+            self.wrong(
+                at, "`stages:` expects a list of verbs, such as `- tag: {dataset: ..., taggers: [...]}`."
             )
-        found = [stage for stage in (self._stage(item, defaults) for item in items) if stage]
-        if "report" in top.values:
-            found.append(self._verb("", "report", top.keys["report"], top.values["report"], defaults))
-        self._check_names(found)
-        return named(found)
+            return []
+        return [stage for stage in map(self._item, block.value) if stage]
 
-    def _check_names(self, stages: Sequence[StagePlan]) -> None:
-        places: dict[str, Place] = {}
-        for stage in named(stages):
-            if stage.name in places:
-                self.mistakes.add(
-                    stage.place,
-                    f"a second stage {stage.name!r}; first in line {places[stage.name].line}. Give it another name.",
-                )
-            places.setdefault(stage.name, stage.place)
-
-    def _stage(self, item: Node, defaults: Pairs) -> StagePlan | None:
-        if isinstance(item, Scalar) and item.text in VERBS:
-            item = Pairs({item.text: Scalar("", place=item.place)}, {item.text: item.place}, item.place)
-        if not isinstance(item, Pairs):
-            self.mistakes.add(item.place, f"expected a verb with its options; {near(_text(item), VERBS, '')}")
+    def _item(self, item: Node) -> StagePlan | None:
+        if isinstance(item, ScalarNode) and item.value in VERBS:
+            return self.verb("", item.value, item, scalar("", item))
+        if not isinstance(item, MappingNode):
+            text = item.value if isinstance(item, ScalarNode) else ""
+            self.wrong(item, f"expected a verb with its options; {near(text, VERBS)}")
             return None
-        verbs = [key for key in item.values if key in VERBS]
-        for key, place in item.keys.items():
-            if key not in VERBS and key != NAME:
-                self.mistakes.add(place, f"{key!r} is no verb; {_near_verb(key, verbs)}")
+        parts = pairs(item)
+        verbs = [key for key in parts if key in VERBS]
+        for key in parts.keys() - {*verbs, "name"}:
+            hint = near(key, [*VERBS, "name"])
+            if verbs:
+                hint = f"options of {verbs[0]} stand below it, indented by two more spaces."
+            self.wrong(parts[key][0], f"{key!r} is no verb; {hint}")
         if len(verbs) > 1:
-            self.mistakes.add(
-                item.keys[verbs[1]],
+            self.wrong(
+                parts[verbs[1]][0],
                 f"{verbs[1]!r} stands in one item with {verbs[0]!r}; begin each verb with a dash.",
             )
         if not verbs:
-            if not any(key != NAME for key in item.values):
-                self.mistakes.add(item.place, f"no verb; expected one of {', '.join(VERBS)}.")
+            if not parts.keys() - {"name"}:
+                self.wrong(item, f"no verb; expected one of {', '.join(VERBS)}.")
             return None
-        return self._verb(self._name(item), verbs[0], item.keys[verbs[0]], item.values[verbs[0]], defaults)
+        name = convert(parts["name"][1], str, "name", self.mistakes) if "name" in parts else ""
+        return self.verb("" if name is FAILED else name, verbs[0], *parts[verbs[0]])
 
-    def _name(self, item: Pairs) -> str:
-        node = item.values.get(NAME)
-        if node is None:
-            return ""
-        value = convert_value(self.variables.resolve(node), str, NAME, self.mistakes)
-        return value if isinstance(value, str) else ""
-
-    def _verb(self, name: str, verb: str, place: Place, options: Node, defaults: Pairs) -> StagePlan:
-        if isinstance(options, Scalar) and options.is_nothing:
-            options = Pairs({}, {}, options.place)
-        if not isinstance(options, Pairs):
-            self.mistakes.add(
-                options.place, f"{verb} expects a map of its options, such as `dataset: corpus/wiki`."
-            )
-            return StagePlan(name, verb, {}, place)
+    def verb(self, name: str, verb: str, at: Node, options: Node) -> StagePlan:
+        """Return a stage with the values of its options."""
+        if not isinstance(options, MappingNode) and not is_nothing(options):
+            self.wrong(options, f"{verb} expects a map of its options, such as `dataset: corpus/wiki`.")
+            return StagePlan(name, verb, {}, at)
         takes = arguments_of(VERBS[verb].load())
-        values: dict[str, object] = {}
-        places: dict[str, Place] = {}
-        for key, node in options.values.items():
-            argument = self._argument(verb, key, takes, options.keys[key])
-            if argument is None:
-                continue
-            if argument.name in places:
-                self.mistakes.add(
-                    options.keys[key], f"{verb}.{argument.name} stands twice. Remove one of them."
-                )
-            places[argument.name] = node.place
-            self._put(values, argument, node, f"{verb}.{key}")
-        for key, node in defaults.values.items():
-            if key in takes and key not in places:
-                self._put(values, takes[key], node, f"defaults.{key}")
-        self._check_needed(verb, place, takes, places)
-        return StagePlan(name, verb, values, place, places)
-
-    def _argument(self, verb: str, key: str, takes: Mapping[str, Argument], place: Place) -> Argument | None:
-        name = key.replace("-", "_")
-        if name in NOT_HERE:
-            self.mistakes.add(place, f"{verb}.{key}: {NOT_HERE[name]}.")
-            return None
-        if name not in takes:
-            valid = [known for known in takes if known not in NOT_HERE]
-            self.mistakes.add(place, f"{verb} has no option {key!r}; {near(name, valid, '')}")
-            return None
-        return takes[name]
-
-    def _put(self, values: dict[str, object], argument: Argument, node: Node, what: str) -> None:
-        value = convert_value(self.variables.resolve(node), argument.hint, what, self.mistakes, argument.maps)
-        if value is not FAILED:
-            values[argument.name] = value
-
-    def _check_needed(
-        self, verb: str, place: Place, takes: Mapping[str, Argument], places: Mapping[str, Place]
-    ) -> None:
-        missing = [name for name, argument in takes.items() if argument.needed and name not in places]
+        values: dict[str, Any] = {}
+        nodes: dict[str, Node] = {}
+        for key, (place, node) in ({} if is_nothing(options) else pairs(options)).items():
+            option = key.replace("-", "_")
+            if option in NOT_HERE:
+                self.wrong(place, f"{verb}.{key}: it belongs to the command: dolma-dask run FILE --dry-run.")
+            elif option not in takes:
+                valid = [known for known in takes if known not in NOT_HERE]
+                self.wrong(place, f"{verb} has no option {key!r}; {near(option, valid)}")
+            else:
+                if option in nodes:
+                    self.wrong(place, f"{verb}.{option} stands twice. Remove one of them.")
+                nodes[option] = node
+                values[option] = convert(node, takes[option].hint, f"{verb}.{key}", self.mistakes)
+        missing = [f"`{option}`" for option, one in takes.items() if one.needed and option not in nodes]
         if missing:
-            *first, last = (f"`{name}`" for name in missing)
-            names = f"{', '.join(first)} and {last}" if first else last
-            self.mistakes.add(place, f"{verb} needs {names}, which {'are' if first else 'is'} missing.")
+            are = "are" if missing[1:] else "is"
+            self.wrong(at, f"{verb} needs {listed(missing)}, which {are} missing.")
+        shared = {option: value for option, value in self.defaults.items() if option in takes}
+        return StagePlan(name, verb, shared | values, at, nodes)
 
-    def _defaults(self, block: Node | None) -> Pairs:
-        """Return the checked block ``defaults:``, options that all stages get which take them."""
-        if block is None or (isinstance(block, Scalar) and block.is_nothing):
-            return Pairs({}, {})
-        if not isinstance(block, Pairs):
-            self.mistakes.add(
-                block.place, "`defaults:` expects a map of options, such as `on_bad_record: quarantine`."
+    def check_names(self, stages: Sequence[StagePlan]) -> None:
+        """Refuse stages of the same name."""
+        lines: dict[str, int] = {}
+        for stage in named(stages):
+            if stage.name in lines:
+                self.wrong(
+                    stage.at,
+                    f"a second stage {stage.name!r}; first in line {lines[stage.name]}. Give it another name.",
+                )
+            lines.setdefault(stage.name, stage.line)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as in a sentence."""
+    return " and ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
+
+
+# ------------------------------------------------------------------------------------------------ variables
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?:(env:)?([A-Za-z_][A-Za-z0-9_]*)(:-[^{}]*)?\}|)")
+
+
+class Variables:
+    """Replaces ``${...}`` by variables of a file, by values `given` for them, or by the environment."""
+
+    def __init__(self, block: Node | None, given: Mapping[str, str], mistakes: Mistakes) -> None:
+        self.mistakes, self.wrong = mistakes, mistakes.add
+        self._open: list[str] = []
+        self._values = self._declared(block)
+        for name, text in given.items():
+            if name not in self._values:
+                hint = near(name, self._values, "variables:")
+                mistakes.add(None, f"--set {name}: the file has no such variable; {hint}")
+            self._values[name] = scalar(text)
+
+    def _declared(self, block: Node | None) -> dict[str, Node]:
+        if block is None or is_nothing(block):
+            return {}
+        if not isinstance(block, MappingNode):
+            self.wrong(block, "`variables:` expects a map of names and values, such as `out: corpus/wiki`.")
+            return {}
+        for name, (at, value) in pairs(block).items():
+            if not _NAME.fullmatch(name):
+                self.wrong(at, f"{name!r} is no name of a variable; expected letters, digits and _.")
+            elif isinstance(value, MappingNode):
+                self.wrong(value, f"variables.{name} is a map; expected a text, a number or a list of them.")
+        return {name: value for name, (_, value) in pairs(block).items()}
+
+    def resolve(self, node: Node) -> Node:
+        """Return a node with all variables replaced, in lists and maps too."""
+        return substituted(node, _REFERENCE, self._find, self.mistakes)
+
+    def _find(self, match: re.Match[str], node: Node, path: tuple[str, ...]) -> Node:
+        if match[0] == "$${":
+            return scalar("${", node)
+        is_environment, name, otherwise = match[1], match[2], match[3]
+        if name is None:
+            forms = "${name}, ${name:-otherwise}, ${env:NAME} or ${env:NAME:-otherwise}"
+            self.wrong(node, f"{node.value!r}: expected {forms}; a plain ${{ is written $${{.")
+            return node
+        if is_environment and name in os.environ:
+            return scalar(os.environ[name], node)
+        value = None if is_environment else self._values.get(name)
+        if value is not None and not is_nothing(value) and name not in self._open:
+            self._open.append(name)
+            try:
+                return self.resolve(value)
+            finally:
+                self._open.pop()
+        if name in self._open and not is_environment:
+            self.wrong(node, f"${{{name}}} is defined by itself: {' -> '.join([*self._open, name])}.")
+        elif otherwise is not None:
+            return scalar(otherwise.removeprefix(":-"), node)
+        elif is_environment:
+            expected = f"expected a value. Set it, or write ${{env:{name}:-otherwise}}."
+            self.wrong(node, f"the environment variable {name} is not set; {expected}")
+        elif value is not None:
+            self.wrong(node, f"${{{name}}} has no value; give it one: --set {name}=VALUE.")
+        else:
+            self.wrong(node, f"${{{name}}} is not defined; {near(name, self._values, 'variables:')}")
+        return scalar("", node, quoted=True)
+
+
+def variables_of(given: object) -> dict[str, str]:
+    """Return values for variables as texts: from ``["name=value"]`` of the command line, or a map from Python.
+
+    Raises
+    ------
+    UsageError
+        It is neither.
+    """
+    if isinstance(given, Mapping):
+        return {str(name): _spelled(name, value) for name, value in given.items()}
+    if not isinstance(given, Iterable):
+        raise UsageError(f"variables={given!r}; expected a map such as {{'out': 'corpus/wiki'}}.")
+    found: dict[str, str] = {}
+    for word in [given] if isinstance(given, str) else given:
+        name, sign, value = str(word).partition("=")
+        if not sign or not _NAME.fullmatch(name):
+            raise UsageError(f"--set {word!r}; expected NAME=VALUE, such as --set out=corpus/wiki.")
+        if name in found:
+            raise UsageError(f"--set gives {name!r} twice; expected each variable once.")
+        found[name] = value
+    return found
+
+
+def _spelled(name: object, value: object) -> str:
+    if value is None or isinstance(value, str | int | float | os.PathLike):
+        return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    raise UsageError(f"variables[{name!r}]={value!r}; expected a text, a number or a truth value.")
+
+
+# ------------------------------------------------------------------------------------------------ what only verbs know
+
+_CHECKS = {
+    "taggers": "dolma_dask.taggers.registry:get_tagger",
+    "where": "dolma_dask.mixing.where:parse",
+    "mapping": "dolma_dask.sources.presets:preset",
+}
+
+
+def check_stages(file: str, stages: Sequence[StagePlan], every: Sequence[StagePlan]) -> None:
+    """Refuse unknown names, rules that cannot be parsed, and files that are not there and that none of `every` stage writes.
+
+    Raises
+    ------
+    UsageError
+        With all mistakes.
+    """
+    mistakes = Mistakes(file)
+    made = [url for stage in every for url in stage.writes]
+    for stage in stages:
+        for name, values in stage.arguments.items():
+            for value in values if isinstance(values, list) else [] if values is None else [values]:
+                try:
+                    _check_value(name, value, stage)
+                except UsageError as error:
+                    mistakes.add(stage.node_of(name, values), f"{stage.verb}.{name}: {error}")
+        for name in stage.entry.files:
+            for url in stage.given([name]):
+                if not any(is_in(absolute(url), folder) for folder in made) and not _is_there(name, url):
+                    mistakes.add(
+                        stage.node_of(name, url), f"{stage.verb}.{name}: {url}: there is no such file."
+                    )
+    mistakes.check()
+
+
+def _check_value(name: str, value: Any, stage: StagePlan) -> None:
+    if name in _CHECKS:
+        load(_CHECKS[name])(value)
+    elif name in ("include", "exclude"):
+        syntax = stage.arguments.get("syntax", "jsonpath")
+        load("dolma_dask.mixing.filters:check_expression")(value, syntax)
+    elif name == "replace" and isinstance(value, Mapping):
+        load("dolma_dask.mixing.replacements:make_replacement")(value)
+    elif name in ("ragged", "hdf5"):
+        if not isinstance(value, Mapping):
+            raise UsageError(
+                f"{value!r}; expected a map with the options of {name}: {{to: FOLDER, tokenizer: FILE}}."
             )
-            return Pairs({}, {})
-        known = _shared_options()
-        found = {}
-        for key, node in block.values.items():
-            name = key.replace("-", "_")
-            if name not in known:
-                self.mistakes.add(block.keys[key], f"defaults has no option {key!r}; {near(name, known, '')}")
-                continue
-            convert_value(self.variables.resolve(node), known[name].hint, f"defaults.{key}", self.mistakes)
-            found[name] = node
-        return Pairs(found, block.keys, block.place)
+        load("dolma_dask.stages.mixing.tokens:token_wishes")(**{"ragged": None, "hdf5": None, name: value})
 
 
-def _shared_options() -> dict[str, Argument]:
-    """Return the options that many verbs share and that can hold for all stages."""
-    taken = arguments_of(VERBS["mix"].load())
-    return {name: argument for name, argument in taken.items() if argument.shared and name not in NOT_SHARED}
-
-
-def _near_verb(key: str, verbs: Sequence[str]) -> str:
-    if verbs:
-        return f"options of {verbs[0]} stand below it, indented by two more spaces."
-    return near(key, [*VERBS, NAME], "")
-
-
-def _text(node: Node) -> str:
-    return node.text if isinstance(node, Scalar) else ""
+def _is_there(name: str, url: str) -> bool:
+    """Tell whether a file is there; a tokenizer may be named by its folder, or be given as text."""
+    if name != "tokenizer":
+        return files.stat(files.normalize(url)) is not None
+    return url.lstrip().startswith("{") or find_tokenizer(url) is not None

@@ -1,13 +1,14 @@
-"""The stages of a pipeline: a verb with its arguments, what it reads and writes, and which of them a run is asked for."""
+"""The stages of a pipeline: a verb with its arguments, what it reads and writes, and the stages that a run is asked for."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from dolma_dask.config.arguments import Argument, arguments_of
-from dolma_dask.config.variables import near
-from dolma_dask.config.yaml_nodes import Place
+from yaml import Node
+
+from dolma_dask.config.signatures import Argument, arguments_of
+from dolma_dask.config.yaml_files import near
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -16,27 +17,18 @@ from dolma_dask.registry import VERBS, Verb
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage.
+    """One stage."""
 
-    Attributes
-    ----------
-    name : str
-        By which ``--only`` and ``--from`` know it.
-    verb : str
-        What it does.
-    arguments : Mapping[str, object]
-        By name, as in Python.
-    place : Place
-        Where it stands in the file.
-    places : Mapping[str, Place]
-        Where each argument stands.
-    """
-
-    name: str
+    name: str  # by which --only and --from know it
     verb: str
-    arguments: Mapping[str, Any]
-    place: Place = field(default_factory=Place)
-    places: Mapping[str, Place] = field(default_factory=dict)
+    arguments: Mapping[str, Any]  # by name, as in Python
+    at: Node | None = None  # in the file
+    nodes: Mapping[str, Node] = field(default_factory=dict)  # of the arguments
+
+    @property
+    def line(self) -> int:
+        """Line in the file, from 1."""
+        return self.at.start_mark.line + 1 if self.at else 0
 
     @property
     def entry(self) -> Verb:
@@ -45,15 +37,15 @@ class StagePlan:
 
     @cached_property
     def takes(self) -> dict[str, Argument]:
-        """What the verb takes."""
+        """Arguments of the verb."""
         return arguments_of(self.entry.load())
 
     def call(self, **more: Any) -> Any:
         """Call the verb; `more` replaces arguments, those that it does not take are left out."""
         values = {**self.arguments, **{name: value for name, value in more.items() if name in self.takes}}
-        positional = [name for name, argument in self.takes.items() if argument.positional and name in values]
-        named = {name: value for name, value in values.items() if name not in positional}
-        return self.entry.load()(*(values[name] for name in positional), **named)
+        names = [name for name, argument in self.takes.items() if argument.positional and name in values]
+        first = [values.pop(name) for name in names]
+        return self.entry.load()(*first, **values)
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the texts of some arguments, also where they stand in a map: `mix` makes token files as other verbs do."""
@@ -64,74 +56,61 @@ class StagePlan:
             elif isinstance(value, Sequence):
                 yield from (item for item in value if isinstance(item, str))
 
-    def place_of(self, name: str, given: Any) -> Place:
-        """Return where an argument stands that was given so, or the map that it stands in."""
-        holders = (
-            key
-            for key, value in self.arguments.items()
-            if isinstance(value, Mapping) and value.get(name) == given
-        )
-        return self.places.get(name) or self.places.get(next(holders, ""), self.place)
+    def node_of(self, name: str, value: Any) -> Node | None:
+        """Return where an argument stands that has a value, or the map that it stands in."""
+        maps = {key: group for key, group in self.arguments.items() if isinstance(group, Mapping)}
+        holder = next((key for key, group in maps.items() if group.get(name) == value), "")
+        return self.nodes.get(name) or self.nodes.get(holder, self.at)
 
     @property
-    def reads(self) -> tuple[str, ...]:
-        """Where it reads, as full paths or URLs."""
-        return tuple(map(full, self.given((*self.entry.reads, *self.entry.files))))
+    def reads(self) -> list[str]:
+        """Where it reads, as absolute paths or URLs."""
+        return list(map(absolute, self.given((*self.entry.reads, *self.entry.files))))
 
     @property
-    def writes(self) -> tuple[str, ...]:
+    def writes(self) -> list[str]:
         """Where it writes."""
-        return tuple(map(full, self.given({*self.entry.writes, *(["dataset"] if self.is_beside else [])})))
+        names = (*self.entry.writes, "dataset") if self.is_beside else self.entry.writes
+        return list(map(absolute, self.given(names)))
 
     @property
     def is_beside(self) -> bool:
-        """Whether it writes beside the documents that it reads: `mix` marks those that lists name."""
+        """Whether it writes beside the documents that it reads: `mix` flags those that lists name."""
         return "dataset" in self.entry.writes or any(self.given(self.entry.writes_with))
 
     def needs(self, other: "StagePlan") -> bool:
         """Tell whether it reads what `other` writes."""
-        return any(is_in(place, made) or is_in(made, place) for place in self.reads for made in other.writes)
+        return any(is_in(url, made) or is_in(made, url) for url in self.reads for made in other.writes)
 
 
-def full(url: str) -> str:
-    """Return a place as an absolute path or URL; a dataset by its root."""
+def absolute(url: str) -> str:
+    """Return an absolute path or URL; of a dataset its root."""
     return layout.dataset_root(files.normalize(url))
 
 
 def is_in(url: str, folder: str) -> bool:
-    """Tell whether `url` is `folder` or lies below it; both as `full` returns them."""
+    """Tell whether `url` is `folder` or lies below it; both absolute."""
     return f"{url}/".startswith(f"{folder}/")
 
 
 def named(stages: Sequence[StagePlan]) -> tuple[StagePlan, ...]:
     """Return stages with names: their own, else the verb, with a number where the verb occurs several times."""
     verbs = [stage.verb for stage in stages if not stage.name]
-    seen: dict[str, int] = {}
+    seen: list[str] = []
     found = []
     for stage in stages:
         if not stage.name:
-            seen[stage.verb] = seen.get(stage.verb, 0) + 1
-            several = verbs.count(stage.verb) > 1
-            stage = replace(stage, name=f"{stage.verb}-{seen[stage.verb]}" if several else stage.verb)
+            seen.append(stage.verb)
+            number = f"-{seen.count(stage.verb)}" if verbs.count(stage.verb) > 1 else ""
+            stage = replace(stage, name=f"{stage.verb}{number}")
         found.append(stage)
     return tuple(found)
 
 
-def chosen(
+def selected(
     stages: Sequence[StagePlan], only: Sequence[str], first: str | None, file: str
 ) -> tuple[StagePlan, ...]:
-    """Return the stages that are asked for.
-
-    Parameters
-    ----------
-    stages : sequence of StagePlan
-        All of them.
-    only : sequence of str
-        Names of stages, or verbs for all of their stages; empty means all.
-    first : str, optional
-        The stage to begin with.
-    file : str
-        For messages.
+    """Return the stages that are asked for: those of the names or verbs in `only`, or `first` and those after it.
 
     Raises
     ------
@@ -140,18 +119,16 @@ def chosen(
     """
     if only and first is not None:
         raise UsageError("--only and --from were both given; expected one of them.")
-    wanted = {stage.name for word in only for stage in _of(stages, word, file, "--only")}
     if first is not None:
-        begin = stages.index(_of(stages, first, file, "--from")[0])
-        wanted = {stage.name for stage in stages[begin:]}
-    return tuple(stage for stage in stages if stage.name in wanted or not (only or first is not None))
+        return tuple(stages[stages.index(_named(stages, first, file, "--from")[0]) :])
+    names = {stage.name for word in only for stage in _named(stages, word, file, "--only")}
+    return tuple(stage for stage in stages if stage.name in names or not only)
 
 
-def _of(stages: Sequence[StagePlan], word: str, file: str, option: str) -> list[StagePlan]:
-    found = [stage for stage in stages if stage.name == word] or [
+def _named(stages: Sequence[StagePlan], word: str, file: str, option: str) -> list[StagePlan]:
+    known = [stage.name for stage in stages] + [stage.verb for stage in stages]
+    if word not in known:
+        raise UsageError(f"{option} {word}: {file} has no such stage; {near(word, dict.fromkeys(known))}")
+    return [stage for stage in stages if stage.name == word] or [
         stage for stage in stages if stage.verb == word
     ]
-    if not found:
-        known = list(dict.fromkeys([*(s.name for s in stages), *(s.verb for s in stages)]))
-        raise UsageError(f"{option} {word}: {file} has no such stage; {near(word, known, 'stages:')}")
-    return found

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from dolma_dask import cli
 from dolma_dask.config.pipeline import run
-from dolma_dask.config.variables import settings
+from dolma_dask.config.pipeline_file import variables_of
 from dolma_dask.dataset import open_dataset
 from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.testing.tokenizer import train_tokenizer
@@ -233,8 +233,4 @@ def test_a_pipeline_is_explained(name):
     lines = (ROOT / "configs" / name).read_text().splitlines()
     assert lines[0].startswith("# ")
     assert sum(line.lstrip().startswith("#") or "  # " in line for line in lines) >= 8
-    assert settings(word for word in command_of(name) if "=" in word) is not None
-
-
-def test_the_demo_of_the_package_is_that_of_configs():
-    assert (ROOT / "dolma_dask/config/demo.yaml").read_text() == (ROOT / "configs/demo.yaml").read_text()
+    assert variables_of(word for word in command_of(name) if "=" in word) is not None

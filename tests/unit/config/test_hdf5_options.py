@@ -95,8 +95,8 @@ def test_a_file_of_options_yields_to_words(world):
         run("--params", "params.yaml")
     assert "line 2" in str(caught.value)
     assert "max_seq_length" in str(caught.value)
-    assert "seed: expected one value" in str(caught.value)
-    assert "True or False" in str(caught.value)
+    assert "seed: a list; expected a whole number" in str(caught.value)
+    assert "true or false" in str(caught.value)
 
 
 def test_gpt2_pads_with_the_end_of_a_document(world):
@@ -138,7 +138,7 @@ def test_secrets_are_not_written(world):
         (["LMData", "raw"], "belongs to no option"),
         (["LMData", "--max_seq_length"], "has no value"),
         (["LMData", "--max_seq_length", "nine"], "a whole number"),
-        (["LMData", "--use_ftfy", "maybe"], "True or False"),
+        (["LMData", "--use_ftfy", "maybe"], "true or false"),
         (["LMData", *NEOX], "input_dir"),
         (["LMData", "--input_dir", "raw"], "tokenizer_type"),
         (["LMData", "--input_dir", "raw", "--tokenizer_type", "NeoXTokenizer"], "encoder_file is missing"),

@@ -58,7 +58,7 @@ def test_a_rehearsal_tells_what_each_stage_would_do(world):
     plan = run("p.yaml", dry_run=True, **HERE)
     assert states(plan) == {"convert": "would run", "tag": "waits", "dedupe": "waits", "clean": "waits"}
     assert "would work on 3 shards, 0 done before" in str(plan)
-    assert "cannot be told before convert, tag and dedupe" in str(plan)
+    assert "not known before convert, tag and dedupe" in str(plan)
     assert tree(world) == before
     run("p.yaml", only=["convert", "tag"], **HERE)
     plan = run("p.yaml", dry_run=True, **HERE)

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from types import NoneType, UnionType
-from typing import Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 
-from dolma_dask.config.arguments import arguments_of
 from dolma_dask.config.pipeline_file import read_pipeline
-from dolma_dask.config.stages import chosen
+from dolma_dask.config.signatures import arguments_of
+from dolma_dask.config.stages import selected
 from dolma_dask.errors import UsageError
 from dolma_dask.registry import VERBS
 
@@ -47,7 +47,7 @@ def told(folder, text, **variables):
 
 
 def test_stages_with_names_and_arguments(tmp_path):
-    stages = read(tmp_path, GOOD, out="elsewhere").stages
+    stages = read(tmp_path, GOOD, out="elsewhere")
     assert [stage.name for stage in stages] == [
         "convert",
         "signals",
@@ -57,7 +57,7 @@ def test_stages_with_names_and_arguments(tmp_path):
         "ragged",
         "report",
     ]
-    assert [stage.place.line for stage in stages] == [9, 11, 15, 16, 17, 18, 19]
+    assert [stage.line for stage in stages] == [9, 11, 15, 16, 17, 18, 19]
     assert stages[0].arguments == {
         "inputs": ["raw"],
         "to": "elsewhere/v0",
@@ -74,7 +74,7 @@ def test_stages_with_names_and_arguments(tmp_path):
 
 
 def test_a_stage_knows_what_it_needs(tmp_path):
-    stages = {stage.name: stage for stage in read(tmp_path, GOOD).stages}
+    stages = {stage.name: stage for stage in read(tmp_path, GOOD)}
     needs = {name: [other for other in stages if stages[name].needs(stages[other])] for name in stages}
     assert needs["convert"] == []
     assert needs["signals"][0] == "convert"
@@ -97,7 +97,7 @@ def is_known(hint):
         return all(kind is NoneType or is_known(kind) for kind in get_args(hint))
     if get_origin(hint) is Sequence:
         return is_known(get_args(hint)[0])
-    return get_origin(hint) is Literal or hint in (str, int, float, bool)
+    return get_origin(hint) is Literal or hint in (str, int, float, bool, dict[str, Any])
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ def test_what_is_wrong(tmp_path, text, messages):
 
 
 def test_stages_that_are_asked_for(tmp_path):
-    stages = read(tmp_path, GOOD).stages
-    names = lambda only=(), first=None: [stage.name for stage in chosen(stages, only, first, "p.yaml")]  # noqa: E731
+    stages = read(tmp_path, GOOD)
+    names = lambda only=(), first=None: [stage.name for stage in selected(stages, only, first, "p.yaml")]  # noqa: E731
     assert len(names()) == 7
     assert names(["mix", "signals"]) == ["signals", "mix"]
     assert names(["tag"]) == ["signals", "tag-1", "tag-2"]

@@ -4,8 +4,8 @@ import pytest
 
 from dolma_dask import cli
 from dolma_dask.config.pipeline import run
-from dolma_dask.config.rehearsal import beside, link_datasets, rehearsed
-from dolma_dask.config.stages import StagePlan, full
+from dolma_dask.config.rehearsal import Rehearsal, beside
+from dolma_dask.config.stages import StagePlan, absolute
 from dolma_dask.dataset import open_dataset
 
 HERE = {"scheduler": "synchronous", "progress": False}
@@ -39,7 +39,7 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
             "report", "report", {"dataset": "c/v1", "to": "r.html", "tokens": ["t", "t2", "elsewhere"]}
         ),
     ]
-    plan = rehearsed(stages, 2)
+    plan = Rehearsal(stages, 2)
     found = {stage.name: dict(stage.arguments) for stage in plan.stages}
     assert found["convert"] == {"inputs": ["raw"], "to": "c/v0-rehearsal-2", "prune": 2}
     assert found["tag"]["dataset"] == "c/v0-rehearsal-2"
@@ -49,7 +49,7 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
     assert found["ragged"]["name"] == "t"
     assert found["both"]["ragged"] == {"to": "t2-rehearsal-2", "tokenizer": "t.json"}
     assert found["report"]["tokens"] == ["t-rehearsal-2", "t2-rehearsal-2", "elsewhere"]
-    assert [root for root, _ in plan.datasets] == [full("c/other")]
+    assert list(plan.twins) == [absolute("c/other")]
 
 
 def test_nothing_real_is_touched_and_the_real_run_is_whole(world):
@@ -90,8 +90,12 @@ def test_a_twin_on_an_object_store(root, world):
 
     dk.convert("raw", to=f"{root}/v0", source="s", **HERE)
     dk.tag(f"{root}/v0", ["char_length_v1"], **HERE)
-    link_datasets([(f"{root}/v0", f"{root}/twin")], 2)
-    assert [shard.path for shard in open_dataset(f"{root}/twin").shards] == ["0.jsonl.gz", "1.jsonl.gz"]
-    assert dk.tag(f"{root}/twin", ["char_length_v1"], **HERE).skipped == 2
-    link_datasets([(f"{root}/v0", f"{root}/twin")], 3)
-    assert len(open_dataset(f"{root}/twin").shards) == 3
+    tagging = [StagePlan("tag", "tag", {"dataset": f"{root}/v0", "taggers": ["char_length_v1"]})]
+    Rehearsal(tagging, 2).make_twins()
+    assert [shard.path for shard in open_dataset(f"{root}/v0-rehearsal-2").shards] == [
+        "0.jsonl.gz",
+        "1.jsonl.gz",
+    ]
+    assert dk.tag(f"{root}/v0-rehearsal-2", ["char_length_v1"], **HERE).skipped == 2
+    Rehearsal(tagging, 2).make_twins()
+    assert len(open_dataset(f"{root}/v0-rehearsal-2").shards) == 2

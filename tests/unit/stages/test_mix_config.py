@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from dolma_dask.config.dolma_mix import mix_config
-from dolma_dask.config.dolma_mix_file import read_config
+from dolma_dask.config.dolma_mix import mix_config, read_config
 from dolma_dask.errors import StageError, UsageError
 
 from .conftest import write_lines
@@ -115,20 +114,18 @@ def test_interpolation(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ],
     }
     read = read_config(config)
-    assert read["processes"] == 1
-    assert [item["name"] for item in read["streams"]] == ["score-x", "y"]
-    assert [item["output"] for item in read["streams"]] == [
-        {"path": "there/7000", "max_size_in_bytes": 7000},
-        {"path": "here", "max_size_in_bytes": 7000},
-    ]
+    assert read.processes == 1
+    assert [item.name for item in read.streams] == ["score-x", "y"]
+    outputs = [(item.output.path, item.output.max_size_in_bytes) for item in read.streams]
+    assert outputs == [("there/7000", 7000), ("here", 7000)]
 
 
 @pytest.mark.parametrize(
     "text, message",
     [
         ("streams:\n  - name: m\n    atributes: [a]\n", r"line 3, column 5: streams\[0\]\.atributes: there is no such key; did you mean 'attributes'\?"),
-        ("streams:\n  - name: m\n    documents: x.gz\n", r"line 3, column 16: streams\[0\]\.documents: expected a list"),
-        ("streams:\n  - name: m\n    output: {max_size_in_bytes: big}\n", r"max_size_in_bytes: found 'big', expected a whole number"),
+        ("streams:\n  - name: m\n    documents: x.gz\n", r"line 3, column 16: streams\[0\]\.documents: x\.gz; expected a list"),
+        ("streams:\n  - name: m\n    output: {max_size_in_bytes: big}\n", r"max_size_in_bytes: big; expected a whole number"),
         ("stream: []\n", r"line 1, column 1: stream: there is no such key; did you mean 'streams'\?"),
         ("streams: []\n", "no streams"),
         ("streams:\n  - documents: [a]\n", r"streams\[0\]\.name is missing"),
@@ -137,7 +134,7 @@ def test_interpolation(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("streams:\n  - name: ${nope}\n", r"\$\{nope\} leads to nothing"),
         ("streams:\n  - name: ${oc.env:SURELY_NOT_SET}\n", "environment variable SURELY_NOT_SET is not set"),
         ("streams:\n  - name: ${d.glob:*}\n", r"\$\{d.glob:\.\.\.\} is not known here"),
-        ("shuffle: maybe\n", "shuffle: found 'maybe', expected true or false"),
+        ("shuffle: maybe\n", "shuffle: maybe; expected true or false"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_with_their_places(tmp_path: Path, text: str, message: str) -> None:

@@ -1,6 +1,6 @@
 """Docstrings as a terminal shows them."""
 
-from dolma_dask.config.help_texts import flowing, help_text, notes
+from dolma_dask.config.signatures import help_text, notes
 
 DOC = """Do something with
     documents.
@@ -49,5 +49,4 @@ def test_each_argument_alone_and_in_one_line():
 def test_notes_flow_and_columns_stay():
     assert notes(DOC) == "A note on two lines.\n\none     a column\ntwo     another"
     assert notes("Nothing more.") == ""
-    assert help_text("Nothing\n    more.") == "Nothing\nmore."
-    assert flowing("a\nb\n\n\nc  d\ne") == "a b\n\nc  d\ne"
+    assert help_text("Nothing\n    more.") == "Nothing more."

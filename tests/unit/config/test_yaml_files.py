@@ -5,8 +5,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.config.conversion import convert_value
-from dolma_dask.config.yaml_nodes import Items, Mistakes, Pairs, Place, Scalar, read_yaml
+from dolma_dask.config.yaml_files import Mistakes, convert, read_yaml
 from dolma_dask.errors import UsageError
 
 
@@ -23,19 +22,6 @@ def told(folder, text):
     with pytest.raises(UsageError) as caught:
         read(folder, text)[1].check()
     return str(caught.value).removeprefix(str(folder)).removeprefix("/")
-
-
-def test_texts_stay_as_they_were_written_with_their_places(tmp_path):
-    tree, mistakes = read(tmp_path, "a: no\nb: [1.10, '2']\nc:\n  d: 2019-01-01\n  e:\n")
-    assert not mistakes
-    assert isinstance(tree, Pairs)
-    assert tree.values["a"] == Scalar("no", True, Place(1, 4))
-    assert tree.values["b"] == Items(
-        (Scalar("1.10", True, Place(2, 5)), Scalar("2", False, Place(2, 11))), Place(2, 4)
-    )
-    assert tree.values["c"].values["d"].text == "2019-01-01"
-    assert tree.values["c"].keys == {"d": Place(4, 3), "e": Place(5, 3)}
-    assert tree.values["c"].values["e"].is_nothing
 
 
 @pytest.mark.parametrize(
@@ -76,7 +62,7 @@ def test_no_file_and_too_large_a_file(tmp_path, monkeypatch):
         read_yaml(str(tmp_path / "none.yaml"), Mistakes("none.yaml"))
     with pytest.raises(UsageError, match="there is no such file"):
         read_yaml(str(tmp_path), Mistakes("folder"))
-    monkeypatch.setattr("dolma_dask.config.yaml_nodes.MOST_BYTES", 3)
+    monkeypatch.setattr("dolma_dask.config.yaml_files.MOST_BYTES", 3)
     with pytest.raises(UsageError, match="expected a pipeline in YAML of a few lines"):
         read(tmp_path, "a: 1\n")
 
@@ -95,7 +81,7 @@ def test_any_text_that_yaml_writes_is_read_back(tmp_path_factory, text):
         {"x": text}, allow_unicode="\x85" not in text
     )  # PyYAML itself loses it if it is not escaped
     tree, mistakes = read(tmp_path_factory.mktemp("yaml", numbered=True), written)
-    assert convert_value(tree.values["x"], str, "x", mistakes) == text
+    assert convert(tree.value[0][1], str, "x", mistakes) == text
     mistakes.check()
 
 
@@ -103,6 +89,6 @@ def test_any_text_that_yaml_writes_is_read_back(tmp_path_factory, text):
 @given(st.one_of(st.integers(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False)))
 def test_any_number_that_yaml_writes_is_read_back(tmp_path_factory, value):
     tree, mistakes = read(tmp_path_factory.mktemp("yaml", numbered=True), yaml.safe_dump({"x": value}))
-    found = convert_value(tree.values["x"], type(value), "x", mistakes)
+    found = convert(tree.value[0][1], type(value), "x", mistakes)
     mistakes.check()
     assert (found, type(found)) == (value, type(value))

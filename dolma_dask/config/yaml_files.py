@@ -1,0 +1,350 @@
+"""YAML files by PyYAML's nodes: mistakes with line and column, references of the form ``${...}``, and values of the types that are expected.
+
+Types come from what a value is for, not from YAML's guesses: for a text ``no`` stays a word, ``1.10`` a version, ``2019-01-01`` a date.
+"""
+
+import copy
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import msgspec
+import yaml
+from yaml import MappingNode, Node, ScalarNode, SequenceNode
+
+from dolma_dask.errors import UsageError
+from dolma_dask.io import files
+
+MOST_MISTAKES = 20
+"""Mistakes of a file that a message shows."""
+
+MOST_BYTES = 10_000_000
+"""Size of a configuration file; a larger one is something else."""
+
+FAILED = object()
+"""Stands for a value that could not be converted; the mistake is recorded."""
+
+
+class Mistakes:
+    """Collects what is wrong with a file, so that all of it is reported at once; `file` is its path, for messages."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._lines: dict[tuple[int, int, str], None] = {}
+
+    def add(self, at: Any, text: str) -> None:
+        """Record a mistake, at a node or mark, or None outside of the file; the same one is recorded once."""
+        mark = getattr(at, "start_mark", at)
+        self._lines[(mark.line + 1, mark.column + 1, text) if mark else (0, 0, text)] = None
+
+    def check(self) -> None:
+        """Raise UsageError with the position of each mistake, in the order of the file, if there is any."""
+        if not self._lines:
+            return
+        lines = [
+            f"line {line}, column {column}: {text}" if line else text
+            for line, column, text in sorted(self._lines)
+        ]
+        if len(lines) == 1:
+            raise UsageError(f"{self.file}, {lines[0]}", file=self.file, mistakes=tuple(lines))
+        more = len(lines) - MOST_MISTAKES
+        shown = [*lines[:MOST_MISTAKES], *([f"and {more:,} more"] if more > 0 else [])]
+        message = "\n  ".join([f"{self.file} has {len(lines):,} mistakes:", *shown])
+        raise UsageError(message, file=self.file, mistakes=tuple(lines))
+
+
+def near(name: str, known: Iterable[str], where: str = "") -> str:
+    """Say what to do about an unknown name: the nearest valid one, else all of them."""
+    names = list(known)
+    close = get_close_matches(name, names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"expected one of {', '.join(names)}." if names else f"there are none; declare it under {where}"
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def read_yaml(url: str, mistakes: Mistakes) -> Node:
+    """Read one YAML document; without aliases to itself, keys given twice, merge keys and tags.
+
+    Raises
+    ------
+    UsageError
+        There is no such file, it is no UTF-8, or no such YAML; with line and column.
+    """
+    text = _text(url)
+    start = yaml.Mark(url, 0, 0, 0, None, None)
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark or start
+        mistakes.add(mark, _readable(error, text.splitlines(), mark))
+    except yaml.YAMLError as error:  # a character that YAML does not allow
+        mistakes.add(start, " ".join(str(error).split()))
+    else:
+        if node is None:
+            mistakes.add(start, "the file is empty; expected `stages:` with a list of verbs.")
+        else:
+            _check(node, mistakes, ())
+    mistakes.check()
+    return node
+
+
+def _text(url: str) -> str:
+    info = files.stat(files.normalize(url))
+    if info is None:
+        raise UsageError(
+            f"{url}: there is no such file; expected a pipeline in YAML, such as configs/wiki.yaml."
+        )
+    if info.bytes > MOST_BYTES:
+        raise UsageError(f"{url} has {info.bytes:,} bytes; expected a pipeline in YAML of a few lines.")
+    try:
+        return files.read_bytes(files.normalize(url)).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{url}: byte {error.start} is not UTF-8; expected a YAML file in UTF-8. Save it as such."
+        ) from error
+
+
+def _readable(error: yaml.MarkedYAMLError, lines: list[str], mark: yaml.Mark) -> str:
+    """Say what is wrong with the YAML in words of whoever writes it."""
+    problem = error.problem or "no YAML"
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    if "\\t" in problem or line[: mark.column + 1].strip(" ") == "\t":
+        return "a tab before the text; YAML indents by spaces only. Replace the tab by spaces."
+    if "${" in line and ("got '{'" in problem or "got '}'" in problem):
+        return 'inside of [ ] or { } a variable needs quotes, such as ["${out}/v0"].'
+    if "mapping values are not allowed" in problem:
+        return (
+            'a colon where none can be. A text with ": " in it needs quotes; else look at how far this line and the one before are '
+            "indented."
+        )
+    if "but found another document" in problem:
+        return "a second document begins here (---); expected one pipeline per file."
+    context = f" {error.context}" if error.context else ""
+    return f"{problem}{context}. Look at the indentation, quotes and brackets here."
+
+
+def _check(node: Node, mistakes: Mistakes, above: tuple[Node, ...]) -> None:
+    """Refuse what YAML knows and configurations do not."""
+    if not node.tag.startswith("tag:yaml.org,2002:") or "python" in node.tag:
+        mistakes.add(node, f"the tag {node.tag!r}; expected plain values without tags.")
+    if any(node is other for other in above):
+        mistakes.add(node, "a list or map that contains itself.")
+    elif isinstance(node, SequenceNode):
+        for item in node.value:
+            _check(item, mistakes, (*above, node))
+    elif isinstance(node, MappingNode):
+        seen: dict[str, Node] = {}
+        for key, value in node.value:
+            if not isinstance(key, ScalarNode):
+                mistakes.add(key, "a list or map as a key; expected a name.")
+            elif key.style is None and key.value == "<<":
+                mistakes.add(key, "merge keys (<<) are not known here; put shared options under `defaults:`.")
+            elif key.value in seen:
+                first = seen[key.value].start_mark.line + 1
+                mistakes.add(key, f"{key.value!r} stands twice; first in line {first}. Remove one of them.")
+            else:
+                seen[key.value] = key
+            for child in (key, value):
+                _check(child, mistakes, (*above, node))
+
+
+def pairs(node: Node) -> dict[str, tuple[Node, Node]]:
+    """Return the nodes of keys and values of a map, by key."""
+    return {key.value: (key, value) for key, value in node.value}
+
+
+def is_nothing(node: Node) -> bool:
+    """Tell whether a node means that there is no value."""
+    is_plain = isinstance(node, ScalarNode) and node.style is None
+    return is_plain and node.value in ("", "~", "null", "Null", "NULL")
+
+
+def scalar(text: str, at: Node | None = None, quoted: bool = False) -> Node:
+    """Return a text as if it stood where `at` is."""
+    mark = getattr(at, "start_mark", None)
+    return ScalarNode("tag:yaml.org,2002:str", text, mark, mark, '"' if quoted else None)
+
+
+# ------------------------------------------------------------------------------------------------ references
+
+Find = Callable[[re.Match[str], Node, tuple[str, ...]], Node]
+"""What a reference stands for: of its match, the node in which it stands, and the path to that node."""
+
+
+def substituted(
+    node: Node, pattern: re.Pattern[str], find: Find, mistakes: Mistakes, path: tuple[str, ...] = ()
+) -> Node:
+    """Return a node with every match of `pattern` replaced: alone it is the value with its type, within a text it is put in."""
+    if isinstance(node, SequenceNode):
+        items = [
+            substituted(item, pattern, find, mistakes, (*path, str(at))) for at, item in enumerate(node.value)
+        ]
+        return SequenceNode(node.tag, items, node.start_mark)
+    if isinstance(node, MappingNode):
+        values = [
+            (key, substituted(value, pattern, find, mistakes, (*path, key.value)))
+            for key, value in node.value
+        ]
+        return MappingNode(node.tag, values, node.start_mark)
+    alone = pattern.fullmatch(node.value)
+    if alone:
+        value = copy.copy(find(alone, node, path))
+        value.start_mark = node.start_mark
+        return value
+
+    def text(match: re.Match[str]) -> str:
+        value = find(match, node, path)
+        if isinstance(value, ScalarNode):
+            return str(value.value)
+        mistakes.add(
+            node, f"{match[0]} is a list or map, which cannot be put into a text; expected it alone."
+        )
+        return match[0]
+
+    return scalar(pattern.sub(text, node.value), node, quoted=node.style is not None)
+
+
+# ------------------------------------------------------------------------------------------------ types
+
+_TRUTH = {"true": True, "false": False}
+_ALMOST_TRUTH = {"yes": True, "on": True, "y": True, "no": False, "off": False, "n": False}
+_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*(_[0-9]+)*)")
+_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_MISMATCH = re.compile(r"Expected `(.*)`, got `(\w+)`")
+_KEY = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a map",
+}
+
+
+def natural(node: Node, lax: bool = False) -> Any:
+    """Return what a node means by itself: a number, true or false, nothing, else the text; `lax`: also yes, on, no and off."""
+    if isinstance(node, SequenceNode):
+        return [natural(item, lax) for item in node.value]
+    if isinstance(node, MappingNode):
+        return {key.value: natural(value, lax) for key, value in node.value}
+    text, word = node.value, node.value.lower()
+    if node.style is not None:
+        return text
+    if is_nothing(node):
+        return None
+    if word in _TRUTH or (lax and word in _ALMOST_TRUTH):
+        return {**_ALMOST_TRUTH, **_TRUTH}[word]
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    number = float(text) if _NUMBER.fullmatch(text) else math.nan
+    return number if math.isfinite(number) else text
+
+
+def convert(node: Node, hint: Any, what: str, mistakes: Mistakes, lax: bool = False) -> Any:
+    """Return the value of an option called `what`, of a type that msgspec knows; `FAILED` after mistakes, all of which are recorded.
+
+    A number is a text where a text is expected, one value stands for a list of one, and nothing for a key that may be left out.
+    `lax`: quoted numbers and the words yes, on, no and off count as what they say.
+    """
+    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    takes_list = any(get_origin(choice) is Sequence for choice in choices)
+    is_one = takes_list and not isinstance(node, SequenceNode) and not is_nothing(node)
+    if is_one:
+        node = SequenceNode("tag:yaml.org,2002:seq", [node], node.start_mark)
+    value, removed = natural(node, lax), list[str]()
+    while True:
+        try:
+            made = msgspec.convert(value, hint, strict=not lax)
+            return FAILED if removed else made
+        except msgspec.ValidationError as error:
+            reason, _, path = str(error).partition(" - at `$")
+        steps = re.findall(r"\w+", path)
+        at, name = _follow(node, steps), what if is_one else f"{what}{path.rstrip('`')}".removeprefix(".")
+        mismatch, key = _MISMATCH.match(reason), _KEY.match(reason)
+        if mismatch and mismatch[2] in ("int", "float") and "str" in mismatch[1]:
+            value = _replaced(value, steps, at.value)
+            continue
+        if mismatch and mismatch[2] == "null" and steps and not steps[-1].isdigit():
+            value = _replaced(value, steps)
+            continue
+        if key and key[1] == "contains unknown":
+            steps, name = [*steps, key[2]], f"{name}.{key[2]}".removeprefix(".")
+            mistakes.add(
+                pairs(at)[key[2]][0], f"{name}: there is no such key; {near(key[2], _keys(hint, steps))}"
+            )
+        elif key:
+            if f"{path}.{key[2]}" not in removed:
+                mistakes.add(at, f"{name}.{key[2]}".removeprefix(".") + " is missing.")
+            return FAILED
+        elif mismatch:
+            kinds = [_KINDS.get(kind, "a text") for kind in mismatch[1].split(" | ") if kind != "null"]
+            mistakes.add(
+                at,
+                f"{name or 'the file'}: {_shown(at, lax)}; expected {' or '.join(kinds)}{_advice(at, kinds)}.",
+            )
+        else:  # one of some words, or a number out of range
+            words = [
+                str(word) for choice in choices if get_origin(choice) is Literal for word in get_args(choice)
+            ]
+            more = near(at.value, words) if words else f"{reason}."
+            mistakes.add(at, f"{name}: {at.value!r}; {more}")
+        if not steps or steps[-1].isdigit():
+            return FAILED
+        removed.append(path.rstrip("`"))
+        value = _replaced(value, steps)
+
+
+def _keys(hint: Any, steps: Sequence[str]) -> Sequence[str]:
+    """Return the keys of the Struct in which the last of some steps leads."""
+    for step in steps[:-1]:
+        hint = get_args(hint)[0] if step.isdigit() else hint.__annotations__[step]
+    return hint.__struct_fields__  # type: ignore[no-any-return]
+
+
+def _follow(node: Node, steps: Iterable[str]) -> Node:
+    """Return the node at a path."""
+    for step in steps:
+        node = node.value[int(step)] if isinstance(node, SequenceNode) else pairs(node)[step][1]
+    return node
+
+
+def _replaced(value: Any, steps: Sequence[str], *by: Any) -> Any:
+    """Return a value with another one at a path, or with nothing there."""
+    if not steps:
+        return by[0]
+    holder = value
+    for step in steps[:-1]:
+        holder = holder[int(step)] if isinstance(holder, list) else holder[step]
+    last: Any = int(steps[-1]) if isinstance(holder, list) else steps[-1]
+    if by:
+        holder[last] = by[0]
+    else:
+        del holder[last]
+    return value
+
+
+def _shown(node: Node, lax: bool) -> str:
+    if not isinstance(node, ScalarNode):
+        return "a list" if isinstance(node, SequenceNode) else "a map"
+    if node.style is not None:
+        return repr(node.value) if lax else f"{node.value!r} in quotes"
+    return "nothing" if is_nothing(node) else str(node.value)
+
+
+def _advice(node: Node, kinds: Sequence[str]) -> str:
+    """Say how to write what was probably meant."""
+    if not isinstance(node, ScalarNode) or is_nothing(node):
+        return ""
+    text, expected = node.value, kinds[0]
+    if expected == "true or false" and text.lower() in _ALMOST_TRUTH:
+        return f" (write {str(_ALMOST_TRUTH[text.lower()]).lower()})"
+    if expected == "a whole number" and node.style is None and isinstance(natural(node), float):
+        return f" (write {int(float(text))})" if float(text).is_integer() else ""
+    return f' (in quotes if it is one: "{text}")' if expected == "a text" else ""
