@@ -24,7 +24,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
-from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.registry import names_of
 
 FLUSH_SECONDS = 5.0
@@ -56,6 +56,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         xxh3-128 over (source, id) and (source, id, text) of every row of the documents that the outputs line up with.
     counts : dict
         Numbers for the summary and the report, such as documents and text bytes in and out.
+    rules : tuple of RuleCount
+        Documents for which each part of a rule holds.
     info : dict
         What only this verb knows (tagger types, thresholds, histograms...).
     seconds, finished : float
@@ -73,6 +75,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     ids_digest: str = ""
     content_digest: str = ""
     counts: dict[str, float] = {}
+    rules: tuple[RuleCount, ...] = ()
     info: dict[str, Any] = {}
     seconds: float = 0.0
     finished: float = 0.0

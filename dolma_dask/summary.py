@@ -3,16 +3,16 @@
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dolma_dask.display import counted, html_pairs
 from dolma_dask.errors import Failure
 
+if TYPE_CHECKING:
+    from dolma_dask.io.records import RuleCount
+
 _LEAST_KB, _LEAST_MB = 1_000, 1_000_000
 """Bytes from which on they are shown in kB and in MB."""
-
-FILTERS = ("include ", "exclude ")
-"""What the names of counts begin with that tell how many documents a filter matched."""
 
 LONGEST_RULE = 72
 """Characters of a part of a rule that the table shows; JSON has all of it."""
@@ -20,7 +20,7 @@ LONGEST_RULE = 72
 MOST_PLANNED = 20
 """Shards of a rehearsal that are shown by name."""
 
-_ORDER = (
+_ORDER = (  # of the table; other counts come behind these, in their own order
     "documents_in",
     "documents_out",
     "text_bytes_in",
@@ -48,6 +48,8 @@ class Summary:
         Wall time.
     counts : Mapping[str, float]
         Sums over all finished shards, those of earlier runs included.
+    rules : tuple of RuleCount
+        Documents for which each part of a `where` rule holds, and that each filter matches; JSON has them among the counts.
     notes : tuple of str
         What a person should know.
     failures : tuple of Failure
@@ -65,6 +67,7 @@ class Summary:
     failed: int = 0
     seconds: float = 0.0
     counts: Mapping[str, float] = field(default_factory=dict)
+    rules: tuple["RuleCount", ...] = ()
     notes: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
     planned: tuple[str, ...] = ()
@@ -84,7 +87,8 @@ class Summary:
             "skipped": self.skipped,
             "failed": self.failed,
             "seconds": round(self.seconds, 3),
-            "counts": {name: _whole(value) for name, value in self.counts.items()},
+            "counts": {name: _whole(value) for name, value in self.counts.items()}
+            | {rule.name: rule.matched for rule in self.rules},
             "notes": list(self.notes),
             "failures": [vars(failure) for failure in self.failures],
             "planned": list(self.planned),
@@ -95,8 +99,10 @@ class Summary:
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of the table: a label and a value each."""
         shards = f"{self.done:,} done, {self.skipped:,} done before, {self.failed:,} failed"
-        counts = sorted(self.counts.items(), key=lambda item: _position(item[0]))
-        rows = [("shards", shards), *((label(name), show(name, value)) for name, value in counts)]
+        known = [(label(name), show(name, self.counts[name])) for name in _ORDER if name in self.counts]
+        rules = [(shortened(rule.name), f"{rule.matched:,}") for rule in self.rules]
+        others = [(label(name), show(name, self.counts[name])) for name in self.counts if name not in _ORDER]
+        rows = [("shards", shards), *known, *rules, *others]
         if self.planned:
             rows = [
                 ("would work on", counted(len(self.planned), "shard")),
@@ -130,15 +136,8 @@ class Summary:
         return f"{html_pairs(self.verb, self.rows())}{notes}<ul>{failures}</ul>"
 
 
-def _position(name: str) -> int:
-    """Place of a count in the table: known ones in the order of the work, the others behind in their own order."""
-    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
-
-
 def label(name: str) -> str:
-    """Return the words for a count's name, without its unit; a rule stands as it is, or its beginning if it is very long."""
-    if name.startswith("where "):
-        return shortened(name)
+    """Return the words for a count's name, without its unit."""
     first, *others = name.split("_")
     return " ".join([first, *(word for word in others if word != "bytes")])
 
@@ -150,7 +149,7 @@ def shortened(rule: str) -> str:
 
 def show(name: str, value: float) -> str:
     """Format a count with its unit, which a word of its name tells (MB is 10^6 bytes, kB 10^3, B one)."""
-    words = () if name.startswith("where ") else name.split("_")
+    words = name.split("_")
     if "bytes" in words:
         return _stored(value)
     if "seconds" in words:

@@ -19,9 +19,9 @@ from dolma_dask import clusters
 from dolma_dask.config.yaml_files import Mistakes, convert, pairs, read_yaml, scalar, substituted
 from dolma_dask.errors import Failure, StageError, UsageError
 from dolma_dask.formats.layout import FileFormat
+from dolma_dask.stages.mixing.recipe import make_options
 from dolma_dask.stages.mixing.streams import Stream, mix_stream
 from dolma_dask.stages.mixing.summary import MixSummary, sum_streams
-from dolma_dask.stages.mixing.wishes import make_wishes
 from dolma_dask.stages.options import ReadArgs, checked, record_policy, run_options
 from dolma_dask.summary import Summary
 
@@ -281,7 +281,7 @@ def _together(runs: Sequence[tuple[Stream, Any]]) -> Summary:
 def _stream(given: StreamConfig, packed: bool, seed: int | None, by_inputs: bool) -> Stream:
     """Return a stream as the verb takes it."""
     output = given.output
-    wishes = make_wishes(
+    options = make_options(
         include=tuple(given.filter.include),
         exclude=tuple(given.filter.exclude),
         syntax=given.filter.syntax,
@@ -298,7 +298,7 @@ def _stream(given: StreamConfig, packed: bool, seed: int | None, by_inputs: bool
         documents=tuple(given.documents),
         attributes=tuple(given.attributes),
         path=output.path,
-        wishes=wishes,
+        options=options,
         input_format=_format(given.compression.input, "input"),
         output_format=_format(given.compression.output, "output"),
         packed=packed or seed is not None,

@@ -328,7 +328,7 @@ def _check_value(name: str, value: Any, stage: StagePlan) -> None:
             raise UsageError(
                 f"{value!r}; expected a map with the options of {name}: {{to: FOLDER, tokenizer: FILE}}."
             )
-        load("dolma_dask.stages.mixing.tokens:token_wishes")(**{"ragged": None, "hdf5": None, name: value})
+        load("dolma_dask.stages.mixing.tokens:token_options")(**{"ragged": None, "hdf5": None, name: value})
 
 
 def _is_there(name: str, url: str) -> bool:

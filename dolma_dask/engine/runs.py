@@ -30,6 +30,7 @@ from dolma_dask.errors import (
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.publish import sweep
+from dolma_dask.io.records import merge_rules
 from dolma_dask.journal import JournalWriter, Record
 from dolma_dask.progress import make_progress
 from dolma_dask.summary import Summary
@@ -358,6 +359,7 @@ def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
         done=each.done,
         seconds=seconds,
         counts=counts,
+        rules=merge_rules({record.shard: record.rules for record in each.records.values()}.values()),
         failed=len(failures),
         failures=failures,
         lost=plan.bad_is_loss and counts.get("bad_records", 0) > 0,

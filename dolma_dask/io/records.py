@@ -5,7 +5,9 @@ that side files keep lining up with it.
 """
 
 import base64
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -102,6 +104,27 @@ class InputRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int
     stamp: str
     checksum: str
+
+
+class RuleCount(msgspec.Struct, frozen=True):
+    """Documents for which a part of a `where` rule holds, or that a filter matches; `rule` as it was written, with names in full."""
+
+    kind: Literal["where", "include", "exclude"]
+    rule: str
+    matched: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name among the counts of a summary."""
+        return f"{self.kind} {self.rule}"
+
+
+def merge_rules(each: Iterable[Sequence[RuleCount]]) -> tuple[RuleCount, ...]:
+    """Return the sums over shards, each rule once."""
+    sums: dict[tuple[Any, str], int] = {}
+    for rule in (rule for rules in each for rule in rules):
+        sums[rule.kind, rule.rule] = sums.get((rule.kind, rule.rule), 0) + rule.matched
+    return tuple(RuleCount(kind, rule, matched) for (kind, rule), matched in sums.items())
 
 
 class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dolma_dask.display import counted
+from dolma_dask.io.records import RuleCount, merge_rules
 from dolma_dask.reports.history import History
 from dolma_dask.reports.model import RuleRow
 from dolma_dask.reports.names import last_name
 from dolma_dask.reports.origin import Origin
 from dolma_dask.reports.survey import Findings
-from dolma_dask.summary import FILTERS
 
 
 @dataclass(frozen=True)
@@ -76,27 +76,26 @@ def what_was_told(history: History, origin: Origin, parts: Sequence[object]) -> 
     counts: Counter[str] = Counter()
     for record in step.records:
         counts.update({key: int(count) for key, count in record.counts.items()})
+    rules = merge_rules(record.rules for record in step.records)
+    where = {rule.rule: rule.matched for rule in rules if rule.kind == "where"}
     is_gap = origin.gone and bool(step.packed)
     return Told(
         verb=step.verb,
         name=name,
         documents_in=counts["documents_in"] - counts["bad_records"],
         documents_out=counts["documents_out"],
-        matched=tuple(counts.get(f"where {part}") for part in parts),
-        filters=tuple((key, count) for key, count in counts.items() if key.startswith(FILTERS)),
-        others=_others(counts),
+        matched=tuple(where.get(str(part)) for part in parts),
+        filters=tuple((rule.name, rule.matched) for rule in rules if rule.kind != "where"),
+        others=_others(counts, rules),
         changed=counts["documents_changed"],
         otherwise=len({record.shard for record in step.records} - {record.shard for record in step.current}),
         gap=f"{name} was made of shards that are gone: its counts cannot be compared" if is_gap else "",
     )
 
 
-def _others(counts: Counter[str]) -> tuple[str, ...]:
+def _others(counts: Counter[str], rules: Sequence[RuleCount]) -> tuple[str, ...]:
     found = []
-    include, exclude = FILTERS
-    if any(
-        name.startswith(include) or (name.startswith(exclude) and count) for name, count in counts.items()
-    ):
+    if any(rule.kind == "include" or (rule.kind == "exclude" and rule.matched) for rule in rules):
         found.append("filters")
     if counts["documents_too_short"]:
         found.append(

@@ -14,9 +14,9 @@ from dolma_dask.mixing.filters import Syntax
 from dolma_dask.stages.mixing.call import MixCall, make_goal
 from dolma_dask.stages.mixing.lists import ThresholdsLike, narrow
 from dolma_dask.stages.mixing.planning import make_mixture
+from dolma_dask.stages.mixing.recipe import ReplaceLike, make_options
 from dolma_dask.stages.mixing.summary import MixSummary
-from dolma_dask.stages.mixing.tokens import TokensLike, token_wishes
-from dolma_dask.stages.mixing.wishes import ReplaceLike, make_wishes
+from dolma_dask.stages.mixing.tokens import TokensLike, token_options
 from dolma_dask.stages.options import (
     DatasetLike,
     Many,
@@ -135,7 +135,7 @@ def mix(
     attributes = words_of("attributes", attributes)
     lists = words_of("block", block), words_of("allow", allow)
     where = rule_of(where)
-    wishes = make_wishes(
+    changes = make_options(
         include=include,
         exclude=exclude,
         syntax=syntax,
@@ -153,7 +153,7 @@ def mix(
         )
     goal = make_goal(
         to=to,
-        tokens=token_wishes(ragged, hdf5),
+        tokens=token_options(ragged, hdf5),
         file_format=format,
         name=name,
         max_size=max_size,
@@ -167,13 +167,13 @@ def mix(
         (*attributes, *(name for name in narrowed.names if name not in attributes)) if attributes else ()
     )
     selection = select(chosen.with_current_attributes(), narrowed.where, of_rule)
-    mixture = make_mixture(selection, wishes, attributes, in_order=merge_attributes)
+    mixture = make_mixture(selection, changes, attributes, in_order=merge_attributes)
     asked = told(
         {
             "where": None if narrowed.where is None else str(narrowed.where),
             "attributes": list(attributes),
             "source": source,
-            **wishes.params(),
+            **changes.params(),
         }
     )
     notes = (*dataset_notes(found), *narrowed.notes, *mixture.notes)

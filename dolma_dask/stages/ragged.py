@@ -4,35 +4,50 @@ From a dataset, or straight from a selection of it (``where``), without a file b
 Memory: a few blocks and 1 MB of text being encoded per worker; ids are spooled to local scratch until the header is known.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Unpack
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Unpack
 
+import dolma_dask
 from dolma_dask import engine
-from dolma_dask.dataset import Shard
-from dolma_dask.engine import Task, Unit
-from dolma_dask.formats.ragged import RaggedNames
-from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.journal import Record
-from dolma_dask.mixing.where import Rule
+from dolma_dask.dataset import Dataset
+from dolma_dask.engine import Plan, Unit
+from dolma_dask.formats import layout
+from dolma_dask.formats.ragged import RaggedNames, ragged_names
+from dolma_dask.formats.ragged_record import SourceRecord
+from dolma_dask.io import files
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.records import FileRecord
+from dolma_dask.io.tokenizer import open_tokenizer
+from dolma_dask.journal import Record, work_key
+from dolma_dask.stages.mixing.planning import make_mixture
+from dolma_dask.stages.mixing.transform import Mixture
 from dolma_dask.stages.options import (
     DatasetLike,
     Many,
     ReadArgs,
     RuleLike,
     as_dataset,
+    budget,
     check_outside,
     checked,
+    dataset_notes,
     record_policy,
     rule_of,
     run_options,
     selected,
+    told,
     words_of,
 )
-from dolma_dask.stages.ragged_output import RaggedOutput, names_of, open_output
-from dolma_dask.stages.selection import Selection, ShardWork, open_selected, rule_notes, select
-from dolma_dask.stages.sinks import ReadShard
+from dolma_dask.stages.selection import rule_notes, select
+from dolma_dask.stages.sinks import DocumentRows, DocumentStage, ShardFacts, WriterSink
 from dolma_dask.summary import Summary
+from dolma_dask.tokens.engine import TokenEngine
+from dolma_dask.tokens.policy import Framing, SpecialTokens
+from dolma_dask.writers.ragged import RaggedWriter, WrittenShard
+
+VERSION = 1
+"""Raised whenever ragged writes other bytes for the same documents and tokenizer."""
 
 
 def ragged(
@@ -92,72 +107,146 @@ def ragged(
     policy = record_policy(options)
     output = open_output(to, tokenizer, bos, eos)
     check_outside(output.root, found.root)
-    chosen = selected(found, options)
-    selection = select(chosen, where, attributes)
-    stage = RaggedStage(output, found.root, found.source, selection.rule, policy)
-    names = names_of(found, name)
-    key = output.key(selection.params(), policy)
-    tasks = [stage.task(selection, shard, names[shard.path], key) for shard in chosen.shards]
+    mixture = make_mixture(select(selected(found, options), where, attributes))
     asked = {"where": None if where is None else str(where), "source": source}
-    plan = output.plan(stage, tasks, names, found, asked, policy)
+    plan = output.plan(mixture, found, name, mixture.params(), asked, policy)
     summary = engine.run(plan, run_options(options)).summary
-    return replace(summary, notes=(*summary.notes, *rule_notes(summary.counts)))
+    return replace(summary, notes=(*summary.notes, *rule_notes(summary)))
 
 
 @dataclass(frozen=True)
-class RaggedWork:
-    """What a worker needs for one token shard."""
+class RaggedOutput:
+    """A token shard for each shard of documents, of `ragged` itself or beside the documents of a mix."""
 
-    selected: ShardWork
-    names: RaggedNames
-
-
-@dataclass(frozen=True)
-class RaggedStage:
-    """The work of `ragged` on one shard.
-
-    Attributes
-    ----------
-    output : RaggedOutput
-        What is made.
-    root : str
-        The dataset that is read.
-    source : str or None
-        Source of documents that lack the field.
-    rule : Rule or None
-        What is kept.
-    policy : RecordPolicy
-        What happens to bad records.
-    """
-
-    output: RaggedOutput
     root: str
-    source: str | None
-    rule: Rule | None
-    policy: RecordPolicy = field(default_factory=RecordPolicy)
-    verb: str = "ragged"
+    engine: TokenEngine
+    framing: Framing  # special tokens around each document
+    verb: ClassVar[str] = "ragged"
+    columns: ClassVar[tuple[str, ...]] = ("text",)
 
-    def task(self, selection: Selection, shard: Shard, names: RaggedNames, key: str) -> Task:
-        """Return the work on `shard`."""
-        work = RaggedWork(selection.work(shard), names)
-        return Task(shard.path, (Unit(names.data, key),), selection.inputs(work.selected), work)
+    def open(self, unit: Unit, shard: str) -> "RaggedSink":
+        """See `dolma_dask.stages.sinks.Output`."""
+        return RaggedSink(self, shard, RaggedNames(unit.name.removesuffix(RaggedNames("").data)))
 
-    def run_shard(self, task: Task) -> list[Record]:
-        """Tokenize one shard; see `dolma_dask.engine.Stage`."""
-        work: RaggedWork = task.work
-        unit = task.units[0]
-        path = work.selected.shard.path
-        quarantine = Quarantine(self.output.root, self.verb, path, self.policy)
-        rows = open_selected(self.root, work.selected, self.rule, (), self.source, self.policy, quarantine)
-        with self.output.sink(unit, path, work.names) as sink:
-            for batch in rows:
-                sink.write(batch.column("text"))
-        state = rows.aligned.state
-        read = ReadShard(
-            path,
-            state.inputs,
-            rows.counts,
-            ids_digest=state.ids_digest,
-            content_digest=state.content_digest,
+    def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
+        """Return the key of the token shards of some documents, of which `documents` says what decides them."""
+        params = {
+            **documents,
+            "tokenizer": self.engine.fingerprint,
+            "bos": self.framing.bos and self.framing.bos.id,
+            "eos": self.framing.eos and self.framing.eos.id,
+            "max_record_bytes": policy.max_record_bytes,
+            "on_bad_record": policy.on_bad_record,
+        }
+        return work_key("ragged", VERSION, params)
+
+    def plan(
+        self,
+        mixture: Mixture,
+        found: Dataset,
+        name: str | None,
+        params: Mapping[str, Any],
+        asked: Mapping[str, Any],
+        policy: RecordPolicy,
+    ) -> Plan:
+        """Return the plan of a run.
+
+        Parameters
+        ----------
+        mixture : Mixture
+            The shards to tokenize.
+        found : Dataset
+            With all shards, whose token shards are numbered.
+        name : str or None
+            How their names begin; None: the dataset's folder.
+        params, asked : Mapping
+            What decides the documents besides the bytes of the files; the same for people.
+        policy : RecordPolicy
+            What happens to bad records.
+        """
+        prefix = name or files.normalize(found.root).rsplit("/", 1)[-1]
+        paths = [shard.path for shard in found.shards]
+        names = dict(zip(paths, ragged_names(paths, prefix), strict=True))
+        stage, key = DocumentStage((self,), policy, self.verb), self.key(params, policy)
+        framing = self.framing
+        return Plan(
+            stage=stage,
+            root=self.root,
+            tasks=[stage.task(source, Unit(names[source.name].data, key)) for source in mixture.sources],
+            params=told(
+                {
+                    "from": found.root,
+                    "tokenizer": self.engine.file_name,
+                    "bos": framing.bos and framing.bos.token,
+                    "eos": framing.eos and framing.eos.token,
+                    **asked,
+                }
+            ),
+            writes=tuple(sorted({f"{item.numbered[0]}." for item in names.values() if item.numbered})),
+            version=dolma_dask.__version__,
+            origin=found.root,
+            reads=(".data.npy", ".len.npy"),
+            all_units=frozenset(item.data for item in names.values()),
+            beside=frozenset(file for item in names.values() for file in (item.lengths, item.sidecar)),
+            max_bad_fraction=budget(policy),
+            notes=dataset_notes(found),
         )
-        return [sink.record(unit, read, quarantine.close())]
+
+
+def open_output(to: str, tokenizer: str, bos: str | None, eos: str | None) -> RaggedOutput:
+    """Return what makes token shards.
+
+    Raises
+    ------
+    UsageError
+        The tokenizer cannot be read, or lacks a special token.
+    """
+    engine = open_tokenizer(tokenizer)
+    return RaggedOutput(files.normalize(to), engine, SpecialTokens(bos, eos).resolve(engine))
+
+
+class RaggedSink(WriterSink[RaggedWriter]):
+    """Writes the token shard of one shard of documents."""
+
+    def __init__(self, output: "RaggedOutput", shard: str, names: RaggedNames) -> None:
+        self._output = output
+        source = SourceRecord(layout.document_path(shard), {})
+        super().__init__(
+            RaggedWriter(output.root, names, output.framing.record(output.engine), source=source)
+        )
+
+    def write(self, rows: DocumentRows) -> None:
+        """See `dolma_dask.stages.sinks.Sink`."""
+        output = self._output
+        self.writer.write(output.framing.apply(output.engine.encode(rows.batch.column("text"))))
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.stages.sinks.Sink`."""
+        written = self.writer.result
+        assert written is not None
+        return facts.record(
+            unit,
+            (*_files(written, self._output.root), *quarantined),
+            self.writer.documents,
+            ids_digest=facts.ids_digest,
+            content_digest=facts.content_digest,
+            counts={"tokens": self.writer.tokens, "bytes_out": written.bytes},
+            info={"dtype": written.sidecar.dtype, "tokenizer": self._output.engine.fingerprint},
+        )
+
+
+def _files(written: WrittenShard, folder: str) -> tuple[FileRecord, ...]:
+    checksums = {
+        written.names.data: written.sidecar.checksums.data,
+        written.names.lengths: written.sidecar.checksums.len,
+        written.names.sidecar: written.checksum,
+    }
+    found = {
+        name: files.stat(files.join(folder, name))
+        for name in (written.names.data, written.names.lengths, written.names.sidecar)
+    }
+    return tuple(
+        FileRecord(name, info.bytes, checksums[name], written.sidecar.documents)
+        for name, info in found.items()
+        if info is not None
+    )

@@ -1,47 +1,31 @@
-"""Which documents go on: documents and attributes read side by side, and the rows that a `where` rule keeps.
+"""A `where` rule resolved against a dataset: full names, the attribute sets to read, and types, checked before any shard is read.
 
-Shared by every verb that reads a selection (mix, ragged), so that tokens come straight from a mix without a file between.
+The rule is evaluated in `dolma_dask.stages.mixing.transform`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.alignment import (
-    AlignedReader,
-    AlignedShard,
     AttributeSets,
-    AttributeSource,
     Catalog,
     check_clash,
     find_fields,
-    shard_inputs,
 )
-from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Input, inputs_of
+from dolma_dask.dataset import Dataset
 from dolma_dask.errors import ExpressionError, UsageError
-from dolma_dask.formats.documents import OPTIONAL, text_bytes
+from dolma_dask.formats.documents import OPTIONAL
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field
-from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.mixing.rules import And, Rule
 from dolma_dask.mixing.where import parse, resolve
-from dolma_dask.summary import shortened
+from dolma_dask.summary import Summary, shortened
 
 DOCUMENT_NAMES = ("id", "source", *OPTIONAL)
 """Document columns that a rule may name besides attribute keys and fields of the metadata."""
-
-
-@dataclass(frozen=True)
-class ShardWork:
-    """What a worker needs for one shard."""
-
-    shard: Shard
-    sources: tuple[AttributeSource, ...]
-    fields: Mapping[str, AttributeKind] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,15 +48,6 @@ class Selection:
     rule: Rule | None
     sets: AttributeSets | None
     fields: Mapping[str, AttributeKind] = field(default_factory=dict)
-
-    def work(self, shard: Shard) -> ShardWork:
-        """Return what a worker needs for `shard`."""
-        names = sorted(self.rule.names) if self.rule is not None else []
-        return ShardWork(shard, self.sets.sources(shard, names) if self.sets else (), self.fields)
-
-    def inputs(self, work: ShardWork) -> tuple[Input, ...]:
-        """Return the files that `work` reads."""
-        return inputs_of(self.dataset.root, shard_inputs(work.shard, work.sources))
 
     def params(self) -> dict[str, Any]:
         """Return what of the selection decides the output."""
@@ -174,60 +149,6 @@ def _check_kinds(rule: Rule, sets: AttributeSets | None, fields: Mapping[str, At
     rule.mask({**columns, **{name: _EMPTY[kind] for name, kind in kinds.items() if name in rule.names}})
 
 
-@dataclass
-class SelectedShard:
-    """The kept documents of one shard, and what was counted on the way.
-
-    Parameters
-    ----------
-    aligned : AlignedReader
-        The shard with its attributes.
-    rule : Rule or None
-        None keeps all.
-    quarantine : Quarantine
-        Takes the bad records.
-
-    Attributes
-    ----------
-    counts : dict
-        ``documents_in, documents_out, text_bytes_in, text_bytes_out``, and per part of the rule the rows it holds for.
-    """
-
-    aligned: AlignedReader
-    rule: Rule | None
-    quarantine: Quarantine
-    counts: dict[str, float] = field(default_factory=dict)
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        parts = conjuncts(self.rule)
-        names = (
-            "documents_in",
-            "documents_out",
-            "text_bytes_in",
-            "text_bytes_out",
-            *(f"where {part}" for part in parts),
-        )
-        self.counts.update(dict.fromkeys(names, 0))
-        for block in self.aligned:
-            batch = block.batch
-            kept = batch.filter(self._mask(batch, parts))
-            self.counts["documents_in"] += batch.num_rows
-            self.counts["documents_out"] += kept.num_rows
-            self.counts["text_bytes_in"] += text_bytes(batch.column("text"))
-            self.counts["text_bytes_out"] += text_bytes(kept.column("text"))
-            yield kept
-        self.counts["bad_records"] = self.quarantine.count
-
-    def _mask(self, batch: pa.RecordBatch, parts: Sequence[Rule]) -> pa.BooleanArray:
-        kept = readable = pc.is_valid(batch.column("id"))
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        for part in parts:
-            holds = pc.and_(part.mask(columns), readable)
-            self.counts[f"where {part}"] += pc.sum(holds).as_py() or 0
-            kept = pc.and_(kept, holds)
-        return kept
-
-
 def conjuncts(rule: Rule | None) -> tuple[Rule, ...]:
     """Return the parts that all must hold, each once."""
     return tuple(dict.fromkeys(_parts(rule)))
@@ -247,39 +168,17 @@ def _parts(rule: Rule | None) -> tuple[Rule, ...]:
     return rule.rules if isinstance(rule, And) else (rule,)
 
 
-def open_selected(
-    root: str,
-    work: ShardWork,
-    rule: Rule | None,
-    columns: Sequence[str],
-    default_source: str | None,
-    policy: RecordPolicy,
-    quarantine: Quarantine,
-) -> SelectedShard:
-    """Return the kept documents of a shard as an iterable of batches with `columns`."""
-    fields = [name for name in OPTIONAL if rule is not None and name in rule.names]
-    aligned = AlignedShard(
-        root,
-        work.shard,
-        tuple(dict.fromkeys(("id", "text", "source", *columns, *fields))),
-        work.sources,
-        work.fields,
-        default_source,
-        digests=True,
-    ).open(max_record_bytes=policy.max_record_bytes, quarantine=quarantine)
-    return SelectedShard(aligned, rule, quarantine)
-
-
-def rule_notes(counts: Mapping[str, float]) -> tuple[str, ...]:
-    """Return warnings for parts of a rule that hold for no row or for every row."""
+def rule_notes(summary: Summary) -> tuple[str, ...]:
+    """Return warnings for parts of a rule that hold for no row or for every row, and for filters that match none."""
+    counts = summary.counts
+    readable = counts.get("documents_in", 0) - counts.get("bad_records", 0)
     notes = []
-    for name, count in counts.items():
-        part = name.removeprefix("where ")
-        if part == name:
-            continue
-        shown = shortened(part)
-        if count == 0:
-            notes.append(f"{shown} holds for none of the rows: nothing can be kept by it")
-        elif count == counts.get("documents_in", 0) - counts.get("bad_records", 0):
-            notes.append(f"{shown} holds for every row: it drops nothing")
+    for rule in summary.rules:
+        if rule.kind != "where":
+            effect = "it lets nothing in" if rule.kind == "include" else "it drops nothing"
+            notes += [] if rule.matched else [f"{rule.rule} matches none of the documents: {effect}"]
+        elif rule.matched == 0:
+            notes.append(f"{shortened(rule.rule)} holds for none of the rows: nothing can be kept by it")
+        elif rule.matched == readable:
+            notes.append(f"{shortened(rule.rule)} holds for every row: it drops nothing")
     return tuple(notes)

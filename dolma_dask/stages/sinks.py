@@ -1,11 +1,13 @@
-"""Sinks: what takes the kept documents of one shard and leaves files, several of them from one reading.
+"""One stage for everything that documents become: a shard is read once, and each sink that lacks something takes the same rows.
 
-Below the verbs, so that `ragged` and `hdf5` write by themselves with the very sinks that a mix uses. Cost: none beyond their writers; rows are views.
+`Source` gives the documents of a shard, `Output` opens a `Sink` for each of its files, `DocumentStage` connects them. A new kind of file is an
+output: ``columns`` that it takes, ``open``, ``write`` and ``record``. Cost: none beyond reading and writing; rows are views of a block.
 """
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -13,67 +15,77 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dolma_dask.engine import Unit
-from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask import engine
+from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit
+from dolma_dask.formats.digests import RowDigest
+from dolma_dask.io.quarantine import Quarantine, Quarantines, RecordPolicy
+from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record
+from dolma_dask.summary import Summary
+from dolma_dask.tokens.engine import encoding_once
 
 Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Documents that are kept, as they are written.
+class DocumentRows:
+    """Some documents of a shard, as they are to be written."""
 
-    Attributes
-    ----------
-    lines : pyarrow.LargeBinaryArray
-        (n,) with their final newlines.
-    source, identity, text : pyarrow.LargeStringArray
-        (n,) of each.
-    numbers : int64[n]
-        Their rows in the shard.
-    """
+    batch: pa.RecordBatch  # (n,) the columns that outputs take, but the lines
+    numbers: npt.NDArray[np.int64]  # (n,) rows in the shard
+    lines: pa.LargeBinaryArray | None = None  # (n,) with their final newlines; None: no output takes them
 
-    lines: pa.LargeBinaryArray
-    source: pa.LargeStringArray
-    identity: pa.LargeStringArray
-    text: pa.LargeStringArray
-    numbers: npt.NDArray[np.int64]
+
+@dataclass
+class ShardFacts:
+    """Facts about a shard for the records of all that is made of it; complete when it has been read."""
+
+    shard: str
+    inputs: tuple[InputRecord, ...] = ()
+    counts: Mapping[str, float] = field(default_factory=dict)
+    rules: tuple[RuleCount, ...] = ()
+    unproved: tuple[str, ...] = ()  # attribute sets that no journal speaks of
+    ids_digest: str = ""  # of the rows that sinks took
+    content_digest: str = ""
+
+    def record(self, unit: Unit, files: Sequence[FileRecord], rows: int, **more: Any) -> Record:
+        """Return the record of a unit; `more` are fields of it, of which ``counts`` are added to those of the reading."""
+        counts = {**self.counts, **more.pop("counts", {})}
+        return Record(
+            unit=unit.name,
+            shard=self.shard,
+            key=unit.key,
+            inputs=self.inputs,
+            files=tuple(files),
+            rows=rows,
+            counts=counts,
+            rules=self.rules,
+            **more,
+        )
+
+
+class Source(Protocol):
+    """Documents of one task; small, goes to workers."""
 
     @property
-    def batch(self) -> pa.RecordBatch:
-        """The columns `id`, `source` and `text`."""
-        return pa.record_batch({"id": self.identity, "source": self.source, "text": self.text})
+    def name(self) -> str:
+        """Path of the shard, for progress, failures, the quarantine and records."""
+        ...
 
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files to read."""
+        ...
 
-@dataclass(frozen=True)
-class ReadShard:
-    """What is known of a shard once it is read, for the records of all that was made of it.
-
-    Attributes
-    ----------
-    path : str
-        Of the shard.
-    inputs : tuple of InputRecord
-        The files as they were read.
-    counts : Mapping[str, float]
-        What was counted on the way.
-    unproved : tuple of str
-        Attribute sets that no journal speaks of.
-    ids_digest, content_digest : str
-        Of the rows that the record speaks of.
-    """
-
-    path: str
-    inputs: tuple[InputRecord, ...]
-    counts: Mapping[str, float]
-    unproved: tuple[str, ...] = ()
-    ids_digest: str = ""
-    content_digest: str = ""
+    def read(
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantines, facts: ShardFacts
+    ) -> Iterator[DocumentRows]:
+        """Yield documents with `columns`, without nulls; the facts are complete at the end."""
+        ...
 
 
 class Sink(Protocol):
-    """Takes the kept rows of one shard; its files appear on a clean exit, and not at all after an exception."""
+    """Takes the documents of one shard; its files appear on a clean exit, and not at all after an exception."""
 
     def __enter__(self) -> "Sink": ...
 
@@ -81,19 +93,17 @@ class Sink(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def take(self, rows: Kept) -> None:
-        """Append rows."""
+    def write(self, rows: DocumentRows) -> None:
+        """Append documents."""
+        ...
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """Return the record of what was written, after a clean exit; `quarantined` are files of bad records."""
         ...
 
 
 class WriterSink(Generic[Writer]):
-    """What the sinks have in common that hand everything to one writer: its files appear on a clean exit.
-
-    Parameters
-    ----------
-    writer : context manager
-        Entered and left with the sink.
-    """
+    """Base of sinks that hand everything to one writer: its files appear on a clean exit."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -108,11 +118,109 @@ class WriterSink(Generic[Writer]):
         self.writer.__exit__(kind, error, trace)
 
 
-class RecordedSink(Sink, Protocol):
-    """A sink that a journal speaks of."""
+class Output(Protocol):
+    """A kind of files that shards become; small, goes to workers."""
 
-    def __enter__(self) -> "RecordedSink": ...
-
-    def record(self, unit: Unit, read: ReadShard, bad: tuple[FileRecord, ...]) -> Record:
-        """Return the record of what was written, after a clean exit; `bad` are the files of the quarantine."""
+    @property
+    def root(self) -> str:
+        """Root of the quarantine."""
         ...
+
+    @property
+    def verb(self) -> str:
+        """Verb of the quarantine."""
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of documents that sinks take; `RAW` stands for the lines."""
+        ...
+
+    def open(self, unit: Unit, shard: str) -> Sink:
+        """Return the sink of a unit."""
+        ...
+
+
+@dataclass(frozen=True)
+class ShardWork:
+    """Work of a task: a shard, and which output of the stage makes which unit (the first one unless it is listed)."""
+
+    source: Source
+    outputs: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DocumentStage:
+    """Reads each shard once into the sinks of the units that are left; see `dolma_dask.engine.Stage`."""
+
+    outputs: tuple[Output, ...]
+    policy: RecordPolicy
+    verb: str
+
+    def task(self, source: Source, unit: Unit) -> Task:
+        """Return the work on a shard that makes one unit, of the first output."""
+        return Task(source.name, (unit,), source.inputs, ShardWork(source))
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Read one shard; return a record for each unit."""
+        work: ShardWork = task.work
+        name = work.source.name
+        outputs = [self.outputs[work.outputs.get(unit.name, 0)] for unit in task.units]
+        quarantine = Quarantines(
+            [Quarantine(output.root, output.verb, name, self.policy) for output in outputs]
+        )
+        facts = ShardFacts(name)
+        columns = frozenset(column for output in outputs for column in output.columns)
+        ids, content = RowDigest(), RowDigest()
+        with ExitStack() as stack:
+            sinks = [
+                stack.enter_context(output.open(unit, name))
+                for output, unit in zip(outputs, task.units, strict=True)
+            ]
+            for rows in work.source.read(columns, self.policy, quarantine, facts):
+                _digest(rows.batch, ids, content)
+                with encoding_once():
+                    for sink in sinks:
+                        sink.write(rows)
+            quarantined = quarantine.close()  # before files appear
+        facts.ids_digest, facts.content_digest = ids.hexdigest(), content.hexdigest()
+        return [
+            sink.record(unit, facts, files)
+            for sink, unit, files in zip(sinks, task.units, quarantined, strict=True)
+        ]
+
+
+def _digest(batch: pa.RecordBatch, ids: RowDigest, content: RowDigest) -> None:
+    if "id" in batch.schema.names:  # raw texts have none
+        ids.update(batch.column("source"), batch.column("id"))
+        content.update(batch.column("source"), batch.column("id"), batch.column("text"))
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One kind of files of a run that makes several; the stage of the plan is replaced, its verb stays."""
+
+    output: Output
+    plan: Plan
+
+
+def run_branches(
+    sources: Sequence[Source], branches: Mapping[str, Branch], policy: RecordPolicy, options: RunOptions
+) -> dict[str, Summary]:
+    """Make what any branch lacks, each shard read once for all of them; tasks have the names of their sources."""
+    stage = DocumentStage(tuple(branch.output for branch in branches.values()), policy, "mix")
+    outputs: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for number, branch in enumerate(branches.values()):
+        for task in branch.plan.tasks:
+            outputs[task.shard].update({unit.name: number for unit in task.units})
+    works = {source.name: ShardWork(source, outputs[source.name]) for source in sources}
+    plans = [
+        replace(
+            branch.plan,
+            stage=replace(stage, verb=branch.plan.verb),
+            tasks=[replace(task, work=works[task.shard]) for task in branch.plan.tasks],
+        )
+        for branch in branches.values()
+    ]
+    ran = engine.run_together(plans, stage, options)
+    return {name: one.summary for name, one in zip(branches, ran, strict=True)}

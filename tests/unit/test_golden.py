@@ -17,7 +17,7 @@ from tokenizers import pre_tokenizers
 import dolma_dask as dk
 from dolma_dask.formats import ragged_record
 from dolma_dask.sources import base as sources
-from dolma_dask.stages import convert, convert_attributes, ragged_output, tag
+from dolma_dask.stages import convert, convert_attributes, ragged, tag
 from dolma_dask.stages.blocking import run as block_run
 from dolma_dask.stages.deduplication import run as dedupe_run
 from dolma_dask.stages.mixing import call as mix_call
@@ -75,7 +75,7 @@ GOLDEN = {
         versions={"stages.quantile.run.VERSION": 1}, digest="8de988546c79cdba84dbaa29d6a6899e"
     ),
     "ragged": Golden(
-        versions={"stages.ragged_output.VERSION": 1, "formats.ragged_record.SIDECAR_VERSION": 1},
+        versions={"stages.ragged.VERSION": 1, "formats.ragged_record.SIDECAR_VERSION": 1},
         digest="ded909763e8a4c2e3b2dd7c459810f34",
     ),
     "tag char_length_v1": Golden(
@@ -119,7 +119,7 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         },
         "hdf5": {"stages.packing.call.VERSION": hdf5_packing.VERSION},
         "ragged": {
-            "stages.ragged_output.VERSION": ragged_output.VERSION,
+            "stages.ragged.VERSION": ragged.VERSION,
             "formats.ragged_record.SIDECAR_VERSION": ragged_record.SIDECAR_VERSION,
         },
         "gzip members": {**conversion, **tagging, "stages.mixing.call.VERSION": mix_call.VERSION},

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dolma_dask.alignment import AlignedShard
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS
@@ -26,7 +27,7 @@ from dolma_dask.mixing.span_values import SpanItem
 from dolma_dask.mixing.splicing import Edit, splice, string_parts_of
 from dolma_dask.mixing.values import Name
 from dolma_dask.stages.mixing.attributes import as_spans, object_texts
-from dolma_dask.stages.mixing.recipe import MixWork, SpanWork, prefix_of
+from dolma_dask.stages.mixing.recipe import Recipe, SpanWork, prefix_of
 from dolma_dask.stages.selection import DOCUMENT_NAMES
 
 PROVENANCE = "provenance"
@@ -35,9 +36,8 @@ PROVENANCE = "provenance"
 class MixBlock:
     """A block of documents with all that filters and replacements may ask of it; what is not asked is not made."""
 
-    def __init__(self, work: MixWork, block: Block) -> None:
-        self.work = work
-        self.recipe = work.recipe
+    def __init__(self, shard: AlignedShard, recipe: Recipe, block: Block) -> None:
+        self.shard, self.recipe = shard, recipe
         own = [name for name in block.batch.schema.names if name in (*STRINGS, METADATA, RAW)]
         self.batch = block.batch.select(own)
         self.first_row = block.first_row
@@ -57,10 +57,10 @@ class MixBlock:
             return array.filter(taken) if pa.types.is_boolean(taken.type) else array.take(taken)
 
         rows: MixBlock = object.__new__(MixBlock)
-        rows.work, rows.recipe, rows.first_row = self.work, self.recipe, self.first_row
+        rows.shard, rows.recipe, rows.first_row = self.shard, self.recipe, self.first_row
         rows.batch = part(self.batch)
         rows.numbers = part(pa.array(self.numbers)).to_numpy()
-        needed = self.recipe.spans or self.recipe.wishes.merge_attributes
+        needed = self.recipe.spans or self.recipe.options.merge_attributes
         rows.columns = {name: part(array) for name, array in self.columns.items()} if needed else {}
         rows._own = None if self._own is None else part(self._own)
         rows._made = {}
@@ -93,8 +93,8 @@ class MixBlock:
         """Return an error about a row of this block."""
         row = int(self.numbers[at])
         return SchemaError(
-            f"{layout.document_path(self.work.shard.path)}, row {row}: {found}.",
-            shard=self.work.shard.path,
+            f"{layout.document_path(self.shard.shard.path)}, row {row}: {found}.",
+            shard=self.shard.shard.path,
             row=row,
         )
 
@@ -143,7 +143,7 @@ class MixBlock:
         columns = {
             name: self.batch.column(name) for name in self.batch.schema.names if name in DOCUMENT_NAMES
         }
-        columns.update({name: self.columns[name] for name in self.work.fields})
+        columns.update({name: self.columns[name] for name in self.shard.fields})
         for key, name in self.recipe.where_keys.items():
             column = self.columns[prefix_of(name) + key]
             columns[key] = (
@@ -165,7 +165,7 @@ class MixBlock:
         prefix = prefix_of(name)
         if prefix + OBJECT in self.columns:
             return self.columns[prefix + OBJECT]
-        (source,) = (item for item in self.work.sources if item.name == name)
+        (source,) = (item for item in self.shard.sources if item.name == name)
         return object_texts(
             {key: self.columns[prefix + key] for key in source.kinds}, source.kinds, self.lengths
         )
@@ -224,28 +224,28 @@ class MixBlock:
 
     def edits(self, replaced: Replaced | None) -> list[Edit]:
         """Return what changes in the lines of these rows."""
-        wishes = self.recipe.wishes
-        edits = {name: Edit(name, None) for name in wishes.discard_fields}
+        options = self.recipe.options
+        edits = {name: Edit(name, None) for name in options.discard_fields}
         changed = replaced is not None and bool(replaced.count)
         if changed and "text" not in edits:
             assert replaced is not None
             edits["text"] = Edit(
                 "text", _where(replaced.changed, lambda mask: string_texts(replaced.texts.filter(mask)))
             )
-        merges = wishes.merge_attributes and bool(self.recipe.objects)
+        merges = options.merge_attributes and bool(self.recipe.objects)
         if ATTRIBUTES not in edits and (merges or changed):
             attributes = self.objects() if merges else self.own
             if changed:
                 assert replaced is not None
                 attributes = move_spans(attributes, replaced)
             edits[ATTRIBUTES] = Edit(ATTRIBUTES, attributes)
-        if wishes.provenance:
+        if options.provenance:
             edits[METADATA] = Edit(METADATA, self._provenance(METADATA in edits))
         return list(edits.values())
 
     def _provenance(self, anew: bool) -> pa.LargeStringArray:
         """Return the metadata of each row with the place of the row in it; `anew`: with nothing else."""
-        name = self.work.shard.path.rsplit("/", 1)[-1]
+        name = self.shard.shard.path.rsplit("/", 1)[-1]
         places = join_texts(f"{name}:", pa.array(self.numbers + 1).cast(pa.large_string()))
         metadata = self.batch.column(METADATA)
         known = pc.fill_null(pc.starts_with(metadata, "{"), False)

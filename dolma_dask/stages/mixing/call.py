@@ -19,21 +19,19 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import work_key
 from dolma_dask.stages.mixing.cutting import DEFAULT_SIZE, Packing
+from dolma_dask.stages.mixing.outputs import DocumentOutput
 from dolma_dask.stages.mixing.packed import Packed, Part
-from dolma_dask.stages.mixing.recipe import Mixture
-from dolma_dask.stages.mixing.stage import DocumentOutput, MixStage
 from dolma_dask.stages.mixing.summary import MixSummary, summarize, with_others
-from dolma_dask.stages.mixing.together import Branch, run_branches
 from dolma_dask.stages.mixing.tokens import (
-    Chosen,
-    TokenWishes,
+    TokenOptions,
     check_tokens,
-    packing_branch,
     packing_of,
-    ragged_branch,
     tokens_of_packed,
 )
+from dolma_dask.stages.mixing.transform import Mixture
 from dolma_dask.stages.options import ReadArgs, budget, check_format, record_policy, run_options, told
+from dolma_dask.stages.ragged import open_output
+from dolma_dask.stages.sinks import Branch, DocumentStage, run_branches
 from dolma_dask.summary import Summary
 
 VERSION = 2
@@ -54,7 +52,7 @@ class Goal:
         Of packed files.
     packing : Packing or None
         How files are cut; None: there is one for each input file.
-    tokens : TokenWishes
+    tokens : TokenOptions
         Token files.
     told : Mapping
         The same for people.
@@ -64,7 +62,7 @@ class Goal:
     file_format: FileFormat | None
     name: str
     packing: Packing | None
-    tokens: TokenWishes
+    tokens: TokenOptions
     told: Mapping[str, Any]
 
     def check(self, root: str) -> None:
@@ -77,7 +75,7 @@ class Goal:
 def make_goal(
     *,
     to: str | None,
-    tokens: TokenWishes,
+    tokens: TokenOptions,
     file_format: FileFormat | None,
     name: str,
     max_size: int | None,
@@ -167,40 +165,45 @@ class MixCall:
 
     def _side_by_side(self, policy: RecordPolicy, options: RunOptions) -> MixSummary:
         """Make files of every kind for each shard, from one reading."""
-        works = {shard.path: self.mixture.work(shard) for shard in self.chosen.shards}
+        sources, tokens = self.mixture.sources, self.goal.tokens
         params = {**self.mixture.params(), "mix": VERSION}
-        chosen = Chosen(self.found, self.mixture, works, params, self.asked, self._name)
-        tokens = self.goal.tokens
-        branches = self._documents(chosen, policy)
+        branches = self._documents(policy)
         if tokens.ragged is not None:
-            branches["ragged"] = ragged_branch(tokens.ragged, chosen, policy)
+            arrays = tokens.ragged
+            output = open_output(arrays.to, arrays.tokenizer, arrays.bos, arrays.eos)
+            name = arrays.name or self._name
+            plan = output.plan(self.mixture, self.found, name, params, self.asked, policy)
+            branches["ragged"] = Branch(output, plan)
         if tokens.hdf5 is None:
-            return self._summary(run_branches(works, branches, policy, options))
-        packing = packing_of(tokens.hdf5, chosen, policy)
+            return self._summary(run_branches(sources, branches, policy, options))
+        packing = packing_of(tokens.hdf5, self.found, self.mixture, params, self.asked, policy)
         with clusters.shared_cluster(), packing.begun(options) as begun:
-            first = packing_branch(packing, begun)
-            ran = run_branches(works, branches | ({"hdf5": first} if first else {}), policy, options)
+            first = {"hdf5": Branch(packing.output, begun.first)} if begun.first else {}
+            ran = run_branches(sources, branches | first, policy, options)
             rows = packing.finish(begun, options, ran.get("hdf5"))
         return self._summary({**ran, "hdf5": rows})
 
     def _summary(self, made: Mapping[str, Summary]) -> MixSummary:
         """Return the outcome: that of the first kind of files, and of the others below it."""
         (first, *others) = made.items()
-        whole = summarize(dataclasses.replace(first[1], verb="mix"), self.notes)
-        return with_others(whole, others)
+        mixed = summarize(dataclasses.replace(first[1], verb="mix"), self.notes)
+        return with_others(mixed, others)
 
-    def _documents(self, chosen: Chosen, policy: RecordPolicy) -> dict[str, Branch]:
+    def _documents(self, policy: RecordPolicy) -> dict[str, Branch]:
         """Return what makes one file of documents per shard, if there is to be one."""
         if self.goal.target is None:
             return {}
         output = DocumentOutput(self.goal.target, self.goal.file_format)
-        key = mix_key(self.mixture, policy)
+        stage, key = DocumentStage((output,), policy, "mix"), mix_key(self.mixture, policy)
         every = [output.path(shard) for shard in self.found.shards]
         layout.check_no_collision(every)
         plan = Plan(
-            stage=MixStage((output,), policy),
+            stage=stage,
             root=self.goal.target,
-            tasks=chosen.tasks(lambda shard: Unit(output.path(shard), key)),
+            tasks=[
+                stage.task(source, Unit(output.path(source.shard.shard), key))
+                for source in self.mixture.sources
+            ],
             params=self._params,
             writes=(f"{layout.DOCUMENTS}/",),
             version=dolma_dask.__version__,

@@ -15,22 +15,23 @@ import msgspec
 import dolma_dask
 from dolma_dask import clusters, engine
 from dolma_dask.dataset import Shard
-from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, resume
+from dolma_dask.engine import Plan, RunOptions, Task, Unit, resume
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange.folders import parent_of, remove_tree
 from dolma_dask.exchange.owners import owned
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.io.records import FileRecord
+from dolma_dask.io.records import FileRecord, merge_rules
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.stages.marks import note, tidy
 from dolma_dask.stages.mixing.cutting import PACKING_VERSION, Packing
-from dolma_dask.stages.mixing.pieces import PieceStage, PieceWork
-from dolma_dask.stages.mixing.recipe import Mixture
+from dolma_dask.stages.mixing.outputs import PieceOutput
 from dolma_dask.stages.mixing.scatter import SortStage, bucket_count
 from dolma_dask.stages.mixing.slices import JoinStage, Slice, cut_by_inputs, fill_files
+from dolma_dask.stages.mixing.transform import MixSource, Mixture
 from dolma_dask.stages.options import budget
+from dolma_dask.stages.sinks import DocumentStage
 from dolma_dask.summary import Summary
 
 _PIECES = "pieces"
@@ -46,9 +47,9 @@ class Part:
     name: str
 
     @property
-    def is_renamed(self) -> bool:
-        """Whether the run reads several datasets, so that paths are told with their roots."""
-        return self.name != self.shard.path
+    def source(self) -> MixSource:
+        """Its documents; if the run reads several datasets, paths are known with their roots."""
+        return self.mixture.source(self.shard, self.name)
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Packed:
         if done is not None:
             if not options.dry_run:
                 tidy(self.target, "mix", self._folder)
-            return replace(summary, counts=done.counts, seconds=time.monotonic() - started)
+            return replace(summary, counts=done.counts, rules=done.rules, seconds=time.monotonic() - started)
         self._check_free(state, options.overwrite)
         if options.dry_run:
             return replace(summary, skipped=0, planned=tuple(part.name for part in self.parts))
@@ -120,21 +121,16 @@ class Packed:
             whole, ran = self._make(options)
         tidy(self.target, "mix", self._folder)
         return replace(
-            ran, counts=whole.counts, notes=(*self.notes, *ran.notes), seconds=time.monotonic() - started
+            ran,
+            counts=whole.counts,
+            rules=whole.rules,
+            notes=(*self.notes, *ran.notes),
+            seconds=time.monotonic() - started,
         )
 
     def _whole_task(self) -> Task:
         return Task(
-            self.name, (self.unit,), tuple(item for part in self.parts for item in self._inputs(part))
-        )
-
-    def _inputs(self, part: Part) -> tuple[Input, ...]:
-        """Return the inputs of a shard under names that are unique in this run."""
-        found = part.mixture.inputs(part.mixture.work(part.shard))
-        return (
-            tuple(replace(item, info=replace(item.info, path=item.url)) for item in found)
-            if part.is_renamed
-            else found
+            self.name, (self.unit,), tuple(item for part in self.parts for item in part.source.inputs)
         )
 
     def _check_free(self, state: resume.RunState, overwrite: bool) -> None:
@@ -202,16 +198,14 @@ class Packed:
         buckets = (
             bucket_count(sum(part.shard.bytes for part in self.parts)) if packing.seed is not None else 1
         )
-        stage = PieceStage(
-            self.target, self._folder, packing.member_bytes, packing.seed, buckets, self.policy
-        )
+        output = PieceOutput(self.target, self._folder, packing.member_bytes, packing.seed, buckets)
+        stage = DocumentStage((output,), self.policy, verb="mix")
         suffix = "rows" if packing.seed is not None else packing.file_format
         key = work_key("mix", PACKING_VERSION, {"whole": self.unit.key, "buckets": buckets})
         tasks = []
         for number, part in enumerate(self.parts):
             path = f"{_PIECES}/{number:08d}.{suffix}"
-            work = PieceWork(path, part.name, part.mixture.work(part.shard), part.is_renamed)
-            tasks.append(Task(part.name, (Unit(path, key),), self._inputs(part), work))
+            tasks.append(stage.task(part.source, Unit(path, key)))
         plan = Plan(stage, self._folder, tasks, {}, (f"{_PIECES}/",), max_bad_fraction=budget(self.policy))
         summary = engine.run(plan, options).summary
         return self._records(plan), replace(summary, target=self.target)
@@ -286,6 +280,7 @@ class Packed:
             files=(*written, *kept),
             rows=int(counts["documents_out"]),
             counts=counts,
+            rules=merge_rules(record.rules for record in read),
             info={"unproved": sorted({name for record in read for name in record.info["unproved"]})},
             seconds=sum(record.seconds for record in passes),
             finished=max(record.finished for record in passes),

@@ -18,20 +18,26 @@ from dolma_dask.mixing.mentions import attributes_in
 from dolma_dask.mixing.replacements import Replacement
 from dolma_dask.mixing.row_columns import ATTRIBUTE_PREFIX, LISTS, RowKinds, find_column
 from dolma_dask.mixing.values import Name, unknown_name
-from dolma_dask.stages.mixing.recipe import Mixture, Recipe, SpanWork
+from dolma_dask.stages.mixing.recipe import MixOptions, Recipe, SpanWork
 from dolma_dask.stages.mixing.samples import odd_keys, own_attributes
-from dolma_dask.stages.mixing.wishes import Wishes
+from dolma_dask.stages.mixing.transform import Mixture
 from dolma_dask.stages.selection import Selection
 
 
-def make_mixture(selection: Selection, wishes: Wishes, names: Sequence[str], *, in_order: bool) -> Mixture:
-    """Resolve what is asked of a mix.
+def make_mixture(
+    selection: Selection,
+    options: MixOptions | None = None,
+    names: Sequence[str] = (),
+    *,
+    in_order: bool = False,
+) -> Mixture:
+    """Resolve the options of a mix.
 
     Parameters
     ----------
     selection : Selection
         The dataset, with its `where` rule.
-    wishes : Wishes
+    options : MixOptions
         The rest.
     names : sequence of str
         Attribute sets to read for filters and replacements; empty: those that have what they need.
@@ -45,25 +51,27 @@ def make_mixture(selection: Selection, wishes: Wishes, names: Sequence[str], *, 
     UsageError
         An attribute is in no set, or in several.
     """
-    return _Planner(selection, wishes, tuple(names), in_order).plan()
+    return _Planner(selection, options or MixOptions(), tuple(names), in_order).plan()
 
 
 class _Planner:
     """Finds out what has to be read."""
 
-    def __init__(self, selection: Selection, wishes: Wishes, names: tuple[str, ...], in_order: bool) -> None:
+    def __init__(
+        self, selection: Selection, options: MixOptions, names: tuple[str, ...], in_order: bool
+    ) -> None:
         self.selection = selection
         self.dataset = selection.dataset
-        self.wishes = wishes
+        self.options = options
         self.names = names
         self.in_order = in_order
         self.catalog = Catalog(self.dataset)
-        self.mentioned = [attributes_in(text, syntax) for text, syntax in wishes.expressions]
+        self.mentioned = [attributes_in(text, syntax) for text, syntax in options.expressions]
         self.notes: list[str] = []
         self.fields: dict[str, AttributeKind] = {}
 
     def plan(self) -> Mixture:
-        looks = bool(self.mentioned) or self.wishes.merge_attributes
+        looks = bool(self.mentioned) or self.options.merge_attributes
         own = own_attributes(self.dataset) if looks else {}
         seen = self.seen_keys()
         asked = frozenset().union(*(keys for keys in self.mentioned if keys is not None))
@@ -128,12 +136,12 @@ class _Planner:
         return kinds[name]
 
     def recipe(self, kinds: RowKinds) -> Recipe:
-        wishes = self.wishes
+        options = self.options
         include, exclude = (
-            tuple(make_filter(text, wishes.syntax, kinds) for text in texts)
-            for texts in (wishes.include, wishes.exclude)
+            tuple(make_filter(text, options.syntax, kinds) for text in texts)
+            for texts in (options.include, options.exclude)
         )
-        spans = tuple(_span_work(item, kinds) for item in wishes.replacements)
+        spans = tuple(_span_work(item, kinds) for item in options.replacements)
         rule = self.selection.rule
         sets = self.selection.sets
         where_keys = (
@@ -141,7 +149,7 @@ class _Planner:
             if rule is not None and sets is not None
             else {}
         )
-        recipe = Recipe(rule, where_keys, include, exclude, spans, wishes)
+        recipe = Recipe(rule, where_keys, include, exclude, spans, options)
         slow = [item.text for item in recipe.filters if item.is_slow] + [
             item.rule.span for item in spans if item.is_slow
         ]
@@ -164,7 +172,7 @@ class _Planner:
         }
         columns = {key: tuple(name for name, kinds in known.items() if key in kinds) for key in sorted(keys)}
         everything = self.in_order or recipe.is_slow
-        objects = tuple(known) if recipe.is_slow or self.wishes.merge_attributes else ()
+        objects = tuple(known) if recipe.is_slow or self.options.merge_attributes else ()
         names = (
             tuple(known)
             if everything

@@ -1,81 +1,169 @@
-"""What a mix does to each document, resolved against the attributes that are there: what workers are told."""
+"""Options of a mix besides its `where` rule, and the recipe that they become once they are resolved against the attributes that are there."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from dolma_dask.alignment import AttributeSets, AttributeSource, shard_inputs
-from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Input, inputs_of
+import msgspec
+
+from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.attributes import AttributeKind
-from dolma_dask.formats.layout import format_of
-from dolma_dask.mixing.filters import Filter
-from dolma_dask.mixing.replacements import Replacement
+from dolma_dask.mixing.filters import Filter, Syntax, check_expression, check_syntax
+from dolma_dask.mixing.replacements import Replacement, make_replacement
 from dolma_dask.mixing.rules import Rule
-from dolma_dask.stages.mixing.wishes import Wishes
-from dolma_dask.stages.selection import Selection
+from dolma_dask.stages.options import words_of
+
+ReplaceLike = str | Mapping[str, Any] | Replacement
+"""A rule of span replacement: its keys, also as JSON text, or the object."""
+
+
+@dataclass(frozen=True)
+class MixOptions:
+    """Options of a mix that decide what is done to documents, checked; see `dolma_dask.mix`."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    syntax: Syntax = "jsonpath"
+    replacements: tuple[Replacement, ...] = ()
+    discard_fields: tuple[str, ...] = ()
+    min_text_length: int = 0
+    provenance: bool = False
+    merge_attributes: bool = False
+    sample_rate: float | None = None
+    seed: int = 0  # of the sample
+
+    def params(self) -> dict[str, Any]:
+        """Return what decides the output, without what was not requested."""
+        params = {
+            "include": list(self.include),
+            "exclude": list(self.exclude),
+            "syntax": self.syntax if self.include or self.exclude else None,
+            "replace": [item.to_json() for item in self.replacements],
+            "discard_fields": list(self.discard_fields),
+            "min_text_length": self.min_text_length,
+            "provenance": self.provenance,
+            "merge_attributes": self.merge_attributes,
+            "sample_rate": self.sample_rate,
+            "seed": self.seed if self.sample_rate is not None else None,
+        }
+        return {name: value for name, value in params.items() if value}
+
+    @property
+    def expressions(self) -> tuple[tuple[str, Syntax], ...]:
+        """All expressions that may look at attributes, with their languages."""
+        filters = [(text, self.syntax) for text in (*self.include, *self.exclude)]
+        spans = [(item.span, item.syntax) for item in self.replacements]
+        return (*filters, *spans, *(item.selector() for item in self.replacements if item.selects))
+
+
+def make_options(
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    syntax: str = "jsonpath",
+    replacements: Sequence[ReplaceLike] | ReplaceLike = (),
+    discard_fields: Sequence[str] = (),
+    min_text_length: int = 0,
+    provenance: bool = False,
+    merge_attributes: bool = False,
+    sample_rate: float | None = None,
+    seed: int = 0,
+) -> MixOptions:
+    """Check the options of a mix besides its rule.
+
+    Raises
+    ------
+    ExpressionError
+        A filter cannot be read.
+    UsageError
+        A value cannot be.
+    """
+    language = check_syntax(syntax)
+    filters = words_of("include", include), words_of("exclude", exclude)
+    for text in (*filters[0], *filters[1]):
+        check_expression(text, language)
+    if isinstance(min_text_length, bool) or not isinstance(min_text_length, int) or min_text_length < 0:
+        raise UsageError(f"min_text_length={min_text_length!r}; expected a number of bytes, 0 or more.")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise UsageError(f"seed={seed!r}; expected a whole number from 0 to 2**64 - 1.")
+    return MixOptions(
+        include=filters[0],
+        exclude=filters[1],
+        syntax=language,
+        replacements=tuple(make_replacement(_from_text(item)) for item in _several(replacements)),
+        discard_fields=words_of("discard_fields", discard_fields),
+        min_text_length=min_text_length,
+        provenance=bool(provenance),
+        merge_attributes=merge_attributes,
+        sample_rate=_rate(sample_rate),
+        seed=seed,
+    )
+
+
+def _several(given: Sequence[ReplaceLike] | ReplaceLike) -> Sequence[ReplaceLike]:
+    return [given] if isinstance(given, str | Mapping | Replacement) else given
+
+
+def _from_text(given: ReplaceLike) -> Mapping[str, Any] | Replacement:
+    if not isinstance(given, str):
+        return given
+    try:
+        return msgspec.json.decode(given, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"cannot read the replacement {given!r}: {error}; expected an object in JSON, such as "
+            '{"span": "$.attributes.<key>", "min_score": 0.5, "replacement": ""}.'
+        ) from None
+
+
+def _rate(rate: float | None) -> float | None:
+    if rate is None:
+        return None
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1e6:
+        raise UsageError(f"sample={rate!r}; expected how often each document is taken, such as 0.3 or 2.5.")
+    return None if rate == 1 else float(rate)
 
 
 @dataclass(frozen=True)
 class SpanWork:
-    """A rule of replacement as a worker applies it.
-
-    Attributes
-    ----------
-    rule : Replacement
-        As it was asked.
-    key : str or None
-        Attribute that is read as a column; None: every document is asked.
-    column : str or None
-        Column of strings that replace the spans; None: the replacement itself, or what every document is asked for.
-    """
+    """A rule of replacement as a worker applies it."""
 
     rule: Replacement
-    key: str | None
-    column: str | None = None
+    key: str | None  # attribute that is read as a column; None: every document is looked at
+    column: str | None = (
+        None  # strings that replace the spans; None: the replacement itself, or a look at every document
+    )
 
     @property
     def is_slow(self) -> bool:
-        """Whether every document is asked."""
+        """Whether every document is looked at."""
         return self.key is None or (self.rule.selects and self.column is None)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a worker does to the rows of a dataset; pickles.
+    """What a worker does to the rows of a dataset."""
 
-    Attributes
-    ----------
-    where : Rule or None
-        With full names.
-    where_keys : Mapping[str, str]
-        Attribute keys of that rule, and the sets they are read from.
-    include, exclude : tuple of Filter
-        See `Wishes`.
-    spans : tuple of SpanWork
-        Rules of replacement.
-    wishes : Wishes
-        The rest.
-    columns : Mapping[str, tuple of str]
-        Attribute keys that filters and replacements need, and the sets that have them, of which later ones win.
-    lists : frozenset of str
-        Those of these keys that are columns of spans.
-    own : Mapping[str, AttributeKind]
-        Those of these keys that documents themselves may have.
-    objects : tuple of str
-        Sets whose whole objects are needed, of which later ones win.
-    """
-
-    where: Rule | None = None
-    where_keys: Mapping[str, str] = field(default_factory=dict)
+    where: Rule | None = None  # with full names
+    where_keys: Mapping[str, str] = field(
+        default_factory=dict
+    )  # its attribute keys -> sets they are read from
     include: tuple[Filter, ...] = ()
     exclude: tuple[Filter, ...] = ()
     spans: tuple[SpanWork, ...] = ()
-    wishes: Wishes = field(default_factory=Wishes)
+    options: MixOptions = field(default_factory=MixOptions)
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    lists: frozenset[str] = frozenset()
-    own: Mapping[str, AttributeKind] = field(default_factory=dict)
-    objects: tuple[str, ...] = ()
+    """Attribute keys that filters and replacements need -> sets that have them, of which later ones win."""
+    lists: frozenset[str] = frozenset()  # those of these keys that are columns of spans
+    own: Mapping[str, AttributeKind] = field(default_factory=dict)  # those that documents themselves may have
+    objects: tuple[str, ...] = ()  # sets whose whole objects are needed, of which later ones win
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Columns that rules, filters and replacements read."""
+        rules = [rule for rule in (self.where, *(item.rule for item in self.filters)) if rule is not None]
+        spans = {span.column for span in self.spans if span.column is not None}
+        return frozenset().union(spans, *(rule.names for rule in rules))
 
     @property
     def filters(self) -> tuple[Filter, ...]:
@@ -90,79 +178,7 @@ class Recipe:
     @property
     def looks_inside(self) -> bool:
         """Whether the documents' own attributes matter."""
-        return bool(self.columns or self.spans or self.is_slow or self.wishes.merge_attributes)
-
-
-@dataclass(frozen=True)
-class MixWork:
-    """What a worker needs for one shard."""
-
-    root: str
-    shard: Shard
-    source: str | None
-    sources: tuple[AttributeSource, ...]
-    fields: Mapping[str, AttributeKind]
-    recipe: Recipe
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """A dataset with what is done to its documents.
-
-    Attributes
-    ----------
-    dataset : Dataset
-        All of its shards.
-    recipe : Recipe
-        For workers.
-    sets : AttributeSets or None
-        Attribute sets that are read.
-    kinds : Mapping[str, Mapping[str, AttributeKind]]
-        By set: the keys to read, and as what.
-    fields : Mapping[str, AttributeKind]
-        Fields of the metadata that are read.
-    selection : Selection
-        The `where` rule.
-    notes : tuple of str
-        What a person should know.
-    """
-
-    dataset: Dataset
-    recipe: Recipe
-    sets: AttributeSets | None
-    kinds: Mapping[str, Mapping[str, AttributeKind]]
-    fields: Mapping[str, AttributeKind]
-    selection: Selection
-    notes: tuple[str, ...] = ()
-
-    def work(self, shard: Shard) -> MixWork:
-        """Return what a worker needs for `shard`."""
-        sources = tuple(self._source(name, shard) for name in (self.sets.files if self.sets else ()))
-        return MixWork(self.dataset.root, shard, self.dataset.source, sources, self.fields, self.recipe)
-
-    def _source(self, name: str, shard: Shard) -> AttributeSource:
-        assert self.sets is not None
-        (source,) = (item for item in self.sets.sources(shard, ()) if item.name == name)
-        kinds = dict(self.kinds[name])
-        if format_of(source.info.path) == "parquet":  # scores of documents are plain numbers there
-            declared = self.sets.kinds[name]
-            kinds.update(declared if name in self.recipe.objects else {})
-            kinds = {
-                key: "document" if declared.get(key) == "document" else kind for key, kind in kinds.items()
-            }
-        is_lines = format_of(source.info.path) != "parquet"
-        with_objects = is_lines and name in self.recipe.objects
-        return replace(source, kinds=kinds, prefix=prefix_of(name), with_objects=with_objects)
-
-    def inputs(self, work: MixWork) -> tuple[Input, ...]:
-        """Return the files that `work` reads."""
-        return inputs_of(work.root, shard_inputs(work.shard, work.sources))
-
-    def params(self) -> dict[str, Any]:
-        """Return what decides the output besides the bytes of the inputs."""
-        params = self.selection.params()
-        params["attributes"] = list(self.sets.files) if self.sets else []
-        return params | self.recipe.wishes.params()
+        return bool(self.columns or self.spans or self.is_slow or self.options.merge_attributes)
 
 
 def prefix_of(name: str) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import xxhash
 from isal import igzip, igzip_lib, isal_zlib
 
-from dolma_dask.engine import Task
+from dolma_dask.engine import Task, Unit
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
@@ -24,7 +24,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.mixing.splicing import binary_array, string_parts_of
 from dolma_dask.stages.mixing.slices import read_exactly
-from dolma_dask.stages.sinks import Kept
+from dolma_dask.stages.sinks import DocumentRows, ShardFacts
 from dolma_dask.writers.jsonl import GZIP_LEVEL, JsonlWriter
 
 RUN_BYTES = 32 << 20
@@ -100,8 +100,7 @@ class ScatterSink:
         self._hashes: list[Hashes] = []
         self._held = 0
         self._index: list[tuple[int, int, int]] = []
-        self.text_bytes = 0
-        self.files: tuple[FileRecord, ...] = ()
+        self._files: tuple[FileRecord, ...] = ()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -127,17 +126,21 @@ class ScatterSink:
         with publish(files.join(self._root, path)) as out:
             out.write(table.tobytes())
         piece = FileRecord(self._path, self._out.bytes, self._out.checksum)
-        self.files = (piece, FileRecord(path, out.bytes, out.checksum))
+        self._files = (piece, FileRecord(path, out.bytes, out.checksum))
 
-    def take(self, rows: Kept) -> None:
+    def write(self, rows: DocumentRows) -> None:
         """Hold rows until there are many."""
-        if not len(rows.lines):
+        if not rows.lines:
             return
         self._hashes.append(order_hashes(self._seed, self._shard, rows.numbers))
         self._lines.append(pa.concat_arrays([rows.lines]))
         self._held += rows.lines.nbytes
         if self._held >= RUN_BYTES:
             self._flush()
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.stages.sinks.Sink`."""
+        return piece_record(unit, facts, self._files, 0, quarantined)
 
     def _flush(self) -> None:
         """Write what is held, a segment for each bucket."""
@@ -159,6 +162,27 @@ class ScatterSink:
             )
             self._index.append((int(bucket[first]), self._out.bytes, len(segment)))
             self._out.write(segment)
+
+
+def piece_record(
+    unit: Unit,
+    facts: ShardFacts,
+    files: tuple[FileRecord, ...],
+    text_bytes: int,
+    quarantined: tuple[FileRecord, ...],
+) -> Record:
+    """Return the record of a piece; its quarantine belongs to the dataset-wide record."""
+    return facts.record(
+        unit,
+        files,
+        int(facts.counts["documents_out"]),
+        counts={"unproved_attribute_files": len(facts.unproved)},
+        info={
+            "text_bytes": text_bytes,
+            "unproved": list(facts.unproved),
+            "quarantine": [[file.path, file.bytes, file.checksum, file.rows] for file in quarantined],
+        },
+    )
 
 
 def pack_rows(hashes: Hashes, lines: pa.LargeBinaryArray) -> bytes:

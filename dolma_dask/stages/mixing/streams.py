@@ -12,7 +12,7 @@ from typing import Any
 import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard, matches
-from dolma_dask.engine import Plan, RunOptions, Task, Unit
+from dolma_dask.engine import Plan, RunOptions, Unit
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
@@ -21,13 +21,14 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.stages.mixing.call import check_apart, mix_key
 from dolma_dask.stages.mixing.cutting import DEFAULT_SIZE, Packing
+from dolma_dask.stages.mixing.outputs import DocumentOutput
 from dolma_dask.stages.mixing.packed import Packed, Part
 from dolma_dask.stages.mixing.planning import make_mixture
-from dolma_dask.stages.mixing.stage import DocumentOutput, MixStage, PourWork
+from dolma_dask.stages.mixing.recipe import MixOptions
 from dolma_dask.stages.mixing.summary import MixSummary, summarize
-from dolma_dask.stages.mixing.wishes import Wishes
 from dolma_dask.stages.options import RunArgs, budget, told
 from dolma_dask.stages.selection import Selection
+from dolma_dask.stages.sinks import DocumentStage
 
 _MAGIC = re.compile(r"[*?\[]")
 _FOLDER = f"/{layout.DOCUMENTS}/"
@@ -47,7 +48,7 @@ class Stream:
         Attribute sets, of which later ones win.
     path : str
         Output folder.
-    wishes : Wishes
+    options : MixOptions
         What is done to the documents.
     max_bytes : int
         Stored bytes of an output file at most.
@@ -65,7 +66,7 @@ class Stream:
     documents: tuple[str, ...]
     attributes: tuple[str, ...]
     path: str
-    wishes: Wishes
+    options: MixOptions
     max_bytes: int = DEFAULT_SIZE
     input_format: FileFormat | None = None
     output_format: FileFormat | None = None
@@ -83,7 +84,7 @@ class Stream:
                 "max_size": self.max_bytes if self.packed else None,
                 "format": self.output_format,
                 "shuffle": self.seed,
-                **self.wishes.params(),
+                **self.options.params(),
             }
         )
 
@@ -116,7 +117,7 @@ def _parts(stream: Stream, args: RunArgs) -> tuple[tuple[Part, ...], tuple[str, 
         check_apart(root, stream.path)
         dataset = Dataset(root, tuple(shards), source="").with_current_attributes()
         mixtures[root] = make_mixture(
-            Selection(dataset, None, None), stream.wishes, stream.attributes, in_order=True
+            Selection(dataset, None, None), stream.options, stream.attributes, in_order=True
         )
         notes += mixtures[root].notes
     numbers = {root: number for number, root in enumerate(datasets)}
@@ -233,13 +234,13 @@ def _plan(stream: Stream, parts: Sequence[Part], policy: RecordPolicy, notes: tu
     output = DocumentOutput(root, stream.output_format, prefix)
     paths = [output.path(part.shard) for part in parts]
     layout.check_no_collision(paths)
-    tasks = []
-    for part, path in zip(parts, paths, strict=True):
-        work = part.mixture.work(part.shard)
-        unit = Unit(path, mix_key(part.mixture, policy))
-        tasks.append(Task(part.name, (unit,), part.mixture.inputs(work), PourWork(work, {path: (0, None)})))
+    stage = DocumentStage((output,), policy, "mix")
+    tasks = [
+        stage.task(part.mixture.source(part.shard), Unit(path, mix_key(part.mixture, policy)))
+        for part, path in zip(parts, paths, strict=True)
+    ]
     return Plan(
-        stage=MixStage((output,), policy),
+        stage=stage,
         root=root,
         tasks=tasks,
         params=stream.params(),

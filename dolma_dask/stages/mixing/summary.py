@@ -1,11 +1,12 @@
 """What `mix` returns: its filters stand in the table as they were written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from dolma_dask.io.records import merge_rules
 from dolma_dask.stages.selection import rule_notes
-from dolma_dask.summary import FILTERS, LONGEST_RULE, Summary, label, show
+from dolma_dask.summary import Summary
 
 
 @dataclass(frozen=True, repr=False)
@@ -16,8 +17,7 @@ class MixSummary(Summary):
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of the table; see `Summary`."""
-        told = {label(name): (name, count) for name, count in self.counts.items() if name.startswith(FILTERS)}
-        rows = [_spelled(row, told) for row in super().rows()]
+        rows = super().rows()
         for name, other in self.others:
             own = {
                 key: value
@@ -26,7 +26,7 @@ class MixSummary(Summary):
             }
             rows += [
                 (name, ""),
-                *((f"  {label}", value) for label, value in replace(other, counts=own).rows()),
+                *((f"  {label}", value) for label, value in replace(other, counts=own, rules=()).rows()),
             ]
         return rows
 
@@ -36,19 +36,10 @@ class MixSummary(Summary):
         return known | {name: other.to_json() for name, other in self.others}
 
 
-def _spelled(row: tuple[str, str], told: Mapping[str, tuple[str, float]]) -> tuple[str, str]:
-    if row[0] not in told:
-        return row
-    name, count = told[row[0]]
-    shown = name if len(name) <= LONGEST_RULE else f"{name[: LONGEST_RULE - 4]} ..."
-    return shown, show("documents", count)
-
-
 def summarize(summary: Summary, notes: tuple[str, ...] = ()) -> MixSummary:
     """Return the summary of a run of mix, with what its counts say of rules and filters."""
     known = {item.name: getattr(summary, item.name) for item in fields(Summary)}
-    counts = summary.counts
-    every = (*summary.notes, *notes, *rule_notes(counts), *_filter_notes(counts))
+    every = (*summary.notes, *notes, *rule_notes(summary))
     return MixSummary(**known | {"notes": tuple(dict.fromkeys(every))})
 
 
@@ -64,16 +55,6 @@ def with_others(mixed: MixSummary, others: Sequence[tuple[str, Summary]]) -> Mix
         seconds=max(mixed.seconds, *(other.seconds for _, other in others), 0.0),
         others=tuple(others),
     )
-
-
-def _filter_notes(counts: Mapping[str, float]) -> tuple[str, ...]:
-    notes = []
-    for name, count in counts.items():
-        if count == 0 and name.startswith(FILTERS):
-            what, _, text = name.partition(" ")
-            effect = "it lets nothing in" if what == "include" else "it drops nothing"
-            notes.append(f"{text} matches none of the documents: {effect}")
-    return tuple(notes)
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,6 +84,7 @@ def sum_streams(summaries: Sequence[tuple[str, MixSummary]]) -> StreamsSummary:
     every = [summary for _, summary in summaries]
     return StreamsSummary(
         verb="mix",
+        rules=merge_rules(summary.rules for _, summary in summaries),
         target=", ".join(dict.fromkeys(item.target for item in every)),
         done=sum(item.done for item in every),
         skipped=sum(item.skipped for item in every),

@@ -3,7 +3,7 @@
 Everything that can be wrong with them is found out before a document is read or written: a mix takes hours, a tokenizer a second.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from os import PathLike, fspath
@@ -11,24 +11,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Task, Unit
+from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.stages.hdf5 import Target, make_packing
 from dolma_dask.stages.hdf5 import hdf5 as make_rows
-from dolma_dask.stages.mixing.recipe import Mixture, MixWork
-from dolma_dask.stages.mixing.stage import MixStage
 from dolma_dask.stages.mixing.summary import MixSummary, with_others
-from dolma_dask.stages.mixing.together import Branch, MixOpener
+from dolma_dask.stages.mixing.transform import Mixture
 from dolma_dask.stages.options import ReadArgs, check_outside, dataset_notes
-from dolma_dask.stages.packing.call import Begun, Packing
-from dolma_dask.stages.packing.inputs import Documents, Part
+from dolma_dask.stages.packing.call import Packing
+from dolma_dask.stages.packing.inputs import Documents
 from dolma_dask.stages.packing.lm_options import LmOptions
+from dolma_dask.stages.ragged import open_output
 from dolma_dask.stages.ragged import ragged as make_arrays
-from dolma_dask.stages.ragged_output import names_of, open_output
 from dolma_dask.summary import Summary
 
 TokensLike = str | Mapping[str, Any] | None
@@ -38,8 +35,8 @@ Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
-class RaggedWish:
-    """What `ragged` is asked for; see there."""
+class RaggedOptions:
+    """Options of `ragged`; see there."""
 
     to: str
     tokenizer: str
@@ -49,26 +46,18 @@ class RaggedWish:
 
 
 @dataclass(frozen=True)
-class TokenWishes:
-    """What token files a mix makes.
+class TokenOptions:
+    """Token files that a mix makes."""
 
-    Attributes
-    ----------
-    ragged : RaggedWish or None
-        Ragged arrays.
-    hdf5 : tuple of (Target, LmOptions) or None
-        Rows in HDF5 files.
-    """
-
-    ragged: RaggedWish | None = None
+    ragged: RaggedOptions | None = None
     hdf5: tuple[Target, LmOptions] | None = None
 
     def __bool__(self) -> bool:
         return self.ragged is not None or self.hdf5 is not None
 
 
-def token_wishes(ragged: TokensLike, hdf5: TokensLike) -> TokenWishes:
-    """Check what token files are asked for.
+def token_options(ragged: TokensLike, hdf5: TokensLike) -> TokenOptions:
+    """Check the options of token files.
 
     Raises
     ------
@@ -76,9 +65,9 @@ def token_wishes(ragged: TokensLike, hdf5: TokensLike) -> TokenWishes:
         A key is unknown or missing, or a value is of another type.
     """
     rows = _options("hdf5", hdf5, Target, LmOptions)
-    arrays = _options("ragged", ragged, RaggedWish)
-    return TokenWishes(
-        None if arrays is None else _make("ragged", arrays, RaggedWish),
+    arrays = _options("ragged", ragged, RaggedOptions)
+    return TokenOptions(
+        None if arrays is None else _make("ragged", arrays, RaggedOptions),
         None if rows is None else (_make("hdf5", rows, Target), _make("hdf5", rows, LmOptions)),
     )
 
@@ -123,75 +112,20 @@ def _make(verb: str, options: Mapping[str, Any], kind: type[Kind]) -> Kind:
     return kind(**{name: getattr(checked, name) for name in own})
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """What a call of mix reads, for its token files.
-
-    Attributes
-    ----------
-    found : Dataset
-        With all shards.
-    mixture : Mixture
-        What is done to them.
-    works : Mapping[str, MixWork]
-        Of the shards that are mixed, by their paths.
-    params : Mapping
-        What decides the documents besides the bytes of the files.
-    told : Mapping
-        What was asked of the mix, for people.
-    name : str
-        Of what is made.
-    """
-
-    found: Dataset
-    mixture: Mixture
-    works: Mapping[str, MixWork]
-    params: Mapping[str, Any]
-    told: Mapping[str, Any]
-    name: str
-
-    def tasks(self, unit: Callable[[Shard], Unit]) -> list[Task]:
-        """Return a task for each shard, with the unit that it makes."""
-        return [
-            Task(path, (unit(work.shard),), self.mixture.inputs(work)) for path, work in self.works.items()
-        ]
-
-
-def ragged_branch(wish: RaggedWish, chosen: Chosen, policy: RecordPolicy) -> Branch:
-    """Return what makes token shards."""
-    output = open_output(wish.to, wish.tokenizer, wish.bos, wish.eos)
-    names = names_of(chosen.found, wish.name or chosen.name)
-    key = output.key(chosen.params, policy)
-    tasks = chosen.tasks(lambda shard: Unit(names[shard.path].data, key))
-    stage = MixStage((output,), policy, verb="ragged")
-    plan = output.plan(stage, tasks, names, chosen.found, chosen.told, policy)
-    return Branch(output, plan, {item.data: item for item in names.values()})
-
-
-def packing_of(wish: tuple[Target, LmOptions], chosen: Chosen, policy: RecordPolicy) -> Packing:
+def packing_of(
+    rows: tuple[Target, LmOptions],
+    found: Dataset,
+    mixture: Mixture,
+    params: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    policy: RecordPolicy,
+) -> Packing:
     """Return the call of `hdf5` that makes rows of the documents of a mix."""
-    target, wanted = wish
-    mixture = chosen.mixture
-    documents = Documents(
-        origin=chosen.found.root,
-        opener=MixOpener(),
-        parts=tuple(Part(path, mixture.inputs(work), work) for path, work in chosen.works.items()),
-        params=chosen.params,
-        told=chosen.told,
-        notes=dataset_notes(chosen.found),
-    )
-    return make_packing(documents, target, wanted, policy)
+    documents = Documents(found.root, mixture.sources, params, asked, dataset_notes(found))
+    return make_packing(documents, *rows, policy)
 
 
-def packing_branch(packing: Packing, begun: Begun) -> Branch | None:
-    """Return the first pass of `hdf5`, if it is left."""
-    if begun.first is None:
-        return None
-    numbers = {unit.name: task.work[0] for task in begun.first.tasks for unit in task.units}
-    return Branch(packing.output, begun.first, numbers)
-
-
-def check_tokens(tokens: TokenWishes, roots: Sequence[str]) -> None:
+def check_tokens(tokens: TokenOptions, roots: Sequence[str]) -> None:
     """Refuse token files that cannot be made, or would lie among documents, before anything is written.
 
     Raises
@@ -200,8 +134,8 @@ def check_tokens(tokens: TokenWishes, roots: Sequence[str]) -> None:
         A tokenizer cannot be read, lacks a special token, or a place or value cannot be.
     """
     if tokens.ragged is not None:
-        wish = tokens.ragged
-        check_outside(open_output(wish.to, wish.tokenizer, wish.bos, wish.eos).root, *roots)
+        arrays = tokens.ragged
+        check_outside(open_output(arrays.to, arrays.tokenizer, arrays.bos, arrays.eos).root, *roots)
     if tokens.hdf5 is not None:
         target, wanted = tokens.hdf5
         wanted.mode(open_tokenizer(target.tokenizer))
@@ -209,7 +143,7 @@ def check_tokens(tokens: TokenWishes, roots: Sequence[str]) -> None:
 
 
 def tokens_of_packed(
-    mixed: MixSummary, target: str, tokens: TokenWishes, source: str | None, name: str, options: ReadArgs
+    mixed: MixSummary, target: str, tokens: TokenOptions, source: str | None, name: str, options: ReadArgs
 ) -> MixSummary:
     """Make token files of documents that were packed or shuffled: in the new order, so from the new files."""
     if mixed.planned:

@@ -26,12 +26,14 @@ from dolma_dask.formats.hdf5 import PARAMS_NAME, DataParams, RowCounts, TextCoun
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.records import merge_rules
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.stages.options import told
 from dolma_dask.stages.packing.inputs import Documents
 from dolma_dask.stages.packing.rows import RowPlan, RowsStage
-from dolma_dask.stages.packing.spools import FOLDER, VERB, Spool, SpoolFolder, SpoolOutput, TokenizeStage
+from dolma_dask.stages.packing.spools import FOLDER, VERB, Spool, SpoolFolder, SpoolOutput, spool_name
 from dolma_dask.stages.selection import rule_notes
+from dolma_dask.stages.sinks import DocumentStage
 from dolma_dask.summary import Summary
 from dolma_dask.tokens.modes import Mode
 
@@ -144,8 +146,8 @@ class Packing:
 
     def _outcome(self, whole: Record, summary: Summary) -> Hdf5Summary:
         """Return what both passes have come to."""
-        notes = (*summary.notes, *rule_notes(whole.counts), *self._notes(whole))
-        return _shown(replace(summary, notes=notes), whole.counts)
+        shown = _shown(summary, whole)
+        return replace(shown, notes=(*shown.notes, *rule_notes(shown), *self._notes(whole)))
 
     def _left(self, whole: Record) -> set[str]:
         """Return the files that are left, once the first pass is done."""
@@ -156,10 +158,10 @@ class Packing:
         if begun.settled is not None:
             return replace(begun.settled, seconds=time.monotonic() - begun.started)
         if options.dry_run and ran is not None:
-            return _shown(ran, {})
+            return _shown(ran)
         whole = begun.whole or self._sum_up(ran)
         if options.dry_run:
-            return _shown(engine.run(self._second_plan(whole), options).summary, whole.counts)
+            return _shown(engine.run(self._second_plan(whole), options).summary, whole)
         self._prepare(whole, options, has_spools=begun.whole is None)
         summary = engine.run(self._second_plan(whole), options).summary
         self._publish_params(whole)
@@ -242,12 +244,12 @@ class Packing:
         return state.finished.get(self._unit.name)
 
     def _first_plan(self, numbers: Sequence[int]) -> Plan:
-        stage = TokenizeStage(self.output, self.documents.opener, self.policy)
+        stage = DocumentStage((self.output,), self.policy, VERB)
         key, parts = self._unit.key, self.documents.parts
         return Plan(
             stage=stage,
             root=self._folder,
-            tasks=[stage.task(number, parts[number], key) for number in numbers],
+            tasks=[stage.task(parts[number], Unit(spool_name(number), key)) for number in numbers],
             params={"key": key},
             writes=("",),
             version=dolma_dask.__version__,
@@ -298,6 +300,7 @@ class Packing:
             files=tuple(file for record in records for file in record.files if file.path != record.unit),
             rows=texts.documents,
             counts=dict(counts),
+            rules=merge_rules(record.rules for record in records),
             seconds=sum(record.seconds for record in records),
             finished=max(record.finished for record in records),
             info={
@@ -396,7 +399,8 @@ class Packing:
         return notes
 
 
-def _shown(summary: Summary, counts: Mapping[str, float]) -> Hdf5Summary:
+def _shown(summary: Summary, whole: Record | None = None) -> Hdf5Summary:
     """Return a summary with the counts of both passes."""
-    known = {**counts, **summary.counts}
-    return Hdf5Summary(**{**vars(summary), "verb": "hdf5", "counts": known})
+    counts = {**(whole.counts if whole else {}), **summary.counts}
+    rules = whole.rules if whole else summary.rules
+    return Hdf5Summary(**{**vars(summary), "verb": "hdf5", "counts": counts, "rules": rules})

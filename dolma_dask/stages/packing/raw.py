@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from dolma_dask.dataset import matches
 from dolma_dask.display import counted
-from dolma_dask.engine import inputs_of
+from dolma_dask.engine import Input, inputs_of
 from dolma_dask.errors import SchemaError, UsageError
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.json.exact import LineError, kind_of, parse_object
@@ -25,7 +25,7 @@ from dolma_dask.formats.json.lines import Field, scan_fields
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.parquet import open_parquet, read_batches
-from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.io.quarantine import Quarantines, RecordPolicy
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, InputRecord, too_large
 from dolma_dask.io.stream import BLOCK_BYTES, Compression, LineBlock, StoredFile, compression_of, read_lines
 from dolma_dask.sources.base import finish
@@ -36,7 +36,8 @@ from dolma_dask.sources.plan import TEXT_SHARD_BYTES, TEXT_SHARD_FILES
 from dolma_dask.sources.tar import TarArchive, _MemberFile
 from dolma_dask.sources.text import TextFiles
 from dolma_dask.stages.options import ReadArgs
-from dolma_dask.stages.packing.inputs import Documents, Part
+from dolma_dask.stages.packing.inputs import Documents
+from dolma_dask.stages.sinks import DocumentRows, ShardFacts
 
 UPSTREAM_SUFFIXES = (".jsonl", ".json.gz", ".jsonl.zst", ".jsonl.zst.tar", ".txt", ".parquet")
 """Files that ModelZoo 2.2 finds; others in the folder are passed over."""
@@ -106,10 +107,10 @@ def raw_documents(raw: RawTexts, options: ReadArgs) -> Documents:
         )
     left_out = len(found) - len(known)
     notes = (f"{counted(left_out, 'file')} of another kind left out",) if left_out else ()
+    opener = RawOpener(base, raw.key, raw.is_lenient)
     return Documents(
         origin=base,
-        opener=RawOpener(base, raw.key, raw.is_lenient),
-        parts=tuple(Part(group[0].path, inputs_of(base, group), tuple(group)) for group in _groups(chosen)),
+        parts=tuple(RawSource(opener, tuple(group)) for group in _groups(chosen)),
         params={"key": raw.key, "is_lenient": raw.is_lenient},
         told={"jsonl_key": raw.key},
         notes=notes,
@@ -145,86 +146,79 @@ def _groups(found: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
 
 @dataclass(frozen=True)
 class RawOpener:
-    """Opens raw files.
+    """How raw files are read; see `RawTexts`."""
 
-    Attributes
-    ----------
-    base : str
-        Folder that paths are relative to.
-    key : str
-        Field of the text.
-    is_lenient : bool
-        See `RawTexts`.
-    """
-
-    base: str
+    base: str  # folder that paths are relative to
     key: str
     is_lenient: bool
 
-    def open(
-        self, work: tuple[FileInfo, ...], columns: Sequence[str], policy: RecordPolicy, quarantine: Quarantine
-    ) -> "RawRows":
-        """Return the texts of a file, or of neighbouring text files."""
-        if tuple(columns) != ("text",):
-            raise UsageError(
-                f"raw files give texts; expected a mode that reads them, not {', '.join(columns)}."
-            )
-        return RawRows(self, work, policy, quarantine)
+
+_COUNTS = ("documents_in", "documents_out", "text_bytes_in", "bad_records", "skipped_records")
 
 
-@dataclass
-class RawRows:
-    """The texts of raw files; see `dolma_dask.stages.packing.inputs.Rows`."""
+@dataclass(frozen=True)
+class RawSource:
+    """The texts of a raw file, or of neighbouring text files; see `dolma_dask.stages.sinks.Source`."""
 
     opener: RawOpener
-    work: tuple[FileInfo, ...]
-    policy: RecordPolicy
-    quarantine: Quarantine
-    counts: dict[str, float] = field(default_factory=dict)
-    read: list[InputRecord] = field(default_factory=list)
+    infos: tuple[FileInfo, ...]
 
     @property
-    def inputs(self) -> tuple[InputRecord, ...]:
-        """The files as they were read."""
-        return tuple(self.read)
+    def name(self) -> str:
+        """The first file."""
+        return self.infos[0].path
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches with the column ``text``."""
-        names = ("documents_in", "documents_out", "text_bytes_in", "bad_records", "skipped_records")
-        self.counts.update(dict.fromkeys(names, 0))
-        for block in self._blocks():
-            self.quarantine.admit(block)
-            texts = block.batch.column("text").drop_null()
-            self.counts["documents_in"] += block.num_rows
-            self.counts["documents_out"] += len(texts)
-            self.counts["text_bytes_in"] += text_bytes(texts)
-            self.counts["bad_records"] += len(block.bad)
-            self.counts["skipped_records"] += block.num_rows - len(texts) - len(block.bad)
-            yield pa.RecordBatch.from_arrays([texts], names=["text"])
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """All files."""
+        return inputs_of(self.opener.base, self.infos)
 
-    def _blocks(self) -> Iterator[Block]:
-        paths = tuple(info.path for info in self.work)
-        urls = tuple(files.join(self.opener.base, path) for path in paths)
-        kind, limit = split_suffix(paths[0]).kind, self.policy.max_record_bytes
-        if kind == "text":
-            return TextFiles(urls, paths, FieldMapping(source_name="raw"), max_record_bytes=limit).read(
-                self.read
+    def read(
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantines, facts: ShardFacts
+    ) -> Iterator[DocumentRows]:
+        """Yield the texts."""
+        if columns != {"text"}:
+            raise UsageError(
+                f"raw files give texts; expected a mode that reads them, not {', '.join(sorted(columns))}."
             )
-        if kind == "tar":
-            mapping = FieldMapping(source_name="raw")
-            archive = _TextArchive(urls[0], paths[0], mapping, max_record_bytes=limit, opener=self.opener)
-            return archive.read(self.read)
-        return self._file(urls[0], paths[0], kind)
+        read: list[InputRecord] = []
+        counts = facts.counts = dict.fromkeys(_COUNTS, 0.0)
+        for block in self._blocks(policy, read):
+            quarantine.admit(block)
+            texts = block.batch.column("text").drop_null()
+            counts["documents_in"] += block.num_rows
+            counts["documents_out"] += len(texts)
+            counts["text_bytes_in"] += text_bytes(texts)
+            counts["bad_records"] += len(block.bad)
+            counts["skipped_records"] += block.num_rows - len(texts) - len(block.bad)
+            yield DocumentRows(pa.record_batch({"text": texts}), _NO_ROWS)
+        facts.inputs = tuple(read)
 
-    def _file(self, url: str, path: str, kind: str) -> Iterator[Block]:
-        with closing(StoredFile(url)) as stored:
-            if kind == "parquet":
-                yield from read_table(url, self.opener)
-            else:
-                yield from read_texts(
-                    stored, compression_of(url.lower()), self.opener, self.policy.max_record_bytes
-                )
-            finish(stored, path, self.read)
+    def _blocks(self, policy: RecordPolicy, read: list[InputRecord]) -> Iterator[Block]:
+        paths = tuple(info.path for info in self.infos)
+        urls = tuple(files.join(self.opener.base, path) for path in paths)
+        kind, limit = split_suffix(paths[0]).kind, policy.max_record_bytes
+        mapping = FieldMapping(source_name="raw")
+        if kind == "text":
+            return TextFiles(urls, paths, mapping, max_record_bytes=limit).read(read)
+        if kind == "tar":
+            archive = _TextArchive(urls[0], paths[0], mapping, max_record_bytes=limit, opener=self.opener)
+            return archive.read(read)
+        return _file(urls[0], paths[0], kind, self.opener, limit, read)
+
+
+_NO_ROWS = np.empty(0, np.int64)
+
+
+def _file(
+    url: str, path: str, kind: str, opener: RawOpener, max_record_bytes: int, read: list[InputRecord]
+) -> Iterator[Block]:
+    with closing(StoredFile(url)) as stored:
+        if kind == "parquet":
+            yield from read_table(url, opener)
+        else:
+            yield from read_texts(stored, compression_of(url.lower()), opener, max_record_bytes)
+        finish(stored, path, read)
 
 
 @dataclass(frozen=True)

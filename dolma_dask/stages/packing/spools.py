@@ -13,20 +13,17 @@ from types import TracebackType
 from typing import Any, BinaryIO, ClassVar, Self
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from dolma_dask.engine import Task, Unit
+from dolma_dask.engine import Unit
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import LENGTH_DTYPE, check_ids
 from dolma_dask.io import files
 from dolma_dask.io.publish import PublishedFile, publish
-from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
-from dolma_dask.stages.packing.inputs import Opener, Part
-from dolma_dask.stages.sinks import Kept, ReadShard, WriterSink
+from dolma_dask.stages.sinks import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.tokens.engine import Tokens
 from dolma_dask.tokens.modes import Mode
 
@@ -37,9 +34,12 @@ VERB = "hdf5-tokens"
 """Name of the first pass in progress, failures and its journal."""
 
 
+SUFFIX = ".bin"
+
+
 def spool_name(number: int) -> str:
     """Return the file of a part, relative to the folder of spools."""
-    return f"{number:06d}.bin"
+    return f"{number:06d}{SUFFIX}"
 
 
 @dataclass(frozen=True)
@@ -206,33 +206,21 @@ class TokenRun:
 
 
 class SpoolSink(WriterSink[SpoolWriter]):
-    """Writes the spool of one part.
-
-    Parameters
-    ----------
-    output : SpoolOutput
-        How ids are made, and where they go.
-    number : int
-        Of the part.
-    """
+    """Writes the spool of one part."""
 
     def __init__(self, output: "SpoolOutput", number: int) -> None:
         self._mode = output.mode
         super().__init__(SpoolWriter(output.folder, number, output.mode))
         self._texts = TextCounts()
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append documents, with the columns that the mode reads."""
-        tokens, counts = self._mode.encode(batch)
+    def write(self, rows: DocumentRows) -> None:
+        """See `dolma_dask.stages.sinks.Sink`."""
+        tokens, counts = self._mode.encode(rows.batch)
         self.writer.write(tokens)
         self._texts += counts
 
-    def take(self, rows: Kept) -> None:
-        """See `Sink`."""
-        self.write(rows.batch)
-
-    def record(self, unit: Unit, read: ReadShard, bad: tuple[FileRecord, ...]) -> Record:
-        """See `RecordedSink`."""
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.stages.sinks.Sink`."""
         mode, lengths = self._mode, self.writer.lengths
         info = {
             "tokens": self.writer.tokens,
@@ -240,73 +228,25 @@ class SpoolSink(WriterSink[SpoolWriter]):
             "rows": len(mode.windows(lengths)) if mode.stream_tail is None else 0,
             "texts": vars(self._texts),
         }
-        return Record(
-            unit=unit.name,
-            shard=read.path,
-            key=unit.key,
-            inputs=read.inputs,
-            files=(self.writer.record, *bad),
-            rows=self._texts.documents,
-            counts={**read.counts, "tokens": self.writer.tokens},
-            info=info,
-        )
+        counts = {"tokens": self.writer.tokens}
+        files = (self.writer.record, *quarantined)
+        return facts.record(unit, files, self._texts.documents, counts=counts, info=info)
 
 
 @dataclass(frozen=True)
 class SpoolOutput:
-    """A spool for each part.
+    """A spool for each part."""
 
-    Attributes
-    ----------
-    root : str
-        Output root, for the quarantine.
-    folder : str
-        Of the spools.
-    mode : Mode
-        Makes the ids.
-    """
-
+    root: str  # of the output, for the quarantine
+    folder: str  # of the spools
+    mode: Mode
     verb: ClassVar[str] = "hdf5"
 
-    root: str
-    folder: str
-    mode: Mode
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that the mode reads."""
+        return self.mode.reads
 
-    def sink(self, unit: Unit, path: str, place: int) -> SpoolSink:
-        """Return what takes the documents of part `place`."""
-        return SpoolSink(self, place)
-
-
-@dataclass(frozen=True)
-class TokenizeStage:
-    """First pass: the spool of one part.
-
-    Attributes
-    ----------
-    output : SpoolOutput
-        What is made.
-    opener : Opener
-        Opens parts.
-    policy : RecordPolicy
-        What happens to bad records.
-    """
-
-    output: SpoolOutput
-    opener: Opener
-    policy: RecordPolicy
-    verb: str = VERB
-
-    def task(self, number: int, part: Part, key: str) -> Task:
-        """Return the work on part `number`."""
-        return Task(part.name, (Unit(spool_name(number), key),), part.inputs, (number, part.work))
-
-    def run_shard(self, task: Task) -> list[Record]:
-        """Tokenize one part; see `dolma_dask.engine.Stage`."""
-        (unit,) = task.units
-        number, work = task.work
-        quarantine = Quarantine(self.output.root, self.output.verb, task.shard, self.policy)
-        rows = self.opener.open(work, self.output.mode.reads, self.policy, quarantine)
-        with self.output.sink(unit, task.shard, number) as sink:
-            for batch in rows:
-                sink.write(batch)
-        return [sink.record(unit, ReadShard(task.shard, rows.inputs, rows.counts), quarantine.close())]
+    def open(self, unit: Unit, shard: str) -> SpoolSink:
+        """See `dolma_dask.stages.sinks.Output`."""
+        return SpoolSink(self, int(unit.name.removesuffix(SUFFIX)))

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dolma_dask.alignment import AlignedShard, AttributeSets, Catalog, check_clash, shard_inputs
+from dolma_dask.alignment import AlignedShard, AttributeSets, Catalog, check_clash
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Task, inputs_of
 from dolma_dask.errors import DataError, UsageError
@@ -19,7 +19,7 @@ from dolma_dask.io.records import InputRecord
 from dolma_dask.mixing.where import parse
 from dolma_dask.reports.origin import Origin
 from dolma_dask.reports.survey import Findings, Survey, bounds_of, look_at
-from dolma_dask.stages.selection import ShardWork, conjuncts, select, spelled_conjuncts
+from dolma_dask.stages.selection import conjuncts, select, spelled_conjuncts
 
 MOST_TASKS = 256
 """Results that are held at once, some 2 MB each for 24 signals; where there are more shards, several share a task."""
@@ -57,8 +57,6 @@ class ReportStage:
     ----------
     root : str
         Of the dataset that was selected from.
-    source : str or None
-        Source of documents that lack the field.
     survey : Survey
         What to look for.
     needed : frozenset of str
@@ -66,7 +64,6 @@ class ReportStage:
     """
 
     root: str
-    source: str | None
     survey: Survey
     needed: frozenset[str] = frozenset()
     verb: str = "report"
@@ -78,7 +75,7 @@ class ReportStage:
             looked.add(self._look(work), self.survey.examples)
         return looked
 
-    def _look(self, work: ShardWork) -> Looked:
+    def _look(self, work: AlignedShard) -> Looked:
         """Look at one shard; again without a set that does not belong to it, unless the rule needs the set."""
         left_out: dict[str, str] = {}
         while True:
@@ -93,21 +90,12 @@ class ReportStage:
                 looked.found.left_out = left_out
                 return looked
 
-    def _look_once(self, work: ShardWork, left_out: Collection[str]) -> Looked:
+    def _look_once(self, work: AlignedShard, left_out: Collection[str]) -> Looked:
         sources = [source for source in work.sources if source.name not in left_out]
         dropped = {key for source in work.sources if source.name in left_out for key in source.kinds}
         survey = replace(self.survey, keys=tuple(key for key in self.survey.keys if key not in dropped))
         found = Findings()
-        fields = [name for name in OPTIONAL if name in survey.names]
-        rows = AlignedShard(
-            self.root,
-            work.shard,
-            ("id", "text", "source", *fields),
-            tuple(sources),
-            work.fields,
-            self.source,
-            digests=True,
-        ).open()
+        rows = replace(work, sources=tuple(sources)).open()
         for block in rows:
             batch = block.batch
             columns = {name: batch.column(name) for name in batch.schema.names if name != "text"}
@@ -118,7 +106,7 @@ class ReportStage:
         return Looked(found, [*rows.state.inputs, *unread])
 
 
-def _set_of(error: DataError, root: str, work: ShardWork) -> str | None:
+def _set_of(error: DataError, root: str, work: AlignedShard) -> str | None:
     """Return the attribute set whose file an error is about."""
     named = error.details.get("attributes")
     files_of = {files.join(root, source.info.path): source.name for source in work.sources}
@@ -157,7 +145,7 @@ class View:
 
     def stage(self) -> ReportStage:
         """Return what goes to workers."""
-        return ReportStage(self.dataset.root, self.dataset.source, self.survey, self.needed)
+        return ReportStage(self.dataset.root, self.survey, self.needed)
 
     def without(self, names: Collection[str]) -> "View":
         """Return the view without the signals of some sets."""
@@ -171,12 +159,16 @@ class View:
         size = -(-len(works) // MOST_TASKS)
         return [self._task(works[start : start + size]) for start in range(0, len(works), size)]
 
-    def _work(self, shard: Shard) -> ShardWork:
+    def _work(self, shard: Shard) -> AlignedShard:
         sources = self.sets.sources(shard, sorted(self.survey.names)) if self.sets else ()
-        return ShardWork(shard, sources, self.fields)
+        documents = ("id", "text", "source", *(name for name in OPTIONAL if name in self.survey.names))
+        dataset = self.dataset
+        return AlignedShard(
+            dataset.root, shard, documents, sources, self.fields, dataset.source, digests=True
+        )
 
-    def _task(self, works: Sequence[ShardWork]) -> Task:
-        infos = [info for work in works for info in shard_inputs(work.shard, work.sources)]
+    def _task(self, works: Sequence[AlignedShard]) -> Task:
+        infos = [info for work in works for info in work.files]
         return Task(works[0].shard.path, (), inputs_of(self.dataset.root, infos), tuple(works))
 
 

@@ -20,9 +20,9 @@ import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, CorruptFileError, StageError, UsageError
 from dolma_dask.exchange.owners import OWNER, claim, owned, release
 from dolma_dask.io import files
+from dolma_dask.stages import sinks
 from dolma_dask.stages.hdf5 import hdf5
 from dolma_dask.stages.packing import rows as hdf5_rows
-from dolma_dask.stages.packing import spools as hdf5_spools
 from dolma_dask.stages.packing.raw import RawOpener, RawTexts, text_of
 from dolma_dask.testing.tokenizer import train_tokenizer
 
@@ -479,7 +479,7 @@ def test_another_dataset_is_refused_before_anything_is_read(dataset, tmp_path, t
     pack(dataset, tmp_path / "h5", tokenizer)
     other = shutil.copytree(dataset, tmp_path / "other")
     before = tree(tmp_path)
-    monkeypatch.setattr(hdf5_spools.TokenizeStage, "run_shard", None)
+    monkeypatch.setattr(sinks.DocumentStage, "run_shard", None)
     for path in (other / "documents").rglob("*.gz"):
         path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + document(77).encode() + b"\n"))
     before = tree(tmp_path)

@@ -42,7 +42,7 @@ def test_rules_over_document_fields_and_attributes(tagged):
         for line in read_lines(tagged.parent / f"v1/documents/{path}.jsonl.gz")
     ]
     assert kept == expected
-    assert summary.counts["where char_length_v1__char_length_v1__length >= 10"] == sum(
+    assert summary.to_json()["counts"]["where char_length_v1__char_length_v1__length >= 10"] == sum(
         len(text) >= 10 for text in texts
     )
     assert any("holds for every row" in note for note in summary.notes)
@@ -217,7 +217,7 @@ def test_rules_over_fields_of_the_metadata(tmp_path):
     where = "metadata.lang == 'en' and (metadata.score >= 1 or length < 2)"
     summary = dk.mix(root, to=str(tmp_path / "v1"), where=where, progress=False)
     assert read_lines(tmp_path / "v1/documents/a.jsonl.gz") == [lines[1], lines[5], lines[7]]
-    assert summary.counts["where metadata.lang == 'en'"] == 4
+    assert summary.to_json()["counts"]["where metadata.lang == 'en'"] == 4
     dk.report(str(tmp_path / "v1"), to=str(tmp_path / "page.html"), progress=False)
     with pytest.raises(ExpressionError, match=r"metadata\.lang"):
         dk.mix(root, to=str(tmp_path / "v2"), where="metadata.lnag == 'en'", progress=False)

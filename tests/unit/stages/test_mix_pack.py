@@ -142,7 +142,7 @@ def test_a_stopped_run_goes_on(
         raise DataError("stopped")
 
     for number, place in enumerate(
-        ("PieceStage", "SortStage", "JoinStage") if shuffle else ("PieceStage", "JoinStage")
+        ("DocumentStage", "SortStage", "JoinStage") if shuffle else ("DocumentStage", "JoinStage")
     ):
         with monkeypatch.context() as patch:
             patch.setattr(getattr(mix_pack, place), "run_shard", fail)
@@ -183,7 +183,7 @@ def test_what_is_finished_is_not_read_again(
         with pytest.raises(StageError):
             dk.mix(large, to=str(tmp_path / "v1"), max_size=30_000, **HERE)
     with monkeypatch.context() as patch:
-        patch.setattr(mix_pack.PieceStage, "run_shard", fail)
+        patch.setattr(mix_pack.DocumentStage, "run_shard", fail)
         dk.mix(large, to=str(tmp_path / "v1"), max_size=30_000, **HERE)
     assert len(rows_of(tmp_path / "v1")) == 1200
 

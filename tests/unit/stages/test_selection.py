@@ -6,6 +6,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import ExpressionError, MissingAttributesError, UsageError
+from dolma_dask.io.records import RuleCount
 from dolma_dask.mixing.where import parse
 from dolma_dask.stages.selection import select
 
@@ -17,7 +18,7 @@ def test_only_the_needed_sets_are_read(tagged):
     chosen = select(dataset, "char_length_v1__length > 3", ())
     assert chosen.sets is not None
     assert list(chosen.sets.files) == ["char_length_v1"]
-    (source,) = chosen.work(dataset.shards[0]).sources
+    (source,) = chosen.sets.sources(dataset.shards[0], sorted(chosen.rule.names))
     assert list(source.kinds) == ["char_length_v1__char_length_v1__length"]
     assert source.proof is not None
 
@@ -70,7 +71,7 @@ def test_two_sets_with_one_key_clash(tagged):
         ):
             select(dataset, "char_length_v1__length > 3", names)
     chosen = select(dataset, "char_length_v1__length > 3", ["copy"])
-    assert [source.name for source in chosen.work(dataset.shards[0]).sources] == ["copy"]
+    assert list(chosen.sets.files) == ["copy"]
 
 
 @pytest.mark.parametrize("names", [(), ("char_length_v1", "copy", "whitespace_tokenizer_v1")])
@@ -78,7 +79,10 @@ def test_a_clash_of_keys_that_the_rule_does_not_name_is_none(tagged, names):
     copy_set(tagged)
     dataset = dk.open_dataset(str(tagged))
     chosen = select(dataset, "whitespace_tokenizer_v1__length > 3", names)
-    read = {source.name: list(source.kinds) for source in chosen.work(dataset.shards[0]).sources}
+    read = {
+        source.name: list(source.kinds)
+        for source in chosen.sets.sources(dataset.shards[0], sorted(chosen.rule.names))
+    }
     key = "whitespace_tokenizer_v1__whitespace_tokenizer_v1__length"
     assert read == {name: [] for name in names} | {"whitespace_tokenizer_v1": [key]}
     assert select(dataset, None, names).sets is None or len(select(dataset, None, names).sets.files) == 3
@@ -127,9 +131,8 @@ def test_every_kind_of_key_is_known_without_rows(tmp_path):
 def test_equal_parts_of_a_rule_count_once(tagged):
     rule = "length > 20 and char_length_v1__char_length_v1__length > 20 and length > 20"
     options = {"where": rule, "attributes": ["char_length_v1"], "progress": False, "scheduler": "synchronous"}
-    counts = dk.mix(str(tagged), to=str(tagged.parent / "v1"), **options).counts
-    told = {name: count for name, count in counts.items() if name.startswith("where ")}
+    summary = dk.mix(str(tagged), to=str(tagged.parent / "v1"), **options)
     expected = sum(len(text) > 20 for text in (TEXTS * 2)[:10])
     assert expected > 0
-    assert told == {"where char_length_v1__char_length_v1__length > 20": expected}
-    assert counts["documents_out"] == expected
+    assert summary.rules == (RuleCount("where", "char_length_v1__char_length_v1__length > 20", expected),)
+    assert summary.counts["documents_out"] == expected
