@@ -42,9 +42,9 @@ from dolma_dask.stages.options import (
     told,
 )
 from dolma_dask.summary import Summary
-from dolma_dask.taggers.base import Tagger
+from dolma_dask.taggers.base import Tagger, ViewTagger
 from dolma_dask.taggers.registry import get_tagger
-from dolma_dask.text.lengths import code_point_lengths
+from dolma_dask.text.view import TextView
 from dolma_dask.writers.attributes import AttributeWriter, open_attribute_writer
 
 VERSION = 2
@@ -228,12 +228,13 @@ class TagStage:
                 for name in sets
             }
             kinds: dict[str, dict[str, str | None]] = {name: {} for name in sets}
+            view = None
             for block in reader:
                 quarantine.admit(block)
                 _digest(block, ids, content)
                 counts["documents_in"] += block.num_rows
                 counts["text_bytes"] += text_bytes(block.batch.column("text"))
-                self._write(block, writers, kinds)
+                view = self._write(block, writers, kinds, view)
             kept = quarantine.close()
         stored = reader.stored
         source = InputRecord(document, stored.info.bytes, stored.info.stamp, stored.checksum)
@@ -261,23 +262,31 @@ class TagStage:
         return info if None in kinds.values() else {**info, "kinds": dict(kinds)}
 
     def _write(
-        self, block: Block, writers: Mapping[str, AttributeWriter], kinds: dict[str, dict[str, str | None]]
-    ) -> None:
+        self,
+        block: Block,
+        writers: Mapping[str, AttributeWriter],
+        kinds: dict[str, dict[str, str | None]],
+        previous: TextView | None,
+    ) -> TextView:
         batch = _readable(block)
-        lengths = code_point_lengths(batch.column("text"))
+        view = TextView(batch.column("text"), previous)
         errors = {
             record.row - block.first_row: f"{record.reason}: expected {record.expected}"
             for record in block.bad
         }
         ids, sources = block.batch.column("id"), block.batch.column("source")
         for name, writer in writers.items():
-            columns = [column for tagger in self.sets[name] for column in _columns(name, tagger, batch)]
+            columns = [column for tagger in self.sets[name] for column in _columns(name, tagger, batch, view)]
             kinds[name].update(pair for column in columns for pair in _read_kinds(column))
-            writer.write(ids, sources, lengths, columns, errors)
+            writer.write(ids, sources, view.lengths, columns, errors)
+        return view
 
 
-def _columns(name: str, tagger: Tagger, batch: pa.RecordBatch) -> list[AttributeColumn]:
-    result = tagger(batch.select(list(tagger.reads)))
+def _columns(name: str, tagger: Tagger, batch: pa.RecordBatch, view: TextView) -> list[AttributeColumn]:
+    if isinstance(tagger, ViewTagger):
+        result = tagger.of_view(view)
+    else:
+        result = tagger(batch.select(list(tagger.reads)))
     return [
         AttributeColumn(attribute_key(name, tagger.name, output), kind, result.column(output))
         for output, kind in tagger.types.items()

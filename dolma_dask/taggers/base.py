@@ -10,6 +10,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from dolma_dask.text.view import TextView
+
 Kind = Literal["document", "spans", "scalar", "dict"]
 """How a column becomes JSON. ``document``: float64, written ``[[0, len(text), x]]`` (null: key left out);
 ``spans``: ``list<struct<start: int64, end: int64, score: float64>>`` in code points, end exclusive;
@@ -47,4 +49,13 @@ class Tagger(Protocol):
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Tag `batch` (columns `reads`, large_string, no nulls); return columns `types` of equal length and order."""
+        ...
+
+
+@runtime_checkable
+class ViewTagger(Tagger, Protocol):
+    """A tagger that reads ``text`` alone, and can take it as the view that all taggers of a pass share."""
+
+    def of_view(self, view: TextView) -> pa.RecordBatch:
+        """Return what calling the tagger with the texts of `view` returns."""
         ...

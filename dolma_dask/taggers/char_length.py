@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.taggers.base import Kind
-from dolma_dask.text.lengths import code_point_lengths
+from dolma_dask.text.view import TextView
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,11 @@ class CharLength:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the column ``length``, float64 without nulls."""
-        lengths = code_point_lengths(batch.column("text")).astype(np.float64)
-        return pa.RecordBatch.from_arrays([pa.array(lengths)], names=["length"])
+        return self.of_view(TextView(batch.column("text")))
+
+    def of_view(self, view: TextView) -> pa.RecordBatch:
+        """Return the same for a view of the texts."""
+        return pa.RecordBatch.from_arrays([pa.array(view.lengths.astype(np.float64))], names=["length"])
 
 
 char_length_v1 = CharLength()

@@ -21,27 +21,18 @@ Words and lines are compared by 64-bit hashes: two different ones are taken for 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from dolma_dask.errors import DataError
 from dolma_dask.taggers.base import Kind
-from dolma_dask.text.bits import count_bits, first_bit, hash_bytes, load8, low_bits, range_bits
-from dolma_dask.text.columns import text_buffers
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, Places, Words, kernel
-from dolma_dask.text.lines import count_duplicates, line_end, newlines_end
-from dolma_dask.text.ngrams import (
-    SMALLEST_TABLE,
-    count_longer,
-    count_pairs,
-    keep_neighbours,
-    keep_repeated,
-    slots_for,
-)
-from dolma_dask.text.tables import code_points, holds_letter, load_tables
-from dolma_dask.text.words import length_at, space_bits, word_end, word_start
+from dolma_dask.text.lines import count_duplicates
+from dolma_dask.text.ngrams import count_longer, count_pairs, keep_neighbours, keep_repeated, slots_for
+from dolma_dask.text.view import TextView
+from dolma_dask.text.words import ELLIPSIS, LETTER, NUMBER_SIGN, ends_with_ellipsis, length_at
 
 REQUIRED_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 TYPES = (
@@ -58,9 +49,6 @@ TYPES = (
     "fraction_of_duplicate_lines",
     "fraction_of_characters_in_duplicate_lines",
 )
-LONGEST_TEXT = 2**31
-"""Bytes of the longest text: places of words are held in 32 bits."""
-
 _SHORTEST, _FIRST_DUPLICATE, _LONGEST = 2, 5, 10
 """n of the first n-gram column, of the first about duplicates, and of the last; column n stands at place n - 2."""
 _CHARACTERS, _WORDS, _MEDIAN, _SYMBOLS, _LETTERS, _REQUIRED, _BULLETS, _ELLIPSES, _SAME, _SAME_CHARS = range(
@@ -70,142 +58,9 @@ _TABLES_PER_TEXT = _LONGEST + 1
 _COMMON_LENGTHS = 256
 """Words of up to this many code points are counted by length to find the median; longer ones are rare."""
 
-_NUMBER_SIGN, _ASTERISK, _HYPHEN = (np.uint8(ord(char)) for char in "#*-")
-_UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = (np.uint8(ord(char)) for char in "AZaz")
-_E2, _NOT_ASCII, _LAST_CONTINUATION, _LAST_BYTE = (np.uint8(byte) for byte in (0xE2, 0x80, 0xBF, 0xFF))
 _LONGEST_REQUIRED = max(map(len, REQUIRED_WORDS))
-
-
-def _give_slots() -> tuple[np.uint64, Words]:
-    """Find a factor whose top six bits tell the required words apart, and put each word, with its size, in its slot."""
-    codes = [int.from_bytes(word.encode(), "little") ^ len(word) << 56 for word in REQUIRED_WORDS]
-    factor = 0x9E3779B97F4A7C15
-    while len({_slot(code, factor) for code in codes}) < len(codes):
-        factor += 2
-    table = np.zeros(64, np.uint64)
-    table[[_slot(code, factor) for code in codes]] = codes
-    return np.uint64(factor), table
-
-
-def _slot(code: int, factor: int) -> int:
-    return (code * factor) % 2**64 >> 58
-
-
-_SLOT_FACTOR, _SLOTS = _give_slots()
-
-
-@kernel
-def _ends_with_ellipsis(data: Bytes, at: Int, end: Int) -> bool:
-    """Whether the bytes from `at` to `end` end with U+2026."""
-    return bool(end - at >= 3 and data[end - 3] == 0xE2 and data[end - 2] == 0x80 and data[end - 1] == 0xA6)
-
-
-@kernel
-def _holds_ellipsis(data: Bytes, at: Int, end: Int) -> bool:
-    """Whether U+2026 is among the characters from byte `at` to `end`."""
-    while not _ends_with_ellipsis(data, at, min(at + 3, end)):
-        if at >= end:
-            return False
-        at += 1
-    return True
-
-
-@kernel
-def _holds_ascii(data: Bytes, at: Int, end: Int) -> tuple[bool, bool]:
-    """Whether (an ASCII letter, ``#``) is among the characters from byte `at` to `end`."""
-    letters = signs = np.uint64(0)
-    while at < end:
-        inside = low_bits(end - at)
-        letters |= inside & (
-            range_bits(data, at, _UPPER_A, _UPPER_Z) | range_bits(data, at, _LOWER_A, _LOWER_Z)
-        )
-        signs |= inside & range_bits(data, at, _NUMBER_SIGN, _NUMBER_SIGN)
-        at += 64
-    return letters != 0, signs != 0
-
-
-@kernel
-def _is_required(data: Bytes, at: Int, size: Int) -> bool:
-    """Whether the word of `size` bytes at byte `at` is one of `REQUIRED_WORDS`."""
-    code = load8(data, at, min(8, size)) ^ (np.uint64(size) << np.uint64(56))
-    slot = np.int64((code * _SLOT_FACTOR) >> np.uint64(58))
-    return bool((_SLOTS[slot] == code) & (size <= _LONGEST_REQUIRED))
-
-
-@kernel
-def _add_word(
-    data: Bytes, at: Int, stop: Int, chars: Int, words: Int, hashes: Words, ends: Counts, common: Counts
-) -> bool:
-    """Enter a word as number `words`; whether it is required."""
-    hashes[words] = hash_bytes(data, at, stop)
-    ends[words + 1] = ends[words] + chars
-    common[min(chars, common.size - 1)] += 1
-    return _is_required(data, at, stop - at)
-
-
-@kernel
-def _scan_words(
-    data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes, hashes: Words, ends: Counts, common: Counts
-) -> tuple[Int, Int, Int, Int]:
-    """Hash the words of a text: (words, words with a symbol, words with a letter, required words).
-
-    Sets ``hashes``; ``ends``: code points up to the end of each word, after a 0; ``common``: words by code points, the
-    last place for all that are longer. Each window begins with a word; one that reaches over its end begins the next.
-    """
-    words, with_symbol, with_letter, required = 0, 0, 0, 0
-    for k in range(common.size):
-        common[k] = 0
-    ends[0] = 0
-    at = word_start(data, at, end)
-    while at < end:
-        spaces = space_bits(data, at, end)
-        letters = range_bits(data, at, _UPPER_A, _UPPER_Z) | range_bits(data, at, _LOWER_A, _LOWER_Z)
-        signs = range_bits(data, at, _NUMBER_SIGN, _NUMBER_SIGN)
-        e2 = range_bits(data, at, _E2, _E2)
-        others = range_bits(data, at, _NOT_ASCII, _LAST_BYTE)
-        continued = range_bits(data, at, _NOT_ASCII, _LAST_CONTINUATION)
-        start = stop = at
-        size = first_bit(spaces)
-        while start - at + size < 64:
-            stop = start + size
-            inside = low_bits(size) << np.uint64(start - at)
-            letter, symbol = letters & inside != 0, signs & inside != 0
-            chars = size - count_bits(continued & inside)
-            if others & inside:
-                letter = letter or holds_letter(data, start, stop, numbers, blocks)
-                symbol = symbol or (e2 & inside != 0 and _holds_ellipsis(data, start, stop))
-            required += _add_word(data, start, stop, chars, words, hashes, ends, common)
-            words, with_symbol, with_letter = words + 1, with_symbol + symbol, with_letter + letter
-            start = stop + first_bit(~spaces >> np.uint64(stop - at))
-            size = 64
-            if start - at < 64:
-                size = first_bit(spaces >> np.uint64(start - at))
-        if stop == at:
-            stop = word_end(data, at, end)
-            letter, symbol = _holds_ascii(data, at, stop)
-            letter = letter or holds_letter(data, at, stop, numbers, blocks)
-            symbol = symbol or _holds_ellipsis(data, at, stop)
-            required += _add_word(data, at, stop, code_points(data, at, stop), words, hashes, ends, common)
-            words, with_symbol, with_letter = words + 1, with_symbol + symbol, with_letter + letter
-        at = word_start(data, stop, end)
-    return words, with_symbol, with_letter, required
-
-
-@kernel
-def _scan_lines(data: Bytes, at: Int, end: Int, hashes: Words, starts: Counts) -> tuple[Int, Int, Int]:
-    """Hash the lines of a text: (lines, lines that begin with a bullet point, lines that end with U+2026)."""
-    lines, bullets, ellipses = 0, 0, 0
-    while True:
-        stop = line_end(data, at, end)
-        if stop > at:
-            bullets += data[at] == _ASTERISK or data[at] == _HYPHEN
-            ellipses += _ends_with_ellipsis(data, at, stop)
-        hashes[lines] = hash_bytes(data, at, stop)
-        starts[lines] = at
-        lines += 1
-        if stop >= end:
-            return lines, bullets, ellipses
-        at = newlines_end(data, stop, end)
+_S58 = np.uint64(58)
+_ASTERISK, _HYPHEN = (np.uint8(ord(char)) for char in "*-")
 
 
 @kernel
@@ -219,12 +74,12 @@ def _all_ngram_chars(ends: Counts, words: Int, n: Int) -> Int:
 
 @kernel
 def _measure_ngrams(
-    words: Int, hashes: Words, ends: Counts, table: Words, generation: Int,
+    words: Int, hashes: Words, at_word: Int, ends: Counts, table: Words, generation: Int,
     first: Places, count: Places, places: Places, repeated: Bools, out: Floats, row: Int,
 ) -> None:  # fmt: skip
     """Write the n-gram columns of `row` for a text of two words or more."""
     slots = slots_for(words)
-    most, at = count_pairs(hashes, words, table, slots, generation, first, count, repeated)
+    most, at = count_pairs(hashes, at_word, words, table, slots, generation, first, count, repeated)
     out[0, row] = most * (ends[at + 2] - ends[at]) / ends[words]
     for place in range(words - 1):
         places[place] = place
@@ -243,34 +98,96 @@ def _measure_ngrams(
 
 
 @kernel
-def _measure_from(
-    row: Int, data: Bytes, offsets: Counts, numbers: Bytes, blocks: Bytes, hashes: Words, ends: Counts, common: Counts,
-    table: Words, first: Places, count: Places, places: Places, repeated: Bools, out: Floats,
-) -> tuple[Int, Int]:  # fmt: skip
-    """Measure texts from `row` on: (row reached, slots that the table must have to go on, or 0 at the end)."""
+def _measure_lines(
+    row: Int, data: Bytes, offsets: Counts, bounds: Counts, starts: Counts, sizes: Counts, hashes: Words,
+    kept: Counts, table: Words, generation: Int, repeated: Bools, out: Floats,
+) -> Int:  # fmt: skip
+    """Write the columns about lines; return the code points in lines that occur more than once.
+
+    An empty line that is neither the first nor the last stands between two newlines, which count as one.
+    """
+    lines, bullets, ellipses = 0, 0, 0
+    for line in range(bounds[row], bounds[row + 1]):
+        if sizes[line] > 0:
+            at = offsets[row] + starts[line]
+            bullets += data[at] == _ASTERISK or data[at] == _HYPHEN
+            ellipses += ends_with_ellipsis(data, at, at + sizes[line])
+        elif line != bounds[row] and line != bounds[row + 1] - 1:
+            continue
+        kept[lines] = line
+        lines += 1
+    same, chars = count_duplicates(
+        data, offsets[row], starts, sizes, hashes, kept, lines, table, generation, repeated
+    )
+    out[_BULLETS, row] = bullets / lines
+    out[_ELLIPSES, row] = ellipses / lines
+    out[_SAME, row] = same / lines
+    return chars
+
+
+@kernel
+def _count_words(
+    first: Int, words: Int, sizes: Places, chars: Places, hashes: Words, kinds: Bytes,
+    factor: np.uint64, slots: Words, ends: Counts, common: Counts,
+) -> tuple[Int, Int, Int]:  # fmt: skip
+    """Count words (with a symbol, with a letter, required) from word `first` on.
+
+    Sets ``ends``: code points up to the end of each word, after a 0; ``common``: words by code points, the last place for all that are longer.
+    """
+    symbols, letters, required = 0, 0, 0
+    for k in range(common.size):
+        common[k] = 0
+    ends[0] = 0
+    for k in range(words):
+        word = first + k
+        ends[k + 1] = ends[k] + chars[word]
+        common[min(chars[word], common.size - 1)] += 1
+        symbols += kinds[word] & (NUMBER_SIGN | ELLIPSIS) != 0
+        letters += kinds[word] & LETTER
+        slot = np.int64((hashes[word] * factor) >> _S58)
+        required += (slots[slot] == hashes[word]) & (sizes[word] <= _LONGEST_REQUIRED)
+    return symbols, letters, required
+
+
+@kernel
+def _measure(
+    data: Bytes, offsets: Counts, lengths: Counts,
+    line_bounds: Counts, line_starts: Counts, line_sizes: Counts, line_hashes: Words,
+    word_bounds: Counts, sizes: Places, chars: Places, hashes: Words, kinds: Bytes,
+    factor: np.uint64, slots: Words,
+    kept: Counts, ends: Counts, common: Counts, table: Words,
+    first: Places, count: Places, places: Places, repeated: Bools, out: Floats,
+) -> None:  # fmt: skip
+    """Measure all texts."""
     generation = 1
-    while row < offsets.size - 1:
-        begin, end = offsets[row], offsets[row + 1]
-        lines, bullets, ellipses = _scan_lines(data, begin, end, hashes, ends)
-        if 2 * slots_for(lines) > table.size:
-            return row, slots_for(lines)
-        same, same_chars = count_duplicates(data, end, lines, hashes, ends, table, generation, repeated)
-        words, symbols, letters, required = _scan_words(
-            data, begin, end, numbers, blocks, hashes, ends, common
+    for row in range(offsets.size - 1):
+        same_chars = _measure_lines(
+            row,
+            data,
+            offsets,
+            line_bounds,
+            line_starts,
+            line_sizes,
+            line_hashes,
+            kept,
+            table,
+            generation,
+            repeated,
+            out,
         )
-        if 2 * slots_for(words) > table.size:
-            return row, slots_for(words)
+        at = word_bounds[row]
+        words = word_bounds[row + 1] - at
+        symbols, letters, required = _count_words(
+            at, words, sizes, chars, hashes, kinds, factor, slots, ends, common
+        )
         if words > 1:
             _measure_ngrams(
-                words, hashes, ends, table, generation + 1, first, count, places, repeated, out, row
+                words, hashes, at, ends, table, generation + 1, first, count, places, repeated, out, row
             )
         generation += _TABLES_PER_TEXT + 1
-        out[_CHARACTERS, row] = code_points(data, begin, end)
+        out[_CHARACTERS, row] = lengths[row]
         out[_WORDS, row] = words
         out[_REQUIRED, row] = required
-        out[_BULLETS, row] = bullets / lines
-        out[_ELLIPSES, row] = ellipses / lines
-        out[_SAME, row] = same / lines
         if words > 0:
             middle = length_at((words - 1) // 2, ends, words, common) + length_at(
                 words // 2, ends, words, common
@@ -279,47 +196,46 @@ def _measure_from(
             out[_SYMBOLS, row] = symbols / words
             out[_LETTERS, row] = letters / words
             out[_SAME_CHARS, row] = same_chars / ends[words]
-        row += 1
-    return row, 0
 
 
-def measure(data: Bytes, offsets: Counts) -> Floats:
-    """Compute all columns for the texts of two buffers, as `text_buffers` returns them.
+@cache
+def _required_slots() -> tuple[np.uint64, Words]:
+    """Find a factor whose top six bits tell the hashes of the required words apart, and put each hash in its slot."""
+    hashes = TextView(pa.array([" ".join(REQUIRED_WORDS)], pa.large_string())).words.hashes[
+        : len(REQUIRED_WORDS)
+    ]
+    factor = np.uint64(0x9E3779B97F4A7C15)
+    while len(set((hashes * factor >> _S58).tolist())) < len(hashes):
+        factor += np.uint64(2)
+    slots = np.full(64, hashes[0])  # in a slot that is not its own a hash matches nothing
+    slots[hashes * factor >> _S58] = hashes
+    return factor, slots
 
-    Scratch memory is 15 bytes per byte of the longest text, of which only as much is touched as it has words and
-    lines, and a table of 32 to 64 bytes per word or line of the text that has most.
+
+def measure(view: TextView) -> Floats:
+    """Compute all columns of a block of texts.
+
+    Scratch memory is some 60 bytes per word or line of the text that has most.
 
     Returns
     -------
     ndarray of float64, shape (19, n)
         In the order of `TYPES`; 0 where a text has too few words for an n-gram.
     """
-    capacity = int(np.diff(offsets).max(initial=0)) // 2 + 2
-    hashes, ends = np.empty(capacity, np.uint64), np.empty(capacity + 1, np.int64)
+    words, lines = view.words, view.lines
+    most_words, most_lines = (int(np.diff(found.bounds).max(initial=0)) for found in (words, lines))
+    capacity = max(most_words, most_lines)
     first, count, places = (np.empty(capacity, np.int32) for _ in range(3))
-    repeated, common = np.empty(capacity, np.bool_), np.empty(_COMMON_LENGTHS + 1, np.int64)
-    out = np.zeros((len(TYPES), offsets.size - 1))
-    tables = load_tables()
-    row: Int = 0
-    slots: Int = SMALLEST_TABLE
-    while slots:
-        table = np.zeros(2 * slots, np.uint64)
-        row, slots = _measure_from(
-            row, data, offsets, *tables, hashes, ends, common, table, first, count, places, repeated, out
-        )
+    out = np.zeros((len(TYPES), len(view)))
+    _measure(
+        view.data, view.offsets, view.lengths,
+        lines.bounds, lines.starts, lines.sizes, lines.hashes,
+        words.bounds, words.sizes, words.chars, words.hashes, words.kinds,
+        *_required_slots(),
+        np.empty(most_lines, np.int64), np.empty(most_words + 1, np.int64), np.empty(_COMMON_LENGTHS + 1, np.int64),
+        np.zeros(2 * slots_for(capacity), np.uint64), first, count, places, np.empty(capacity, np.bool_), out,
+    )  # fmt: skip
     return out
-
-
-def _check_lengths(offsets: Counts) -> None:
-    sizes = np.diff(offsets)
-    if sizes.max(initial=0) > LONGEST_TEXT:
-        row = int(sizes.argmax())
-        raise DataError(
-            f"row {row} of the batch is a text of {sizes[row]:,} bytes; gopher_v2 measures texts of up to "
-            f"{LONGEST_TEXT:,} bytes. Split the document, or leave it out before tagging.",
-            tagger="gopher_v2",
-            row=row,
-        )
 
 
 @dataclass(frozen=True)
@@ -340,9 +256,11 @@ class Gopher:
         DataError
             If a text is longer than `LONGEST_TEXT` bytes.
         """
-        data, offsets = text_buffers(batch.column("text"))
-        _check_lengths(offsets)
-        values = measure(data, offsets)
+        return self.of_view(TextView(batch.column("text")))
+
+    def of_view(self, view: TextView) -> pa.RecordBatch:
+        """Return the same for a view of the texts."""
+        values = measure(view)
         words = values[_WORDS]
         columns = [
             pa.array(column, mask=words < place + _SHORTEST) if place < _CHARACTERS else pa.array(column)

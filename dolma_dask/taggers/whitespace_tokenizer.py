@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.taggers.base import Kind
-from dolma_dask.text.columns import text_buffers
 from dolma_dask.text.kernels import Bytes, Counts, Floats, kernel
 from dolma_dask.text.runs import count_runs
 from dolma_dask.text.tables import load_tables
+from dolma_dask.text.view import TextView
 
 
 @kernel
@@ -39,8 +39,12 @@ class WhitespaceTokenizer:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the column ``length``, float64 without nulls."""
-        pieces = np.empty(batch.num_rows)
-        _count_pieces(*text_buffers(batch.column("text")), *load_tables(), pieces)
+        return self.of_view(TextView(batch.column("text")))
+
+    def of_view(self, view: TextView) -> pa.RecordBatch:
+        """Return the same for a view of the texts."""
+        pieces = np.empty(len(view))
+        _count_pieces(view.data, view.offsets, *load_tables(), pieces)
         return pa.RecordBatch.from_arrays([pa.array(pieces)], names=["length"])
 
 

@@ -50,17 +50,17 @@ def find_or_add(table: Words, slots: Int, generation: Int, key: np.uint64, place
 
 @kernel
 def count_pairs(
-    hashes: Words, words: Int, table: Words, slots: Int, generation: Int,
+    hashes: Words, at: Int, words: Int, table: Words, slots: Int, generation: Int,
     first: Places, count: Places, repeated: Bools,
 ) -> tuple[Int, Int]:  # fmt: skip
-    """Count the pairs of neighbouring words: (occurrences of the most common one, its first place).
+    """Count the pairs of neighbouring words from word `at` on: (occurrences of the most common one, its first place).
 
     Of several most common pairs, the one seen first. For every place below ``words - 1`` sets ``first`` (where this
     pair was seen first), ``repeated`` (it occurs more than once) and, at first places, ``count``.
     """
     most, most_place = np.int64(1), np.int64(0)
     for place in range(words - 1):
-        key = hashes[place] * _FACTOR + hashes[place + 1]
+        key = hashes[at + place] * _FACTOR + hashes[at + place + 1]
         seen = find_or_add(table, slots, generation, key, place)
         first[place] = seen
         repeated[place] = seen != place

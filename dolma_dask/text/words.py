@@ -7,11 +7,18 @@ looked at by itself only where one of these four bytes stands.
 
 import numpy as np
 
-from dolma_dask.text.bits import ONE, first_bit, low_bits, range_bits
-from dolma_dask.text.kernels import Bytes, Counts, Int, kernel
+from dolma_dask.text.bits import ONE, count_bits, first_bit, hash_bytes, low_bits, range_bits
+from dolma_dask.text.kernels import Bytes, Counts, Int, Places, Words, kernel
+from dolma_dask.text.tables import code_points, holds_letter
 
 _TAB, _CARRIAGE_RETURN, _FILE_SEPARATOR, _BLANK = (np.uint8(byte) for byte in (0x09, 0x0D, 0x1C, 0x20))
+_NUMBER_SIGN = np.uint8(ord("#"))
+_UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = (np.uint8(ord(char)) for char in "AZaz")
+_E2, _NOT_ASCII, _LAST_CONTINUATION, _LAST_BYTE = (np.uint8(byte) for byte in (0xE2, 0x80, 0xBF, 0xFF))
 _C2, _E1, _E3 = np.uint8(0xC2), np.uint8(0xE1), np.uint8(0xE3)
+
+LETTER, NUMBER_SIGN, ELLIPSIS = 1, 2, 4
+"""What a word holds: a letter, ``#``, U+2026."""
 
 
 @kernel
@@ -97,3 +104,90 @@ def length_at(rank: Int, ends: Counts, words: Int, common: Counts) -> Int:
         else:
             low = middle + 1
     return low
+
+
+@kernel
+def ends_with_ellipsis(data: Bytes, at: Int, end: Int) -> bool:
+    """Whether the bytes from `at` to `end` end with U+2026."""
+    return bool(end - at >= 3 and data[end - 3] == 0xE2 and data[end - 2] == 0x80 and data[end - 1] == 0xA6)
+
+
+@kernel
+def _holds_ellipsis(data: Bytes, at: Int, end: Int) -> bool:
+    """Whether U+2026 is among the characters from byte `at` to `end`."""
+    while not ends_with_ellipsis(data, at, min(at + 3, end)):
+        if at >= end:
+            return False
+        at += 1
+    return True
+
+
+@kernel
+def _long_word(data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes) -> Int:
+    """Return what the word from byte `at` to `end` holds, however long it is."""
+    letters = signs = np.uint64(0)
+    first = at
+    while at < end:
+        inside = low_bits(end - at)
+        letters |= inside & (
+            range_bits(data, at, _UPPER_A, _UPPER_Z) | range_bits(data, at, _LOWER_A, _LOWER_Z)
+        )
+        signs |= inside & range_bits(data, at, _NUMBER_SIGN, _NUMBER_SIGN)
+        at += 64
+    kind = NUMBER_SIGN * (signs != 0) | ELLIPSIS * _holds_ellipsis(data, first, end)
+    if letters or holds_letter(data, first, end, numbers, blocks):
+        kind |= LETTER
+    return int(kind)
+
+
+@kernel
+def find_words(
+    data: Bytes, offsets: Counts, numbers: Bytes, blocks: Bytes, bounds: Counts,
+    starts: Places, sizes: Places, chars: Places, hashes: Words, kinds: Bytes,
+) -> None:  # fmt: skip
+    """Find the words of all texts; see `dolma_dask.text.view.WordTable`.
+
+    Each window begins with a word; one that reaches over its end begins the next.
+    """
+    n = 0
+    for row in range(offsets.size - 1):
+        begin, end = offsets[row], offsets[row + 1]
+        at = word_start(data, begin, end)
+        while at < end:
+            spaces = space_bits(data, at, end)
+            letters = range_bits(data, at, _UPPER_A, _UPPER_Z) | range_bits(data, at, _LOWER_A, _LOWER_Z)
+            signs = range_bits(data, at, _NUMBER_SIGN, _NUMBER_SIGN)
+            e2 = range_bits(data, at, _E2, _E2)
+            others = range_bits(data, at, _NOT_ASCII, _LAST_BYTE)
+            continued = range_bits(data, at, _NOT_ASCII, _LAST_CONTINUATION)
+            start = stop = at
+            size = first_bit(spaces)
+            while start - at + size < 64:
+                stop = start + size
+                inside = low_bits(size) << np.uint64(start - at)
+                kind: Int = LETTER * (letters & inside != 0) | NUMBER_SIGN * (signs & inside != 0)
+                if others & inside:
+                    if kind & LETTER == 0:
+                        kind |= LETTER * holds_letter(data, start, stop, numbers, blocks)
+                    if e2 & inside:
+                        kind |= ELLIPSIS * _holds_ellipsis(data, start, stop)
+                starts[n], sizes[n], kinds[n] = start - begin, size, kind
+                chars[n] = size - count_bits(continued & inside)
+                hashes[n] = hash_bytes(data, start, stop)
+                n += 1
+                start = stop + first_bit(~spaces >> np.uint64(stop - at))
+                size = 64
+                if start - at < 64:
+                    size = first_bit(spaces >> np.uint64(start - at))
+            if stop == at:
+                stop = word_end(data, at, end)
+                starts[n], sizes[n], kinds[n] = (
+                    at - begin,
+                    stop - at,
+                    _long_word(data, at, stop, numbers, blocks),
+                )
+                chars[n] = code_points(data, at, stop)
+                hashes[n] = hash_bytes(data, at, stop)
+                n += 1
+            at = word_start(data, stop, end)
+        bounds[row + 1] = n

@@ -13,10 +13,10 @@ from dolma_dask.taggers.registry import BUILT_IN, get_tagger
 from dolma_dask.testing.taggers import WILD_TEXTS
 from dolma_dask.text.columns import text_buffers
 from dolma_dask.text.lengths import code_point_lengths
-from dolma_dask.text.lines import line_end, newlines_end
 from dolma_dask.text.runs import count_runs
 from dolma_dask.text.tables import code_points, load_tables
-from dolma_dask.text.words import word_end, word_start
+from dolma_dask.text.view import TextView
+from dolma_dask.text.words import ELLIPSIS, LETTER, NUMBER_SIGN
 
 law = settings(max_examples=150, deadline=None)
 
@@ -41,33 +41,35 @@ def test_tagger_equals_its_definition(name, batch, skip):
     assert tagged.to_pylist() == [oracles.ORACLES[name](text) for text in batch[skip:]]
 
 
-@law
-@given(text=oracles.texts, before=oracles.wild, after=oracles.wild)
-def test_words_are_those_of_split(text, before, after):
-    data, offsets = text_buffers(column(before, text, after))
-    at, end = int(offsets[1]), int(offsets[2])
-    found = []
-    at = word_start(data, at, end)
-    while at < end:
-        stop = word_end(data, at, end)
-        found.append(bytes(data[at:stop]).decode())
-        at = word_start(data, stop, end)
-    assert found == text.split()
+def split(view, table, row):
+    """The bytes of what a table of a view has found in a text."""
+    found = range(table.bounds[row], table.bounds[row + 1])
+    begins = [int(view.offsets[row] + table.starts[k]) for k in found]
+    return [bytes(view.data[at : at + table.sizes[k]]).decode() for k, at in zip(found, begins, strict=True)]
 
 
 @law
-@given(text=oracles.texts, after=oracles.wild)
-def test_lines_are_split_at_newlines_only(text, after):
-    data, offsets = text_buffers(column(text, after))
-    at, end = 0, int(offsets[1])
-    lines = []
-    while True:
-        stop = line_end(data, at, end)
-        lines.append(bytes(data[at:stop]).decode())
-        if stop >= end:
-            break
-        at = newlines_end(data, stop, end)
-    assert lines == regex.split("\n+", text)
+@given(batch=st.lists(oracles.texts, max_size=4), skip=st.integers(0, 2))
+@example(batch=list(WILD_TEXTS), skip=0)
+def test_words_and_lines_of_a_view_are_those_of_split(batch, skip):
+    earlier = TextView(column("an earlier block"))
+    assert len(earlier.words.hashes) == 3 * len(earlier.lines.hashes)
+    view = TextView(column(*batch).slice(skip), earlier)
+    words, lines = view.words, view.lines
+    for row, text in enumerate(batch[skip:]):
+        assert split(view, words, row) == text.split()
+        assert split(view, lines, row) == text.split("\n")
+        inside = slice(words.bounds[row], words.bounds[row + 1])
+        assert words.chars[inside].tolist() == [len(word) for word in text.split()]
+        assert words.kinds[inside].tolist() == [
+            LETTER * any(char.isalpha() for char in word)
+            | NUMBER_SIGN * ("#" in word)
+            | ELLIPSIS * ("\u2026" in word)
+            for word in text.split()
+        ]
+    texts = [word for text in batch[skip:] for word in text.split()]
+    assert len(set(words.hashes.tolist())) == len(set(texts))
+    assert len(dict(zip(texts, words.hashes.tolist(), strict=True))) == len(set(texts))
 
 
 @law

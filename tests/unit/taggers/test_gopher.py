@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import DataError
-from dolma_dask.taggers import gopher
 from dolma_dask.taggers.gopher import TYPES, gopher_v2
 from dolma_dask.testing.taggers import TaggerTests
+from dolma_dask.text import view
 
 
 class TestGopher(TaggerTests):
@@ -98,7 +98,7 @@ def test_table_grows_within_a_batch():
 
 
 def test_too_long_a_text_is_refused(monkeypatch):
-    monkeypatch.setattr(gopher, "LONGEST_TEXT", 10)
+    monkeypatch.setattr(view, "LONGEST_TEXT", 10)
     with pytest.raises(
         DataError, match=r"row 1 of the batch is a text of 11 bytes.*up to 10 bytes. Split"
     ) as caught:
@@ -106,22 +106,21 @@ def test_too_long_a_text_is_refused(monkeypatch):
     assert caught.value.details["row"] == 1
 
 
-def test_memory_follows_the_longest_text():
-    """A text of half a million different words needs less than 100 bytes for each; small texts next to nothing."""
+def test_memory_follows_the_words():
+    """A text of half a million different words needs less than 100 bytes for each; those of small texts a fifth of that."""
     code = (
         "import resource, sys, numpy as np, pyarrow as pa\n"
         "from dolma_dask.taggers.gopher import measure\n"
-        "from dolma_dask.text.columns import text_buffers\n"
-        "one = text_buffers(pa.array([' '.join(map(str, range(500_000)))], pa.large_string()))\n"
-        "many = text_buffers(pa.array(['some words in a text '] * 250_000, pa.large_string()))\n"
+        "from dolma_dask.text.view import TextView\n"
+        "one = TextView(pa.array([' '.join(map(str, range(500_000)))], pa.large_string()))\n"
+        "many = TextView(pa.array(['some words in a text '] * 250_000, pa.large_string()))\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == 'darwin' else 1e3)\n"
-        "measure(*text_buffers(pa.array(['x'], pa.large_string())))\n"
-        "start = peak(); measure(*one); middle = peak(); measure(*many); end = peak()\n"
+        "measure(TextView(pa.array(['x'], pa.large_string())))\n"
+        "start = peak(); measure(one); middle = peak(); measure(many); end = peak()\n"
         "print(middle - start, end - start)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     one, both = map(float, done.stdout.split())
     assert one < 50
-    assert both < one + 19 * 8 * 0.25 + 5, (
-        "19 columns of a quarter of a million rows are 38 MB; scratch must add nothing"
-    )
+    columns, words, lines = 19 * 8 * 0.25, 21 * 1.25, 24 * 0.25
+    assert both < one + columns + words + lines + 10

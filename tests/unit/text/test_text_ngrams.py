@@ -31,7 +31,7 @@ def test_levels_equal_counters(seed):
     size, slots = len(words), ngrams.slots_for(len(words))
     table, repeated = np.zeros(2 * slots, np.uint64), np.ones(size, np.bool_)
     first, count, places = (np.full(size, 7, np.int32) for _ in range(3))
-    outcome = ngrams.count_pairs(hashes, size, table, slots, 5, first, count, repeated)
+    outcome = ngrams.count_pairs(hashes, 0, size, table, slots, 5, first, count, repeated)
     places[: size - 1] = np.arange(size - 1)
     kept = ngrams.keep_repeated(places, size - 1, repeated)
     level(places, kept, 2, words, Counter(itertools.pairwise(words)), outcome)
