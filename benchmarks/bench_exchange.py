@@ -30,11 +30,12 @@ import dolma_dask as dk
 from benchmarks.corpus import BUILD
 from benchmarks.harness import cpu_seconds, environment
 from dolma_dask.engine import RunOptions, Task
-from dolma_dask.exchange import Emitted, exchange
+from dolma_dask.exchange import Emitted, Exchanged
+from dolma_dask.testing.exchange import ExchangeJob, run_exchange
 
 FILES = 16
-KEYED = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("place", "<u8")])
-PLACE = np.dtype([("place", "<u8")])
+KEYED = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("location", "<u8")])
+PLACE = np.dtype([("location", "<u8")])
 MILLION = 1_000_000
 BLOCK = 50_000
 """Records that the emitter gives at once."""
@@ -42,7 +43,7 @@ BLOCK = 50_000
 CASES = (
     ("files", "count", "even", 4),
     ("files", "mark", "even", 4),
-    ("p2p", "count", "even", 4),
+    ("dask", "count", "even", 4),
     ("dd.shuffle", "count", "even", 4),
     ("files", "count", "even", 20),
     ("files", "mark", "even", 20),
@@ -63,7 +64,7 @@ def make(folder: Path, keys: str, records: int) -> None:
         if keys == "skew":
             rows["hi"][::2] = 1 << 63
         rows["lo"] = rows["hi"] ^ np.uint64(12345)
-        rows["place"] = (number << 32) + np.arange(len(rows), dtype=np.uint64)
+        rows["location"] = (number << 32) + np.arange(len(rows), dtype=np.uint64)
         np.save(folder / f"{number:02d}.npy", rows)
 
 
@@ -102,7 +103,7 @@ class Count:
             first = first_of_key(run, before)
             keys, records, before = keys + int(first.sum()), records + len(run), run[-1:].copy()
             if self.dtype is not None:
-                out(np.ascontiguousarray(run["place"][~first]).view(PLACE))
+                out(np.ascontiguousarray(run["location"][~first]).view(PLACE))
         return {"keys": keys, "records": records}
 
 
@@ -166,20 +167,18 @@ def spent(before: tuple[float, float]) -> tuple[float, float]:
 def by_exchange(what: str, shuffle: str, data: Path, root: Path) -> tuple[int, int]:
     """Run an exchange; return the number of keys and of records given out."""
     tasks = [Task(path.name, (), (), str(path)) for path in sorted(data.iterdir())]
-    done = exchange(
-        FromNumpy(),
-        tasks,
-        Count(PLACE if what == "mark" else None),
-        folder=f"{root}/_exchange/bench-{what}/key",
-        key="key",
-        shards=FILES,
-        options=RunOptions(scheduler="synchronous" if shuffle == "files" else None, progress=False),
-        shuffle=shuffle,
-    )
-    keys = sum(info["keys"] for info in done.infos)
-    marked = sum(len(done.of_shard(number)) for number in range(FILES)) if what == "mark" else 0
-    done.remove()
-    return keys, marked
+
+    def collect(done: Exchanged) -> tuple[int, int]:
+        keys = sum(info["keys"] for info in done.infos)
+        if done.by_shard is None:
+            return keys, 0
+        return keys, sum(len(done.by_shard.of_shard(number)) for number in range(FILES))
+
+    reducer = Count(PLACE if what == "mark" else None)
+    job = ExchangeJob(str(root), FromNumpy(), tasks, reducer, FILES, collect, shuffle, name=f"bench-{what}")
+    options = RunOptions(scheduler="synchronous" if shuffle == "files" else None, progress=False)
+    result: tuple[int, int] = run_exchange(job, options)
+    return result
 
 
 def load_frame(path: str) -> Any:

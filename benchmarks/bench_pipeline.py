@@ -92,7 +92,7 @@ def outputs(root: Path) -> dict[str, Path]:
     """
     found = {str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.is_file()}
     for name in found:
-        if any(part.startswith(".") or part in ("_exchange", "_spool") for part in name.split("/")):
+        if any(part.startswith(".") or part in ("_work", "_spool") for part in name.split("/")):
             raise DifferenceError(f"{root}/{name} was left behind")
     return {name: path for name, path in found.items() if "_journal" not in name and name not in REPORTS}
 

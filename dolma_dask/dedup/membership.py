@@ -17,7 +17,7 @@ from dolma_dask.text.kernels import Bools, Counts, Int, Places, Words, kernel
 FREE = np.int32(-1)
 """A slot without entry; as a look-up's result: not in the list."""
 
-PLACES = np.dtype([("place", "<u8")])
+LOCATIONS = np.dtype([("location", "<u8")])
 
 Records = npt.NDArray[Any]
 
@@ -144,7 +144,7 @@ class MembershipReducer:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of what it gives out."""
-        return PLACES
+        return LOCATIONS
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """Give out the places of a range.
@@ -160,8 +160,8 @@ class MembershipReducer:
             places = np.empty(len(run) + 1, np.uint64)
             count = match_sorted(for_kernel(records), np.uint64(self.first_document), state, places, counts)
             if count:
-                out(places[:count].view(PLACES))
+                out(places[:count].view(LOCATIONS))
         if state[3] == 1 and state[4] == 0:
             counts[2] += 1
-            out(state[2:3].copy().view(PLACES))
+            out(state[2:3].copy().view(LOCATIONS))
         return {"repeated": int(counts[0]), "unmatched": int(counts[2])}

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dolma_dask.formats.json.write import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
 
-MARKS = np.dtype([("place", "<u8"), ("size", "<u8")])
+FLAGS = np.dtype([("location", "<u8"), ("size", "<u8")])
 """What is known of a document that is not alone: 0 for one that another stands for, else the size of the cluster it stands for."""
 
 LARGEST = 20
@@ -28,11 +28,11 @@ Records = npt.NDArray[Any]
 
 def key_dtype(*ranks: str) -> np.dtype[Any]:
     """Return the type of records with a key of 16 bytes, and words that decide who is first before the place does."""
-    return np.dtype([(name, "<u8") for name in ("hi", "lo", *ranks, "place")])
+    return np.dtype([(name, "<u8") for name in ("hi", "lo", *ranks, "location")])
 
 
 @kernel
-def mark_clusters(records: Words, state: Words, out: Words) -> Int:
+def flag_clusters(records: Words, state: Words, out: Words) -> Int:
     """Go on with sorted records; write (place, size) of documents that are not alone as soon as they are known.
 
     Parameters
@@ -71,7 +71,7 @@ def mark_clusters(records: Words, state: Words, out: Words) -> Int:
 
 @dataclass(frozen=True)
 class SurvivorReducer:
-    """Reduces sorted records to `MARKS`; the exchange calls it once per range of keys.
+    """Reduces sorted records to `FLAGS`; the exchange calls it once per range of keys.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class SurvivorReducer:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of what it gives out."""
-        return MARKS
+        return FLAGS
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """Give out the marks of a range.
@@ -94,7 +94,7 @@ class SurvivorReducer:
         runs : iterable of structured arrays
             Sorted by all fields; the records of one key may go on in the next.
         out : callable
-            Takes `MARKS` in any order.
+            Takes `FLAGS` in any order.
 
         Returns
         -------
@@ -106,7 +106,7 @@ class SurvivorReducer:
         for run in runs:
             records = np.ascontiguousarray(run).view(np.uint64).reshape(len(run), self.words)
             marks = np.empty((len(run) + 1, 2), np.uint64)
-            count = mark_clusters(for_kernel(records), state, marks)
+            count = flag_clusters(for_kernel(records), state, marks)
             _give(marks[:count], tally, out)
         if state[3] > 1:
             _give(state[2:].reshape(1, 2), tally, out)
@@ -129,7 +129,7 @@ class _Tally:
 def _give(marks: Words, tally: _Tally, out: Callable[[Records], None]) -> None:
     if len(marks):
         tally.add(marks)
-        out(np.ascontiguousarray(marks).view(MARKS).reshape(len(marks)))
+        out(np.ascontiguousarray(marks).view(FLAGS).reshape(len(marks)))
 
 
 def _head(survivors: Words) -> list[list[int]]:

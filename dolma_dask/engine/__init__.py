@@ -1,23 +1,51 @@
-"""One engine for every verb that writes: map a stage over shards, with resume, progress, retries, failures and a journal.
+"""One engine for every verb that writes: stages mapped over shards, with resume, progress, retries, failures and a journal.
 
-A stage is a picklable object whose ``run_shard(task)`` reads files, runs kernels, publishes files and returns small records. Texts never
-come back. The journal decides before any cluster is started which units are left (`resume`); Dask maps the rest (`execution`, `attempts`); a
-failing shard never stops the others, and all failures are raised together at the end, each with its shard (`runs`).
+A stage is a picklable object whose ``run_shard(task)`` reads files, runs kernels, publishes files and returns small records; texts never come back.
+`plan` says what a verb hands over, `resume` what is left of it, `runs` does it on Dask (`execution`, `attempts`) and writes the journal. A verb whose
+result depends on all shards is a `job`: passes in a work folder (`workdir`) under one `lease`.
 """
 
+from dolma_dask.engine.job import (
+    Announce,
+    Call,
+    Free,
+    Gather,
+    Job,
+    Pass,
+    Passes,
+    Step,
+    run_job,
+    run_jobs,
+    work_dir,
+)
 from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit, inputs_of
 from dolma_dask.engine.runs import Ran, gather, run, run_together
+from dolma_dask.engine.workdir import WorkDir, full_disk_explained, remove_abandoned
 
 __all__ = [
+    "Announce",
+    "Call",
+    "Free",
+    "Gather",
     "Input",
+    "Job",
+    "Pass",
+    "Passes",
     "Plan",
     "Ran",
     "RunOptions",
     "Stage",
+    "Step",
     "Task",
     "Unit",
+    "WorkDir",
+    "full_disk_explained",
     "gather",
     "inputs_of",
+    "remove_abandoned",
     "run",
+    "run_job",
+    "run_jobs",
     "run_together",
+    "work_dir",
 ]

@@ -136,6 +136,8 @@ class Plan:
         Rows with an error make the exit status 1 (verbs that keep the row).
     notes : tuple of str
         What a person should know, for the summary.
+    is_small : bool
+        Run in this process, whatever was requested: what is read or written is small beside a start of workers.
     """
 
     stage: Stage
@@ -151,6 +153,7 @@ class Plan:
     max_bad_fraction: float = 0.0
     bad_is_loss: bool = False
     notes: tuple[str, ...] = ()
+    is_small: bool = False
 
     @property
     def verb(self) -> str:

@@ -118,6 +118,8 @@ def run(plan: Plan, options: RunOptions) -> Ran:
     UsageError
         Files that this run did not make are in its way.
     """
+    if plan.is_small:
+        options = replace(options, scheduler="synchronous", workers=None, progress=False)
     (ran,) = run_together([plan], plan.stage, options)
     return ran
 

@@ -5,7 +5,7 @@ segment: (first record in the file, xxh3-64 of the records); then a tail of 72 b
 b + 1 of the table and one slice of each segment, and checks every bucket it reads. Cost: 16 bytes per bucket and segment, 1 us per bucket
 and segment for the checksum.
 
-The last 8 bytes, the *seal*, are a digest of all that the file holds. Who wrote it tells the seal in the journal, and readers ask for it:
+The last 8 bytes, its checksum, are a digest of all that the file holds. The journal knows it, and readers compare it:
 a file of the same name and size that a process of an earlier call wrote is not taken for it.
 """
 
@@ -56,13 +56,13 @@ class BucketWriter:
     ----------
     histogram : array, shape (n_buckets,)
         Records by bucket, so far.
-    seal : str
+    checksum : str
         Of the file, after `finish`.
     """
 
     def __init__(self, out: PublishedFile, words: int, bucketing: Bucketing, segment_records: int) -> None:
         self.histogram: Histogram = np.zeros(bucketing.count, np.int64)
-        self.seal = ""
+        self.checksum = ""
         self._out = out
         self._words = words
         self._bucketing = bucketing
@@ -88,7 +88,7 @@ class BucketWriter:
     def finish(self) -> None:
         """Write what is held, the table and the tail."""
         self._write_held()
-        self.seal = write_tail(self._out, self._table, self._bucketing.count, self._words, self._written)
+        self.checksum = write_tail(self._out, self._table, self._bucketing.count, self._words, self._written)
 
     def _write_held(self) -> None:
         rows, self._held_records = self._held[: self._held_records], 0
@@ -101,7 +101,7 @@ class BucketWriter:
         if misplaced >= 0:
             raise DataError(
                 f"a record for bucket {int(rows[misplaced, 0]) >> self._bucketing.shift} was given to the exchange, which has "
-                f"{self._bucketing.count}; expected places (shard number << 32 | row) of the shards that it was told of."
+                f"{self._bucketing.count}; expected locations (shard number << 32 | row) in its shards."
             )
         ends = np.cumsum(counts)
         ordered = self._ordered[: len(rows)]
@@ -127,16 +127,16 @@ def _table_of(ordered: Words, ends: Histogram, before: int) -> Table:
 
 
 def write_tail(out: PublishedFile, columns: list[Table], buckets: int, words: int, records: int) -> str:
-    """Write table and tail of a bucket file; `columns` holds an array of shape (n_buckets + 1,) per segment. Return its seal."""
+    """Write table and tail of a bucket file; `columns` holds an array of shape (n_buckets + 1,) per segment. Return its checksum."""
     place = out.bytes
     table = np.ascontiguousarray(np.stack(columns, axis=1)) if columns else np.zeros((0, 0), ENTRY)
     digest = xxhash.xxh3_64_intdigest(table.tobytes())
     if table.size:
         out.write(table)
     head = _TAIL.pack(MAGIC, VERSION, buckets, len(columns), words, records, place, digest, 0)[:-8]
-    seal = xxhash.xxh3_64_intdigest(head)
-    out.write(head + seal.to_bytes(8, "little"))
-    return f"{seal:016x}"
+    checksum = xxhash.xxh3_64_intdigest(head)
+    out.write(head + checksum.to_bytes(8, "little"))
+    return f"{checksum:016x}"
 
 
 class BucketFile:
@@ -148,18 +148,18 @@ class BucketFile:
         The file.
     words, buckets : int
         What it must hold.
-    seal : str
-        What its writer told.
+    checksum : str
+        As its writer gave it.
 
     Raises
     ------
     CorruptFileError
-        It is gone, damaged, or another file than was told. Such a file is removed, so that the same command makes it again.
+        It is gone, damaged, or another file than the journal knows. Such a file is removed, so that the same command makes it again.
     """
 
-    def __init__(self, url: str, words: int, buckets: int, seal: str) -> None:
+    def __init__(self, url: str, words: int, buckets: int, checksum: str) -> None:
         self._url = url
-        self._seal = seal
+        self._checksum = checksum
         self._words = words
         self._buckets = buckets
         self._handle = self._open()
@@ -180,7 +180,7 @@ class BucketFile:
             return files.open_read(self._url, scattered=True)
         except FileNotFoundError:
             raise CorruptFileError(
-                f"{self._url} is gone; expected a file of the exchange. Run the same command again: it is made anew.",
+                f"{self._url} is gone; expected a staging file. Run the same command again: it is made anew.",
                 url=self._url,
             ) from None
 
@@ -189,16 +189,18 @@ class BucketFile:
         if size < _TAIL.size:
             raise self._damaged(f"{size} bytes")
         tail = self._read_at(size - _TAIL.size, _TAIL.size)
-        magic, version, buckets, self._segments, words, self.records, self._table_at, _, seal = _TAIL.unpack(
-            tail
+        magic, version, buckets, self._segments, words, self.records, self._table_at, _, checksum = (
+            _TAIL.unpack(tail)
         )
-        if (magic, version) != (MAGIC, VERSION) or seal != xxhash.xxh3_64_intdigest(tail[:-8]):
+        if (magic, version) != (MAGIC, VERSION) or checksum != xxhash.xxh3_64_intdigest(tail[:-8]):
             raise self._damaged(f"a tail {bytes(tail[:16])!r}...")
         expected = self.records * 8 * words + (buckets + 1) * self._segments * ENTRY.itemsize + _TAIL.size
         if (buckets, words, size) != (self._buckets, self._words, expected):
             raise self._damaged(f"{buckets} buckets of records of {words} words in {size} bytes")
-        if f"{seal:016x}" != self._seal:
-            raise self._damaged(f"what another call has written (seal {seal:016x}, not {self._seal})")
+        if f"{checksum:016x}" != self._checksum:
+            raise self._damaged(
+                f"what another call has written (checksum {checksum:016x}, not {self._checksum})"
+            )
 
     def slices(self, first: int, last: int) -> Iterator[Words]:
         """Yield the records of buckets `first` to ``last - 1``, one array per segment that has some."""

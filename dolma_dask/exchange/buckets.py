@@ -51,7 +51,7 @@ def of_keys(buckets: int) -> Bucketing:
     return Bucketing(64 - (buckets.bit_length() - 1), buckets)
 
 
-def of_places(shards: int) -> Bucketing:
+def of_shards(shards: int) -> Bucketing:
     """Return groups of neighbouring shards, of one shard each as long as there are no more than `MOST_BUCKETS`."""
     bits = 0
     while shards > MOST_BUCKETS << bits:

@@ -22,8 +22,8 @@ Words = npt.NDArray[np.uint64]
 Records = npt.NDArray[Any]
 """Records as a structured array, shape (n_records,)."""
 
-PLACE = "place"
-"""Name of the first field of what a reducer gives out: ``shard number << 32 | row``."""
+LOCATION = "location"
+"""Name of the first field of records that go back to their shards: ``shard number << 32 | row``."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Emitted:
     info : dict
         Anything small that JSON can hold.
     files : tuple of FileRecord
-        Side files, with paths relative to the folder of the exchange; they are checked when a run goes on.
+        Side files, with paths relative to the work folder; they are checked when a run goes on.
     """
 
     inputs: tuple[InputRecord, ...]
@@ -56,7 +56,7 @@ class Emitter(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of its records: fields of type ``<u8``, the key first.
+        """Type of its records: fields of type ``<u8``, the key first.
 
         Work is shared out by the top bits of the first field: it should be a hash, or its values spread over all 64 bits. Where they are
         not, the result is the same, but a few tasks do all the work, through disk.
@@ -73,7 +73,7 @@ class Reducer(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """Of the records it gives out: fields of type ``<u8``, the first of them ``place``; None if it gives out none."""
+        """Type of the records it gives out: fields of type ``<u8``, the first of them their next key, or ``location``; None if it gives out none."""
         ...
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
@@ -101,23 +101,23 @@ def word_count(dtype: np.dtype[Any]) -> int:
     if not kinds or any(kind != np.dtype("<u8") for kind in kinds) or dtype.itemsize != 8 * len(kinds):
         raise UsageError(
             f"records of type {dtype} cannot be exchanged; expected a structured type of packed fields of '<u8', the key first, such as "
-            "[('hi', '<u8'), ('lo', '<u8'), ('place', '<u8')]."
+            "[('hi', '<u8'), ('lo', '<u8'), ('location', '<u8')]."
         )
     return len(kinds)
 
 
-def check_output(dtype: np.dtype[Any]) -> None:
-    """Check the type of what a reducer gives out.
+def check_locations(dtype: np.dtype[Any]) -> None:
+    """Check the type of records that go back to their shards.
 
     Raises
     ------
     UsageError
-        Its first field is not the place, or some field is no 64-bit word.
+        Its first field is not the location, or some field is no 64-bit word.
     """
     word_count(dtype)
-    if (dtype.names or ("",))[0] != PLACE:
+    if (dtype.names or ("",))[0] != LOCATION:
         raise UsageError(
-            f"a reducer gives out records of type {dtype}; expected {PLACE!r} as the first field, by which they go back to their shards."
+            f"a reducer gives out records of type {dtype}; expected {LOCATION!r} as the first field, by which they go back to their shards."
         )
 
 

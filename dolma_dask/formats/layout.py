@@ -16,6 +16,7 @@ DOCUMENTS = "documents"
 ATTRIBUTES = "attributes"
 JOURNAL = "_journal"
 QUARANTINE = "_quarantine"
+WORK = "_work"
 
 DOCUMENT_SUFFIXES = (".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst", ".jsonl", ".parquet")
 """Suffixes of document files."""

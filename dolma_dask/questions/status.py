@@ -21,7 +21,7 @@ from dolma_dask.questions.status_origins import CHANGED, GONE, TOUCHED, Listing,
 from dolma_dask.questions.status_summary import Leftover, StatusRow, StatusSummary
 from dolma_dask.summary import Summary
 
-_EXCHANGE = "_exchange"
+_WORK = layout.WORK
 
 
 def status(dataset: str | Dataset | Summary, /) -> StatusSummary:
@@ -213,7 +213,7 @@ def _bad_rows(records: Iterable[Record], listed: Listing) -> int:
 
 def _leftovers(listed: Listing) -> Iterator[Leftover]:
     found: defaultdict[str, list[int]] = defaultdict(list)
-    for path in listed.below(_EXCHANGE):
+    for path in listed.below(_WORK):
         found["/".join(path.split("/")[:2])].append(listed.files[path].bytes)
     for folder, sizes in sorted(found.items()):
         yield Leftover(folder, folder.split("/")[1].partition("-")[0], len(sizes), sum(sizes))

@@ -9,8 +9,8 @@ from typing import Unpack
 
 import msgspec
 
-from dolma_dask import clusters
 from dolma_dask.alignment.columns import find_columns
+from dolma_dask.engine import run_job
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
@@ -20,8 +20,8 @@ from dolma_dask.io.id_lists import ListFacts, list_name, read_facts
 from dolma_dask.journal import Journal
 from dolma_dask.stages.blocking.run import Blocking
 from dolma_dask.stages.blocking.summary import BlockSummary
-from dolma_dask.stages.marking import whole_unit
-from dolma_dask.stages.marks import COLUMNS
+from dolma_dask.stages.flag_rows import COLUMNS
+from dolma_dask.stages.flagging import dataset_unit
 from dolma_dask.stages.options import (
     DatasetLike,
     RecordArgs,
@@ -106,20 +106,18 @@ def block(
         raise UsageError(f"exchange={exchange!r}; expected True, False or nothing.")
     journal = Journal(found.root, "block")
     facts = _known_facts(journal, name, url) or _read_facts(url, exchange)
-    chosen = selected(found, options)
-    work = Blocking(
+    job = Blocking(
         dataset=found,
+        selected=selected(found, options),
         columns=find_columns(found, COLUMNS),
         name=name,
         file_format=format,
         policy=record_policy(options),
         params=told({"list": url, "name": name, "format": format, "source": source}),
-        chosen=chosen,
         facts=facts,
+        by_exchange=facts.entries > MOST_IN_MEMORY if exchange is None else exchange,
     )
-    by_exchange = facts.entries > MOST_IN_MEMORY if exchange is None else exchange
-    with clusters.shared_cluster():
-        return work.run(run_options(options), by_exchange)
+    return run_job(job, run_options(options))
 
 
 def set_name(url: str, advice: str) -> str:
@@ -155,7 +153,7 @@ def _read_facts(url: str, exchange: bool | None) -> ListFacts:
 
 def _known_facts(journal: Journal, name: str, url: str) -> ListFacts | None:
     """Return what the journal knows of the list, if the file is as it was."""
-    record = journal.records.get(whole_unit(name))
+    record = journal.records.get(dataset_unit(name))
     info = files.stat(url)
     if record is None or info is None:
         return None

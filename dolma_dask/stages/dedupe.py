@@ -8,10 +8,11 @@ marks are the same for any number of workers.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Unpack
 
-from dolma_dask import clusters
 from dolma_dask.alignment.columns import Columns, find_columns
 from dolma_dask.dataset import Dataset
+from dolma_dask.engine import run_job
 from dolma_dask.errors import UsageError
+from dolma_dask.exchange import Shuffle, check_shuffle
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.stages.deduplication.run import Deduplication
@@ -21,7 +22,7 @@ from dolma_dask.stages.deduplication.shards import (
     KeyRecipe,
 )
 from dolma_dask.stages.deduplication.summary import DedupeSummary
-from dolma_dask.stages.marks import COLUMNS
+from dolma_dask.stages.flag_rows import COLUMNS
 from dolma_dask.stages.options import (
     DatasetLike,
     Many,
@@ -59,7 +60,7 @@ def dedupe(
     format: FileFormat | None = None,
     source: str | None = None,
     attributes: Annotated[Sequence[str], Many] = (),
-    shuffle: Literal["files", "p2p"] = "files",
+    shuffle: Shuffle = "files",
     **options: Unpack[RecordArgs],
 ) -> DedupeSummary:
     """Mark every document but one of those that are equal, over all shards, and write the marks beside the documents.
@@ -89,8 +90,8 @@ def dedupe(
         Source of all documents, for files that lack the field.
     attributes : list of str, optional
         Attribute sets to look for `by` and `rank` in; by default all.
-    shuffle : {"files", "p2p"}
-        How keys travel: through files beside the dataset, or between the workers of a Dask cluster.
+    shuffle : {"files", "dask"}
+        How keys reach each other: through files beside the dataset, or through Dask's dataframe shuffle, for slow shared storage.
 
     Returns
     -------
@@ -130,18 +131,18 @@ def dedupe(
         "format": format,
         "source": source,
     }
-    work = Deduplication(
+    job = Deduplication(
         dataset=found,
+        selected=selected(found, options),
         columns=columns,
         name=name,
         file_format=format,
         policy=record_policy(options),
         params=told(params),
         recipe=_recipe(columns, by, keep, rank),
+        shuffle=shuffle,
     )
-    chosen = selected(found, options)
-    with clusters.shared_cluster():
-        return work.run(chosen, run_options(options), shuffle)
+    return run_job(job, run_options(options))
 
 
 def _check_names(by: object, rank: object) -> None:
@@ -154,7 +155,7 @@ def _check_names(by: object, rank: object) -> None:
 def _check_choices(how: str, keep: str, rank: str | None, shuffle: str) -> None:
     check_choice("how", how, ("exact",))
     check_choice("keep", keep, ("first", "longest", "highest", "lowest"))
-    check_choice("shuffle", shuffle, ("files", "p2p"))
+    check_shuffle(shuffle)
     if (keep in ("highest", "lowest")) != (rank is not None):
         raise UsageError(
             f"keep={keep!r} with rank={rank!r}; expected a rank for keep='highest' or 'lowest' and for nothing else, such as "

@@ -1,17 +1,14 @@
 """quantiles: exact quantiles of signals, for all documents and for groups of them, and the thresholds that follow from them.
 
 Two parts, both of which go on where they were stopped. The first reads the asked columns once and keeps the values as keys below
-``_exchange/`` (8 bytes per value, removed at the end); the second finds the order statistics of each signal in a few passes over the
+``_work/`` (8 bytes per value, removed at the end); the second finds the order statistics of each signal in a few passes over the
 kept values. The result depends on the values alone: any number of workers, any cut into shards, the same bytes. Nothing but the result
 reaches the caller's process. ``sample`` is the way to huge data.
 """
 
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Unpack
 
-from dolma_dask.clusters import shared_cluster
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.quality.levels import LEVELS, Level, check_level
@@ -28,7 +25,7 @@ from dolma_dask.stages.options import (
     selected,
 )
 from dolma_dask.stages.quantile.question import Question, choose_columns
-from dolma_dask.stages.quantile.run import QuantilesRun
+from dolma_dask.stages.quantile.run import Quantiles, run_quantiles
 from dolma_dask.stages.quantile.summary import QuantilesSummary
 
 
@@ -94,7 +91,6 @@ def quantiles(
     Missing values are left out and counted as nulls; so are infinite ones, which only Parquet can hold. A document without a group counts
     in "all" alone.
     """
-    started = time.monotonic()
     options = checked(quantiles, options, RecordArgs)
     check_name(name)
     strictness = None if level is None else check_level(level)
@@ -107,10 +103,8 @@ def quantiles(
         check_seed(seed),
     )
     _check_level_probabilities(strictness, question.probabilities)
-    run = QuantilesRun(found, chosen, question, name, record_policy(options), run_options(options))
-    with shared_cluster():
-        summary = run.quantiles(strictness)
-    return replace(summary, seconds=time.monotonic() - started)
+    job = Quantiles(found, chosen, question, name, record_policy(options))
+    return run_quantiles(job, strictness, run_options(options))
 
 
 def check_name(name: str) -> str:

@@ -16,7 +16,7 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.stored import StoredFile
-from dolma_dask.stages.marks import MarkRows, Spooled
+from dolma_dask.stages.flag_rows import FlagRows, StagedShard
 from dolma_dask.writers.table import ArrowSink
 
 _SPOOL = pa.schema(
@@ -69,11 +69,11 @@ class Spool:
         self._stack.__exit__(*raised)
         self.record = FileRecord(spool_path(self.number), self._out.bytes, self._out.checksum)
 
-    def known(self, read: Spooled) -> Spooled:
+    def known(self, read: StagedShard) -> StagedShard:
         """Return what is known of the shard, with its spool; after a clean exit."""
         return replace(read, spool=self.record)
 
-    def write(self, rows: MarkRows) -> None:
+    def write(self, rows: FlagRows) -> None:
         """Append rows."""
         errors = pa.array([rows.errors.get(row) for row in range(len(rows))], pa.large_string())
         if not rows.errors:
@@ -103,8 +103,8 @@ class _Stored:
         self.closed = True
 
 
-def read_spool(folder: str, record: FileRecord | None) -> Iterator[MarkRows]:
-    """Yield the rows of a shard as they were spooled.
+def read_staged(folder: str, record: FileRecord | None) -> Iterator[FlagRows]:
+    """Yield the rows of a shard as they were staged.
 
     Raises
     ------
@@ -138,11 +138,11 @@ def _damaged(url: str, found: str) -> CorruptFileError:
     )
 
 
-def _from_spool(batch: pa.RecordBatch, first: int) -> MarkRows:
+def _from_spool(batch: pa.RecordBatch, first: int) -> FlagRows:
     lengths, sizes = (np.asarray(batch.column(name)) for name in ("length", "bytes"))
     errors = batch.column("error")
     bad = np.flatnonzero(np.asarray(errors.is_valid())).tolist() if errors.null_count < len(errors) else []
-    return MarkRows(
+    return FlagRows(
         first,
         batch.column("id"),
         batch.column("source"),

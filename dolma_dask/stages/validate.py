@@ -9,10 +9,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import Annotated, Unpack, get_args
+from typing import Annotated, Unpack
 
 from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.engine import run_job
 from dolma_dask.errors import UsageError
+from dolma_dask.exchange import Shuffle, check_shuffle
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.stream import MAX_RECORD_BYTES
@@ -21,15 +23,14 @@ from dolma_dask.stages.options import (
     Many,
     RunArgs,
     as_dataset,
-    check_choice,
     checked,
     run_options,
     selected,
     words_of,
 )
-from dolma_dask.stages.validation.identities import Shuffle
+from dolma_dask.stages.validation.identities import Identities
 from dolma_dask.stages.validation.listing import list_work, sampled
-from dolma_dask.stages.validation.run import KEYS_FOLDER, Check
+from dolma_dask.stages.validation.run import Check
 from dolma_dask.stages.validation.shard import ValidateStage
 from dolma_dask.stages.validation.summary import FORMAT, ValidateSummary, last_names
 from dolma_dask.summary import Summary
@@ -81,8 +82,8 @@ def validate(
         Problems of each kind that are shown, the first by file and row; all are counted.
     max_record_bytes : int, optional
         Longer records are bad.
-    shuffle : {"files", "p2p"}, optional
-        How identities meet: through files in the dataset, or between the workers of a Dask cluster.
+    shuffle : {"files", "dask"}, optional
+        How identities meet: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.
 
     Returns
     -------
@@ -125,7 +126,7 @@ def validate(
     """
     options = checked(validate, options, RunArgs)
     _check_numbers(problems, max_record_bytes)
-    check_choice("shuffle", shuffle, get_args(Shuffle))
+    check_shuffle(shuffle)
     target = None if to is None else _report_url(to, options)
     found = _open(dataset, source, version)
     earlier = None if against is None else _open_against(against, dataset, found, source, version)
@@ -133,8 +134,8 @@ def validate(
     chosen = sampled(selected(found, options), sample, seed)
     keep = max(KEPT, problems)
     listing = list_work(found, chosen, names, keep)
-    stage = ValidateStage(found.root, found.source, keep, max_record_bytes, KEYS_FOLDER)
-    check = Check(stage, found, chosen, earlier, listing, sample is not None, shuffle, run_options(options))
+    stage = ValidateStage(found.root, found.source, keep, max_record_bytes)
+    identities = Identities(stage, found, chosen, earlier, sample is not None, shuffle)
     scope = {
         "files": len(chosen.shards),
         "files_of": len(found.shards),
@@ -143,9 +144,12 @@ def validate(
         "sample": sample,
         "seed": seed if sample is not None else None,
     }
-    summary = check.run(scope, problems)
-    if target is not None and not options.get("dry_run"):
-        _publish(target, summary)
+    check = Check(stage, found, chosen, listing, identities, scope, problems)
+    summary = run_job(check, run_options(options))
+    if not options.get("dry_run"):
+        check.remember(summary.report())
+        if target is not None:
+            _publish(target, summary)
     return summary
 
 

@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from dolma_dask import clusters
 from dolma_dask.engine import RunOptions, Task
 from dolma_dask.errors import DataError
-from dolma_dask.exchange import Emitted, Exchanged, exchange
+from dolma_dask.exchange import Emitted, Exchanged, Limits
+from dolma_dask.testing.exchange import ExchangeJob, run_exchange
 
 SHARDS = 12
 ROWS = 3000
 FREQUENT = 500
 """Records of each shard that have one key."""
 
-KEYED = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("place", "<u8")])
-RANKED = np.dtype([("place", "<u8"), ("size", "<u8"), ("first", "<u8")])
-LIMITS = {"range_bytes": 24 * 3500, "segment_bytes": 24 * 1000}
+KEYED = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("location", "<u8")])
+RANKED = np.dtype([("location", "<u8"), ("size", "<u8"), ("first", "<u8")])
+LIMITS = {"range": 24 * 3500, "segment": 24 * 1000}
 """A dozen ranges; that of the frequent key goes through disk."""
 
 
@@ -56,7 +56,7 @@ class Keys:
         records = np.empty(ROWS, KEYED)
         records["hi"] = keys_of(task.work) * np.uint64(0x9E3779B97F4A7C15)
         records["lo"] = records["hi"] >> np.uint64(3)
-        records["place"] = (task.work << 32) + np.arange(ROWS, dtype=np.uint64)
+        records["location"] = (task.work << 32) + np.arange(ROWS, dtype=np.uint64)
         for start in range(0, ROWS, 700):
             out(records[start : start + 700])
         pause()
@@ -78,45 +78,36 @@ class Groups:
         starts = np.flatnonzero(np.r_[True, records["hi"][1:] != records["hi"][:-1]])
         sizes = np.diff(np.r_[starts, len(records)])
         ranked = np.empty(len(records), RANKED)
-        ranked["place"] = records["place"]
+        ranked["location"] = records["location"]
         ranked["size"] = np.repeat(sizes, sizes)
-        ranked["first"] = np.repeat(records["place"][starts], sizes)
+        ranked["first"] = np.repeat(records["location"][starts], sizes)
         if self.dtype is not None:
             out(ranked)
         return {"keys": len(starts), "records": len(records), "first": int(records["hi"][0])}
 
 
 def run(
-    root: str, shuffle: str, options: RunOptions, *parts: Keys | Groups, shards: int = SHARDS
-) -> Exchanged:
-    """Run the exchange below `root`, with another emitter and reducer if they are given."""
+    root: str, shuffle: str, options: RunOptions, *parts: Keys | Groups, shards: int = SHARDS, collect=None
+) -> Any:
+    """Run the exchange below `root`, with another emitter and reducer if they are given; return what is collected."""
     tasks = [Task(f"shard {number}", (), (), number) for number in range(shards)]
     emitter, reducer = parts or (Keys(), Groups())
-    return exchange(
-        emitter,
-        tasks,
-        reducer,
-        folder=f"{root}/_exchange/test-groups/key",
-        key="key",
-        shards=SHARDS,
-        options=options,
-        shuffle=shuffle,
-        verb="groups",
-        **LIMITS,
-    )
+    limits = Limits(**LIMITS)
+    job = ExchangeJob(root, emitter, tasks, reducer, SHARDS, collect or outcome, shuffle, limits)
+    return run_exchange(job, options)
 
 
 def outcome(done: Exchanged) -> dict[str, Any]:
     """Return all that must be the same for any way of running."""
-    found = [done.of_shard(number) for number in range(SHARDS)]
-    assert all((records["place"] >> np.uint64(32) == number).all() for number, records in enumerate(found))
+    found = [done.by_shard.of_shard(number) for number in range(SHARDS)]
+    assert all((records["location"] >> np.uint64(32) == number).all() for number, records in enumerate(found))
     firsts = [info["first"] for info in done.infos]
     assert firsts == sorted(firsts)
     return {
         "records": [hashlib.sha256(records.tobytes()).hexdigest() for records in found],
         "keys": sum(info["keys"] for info in done.infos),
         "all": sum(info["records"] for info in done.infos),
-        "told": {name: [record.rows, record.counts, record.info] for name, record in done.records.items()},
+        "told": {name: [record.rows, record.counts, record.info] for name, record in done.emitted.items()},
     }
 
 
@@ -140,10 +131,8 @@ def expected() -> dict[str, Any]:
 
 def main(root: str, shuffle: str, scheduler: str, workers: str) -> None:
     """Run, keep the outcome, and remove the rest."""
-    with clusters.shared_cluster():
-        done = run(root, shuffle, RunOptions(scheduler=scheduler, workers=int(workers), progress=False))
-    Path(root, "result.json").write_text(json.dumps(outcome(done)))
-    done.remove()
+    result = run(root, shuffle, RunOptions(scheduler=scheduler, workers=int(workers), progress=False))
+    Path(root, "result.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from dolma_dask.engine import RunOptions, Task
-from dolma_dask.exchange import Emitted, Exchanged, exchange
+from dolma_dask.exchange import Emitted, Exchanged
+from dolma_dask.testing.exchange import ExchangeJob, run_exchange
 
 TASKS = 5
 BLOCK = 100_000
@@ -21,8 +22,8 @@ KEY = (7 * 0x9E3779B97F4A7C15 % 2**64, 42)
 STEP = 1000
 """Of so many records one is given out."""
 
-KEYED = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("place", "<u8")])
-RANKED = np.dtype([("place", "<u8"), ("rank", "<u8")])
+KEYED = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("location", "<u8")])
+RANKED = np.dtype([("location", "<u8"), ("rank", "<u8")])
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class OneKey:
             places = np.arange(start, min(start + BLOCK, self.rows), dtype=np.uint64)
             records = np.empty(len(places), KEYED)
             records["hi"], records["lo"] = KEY
-            records["place"] = (task.work << 32) + places
+            records["location"] = (task.work << 32) + places
             out(records[::-1])
         return Emitted((), self.rows)
 
@@ -52,30 +53,23 @@ class Ranks:
         count = chunks = largest = 0
         last, is_sorted = -1, True
         for run in runs:
-            places = run["place"]
+            places = run["location"]
             is_sorted &= last < int(places[0]) and bool((places[1:] > places[:-1]).all())
             last = int(places[-1])
             ranks = np.arange(count, count + len(run), dtype=np.uint64)
             chosen = ranks % STEP == 0
             ranked = np.empty(int(chosen.sum()), RANKED)
-            ranked["place"], ranked["rank"] = places[chosen], ranks[chosen]
+            ranked["location"], ranked["rank"] = places[chosen], ranks[chosen]
             out(ranked)
             count, chunks, largest = count + len(run), chunks + 1, max(largest, len(run))
         return {"count": count, "chunks": chunks, "largest": largest, "sorted": is_sorted}
 
 
-def run(root: str, name: str, records: int) -> Exchanged:
+def run(root: str, name: str, records: int, collect: Callable[[Exchanged], Any]) -> Any:
     """Exchange so many records."""
-    return exchange(
-        OneKey(records // TASKS),
-        [Task(f"task {number}", (), (), number) for number in range(TASKS)],
-        Ranks(),
-        folder=f"{root}/_exchange/one-{name}/key",
-        key="key",
-        shards=TASKS,
-        options=RunOptions(scheduler="synchronous", progress=False),
-        verb="one",
-    )
+    tasks = [Task(f"task {number}", (), (), number) for number in range(TASKS)]
+    job = ExchangeJob(root, OneKey(records // TASKS), tasks, Ranks(), TASKS, collect, name=name)
+    return run_exchange(job, RunOptions(scheduler="synchronous", progress=False))
 
 
 def peak_mb() -> float:
@@ -85,16 +79,19 @@ def peak_mb() -> float:
 
 def main(root: str, records: int) -> None:
     """Run it small, so that everything is compiled and loaded, then large."""
-    run(root, "warm", 50 * STEP).remove()
+    run(root, "warm", 50 * STEP, lambda exchanged: None)
     warm = peak_mb()
-    done = run(root, "key", records)
     rows = records // TASKS
     expected = [
         [(number << 32 | row, number * rows + row) for row in range(0, rows, STEP)] for number in range(TASKS)
     ]
-    found = [[tuple(one) for one in done.of_shard(number).tolist()] for number in range(TASKS)]
-    done.remove()
-    print(json.dumps({"infos": done.infos, "same": found == expected, "above_mb": peak_mb() - warm}))
+
+    def collect(done: Exchanged) -> tuple[Any, bool]:
+        found = [[tuple(one) for one in done.by_shard.of_shard(number).tolist()] for number in range(TASKS)]
+        return done.infos, found == expected
+
+    infos, same = run(root, "key", records, collect)
+    print(json.dumps({"infos": infos, "same": same, "above_mb": peak_mb() - warm}))
 
 
 if __name__ == "__main__":

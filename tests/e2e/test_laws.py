@@ -52,7 +52,7 @@ def poll(folder: Path, command: Command, allowed: set[str]) -> int:
             Path(where, name) for where, _, names in os.walk(folder) for name in names
         )  # folders may vanish
         for path in walked:
-            if path.name.startswith(".") or {"_journal", "_spool", "_exchange"} & {*path.parts}:
+            if path.name.startswith(".") or {"_journal", "_spool", "_work"} & {*path.parts}:
                 continue
             try:
                 stamp, data = path.stat(), path.read_bytes()

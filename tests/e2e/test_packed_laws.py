@@ -83,7 +83,7 @@ def check(world: Path, name: str, expected: dict[str, str]) -> None:
     """Check that the files of a verb are there, and nothing else but its journal."""
     assert tree(world / name) == expected
     assert temporaries(world / name) == []
-    assert not (world / name / "_exchange").exists()
+    assert not (world / name / "_work").exists()
 
 
 def words_of(name: str, world: Path, *more: str) -> list[str]:
@@ -149,8 +149,8 @@ def test_no_row_is_lost_and_a_shuffle_spreads_them(worlds, tmp_path):
 
 
 PASSES = {
-    "pieces": "_exchange/mix-part/*/pieces/[0-9]*",
-    "buckets": "_exchange/mix-part/*/sorted/[0-9]*",
+    "pieces": "_work/mix-part/*/pieces/[0-9]*",
+    "buckets": "_work/mix-part/*/sorted/[0-9]*",
     "files": "documents/[a-z]*",
     "half a file": "documents/.*",
 }
@@ -169,7 +169,7 @@ def kill_at(words, root: Path, where: str, files: int, group: bool, log: Path) -
         assert command.running(), command.output
         command.kill(group)
         command.wait_for_family()
-    assert (root / "_exchange").exists(), f"it ended before it was killed at {files} {where}"
+    assert (root / "_work").exists(), f"it ended before it was killed at {files} {where}"
 
 
 def moments(name: str, worlds: Worlds) -> list[tuple[str, int]]:
@@ -233,10 +233,10 @@ def test_what_others_left_is_cleared_away(world, worlds, tmp_path, capsys):
     for more, where, files in ((("--max-size", "40000"), "files", 15), (("--seed", "4"), "buckets", 1)):
         words = words_of("shuffled", world, *more, "--scheduler", "synchronous")
         kill_at(words, world / "shuffled", where, files, True, tmp_path / "log")
-    left = shutil.copytree(world / "shuffled/_exchange", tmp_path / "left")
+    left = shutil.copytree(world / "shuffled/_work", tmp_path / "left")
     run_again("shuffled", world, capsys)
     check(world, "shuffled", worlds.expected["shuffled"])
-    shutil.copytree(left, world / "shuffled/_exchange")
+    shutil.copytree(left, world / "shuffled/_work")
     assert run_again("shuffled", world, capsys)["done"] == 0
     check(world, "shuffled", worlds.expected["shuffled"])
 

@@ -133,7 +133,7 @@ def check(worlds: Worlds, place: Path, *below: str) -> None:
         path: digest for path, digest in outputs(place).items() if path.startswith(below or "")
     } == expected
     assert temporaries(place) == []
-    assert not list(place.rglob("_exchange"))
+    assert not list(place.rglob("_work"))
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_a_second_run_does_nothing(worlds, finished, through, capsys):
         assert json.loads(capsys.readouterr().out)["done"] == 0
     assert times(finished) == before
     writing = [request for request in proxy.requests if kind_of(request) not in ("GET", "HEAD", "LIST")]
-    lasting = [request for request in writing if "/_exchange/" not in request]
+    lasting = [request for request in writing if "/_work/" not in request]
     assert lasting == ["PUT /same/validation.json"], "its report says what was done this time"
 
 
@@ -502,7 +502,7 @@ def test_the_demos_pipeline_in_a_bucket(server, through, tmp_path, capsys):
     }
     assert outputs(there) == expected
     assert temporaries(there) == []
-    assert not list(there.rglob("_exchange"))
+    assert not list(there.rglob("_work"))
     before, proxy = [times(there), (there / "page.html").stat().st_mtime_ns], through()
     capsys.readouterr()
     assert run_here([*demo_words("s3://demo"), "--json"]) == 0
@@ -511,7 +511,7 @@ def test_the_demos_pipeline_in_a_bucket(server, through, tmp_path, capsys):
     assert set(states.values()) == {"done before"}, states
     assert [times(there), (there / "page.html").stat().st_mtime_ns] == before
     written = {request for request in proxy.requests if kind_of(request) not in ("GET", "HEAD", "LIST")}
-    assert all("/_exchange/" in request for request in written), written
+    assert all("/_work/" in request for request in written), written
 
 
 def demo_words(folder: str) -> list[str]:

@@ -62,7 +62,7 @@ def written(world: Path, name: str) -> dict[str, str]:
 def check(world: Path, name: str, expected: dict[str, dict[str, str]]) -> None:
     assert written(world, name) == expected[name]
     assert temporaries(world / "v0") == []
-    assert not (world / "v0/_exchange").exists()
+    assert not (world / "v0/_work").exists()
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def run_again(name: str, world: Path, capsys, *more: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("place", ["threads", "processes", "cluster of 1", "cluster of 2"])
+@pytest.mark.parametrize("location", ["threads", "processes", "cluster of 1", "cluster of 2"])
 def test_same_bytes_everywhere(place, world, worlds):
     def run() -> None:
         for name, verb in VERBS.items():

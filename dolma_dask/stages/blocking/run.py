@@ -1,11 +1,10 @@
-"""A call of `block` from what is finished to its summary: marks of every shard, and the entries of the list that no document has.
+"""The job of `block`: flags of every shard, and the entries of the list that no document has.
 
-What was found out about the list stands in a record of the whole set, which is valid while list and documents are what they were. Such a
-record is also written before the first mark: it tells readers which marks hold, so that those of another list are refused from then on.
+The dataset-wide record says what is known of the list, and is valid while list and documents are what they were. Such a record is also
+announced before the first flag: it tells readers which flags hold, so that those of another list are refused from then on.
 """
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,20 +12,28 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask import engine
-from dolma_dask.dataset import Dataset
 from dolma_dask.dedup.membership import MembershipReducer
-from dolma_dask.engine import Input, Plan, RunOptions, Stage, Task, Unit, inputs_of
-from dolma_dask.exchange import Exchanged
-from dolma_dask.exchange import exchange as through_exchange
-from dolma_dask.exchange.folders import parent_of
-from dolma_dask.exchange.owners import owned
-from dolma_dask.formats import layout
+from dolma_dask.engine import (
+    Announce,
+    Gather,
+    Input,
+    Passes,
+    Plan,
+    Ran,
+    Stage,
+    Step,
+    Task,
+    Unit,
+    WorkDir,
+    inputs_of,
+)
+from dolma_dask.exchange import Exchanged, exchange
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.id_keys import list_keys
 from dolma_dask.io.id_lists import ListFacts
-from dolma_dask.journal import work_key
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.stages.blocking.shards import (
     ENTRIES_PER_SHARD,
     ListedByExchange,
@@ -37,26 +44,27 @@ from dolma_dask.stages.blocking.shards import (
     numbers_of,
 )
 from dolma_dask.stages.blocking.summary import BlockSummary, summarize, unmatched_path, write_unmatched
-from dolma_dask.stages.marking import Marking, whole_unit
-from dolma_dask.summary import Summary
+from dolma_dask.stages.flagging import Flagging, dataset_unit
 
 VERSION = 2
-"""Raised whenever other documents are marked, or in another way, for the same documents and list."""
+"""Raised whenever other documents are flagged, or in another way, for the same documents and list."""
+
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blocking(Marking):
-    """A call of `block`, with everything that decides its result: some shards, and what is known of the list."""
+class Blocking(Flagging):
+    """A call of `block`, with everything that decides its result."""
 
-    chosen: Dataset
     facts: ListFacts
+    by_exchange: bool = False  # else the list is held in memory
 
     verb = "block"
     depends_on = "list"
 
     @property
-    def key(self) -> str:
-        """Key of every shard's marks."""
+    def flags_key(self) -> str:
+        """Key of every shard's flags."""
         params = {
             "name": self.name,
             "list": self.facts.checksum,
@@ -68,90 +76,112 @@ class Blocking(Marking):
         return work_key("block", VERSION, params)
 
     @property
-    def unit(self) -> Unit:
-        """The whole set: what was found out about the list, valid while all documents are what they were."""
-        listing = [shard.path for shard in self.dataset.shards]
-        return Unit(whole_unit(self.name), work_key("block", VERSION, {"set": self.key, "shards": listing}))
+    def key(self) -> str:
+        """Digest of what was requested."""
+        every = [shard.path for shard in self.dataset.shards]
+        listing = {"selected": [shard.path for shard in self.selected.shards]} if self.is_partial else {}
+        return work_key("block", VERSION, {"set": self.flags_key, "shards": every, **listing})
+
+    @property
+    def record(self) -> str | None:
+        """Unit of the dataset-wide record, which speaks of all shards."""
+        return None if self.is_partial else dataset_unit(self.name)
 
     @property
     def is_partial(self) -> bool:
         """Whether some shards are left out."""
-        return len(self.chosen.shards) < len(self.dataset.shards)
+        return len(self.selected.shards) < len(self.dataset.shards)
 
-    def run(self, options: RunOptions, by_exchange: bool) -> BlockSummary:
-        """Do what is left."""
-        started = time.monotonic()
-        stage = ListedInMemory(self.root, self.name, self.facts, self.policy)
-        ahead = engine.run(self._plan(stage), replace(options, dry_run=True)).summary
-        if options.dry_run:
-            return summarize(ahead, self.facts.entries, None)
-        finished = None if options.overwrite or self.is_partial else self.finished(self.unit)
-        known = finished.info if finished else None
-        self._announce()
-        if by_exchange and (ahead.planned or (known is None and not self.is_partial)):
-            with owned(parent_of(self._folder), "block"):
-                summary, known = self._by_exchange(options)
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:
+        """Return the plan of the flags, under a key that nothing has while others hold and no dataset-wide record will say so."""
+        is_announced = not self.is_partial or self._announced_key == self.flags_key
+        return self._plan(self._in_memory, key=self.flags_key if is_announced else "")
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Announce the list, write the flags that are missing, and find the entries that match nothing."""
+        yield from self._announce()
+        exchanged = None
+        if self.by_exchange:
+            exchanged = yield from self._exchange(work)
+            ran: Ran = yield self._by_exchange(work, exchanged)
         else:
-            summary = engine.run(self._plan(stage), options).summary
-            if known is None and not self.is_partial:
-                known = self._save_found(*self._unmatched_in_memory(options))
-        self.tidy(self._folder)
-        seconds = time.monotonic() - started
-        return self._summarize(replace(summary, seconds=seconds), known)
+            ran = yield self._plan(self._in_memory)
+        if known is None and not self.is_partial:
+            if exchanged is None:
+                repeated, unmatched = yield from self._unmatched_in_memory(ran)
+            else:
+                repeated = sum(info["repeated"] for info in exchanged.infos)
+                unmatched = self._unmatched_numbers(exchanged)
+            yield Announce(self._found(ran, repeated, unmatched))
+        return ran
 
-    def _summarize(self, summary: Summary, known: Mapping[str, Any] | None) -> BlockSummary:
+    def summarize(self, ran: Ran, known: Record | None) -> BlockSummary:
+        """Return the summary; entries that match nothing are known when all shards are done."""
+        summary = ran.summary
+        if summary.planned:
+            return summarize(summary, self.facts.entries, None)
         if self.is_partial:
             summary = replace(summary, notes=(*summary.notes, *self._partial_notes()))
-        return summarize(summary, self.facts.entries, None if known is None else dict(known))
+        info = known.info if known and "unmatched" in known.info else None
+        return summarize(summary, self.facts.entries, info)
 
     def _partial_notes(self) -> Iterator[str]:
         yield "only some shards were looked at: entries that match nothing are known when all are done"
-        records = self.records
+        records = Journal(self.root, self.verb).records
         paths = [self.path(shard) for shard in self.dataset.shards]
-        others = [path for path in paths if path in records and records[path].key != self.key]
+        others = [path for path in paths if path in records and records[path].key != self.flags_key]
         if others:
             count = "file of marks is" if len(others) == 1 else "files of marks are"
             yield f"{len(others):,} {count} of another list, and refused by readers until block has run over all shards; first {others[0]}"
 
-    def _plan(self, stage: Stage, works: Mapping[str, Any] | None = None) -> Plan:
+    @property
+    def _in_memory(self) -> Stage:
+        return ListedInMemory(self.root, self.name, self.facts, self.policy)
+
+    def _plan(self, stage: Stage, works: Mapping[str, Any] | None = None, key: str | None = None) -> Plan:
         if works is None:
-            works = {shard.path: self.columns.work(shard) for shard in self.chosen.shards}
-        return self.plan(stage, self.chosen.shards, self.key, works)
+            works = {shard.path: self.columns.work(shard) for shard in self.selected.shards}
+        return self.plan(stage, self.flags_key if key is None else key, works)
 
-    # the list as a whole
+    # the list
 
-    def _announce(self) -> None:
-        """Say, before the first mark is written, that only marks of this list hold from now on."""
-        known = self.records.get(self.unit.name)
-        if known is not None and known.info.get("key") == self.key:
+    def _announce(self) -> Generator[Step, Any, None]:
+        """Say, before the first flag is written, that only flags of this list hold from now on."""
+        if self._announced_key == self.flags_key:
             return
-        # under the key of the marks, not of the whole: nothing is finished yet
-        self.save(Unit(self.unit.name, self.key), self.key, info=self._list_info)
+        # under the key of the flags, not of the job: nothing is finished yet
+        unit = Unit(dataset_unit(self.name), self.flags_key)
+        yield Announce(self.dataset_record(unit, self.flags_key, info=self._list_info))
         files.remove(self.dataset.url(unmatched_path(self.name)))
+
+    @property
+    def _announced_key(self) -> str | None:
+        """Key of the flags that hold."""
+        record = Journal(self.root, self.verb).records.get(dataset_unit(self.name))
+        return None if record is None else record.info.get("key")
 
     @property
     def _list_info(self) -> dict[str, Any]:
         return {"list": msgspec.to_builtins(self.facts)}
 
-    def _unmatched_in_memory(self, options: RunOptions) -> tuple[int, Iterator[npt.NDArray[np.int64]]]:
-        """Return how many entries are repeated, and the numbers of those that no marked document has."""
-        listed = files.list_files(self.dataset.url(f"{layout.ATTRIBUTES}/{self.name}"))
-        sizes = {f"{layout.ATTRIBUTES}/{self.name}/{info.path}": info for info in listed}
-        tasks = [self._reading(self.path(shard), sizes) for shard in self.dataset.shards]
+    def _unmatched_in_memory(self, ran: Ran) -> Generator[Step, Any, tuple[int, Iterator[Numbers]]]:
+        """Return how many entries are repeated, and the numbers of those that no flagged document has."""
         stage = MatchedEntries(self.root, self.name, self.facts)
         keys = list_keys(self.facts.url, self.facts.checksum)
         unmatched = keys.first()
-        for numbers in engine.gather(stage, tasks, replace(options, overwrite=False)):
+        for numbers in (
+            yield Gather(stage, [self._reading_flags(record) for record in ran.records.values()])
+        ):
             unmatched[numbers] = False
         found = np.flatnonzero(unmatched)
         return keys.repeated, iter([found] if len(found) else [])
 
-    def _reading(self, path: str, sizes: Mapping[str, FileInfo]) -> Task:
-        info = FileInfo(path, sizes[path].bytes, sizes[path].stamp)
-        return Task(path, (), inputs_of(self.root, [info]), path)
+    def _reading_flags(self, record: Record) -> Task:
+        file = next(file for file in record.files if file.path == record.unit)
+        return Task(file.path, (), inputs_of(self.root, [FileInfo(file.path, file.bytes, "")]), file.path)
 
-    def _save_found(self, repeated: int, unmatched: Iterator[npt.NDArray[np.int64]]) -> dict[str, Any]:
-        """Write the unmatched entries, and note what was found out."""
+    def _found(self, ran: Ran, repeated: int, unmatched: Iterator[Numbers]) -> Record:
+        """Write the unmatched entries, and return the record of what is known of the list."""
         file, examples = write_unmatched(self.root, self.name, self.facts.url, unmatched)
         info = {
             **self._list_info,
@@ -160,54 +190,37 @@ class Blocking(Marking):
             "examples": examples,
             "file": file.path if file else "",
         }
-        records = self.records
-        inputs = [item for shard in self.dataset.shards for item in records[self.path(shard)].inputs]
-        self.save(self.unit, self.key, inputs, (file,) if file else (), info=info)
-        return info
+        inputs = [item for record in ran.records.values() for item in record.inputs]
+        kept: tuple[FileRecord, ...] = (file,) if file else ()
+        unit = Unit(dataset_unit(self.name), self.key)
+        return self.dataset_record(unit, self.flags_key, inputs, kept, info=info)
 
     # through the exchange
 
-    def _by_exchange(self, options: RunOptions) -> tuple[Summary, dict[str, Any] | None]:
-        exchanged = self._exchange(options)
-        spooled = {
-            self.dataset.shards[found["number"] - entry_shards(self.facts)].path: found
-            for record in exchanged.records.values()
-            for found in record.info["shards"]
-        }
-        stage = ListedByExchange(self.root, self.name, exchanged.folder, exchanged.by_shard)
-        summary = engine.run(self._plan(stage, spooled), options).summary
-        known = None
-        if not self.is_partial:
-            repeated = sum(info["repeated"] for info in exchanged.infos)
-            known = self._save_found(repeated, self._unmatched_numbers(exchanged))
-        return summary, known
+    def _exchange(self, work: WorkDir) -> Generator[Step, Any, Exchanged]:
+        before = entry_shards(self.facts)
+        paths = {shard.path for shard in self.selected.shards}
+        numbers = [number for number, shard in enumerate(self.dataset.shards) if shard.path in paths]
+        facts = FileInfo(self.facts.url, self.facts.bytes, self.facts.stamp)
+        list_task = Task(f"list {self.facts.url}", (), (Input(self.facts.url, facts),))
+        return exchange(
+            work,
+            ListEmitter(self.root, self.facts, self.policy),
+            [list_task, *self.reading(numbers, before)],
+            MembershipReducer(before << 32),
+            shards=before + len(self.dataset.shards),
+        )
 
-    def _unmatched_numbers(self, exchanged: Exchanged) -> Iterator[npt.NDArray[np.int64]]:
+    def _by_exchange(self, work: WorkDir, exchanged: Exchanged) -> Plan:
+        staged = {
+            self.dataset.shards[one["number"] - entry_shards(self.facts)].path: one
+            for record in exchanged.emitted.values()
+            for one in record.info["shards"]
+        }
+        return self._plan(ListedByExchange(self.root, self.name, work.url, exchanged.by_shard), staged)
+
+    def _unmatched_numbers(self, exchanged: Exchanged) -> Iterator[Numbers]:
         for number in range(entry_shards(self.facts)):
             rows = numbers_of(exchanged.by_shard, number)
             if len(rows):
                 yield rows + number * ENTRIES_PER_SHARD
-
-    @property
-    def _folder(self) -> str:
-        """Where the exchange lies: places depend on the listing and on the list, and so does its key."""
-        every = [shard.path for shard in self.dataset.shards]
-        chosen = [shard.path for shard in self.chosen.shards]
-        return self.folder(work_key("block", VERSION, {"set": self.key, "listing": every, "chosen": chosen}))
-
-    def _exchange(self, options: RunOptions) -> Exchanged:
-        before = entry_shards(self.facts)
-        chosen = {shard.path for shard in self.chosen.shards}
-        numbers = [number for number, shard in enumerate(self.dataset.shards) if shard.path in chosen]
-        facts = FileInfo(self.facts.url, self.facts.bytes, self.facts.stamp)
-        the_list = Task(f"list {self.facts.url}", (), (Input(self.facts.url, facts),))
-        return through_exchange(
-            ListEmitter(self.root, self.facts, self.policy),
-            [the_list, *self.reading(numbers, before)],
-            MembershipReducer(before << 32),
-            folder=self._folder,
-            key=self._folder.rpartition("/")[2],
-            shards=before + len(self.dataset.shards),
-            options=options,
-            verb="block",
-        )

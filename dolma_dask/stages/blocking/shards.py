@@ -23,17 +23,17 @@ from dolma_dask.io.id_lists import IdListFile, ListFacts
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
-from dolma_dask.stages.marking import ShardKeys
-from dolma_dask.stages.marks import (
-    MarkFile,
-    MarkRows,
+from dolma_dask.stages.flag_rows import (
+    FlagFile,
+    FlagRows,
     Mask,
     ShardReading,
-    Spooled,
-    mark_info,
-    marked_rows,
+    StagedShard,
+    flag_info,
+    flagged_rows,
 )
-from dolma_dask.stages.spool import Spool, read_spool
+from dolma_dask.stages.flagging import ShardKeys
+from dolma_dask.stages.spool import Spool, read_staged
 
 ENTRIES_PER_SHARD = 1 << 24
 """Entries of a list that count as one shard of the exchange: 16 million, whose numbers take 128 MB when all are unmatched."""
@@ -61,7 +61,7 @@ def _keyed(
 ) -> Records:
     records = np.empty(len(places), key_dtype())
     records["hi"], records["lo"] = keys
-    records["place"] = places
+    records["location"] = places
     return records
 
 
@@ -72,7 +72,7 @@ class ListedRecord:
     name: str
 
     def record(
-        self, task: Task, spooled: Spooled, file: FileRecord, listed: int, listed_bytes: int
+        self, task: Task, staged: StagedShard, file: FileRecord, listed: int, listed_bytes: int
     ) -> Record:
         """Return the record of a finished shard."""
         (unit,) = task.units
@@ -80,14 +80,14 @@ class ListedRecord:
             unit=unit.name,
             shard=task.shard,
             key=unit.key,
-            inputs=spooled.inputs,
-            files=(file, *spooled.quarantined),
-            rows=spooled.rows,
-            ids_digest=spooled.ids_digest,
-            content_digest=spooled.content_digest,
-            counts={**spooled.counts, "listed": listed, "text_bytes_listed": listed_bytes},
+            inputs=staged.inputs,
+            files=(file, *staged.quarantined),
+            rows=staged.rows,
+            ids_digest=staged.ids_digest,
+            content_digest=staged.content_digest,
+            counts={**staged.counts, "listed": listed, "text_bytes_listed": listed_bytes},
             info={
-                **mark_info(self.name, READS),
+                **flag_info(self.name, READS),
                 "whole": True,  # the marks are right only beside those of the same list
             },
         )
@@ -118,16 +118,16 @@ class ListedInMemory:
         keys = list_keys(self.facts.url, self.facts.checksum)
         reading = ShardReading(self.root, self.verb, task.work, 0, self.policy)
         marks = ((rows, contains(keys, rows.sources, rows.ids)) for rows, _ in reading)
-        file, listed, size = write_marks(self.root, self.name, task, marks)
+        file, listed, size = write_flags(self.root, self.name, task, marks)
         return [ListedRecord(self.name).record(task, reading.result, file, listed, size)]
 
 
-def write_marks(
-    root: str, name: str, task: Task, marks: Iterable[tuple[MarkRows, Mask]]
+def write_flags(
+    root: str, name: str, task: Task, marks: Iterable[tuple[FlagRows, Mask]]
 ) -> tuple[FileRecord, int, int]:
     """Write an attribute file; return it, the marked documents and the bytes of their texts."""
     listed = size = 0
-    with MarkFile(root, task.units[0].name, name) as file:
+    with FlagFile(root, task.units[0].name, name) as file:
         for rows, marked in marks:
             file.write(rows, marked)
             listed += int(marked.sum())
@@ -164,10 +164,10 @@ class ListEmitter:
             return self._emit_list(task, out)
         done = [self._read(item, out, folder) for item in task.work]
         return Emitted(
-            inputs=tuple(record for spooled in done for record in spooled.inputs),
-            rows=sum(spooled.rows for spooled in done),
-            info={"shards": [spooled.to_json() for spooled in done]},
-            files=tuple(spooled.spool for spooled in done if spooled.spool),
+            inputs=tuple(record for staged in done for record in staged.inputs),
+            rows=sum(staged.rows for staged in done),
+            info={"shards": [staged.to_json() for staged in done]},
+            files=tuple(staged.spool for staged in done if staged.spool),
         )
 
     def _emit_list(self, task: Task, out: Callable[[Records], None]) -> Emitted:
@@ -181,7 +181,7 @@ class ListEmitter:
         read = InputRecord(item.info.path, stored.info.bytes, stored.info.stamp, stored.checksum)
         return Emitted(inputs=(read,), rows=entries, info={"shards": []})
 
-    def _read(self, item: ShardKeys, out: Callable[[Records], None], folder: str) -> Spooled:
+    def _read(self, item: ShardKeys, out: Callable[[Records], None], folder: str) -> StagedShard:
         reading = ShardReading(self.root, "block", item.work, item.number, self.policy)
         with Spool(folder, item.number) as spool:
             for rows, _ in reading:
@@ -190,7 +190,7 @@ class ListEmitter:
                 spool.write(rows)
         return spool.known(reading.result)
 
-    def _records(self, rows: MarkRows, number: int) -> Iterator[Records]:
+    def _records(self, rows: FlagRows, number: int) -> Iterator[Records]:
         """Yield the records of documents that can be read: by id, and by source and id, as the list asks."""
         places = np.arange(rows.first, rows.first + len(rows), dtype=np.uint64) + np.uint64(number << 32)
         known = np.asarray(rows.ids.is_valid())
@@ -222,20 +222,20 @@ class ListedByExchange:
     verb: str = "block"
 
     def run_shard(self, task: Task) -> list[Record]:
-        """Write the attribute file of one shard; ``task.work`` is its `Spooled` as JSON."""
-        spooled = Spooled.from_json(task.work)
-        rows = numbers_of(self.records, spooled.number)
-        spool = read_spool(self.folder, spooled.spool)
-        marks = ((part, marked_rows(part, rows)) for part in spool)
-        file, listed, size = write_marks(self.root, self.name, task, marks)
-        return [ListedRecord(self.name).record(task, spooled, file, listed, size)]
+        """Write the attribute file of one shard; ``task.work`` is its `StagedShard` as JSON."""
+        staged = StagedShard.from_json(task.work)
+        rows = numbers_of(self.records, staged.number)
+        spool = read_staged(self.folder, staged.spool)
+        marks = ((part, flagged_rows(part, rows)) for part in spool)
+        file, listed, size = write_flags(self.root, self.name, task, marks)
+        return [ListedRecord(self.name).record(task, staged, file, listed, size)]
 
 
 def numbers_of(records: ShardRecords | None, shard: int) -> npt.NDArray[np.int64]:
     """Return the rows of a shard that the exchange gave out, in order; one may stand there twice."""
     if records is None:
         return np.empty(0, np.int64)
-    places = records.of_shard(shard)["place"]
+    places = records.of_shard(shard)["location"]
     rows: npt.NDArray[np.int64] = np.bitwise_and(places, np.uint64(0xFFFFFFFF)).view(np.int64)
     return rows
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from dolma_dask.dataset import Shard
 from dolma_dask.dedup.hashing import keys128, number_keys, rank_bits, text_keys
-from dolma_dask.dedup.survivors import MARKS, key_dtype
+from dolma_dask.dedup.survivors import FLAGS, key_dtype
 from dolma_dask.engine import Task
 from dolma_dask.errors import DataError
 from dolma_dask.exchange import Emitted, ShardRecords
@@ -24,16 +24,16 @@ from dolma_dask.formats.json.write import validity
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Record
 from dolma_dask.stages.deduplication.tally import Tally
-from dolma_dask.stages.marking import ShardKeys
-from dolma_dask.stages.marks import (
-    MarkFile,
-    MarkRows,
+from dolma_dask.stages.flag_rows import (
+    FlagFile,
+    FlagRows,
     Mask,
     ShardReading,
-    Spooled,
-    mark_info,
+    StagedShard,
+    flag_info,
 )
-from dolma_dask.stages.spool import Spool, read_spool
+from dolma_dask.stages.flagging import ShardKeys
+from dolma_dask.stages.spool import Spool, read_staged
 
 LEAST_INEXACT = 2.0**53
 """The first integer that shares its float64 with another one, 2**53 + 1; numbers are read as float64."""
@@ -46,7 +46,7 @@ KeyKind = Literal["id", "string", "number"]
 
 Records = npt.NDArray[Any]
 
-PLACE_BITS = 32
+ROW_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -75,19 +75,19 @@ class KeyRecipe:
         """Of the records."""
         return key_dtype() if self.keep == "first" else key_dtype("rank")
 
-    def records(self, rows: MarkRows, batch: pa.RecordBatch, number: int) -> Records:
+    def records(self, rows: FlagRows, batch: pa.RecordBatch, number: int) -> Records:
         """Return the records of those rows of shard `number` that have a key."""
         valid, (high, low) = self._keys(batch)
         found = np.empty(batch.num_rows, self.dtype)
         found["hi"], found["lo"] = high, low
-        found["place"] = np.arange(rows.first, rows.first + batch.num_rows, dtype=np.uint64) + np.uint64(
-            number << PLACE_BITS
+        found["location"] = np.arange(rows.first, rows.first + batch.num_rows, dtype=np.uint64) + np.uint64(
+            number << ROW_BITS
         )
         if self.keep != "first":
             found["rank"] = self._ranks(rows, batch)
         return found if valid.all() else found[valid]
 
-    def check(self, rows: MarkRows, batch: pa.RecordBatch, path: str) -> None:
+    def check(self, rows: FlagRows, batch: pa.RecordBatch, path: str) -> None:
         """Refuse numbers that may have looked different before they were read.
 
         Raises
@@ -124,7 +124,7 @@ class KeyRecipe:
         numbers = _numbers(column)
         return valid & ~np.isnan(numbers), number_keys(numbers)
 
-    def _ranks(self, rows: MarkRows, batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    def _ranks(self, rows: FlagRows, batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
         if self.rank is None:
             return ~rows.lengths.astype(np.uint64)  # the longest first
         column = batch.column(self.rank)
@@ -162,17 +162,17 @@ class KeyEmitter:
         return self.recipe.dtype
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
-        """Read the shards of a task (a tuple of `ShardKeys`); `Emitted.info` holds a `Spooled` for each."""
+        """Read the shards of a task (a tuple of `ShardKeys`); `Emitted.info` holds a `StagedShard` for each."""
         done = [self._read(item, out, folder) for item in task.work]
         return Emitted(
-            inputs=tuple(record for spooled in done for record in spooled.inputs),
-            rows=sum(spooled.rows for spooled in done),
-            counts=_summed([spooled.counts for spooled in done]),
-            info={"shards": [spooled.to_json() for spooled in done]},
-            files=tuple(spooled.spool for spooled in done if spooled.spool),
+            inputs=tuple(record for staged in done for record in staged.inputs),
+            rows=sum(staged.rows for staged in done),
+            counts=_summed([staged.counts for staged in done]),
+            info={"shards": [staged.to_json() for staged in done]},
+            files=tuple(staged.spool for staged in done if staged.spool),
         )
 
-    def _read(self, item: ShardKeys, out: Callable[[Records], None], folder: str) -> Spooled:
+    def _read(self, item: ShardKeys, out: Callable[[Records], None], folder: str) -> StagedShard:
         reading = ShardReading(self.root, self.verb, item.work, item.number, self.policy)
         with Spool(folder, item.number) as spool:
             for rows, batch in reading:
@@ -189,16 +189,16 @@ def _summed(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class ShardMarks:
+class ShardFlags:
     """One shard whose marks are written: what is known of it, and the clusters that are named in its record, as (size, row)."""
 
     shard: Shard
-    spooled: Spooled
+    staged: StagedShard
     largest: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
-class MarkStage:
+class FlagStage:
     """Writes the marks of each shard; see `dolma_dask.engine.Stage`.
 
     Attributes
@@ -222,14 +222,14 @@ class MarkStage:
 
     def run_shard(self, task: Task) -> list[Record]:
         """Write the attribute file of one shard from its spool."""
-        work: ShardMarks = task.work
+        work: ShardFlags = task.work
         (unit,) = task.units
-        spooled = work.spooled
-        marks = _Marks.of(self.records, spooled.number)
+        staged = work.staged
+        marks = _Flags.of(self.records, staged.number)
         tally = Tally()
         named: list[list[Any]] = []
-        with MarkFile(self.root, unit.name, self.name) as file:
-            for rows in read_spool(self.folder, spooled.spool):
+        with FlagFile(self.root, unit.name, self.name) as file:
+            for rows in read_staged(self.folder, staged.spool):
                 marked, sizes = marks.of_rows(rows)
                 tally.add(rows, marked, sizes)
                 named += _named(rows, work.largest)
@@ -238,14 +238,14 @@ class MarkStage:
             unit=unit.name,
             shard=work.shard.path,
             key=unit.key,
-            inputs=spooled.inputs,
-            files=(file.record, *spooled.quarantined),
-            rows=spooled.rows,
-            ids_digest=spooled.ids_digest,
-            content_digest=spooled.content_digest,
-            counts={**spooled.counts, **tally.counts()},
+            inputs=staged.inputs,
+            files=(file.record, *staged.quarantined),
+            rows=staged.rows,
+            ids_digest=staged.ids_digest,
+            content_digest=staged.content_digest,
+            counts={**staged.counts, **tally.counts()},
             info={
-                **mark_info(self.name, self.reads, spooled.unproved),
+                **flag_info(self.name, self.reads, staged.unproved),
                 **tally.info(),
                 "clusters": named,
                 "whole": True,  # the marks are right only beside those of all shards under the same key
@@ -254,7 +254,7 @@ class MarkStage:
         return [record]
 
 
-def _named(rows: MarkRows, largest: Sequence[tuple[int, int]]) -> list[list[Any]]:
+def _named(rows: FlagRows, largest: Sequence[tuple[int, int]]) -> list[list[Any]]:
     """Return [size, row, id, source] of the survivors of the given clusters among `rows`."""
     inside = [(size, row) for size, row in largest if rows.first <= row < rows.first + len(rows)]
     return [
@@ -264,21 +264,21 @@ def _named(rows: MarkRows, largest: Sequence[tuple[int, int]]) -> list[list[Any]
 
 
 @dataclass(frozen=True)
-class _Marks:
+class _Flags:
     """What the exchange says of one shard, sorted by place: 16 bytes per document that is not alone, and nothing more of all of them."""
 
     records: Records
     number: int
 
     @classmethod
-    def of(cls, records: ShardRecords | None, number: int) -> "_Marks":
-        return cls(np.empty(0, MARKS) if records is None else records.of_shard(number), number)
+    def of(cls, records: ShardRecords | None, number: int) -> "_Flags":
+        return cls(np.empty(0, FLAGS) if records is None else records.of_shard(number), number)
 
-    def of_rows(self, rows: MarkRows) -> tuple[Mask, npt.NDArray[np.int64]]:
+    def of_rows(self, rows: FlagRows) -> tuple[Mask, npt.NDArray[np.int64]]:
         """Return for each of `rows` (n,) whether it is a duplicate, and the size of the cluster that it survives, 0 for the others."""
-        first = (self.number << PLACE_BITS) + rows.first
+        first = (self.number << ROW_BITS) + rows.first
         inside = self.records[self._before(first) : self._before(first + len(rows))]
-        places = (inside["place"] - np.uint64(first)).astype(np.int64)
+        places = (inside["location"] - np.uint64(first)).astype(np.int64)
         sizes = np.zeros(len(rows), np.int64)
         sizes[places] = inside["size"]
         marked = np.zeros(len(rows), np.bool_)
@@ -287,11 +287,11 @@ class _Marks:
 
     def _before(self, place: int) -> int:
         """Return how many records stand before a place; numpy would copy all of them to search."""
-        return bisect_left(self.records["place"], place)
+        return bisect_left(self.records["location"], place)
 
 
-def spooled_shards(records: Mapping[str, Record]) -> Iterator[Spooled]:
+def staged_shards(records: Mapping[str, Record]) -> Iterator[StagedShard]:
     """Yield what the tasks of an exchange told of the shards they read."""
     for record in records.values():
         for found in record.info["shards"]:
-            yield Spooled.from_json(found)
+            yield StagedShard.from_json(found)

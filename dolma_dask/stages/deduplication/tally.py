@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dolma_dask.formats.json.write import validity
-from dolma_dask.stages.marks import MarkRows
+from dolma_dask.stages.flag_rows import FlagRows
 
 MOST_SOURCES = 200
 """Sources that a shard's record tells apart; a dataset with more has no table by source."""
@@ -32,7 +32,7 @@ class Tally:
     totals: list[int] = field(default_factory=lambda: [0] * len(TALLIED))
     sources: dict[str, list[int]] | None = field(default_factory=dict)
 
-    def add(self, rows: MarkRows, marked: npt.NDArray[np.bool_], sizes: npt.NDArray[np.int64]) -> None:
+    def add(self, rows: FlagRows, marked: npt.NDArray[np.bool_], sizes: npt.NDArray[np.int64]) -> None:
         """Count rows: which are marked, and the sizes of the clusters they survive."""
         known = validity(rows.ids) & validity(rows.sources)
         counted = marked[known], sizes[known], rows.sizes[known]

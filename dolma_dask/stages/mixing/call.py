@@ -10,9 +10,8 @@ from typing import Any
 import dolma_dask
 from dolma_dask import clusters
 from dolma_dask.dataset import Dataset
-from dolma_dask.engine import Plan, RunOptions, Unit
+from dolma_dask.engine import Plan, RunOptions, Unit, remove_abandoned, run_job
 from dolma_dask.errors import UsageError
-from dolma_dask.exchange.folders import remove_abandoned
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
@@ -160,7 +159,7 @@ class MixCall:
         packed = Packed(
             target, goal.name, parts, packing, policy, key, self._params, self.notes, owns_folder=True
         )
-        made = summarize(packed.run(run_options(options)))
+        made = summarize(run_job(packed, run_options(options)))
         return tokens_of_packed(made, target, goal.tokens, self.found.source, self._name, options)
 
     def _side_by_side(self, policy: RecordPolicy, options: RunOptions) -> MixSummary:

@@ -5,26 +5,22 @@ Files never exceed the size that was asked, as they are stored, unless one docum
 finished or not: a record of the whole holds all inputs and outputs, and as long as they are as it says nothing is done.
 """
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import msgspec
 
 import dolma_dask
-from dolma_dask import clusters, engine
 from dolma_dask.dataset import Shard
-from dolma_dask.engine import Plan, RunOptions, Task, Unit, resume
+from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Step, Task, Unit, WorkDir, resume
 from dolma_dask.errors import UsageError
-from dolma_dask.exchange.folders import parent_of, remove_tree
-from dolma_dask.exchange.owners import owned
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, merge_rules
-from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.stages.marks import note, tidy
+from dolma_dask.journal import Record, work_key
 from dolma_dask.stages.mixing.cutting import PACKING_VERSION, Packing
 from dolma_dask.stages.mixing.outputs import PieceOutput
 from dolma_dask.stages.mixing.scatter import SortStage, bucket_count
@@ -54,94 +50,106 @@ class Part:
 
 @dataclass(frozen=True)
 class Packed:
-    """A call of mix with packed output.
-
-    Attributes
-    ----------
-    target : str
-        Output root.
-    name : str
-        Of the whole: what it is known under in the journal.
-    parts : tuple of Part
-        All shards, in order.
-    packing : Packing
-        How files are cut.
-    policy : RecordPolicy
-        What happens to bad records.
-    key : str
-        Digest of all that decides the output besides the bytes of the inputs and the packing.
-    told : Mapping
-        What was asked, for the journal.
-    notes : tuple of str
-        What a person should know.
-    owns_folder : bool
-        Whether everything in the folder of the output files is ours.
-    """
+    """A call of mix with packed output; see `dolma_dask.engine.Job`."""
 
     target: str
-    name: str
-    parts: tuple[Part, ...]
-    packing: Packing
+    title: str  # of the outputs, in the journal
+    parts: tuple[Part, ...]  # all shards, in order
+    packing: Packing  # how files are cut
     policy: RecordPolicy
-    key: str
-    told: Mapping[str, Any] = field(default_factory=dict)
+    mixture_key: str  # digest of all that decides the output besides the bytes of the inputs and the packing
+    params: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    owns_folder: bool = False
+    owns_folder: bool = False  # everything in the folder of the output files is ours
+
+    verb: ClassVar[str] = "mix"
 
     @property
-    def unit(self) -> Unit:
-        """The whole, known under what was asked."""
+    def root(self) -> str:
+        """Output root."""
+        return self.target
+
+    @property
+    def name(self) -> str:
+        """Name of the output files, without their numbers."""
+        return self.packing.prefix.rpartition("/")[2]
+
+    @property
+    def record(self) -> str:
+        """Unit of the dataset-wide record."""
+        return f"{self.packing.prefix}/"
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Prefix of the output files."""
+        folder, _, _ = self.packing.prefix.rpartition("/")
+        return (f"{folder}/" if folder and self.owns_folder else f"{self.packing.prefix}-",)
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of what was requested."""
         listing = (
             [[part.name, part.shard.bytes] for part in self.parts]
             if self.packing.by_inputs
             else [part.name for part in self.parts]
         )
-        return Unit(
-            f"{self.packing.prefix}/",
-            work_key("mix", PACKING_VERSION, {"key": self.key, **self.packing.params(), "listing": listing}),
-        )
+        params = {"key": self.mixture_key, **self.packing.params(), "listing": listing}
+        return work_key("mix", PACKING_VERSION, params)
 
-    def run(self, options: RunOptions) -> Summary:
-        """Do what is left."""
-        started = time.monotonic()
-        state = resume.look_back(self._plan([]), options.overwrite)
-        if not options.dry_run:
-            for record in state.restamped:
-                note(self.target, "mix", record)
-        done = state.finished.get(self.unit.name)
-        summary = Summary("mix", self.target, skipped=len(self.parts), notes=self.notes)
-        if done is not None:
-            if not options.dry_run:
-                tidy(self.target, "mix", self._folder)
-            return replace(summary, counts=done.counts, rules=done.rules, seconds=time.monotonic() - started)
-        self._check_free(state, options.overwrite)
-        if options.dry_run:
-            return replace(summary, skipped=0, planned=tuple(part.name for part in self.parts))
-        with clusters.shared_cluster(), owned(parent_of(self._folder), "mix"):
-            whole, ran = self._make(options)
-        tidy(self.target, "mix", self._folder)
+    @cached_property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files of all shards."""
+        return tuple(item for part in self.parts for item in part.source.inputs)
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
+        """Return the plan of the dataset-wide record, which names all files."""
+        if known is None:
+            self._check_free(overwrite)
+        return self._plan()
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Read all shards into pieces, sort them for a shuffle, and join them to files of one size."""
+        read: Ran = yield self._read(work)
+        records = list(read.records.values())
+        pieces, made = records, list(records)
+        if self.packing.seed is not None:
+            pieces = list((yield self._sort(work, records)).records.values())
+            made += pieces
+        limit = self.packing.max_bytes
+        groups = (
+            cut_by_inputs(pieces, [part.shard.bytes for part in self.parts], limit)
+            if self.packing.by_inputs
+            else fill_files(pieces, limit)
+        )
+        checksums = [item.checksum for record in records for item in record.inputs]
+        plan = self._join(work, groups, self._digest({"whole": self.key, "inputs": checksums}))
+        yield from self._retire(plan)
+        outputs = list((yield plan).records.values())
+        yield Announce(self._dataset_record(records, outputs, made + outputs))
+        return read
+
+    def summarize(self, ran: Ran, known: Record | None) -> Summary:
+        """Return the summary, which counts the shards that were read."""
+        summary = ran.summary
+        if known is None:
+            planned = tuple(part.name for part in self.parts)
+            return Summary("mix", self.target, planned=planned, notes=self.notes)
+        skipped = summary.skipped if summary.done else len(self.parts)
         return replace(
-            ran,
-            counts=whole.counts,
-            rules=whole.rules,
-            notes=(*self.notes, *ran.notes),
-            seconds=time.monotonic() - started,
+            summary, verb="mix", target=self.target, skipped=skipped, counts=known.counts, rules=known.rules
         )
 
-    def _whole_task(self) -> Task:
-        return Task(
-            self.name, (self.unit,), tuple(item for part in self.parts for item in part.source.inputs)
-        )
-
-    def _check_free(self, state: resume.RunState, overwrite: bool) -> None:
+    def _check_free(self, overwrite: bool) -> None:
         """Refuse to write beside documents that a later stage would read too, or over files that are not ours or made from another dataset."""
+        state = resume.look_back(self._plan(), overwrite)
         outputs = [path for path in state.existing if self.packing.is_output(path)]
         if overwrite:
             units = frozenset(outputs) if self.owns_folder else None
-            resume.check_orphans(replace(self._plan([]), all_units=units), state, overwrite)
+            resume.check_orphans(replace(self._plan(), all_units=units), state, overwrite)
             return
-        left = [Task(self.name, tuple(Unit(path, "") for path in outputs) or (self.unit,), ())]
-        resume.check_replaceable(self._plan([]), replace(state, left=left))
+        units_left = tuple(Unit(path, "") for path in outputs) or (Unit(self.record, self.key),)
+        left = [Task(self.title, units_left, ())]
+        resume.check_replaceable(self._plan(), replace(state, left=left))
         for path in state.existing:
             is_output = self.packing.is_output(path)
             in_the_way = is_output or (self.owns_folder and path.endswith(layout.DOCUMENT_SUFFIXES))
@@ -151,120 +159,75 @@ class Packed:
                     "replace what is there with --overwrite."
                 )
 
-    def _plan(self, tasks: Sequence[Task], outputs: Sequence[str] | None = None) -> Plan:
-        """Return the plan of the last pass; without outputs that of looking back at the whole."""
-        folder, _, _ = self.packing.prefix.rpartition("/")
-        ours = f"{folder}/" if folder and self.owns_folder else f"{self.packing.prefix}-"
+    def _plan(self, tasks: Sequence[Task] | None = None, folder: str = "") -> Plan:
+        """Return the plan of the last pass; without tasks that of looking back at the dataset-wide record."""
+        every = None if tasks is None else frozenset(task.shard for task in tasks)
         return Plan(
-            stage=JoinStage(self.target, self._folder),
+            stage=JoinStage(self.target, folder),
             root=self.target,
-            tasks=tasks if outputs is not None else [self._whole_task()],
-            params=self.told,
-            writes=(ours,),
+            tasks=[Task(self.title, (Unit(self.record, self.key),), self.inputs)] if tasks is None else tasks,
+            params=self.params,
+            writes=self.writes,
             version=dolma_dask.__version__,
             origin=self.parts[0].mixture.dataset.root,
             reads=layout.DOCUMENT_SUFFIXES,
-            all_units=frozenset(outputs or ()) if self.owns_folder and outputs is not None else None,
+            all_units=every if self.owns_folder else None,
+            notes=self.notes if tasks is None else (),
         )
+
+    def _digest(self, params: Mapping[str, Any]) -> str:
+        return work_key("mix", PACKING_VERSION, params)
 
     @property
-    def _folder(self) -> str:
-        """Where pieces wait."""
-        name = f"mix-{self.packing.prefix.rpartition('/')[2]}"
-        return files.join(self.target, f"_exchange/{name}/{self.unit.key}")
+    def _buckets(self) -> int:
+        """Buckets of the rows of a shuffle."""
+        return bucket_count(sum(part.shard.bytes for part in self.parts))
 
-    def _make(self, options: RunOptions) -> tuple[Record, Summary]:
-        if options.overwrite:
-            remove_tree(self._folder)
-        inner = replace(options, overwrite=False)
-        read, ran = self._read(inner)
-        pieces = read if self.packing.seed is None else self._sort(read, inner)
-        limit = self.packing.max_bytes
-        groups = (
-            cut_by_inputs(pieces, [part.shard.bytes for part in self.parts], limit)
-            if self.packing.by_inputs
-            else fill_files(pieces, limit)
-        )
-        checksums = [item.checksum for record in read for item in record.inputs]
-        outputs = self._join(
-            groups, work_key("mix", PACKING_VERSION, {"whole": self.unit.key, "inputs": checksums}), options
-        )
-        sorted_again = [] if self.packing.seed is None else pieces
-        return self._save(read, outputs, (*read, *sorted_again, *outputs)), ran
-
-    def _read(self, options: RunOptions) -> tuple[list[Record], Summary]:
-        """Run the first pass."""
-        packing = self.packing
-        buckets = (
-            bucket_count(sum(part.shard.bytes for part in self.parts)) if packing.seed is not None else 1
-        )
-        output = PieceOutput(self.target, self._folder, packing.member_bytes, packing.seed, buckets)
+    def _read(self, work: WorkDir) -> Pass:
+        packing, buckets = self.packing, 1 if self.packing.seed is None else self._buckets
+        output = PieceOutput(self.target, work.url, packing.member_bytes, packing.seed, buckets)
         stage = DocumentStage((output,), self.policy, verb="mix")
-        suffix = "rows" if packing.seed is not None else packing.file_format
-        key = work_key("mix", PACKING_VERSION, {"whole": self.unit.key, "buckets": buckets})
+        suffix = packing.file_format if packing.seed is None else "rows"
+        key = self._digest({"whole": self.key, "buckets": buckets})
+        tasks = [
+            stage.task(part.source, Unit(f"{_PIECES}/{number:08d}.{suffix}", key))
+            for number, part in enumerate(self.parts)
+        ]
+        return Pass(stage, tasks, max_bad_fraction=budget(self.policy), notes=self.notes)
+
+    def _sort(self, work: WorkDir, read: Sequence[Record]) -> Pass:
+        key = self._digest({"pieces": [file.checksum for record in read for file in record.files]})
+        stage = SortStage(work.url, tuple(record.unit for record in read), self.packing.member_bytes)
+        names = [f"{_SORTED}/{number:08d}.{self.packing.file_format}" for number in range(self._buckets)]
+        tasks = [
+            Task(f"bucket {number}", (Unit(name, key),), (), number) for number, name in enumerate(names)
+        ]
+        return Pass(stage, tasks, reads=read)
+
+    def _join(self, work: WorkDir, slices: Sequence[Sequence[Slice]], key: str) -> Plan:
         tasks = []
-        for number, part in enumerate(self.parts):
-            path = f"{_PIECES}/{number:08d}.{suffix}"
-            tasks.append(stage.task(part.source, Unit(path, key)))
-        plan = Plan(stage, self._folder, tasks, {}, (f"{_PIECES}/",), max_bad_fraction=budget(self.policy))
-        summary = engine.run(plan, options).summary
-        return self._records(plan), replace(summary, target=self.target)
-
-    def _records(self, plan: Plan) -> list[Record]:
-        """Return the records of the units of a pass that has been run."""
-        known = Journal(plan.root, plan.verb).records
-        return [known[unit.name] for task in plan.tasks for unit in task.units]
-
-    def _sort(self, read: Sequence[Record], options: RunOptions) -> list[Record]:
-        """Run the second pass of a shuffle."""
-        buckets = bucket_count(sum(part.shard.bytes for part in self.parts))
-        key = work_key(
-            "mix", PACKING_VERSION, {"pieces": [file.checksum for record in read for file in record.files]}
-        )
-        stage = SortStage(self._folder, tuple(record.unit for record in read), self.packing.member_bytes)
-        tasks = [
-            Task(
-                f"bucket {number}",
-                (Unit(f"{_SORTED}/{number:08d}.{self.packing.file_format}", key),),
-                (),
-                number,
+        for number, group in enumerate(slices):
+            name = self.packing.path(number, len(slices))
+            content = [[one.path, one.start, one.stop] for one in group]
+            tasks.append(
+                Task(name, (Unit(name, self._digest({"key": key, "slices": content})),), (), tuple(group))
             )
-            for number in range(buckets)
-        ]
-        plan = Plan(stage, self._folder, tasks, {}, (f"{_SORTED}/",))
-        engine.run(plan, options)
-        return self._records(plan)
+        return self._plan(tasks, work.url)
 
-    def _join(self, slices: Sequence[Sequence[Slice]], key: str, options: RunOptions) -> list[Record]:
-        """Run the last pass."""
-        names = [self.packing.path(number, len(slices)) for number in range(len(slices))]
-        content = [[[one.path, one.start, one.stop] for one in each] for each in slices]
-        tasks = [
-            Task(
-                name,
-                (Unit(name, work_key("mix", PACKING_VERSION, {"key": key, "slices": each})),),
-                (),
-                tuple(of),
-            )
-            for name, of, each in zip(names, slices, content, strict=True)
-        ]
-        plan = self._plan(tasks, names)
-        self._retire_old(plan)
-        engine.run(plan, options)
-        return self._records(plan)
-
-    def _retire_old(self, plan: Plan) -> None:
-        """Note that the files of the whole are replaced, before they are, and remove those that are not made again."""
+    def _retire(self, plan: Plan) -> Generator[Step, Any, None]:
+        """Mark the dataset-wide record stale before its files are replaced, and remove those that are not made again."""
         state = resume.look_back(plan, overwrite=True)  # of all that is there
-        whole = state.journal.records.get(self.unit.name)
-        if whole is not None:
-            note(self.target, "mix", msgspec.structs.replace(whole, stale=True))
+        record = state.journal.records.get(self.record)
+        if record is not None:
+            yield Announce(msgspec.structs.replace(record, stale=True))
         for path in state.existing.keys() - {task.shard for task in plan.tasks}:
             if self.packing.is_output(path):
                 files.remove(files.join(self.target, path))
 
-    def _save(self, read: Sequence[Record], outputs: Sequence[Record], passes: Sequence[Record]) -> Record:
-        """Note that the whole was made, of what, and what it is."""
+    def _dataset_record(
+        self, read: Sequence[Record], outputs: Sequence[Record], made: Sequence[Record]
+    ) -> Record:
+        """Return the record of all files, and of what they were made."""
         counts: dict[str, float] = {}
         for record in read:
             for name, count in record.counts.items():
@@ -272,18 +235,16 @@ class Packed:
         written = tuple(file for record in outputs for file in record.files)
         counts["bytes_out"] = sum(file.bytes for file in written)
         kept = [FileRecord(*file) for record in read for file in record.info["quarantine"]]
-        whole = Record(
-            unit=self.unit.name,
-            shard=self.name,
-            key=self.unit.key,
+        return Record(
+            unit=self.record,
+            shard=self.title,
+            key=self.key,
             inputs=tuple(item for record in read for item in record.inputs),
             files=(*written, *kept),
             rows=int(counts["documents_out"]),
             counts=counts,
             rules=merge_rules(record.rules for record in read),
             info={"unproved": sorted({name for record in read for name in record.info["unproved"]})},
-            seconds=sum(record.seconds for record in passes),
-            finished=max(record.finished for record in passes),
+            seconds=sum(record.seconds for record in made),
+            finished=max(record.finished for record in made),
         )
-        note(self.target, "mix", whole)
-        return whole

@@ -12,7 +12,7 @@ from typing import Any
 import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard, matches
-from dolma_dask.engine import Plan, RunOptions, Unit
+from dolma_dask.engine import Plan, RunOptions, Unit, run_job
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
@@ -101,7 +101,7 @@ def mix_stream(stream: Stream, policy: RecordPolicy, options: RunOptions, args: 
     """
     parts, notes = _parts(stream, args)
     if stream.packed:
-        return summarize(_packed(stream, parts, policy, notes).run(options))
+        return summarize(run_job(_packed(stream, parts, policy, notes), options))
     return summarize(engine.run(_plan(stream, parts, policy, notes), options).summary)
 
 

@@ -19,9 +19,9 @@ import dolma_dask
 from dolma_dask import engine
 from dolma_dask.display import counted
 from dolma_dask.engine import Plan, RunOptions, Task, Unit, resume
+from dolma_dask.engine.lease import leased
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
-from dolma_dask.exchange.folders import EXCHANGE
-from dolma_dask.exchange.owners import owned
+from dolma_dask.formats import layout
 from dolma_dask.formats.hdf5 import PARAMS_NAME, DataParams, RowCounts, TextCounts
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
@@ -125,7 +125,7 @@ class Packing:
             self._check_replaced()
         settled = None if known is None else self._settled(known)
         first = None if known else self._first_plan(range(len(self.documents.parts)))
-        with nullcontext() if settled or options.dry_run else owned(self._lock, "hdf5"):
+        with nullcontext() if settled or options.dry_run else leased(self._lock, "hdf5"):
             if options.overwrite and not options.dry_run:
                 files.remove_tree(self._folder)
             yield Begun(started, known, first, settled)
@@ -135,7 +135,7 @@ class Packing:
         plan = self._second_plan(whole)
         state = resume.look_back(plan, overwrite=False)
         is_open = resume.is_open(plan, state) or bool(resume.orphans(plan, state))
-        rests = {FOLDER, EXCHANGE} & {*files.list_folders(self.target)}
+        rests = {FOLDER, layout.WORK} & {*files.list_folders(self.target)}
         if state.left or is_open or rests or not self._has_params(whole):
             return None
         counts: Counter[str] = Counter()
@@ -189,7 +189,7 @@ class Packing:
     @property
     def _lock(self) -> str:
         """Where this run says that it is at work."""
-        return files.join(self.target, f"{EXCHANGE}/hdf5-rows")
+        return files.join(self.target, f"{layout.WORK}/hdf5-rows")
 
     @property
     def _unit(self) -> Unit:

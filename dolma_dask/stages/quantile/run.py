@@ -1,9 +1,9 @@
-"""One call of `quantiles` from its plan to its summary: what is finished, what was kept, both parts, the one file of the result."""
+"""The job of `quantiles`: the values of all shards are kept, each signal is looked up in them, the result is one file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -11,28 +11,31 @@ import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit
-from dolma_dask.errors import StageError, UsageError
-from dolma_dask.exchange.folders import (
-    EXCHANGE,
-    parent_of,
-    remove_exchange,
-    remove_others,
-    remove_tree,
+from dolma_dask.engine import (
+    Input,
+    Pass,
+    Passes,
+    Plan,
+    Ran,
+    RunOptions,
+    Task,
+    Unit,
+    WorkDir,
+    run_job,
 )
-from dolma_dask.exchange.owners import owned
+from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.journal import Record, work_key
 from dolma_dask.quality.groups import MOST_GROUPS, too_many
 from dolma_dask.quality.levels import Level
 from dolma_dask.quality.thresholds import Thresholds
 from dolma_dask.stages.options import dataset_notes, told
 from dolma_dask.stages.quantile.question import Question
-from dolma_dask.stages.quantile.select import RESULTS, SelectStage, read_entries, select_tasks, write_index
+from dolma_dask.stages.quantile.select import SelectStage, read_entries, select_tasks, write_index
 from dolma_dask.stages.quantile.summary import QuantilesSummary
 from dolma_dask.stages.quantile.thresholds import (
     QUANTILES,
@@ -43,35 +46,25 @@ from dolma_dask.stages.quantile.thresholds import (
     remove_outdated,
     thresholds_path,
 )
-from dolma_dask.stages.quantile.values import VALUES, ValueStage, value_tasks
+from dolma_dask.stages.quantile.values import ValueStage, value_tasks
 
 VERSION = 1
 """Raised whenever quantiles writes other numbers for the same values."""
 
 
 @dataclass(frozen=True)
-class PublishStage:
-    """From the quantiles of each signal to the one file of all.
-
-    Attributes
-    ----------
-    root : str
-        Of the dataset.
-    folder : str
-        Of the exchange.
-    info : Mapping
-        For the journal.
-    """
+class _PublishStage:
+    """From the quantiles of each signal to the one file of all."""
 
     root: str
-    folder: str
-    info: Mapping[str, Any]
+    folder: str  # with the results of the signals
+    info: Mapping[str, Any]  # for the journal
     verb: str = QUANTILES
 
     def run_shard(self, task: Task) -> list[Record]:
         """Write the file; see `dolma_dask.engine.Stage`."""
         unit = task.units[0]
-        made: _Made = task.work
+        made: _Values = task.work
         signals = self.info["parameters"]["signals"]
         table = {
             signal: read_entries(self.folder, file)
@@ -79,27 +72,24 @@ class PublishStage:
         }
         with publish(files.join(self.root, unit.name)) as out:
             out.write(msgspec.json.format(msgspec.json.encode(table)) + b"\n")
-        written = FileRecord(unit.name, out.bytes, out.checksum)
-        rows = int(made.counts["documents_in"])
-        info = {**self.info, "unproved": list(made.unproved)}
         return [
             Record(
                 unit.name,
                 task.shard,
                 unit.key,
                 made.inputs,
-                (written, *made.quarantine),
-                rows,
+                (FileRecord(unit.name, out.bytes, out.checksum), *made.quarantine),
+                int(made.counts["documents_in"]),
                 counts=made.counts,
-                info=info,
+                info={**self.info, "unproved": list(made.unproved)},
                 seconds=made.seconds,
             )
         ]
 
 
 @dataclass(frozen=True)
-class _Made:
-    """What the first part has told of all its files."""
+class _Values:
+    """What is known of the kept values of all shards."""
 
     inputs: tuple[InputRecord, ...]
     counts: dict[str, float]
@@ -109,139 +99,125 @@ class _Made:
     results: tuple[FileRecord, ...] = ()
 
 
-@dataclass
-class QuantilesRun:
-    """One call."""
+@dataclass(frozen=True)
+class Quantiles:
+    """A call of `quantiles`, with everything that decides its result; see `dolma_dask.engine.Job`."""
 
     dataset: Dataset
-    chosen: Dataset
+    selected: Dataset
     question: Question
     name: str
     policy: RecordPolicy
-    options: RunOptions
 
-    def quantiles(self, level: Level | None) -> QuantilesSummary:
-        """Do what is left, and return what there is then."""
-        plan = self._plan()
-        first = engine.run(plan, replace(self.options, dry_run=True)).summary
-        shards = tuple(shard.path for shard in self.chosen.shards)
-        if self.options.dry_run:
-            skipped = 0 if first.planned else len(shards)
-            shown = replace(first, planned=shards if first.planned else (), skipped=skipped)
-            return QuantilesSummary(**vars(shown), file=plan.tasks[0].shard, parameters=self._parameters())
-        here = replace(self.options, scheduler="synchronous", workers=None, progress=False)
-        if first.planned:
-            with owned(parent_of(self._folder), QUANTILES):
-                last = engine.run(self._prepared(plan), here).summary
-        else:
-            last = engine.run(plan, here).summary
-        remove_exchange(self._folder)
-        remove_outdated(self.dataset.root, self.name)
-        done, skipped = (len(shards), 0) if last.done else (0, len(shards))
-        summary = QuantilesSummary(
-            **{
-                **vars(last),
-                "done": done,
-                "skipped": skipped,
-                "notes": (*first.notes, *self._notes(last.counts)),
-            },
-            file=plan.tasks[0].shard,
-            parameters=self._parameters(),
-            quantiles=read_table(files.join(self.dataset.root, plan.tasks[0].shard)),
-        )
-        return summary if level is None else replace(summary, thresholds=self._thresholds(level, here))
+    verb: ClassVar[str] = QUANTILES
+    record: ClassVar[None] = None
+    writes: ClassVar[Sequence[str]] = ()
 
-    def _plan(self) -> Plan:
-        """Return the plan of the one file: what it was made of decides whether it is finished."""
-        path, root = quantiles_path(self.name), self.dataset.root
-        inputs = {item.info.path: item for task in self._value_tasks for item in task.inputs}
-        stage = PublishStage(root, self._folder, {"parameters": self._parameters()})
-        left_out = len(self.dataset.shards) - len(self.chosen.shards)
-        part = (
-            (f"of {len(self.chosen.shards):,} of {counted(len(self.dataset.shards), 'shard')} alone",)
-            if left_out
-            else ()
-        )
-        return Plan(
-            stage=stage,
-            root=root,
-            tasks=[Task(path, (Unit(path, self._key),), tuple(inputs.values()))],
-            params=told({**self._parameters(), "source": self.dataset.source}),
-            writes=(path,),
-            version=dolma_dask.__version__,
-            bad_is_loss=True,
-            notes=(*dataset_notes(self.dataset), *part),
-        )
+    @property
+    def root(self) -> str:
+        """Root of the dataset."""
+        return self.dataset.root
 
     @cached_property
-    def _key(self) -> str:
-        shards = [shard.path for shard in self.chosen.shards]
+    def key(self) -> str:
+        """Digest of what was requested."""
+        shards = [shard.path for shard in self.selected.shards]
         policy = {"max_record_bytes": self.policy.max_record_bytes}
         return work_key(QUANTILES, VERSION, {**self.question.params(), **policy, "shards": shards})
 
-    @property
-    def _folder(self) -> str:
-        return files.join(self.dataset.root, f"{EXCHANGE}/{QUANTILES}-{self.name}/{self._key}")
+    @cached_property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files of the selected shards."""
+        return tuple({item.info.path: item for task in self._value_tasks for item in task.inputs}.values())
 
     @cached_property
     def _value_tasks(self) -> list[Task]:
-        return value_tasks(self.question, self.chosen, self._key)
+        return value_tasks(self.question, self.selected, self.key)
 
-    def _parameters(self) -> dict[str, Any]:
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
+        """Return the plan of the one file: what it was made of decides whether it is finished."""
+        return self._plan("", None)
+
+    def _plan(self, folder: str, values: _Values | None) -> Plan:
+        path = quantiles_path(self.name)
+        left_out = len(self.dataset.shards) - len(self.selected.shards)
+        part = f"of {len(self.selected.shards):,} of {counted(len(self.dataset.shards), 'shard')} alone"
+        return Plan(
+            stage=_PublishStage(self.root, folder, {"parameters": self.parameters()}),
+            root=self.root,
+            tasks=[Task(path, (Unit(path, self.key),), self.inputs, values)],
+            params=told({**self.parameters(), "source": self.dataset.source}),
+            writes=(path,),
+            version=dolma_dask.__version__,
+            bad_is_loss=True,
+            notes=(*dataset_notes(self.dataset), *((part,) if left_out else ())),
+            is_small=True,
+        )
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Keep the values of all shards, find the quantiles of each signal, and write the file."""
         question = self.question
-        drawn = {"sample": question.sample, "seed": question.seed} if question.sample is not None else {}
+        try:
+            first = ValueStage(
+                self.root,
+                work.url,
+                question.signals,
+                question.by,
+                question.sample,
+                question.seed,
+                self.policy,
+            )
+            records = tuple((yield Pass(first, self._value_tasks)).records.values())
+            if len({label for record in records for label in record.info["labels"]}) > MOST_GROUPS:
+                raise too_many(str(question.by))
+        except (StageError, UsageError) as error:
+            raise self._wrong_argument(work, error) from error
+        index = write_index(work.url, records, question.kind)
+        second = SelectStage(work.url, question.probabilities)
+        selected = yield Pass(second, select_tasks(question.signals, index, self.key))
+        results = tuple(record.files[0] for record in selected.records.values())
+        ran: Ran = yield self._plan(work.url, replace(_values(records), results=results))
+        return ran
+
+    def _wrong_argument(self, work: WorkDir, error: StageError | UsageError) -> Exception:
+        """Return the error; a wrong argument that only the rows could tell leaves nothing behind."""
+        failures = error.failures if isinstance(error, StageError) else ()
+        if failures and all(item.error == UsageError.__name__ for item in failures):
+            error = UsageError(failures[0].message)
+        if isinstance(error, UsageError):
+            work.clear()
+        return error
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what was requested, for people."""
+        question = self.question
+        sample = {"sample": question.sample, "seed": question.seed} if question.sample is not None else {}
         groups = {} if question.by is None else {"by": question.by, "by_kind": question.kind}
         return {
             "name": self.name,
             "signals": list(question.signals),
             **groups,
             "probabilities": list(question.probabilities),
-            **drawn,
+            **sample,
             "method": "exact",
         }
 
-    def _prepared(self, plan: Plan) -> Plan:
-        """Return the plan with what its task needs; a wrong argument that only the rows could tell leaves nothing behind."""
-        (task,) = plan.tasks
-        try:
-            return replace(plan, tasks=[replace(task, work=self._prepare())])
-        except UsageError:
-            remove_exchange(self._folder)
-            raise
-
-    def _prepare(self) -> "_Made":
-        """Do both parts, as far as they are not done, and return what the first has told."""
-        question, folder = self.question, self._folder
-        if self.options.overwrite:
-            remove_tree(folder)
-        remove_others(folder)
-        drawn = (question.sample, question.seed)
-        first = ValueStage(self.dataset.root, folder, question.signals, question.by, *drawn, self.policy)
-        records = self._part(first, self._value_tasks, VALUES)
-        index = write_index(folder, records, question.kind)
-        if len({label for record in records for label in record.info["labels"]}) > MOST_GROUPS:
-            raise too_many(str(question.by))
-        second = SelectStage(folder, question.probabilities)
-        selected = self._part(second, select_tasks(question.signals, index, self._key), RESULTS)
-        return replace(_made(records), results=tuple(record.files[0] for record in selected))
-
-    def _part(self, stage: ValueStage | SelectStage, tasks: Sequence[Task], folder: str) -> list[Record]:
-        """Run one part in its own folder, and return the records of its tasks in their order."""
-        plan = Plan(
-            stage=stage,
-            root=self._folder,
-            tasks=tasks,
-            params={},
-            writes=(f"{folder}/",),
-            version=dolma_dask.__version__,
-            bad_is_loss=True,
+    def summarize(self, ran: Ran, known: Record | None) -> QuantilesSummary:
+        """Return the summary, which counts shards rather than the one file, with the quantiles."""
+        summary, shards = ran.summary, tuple(shard.path for shard in self.selected.shards)
+        path = quantiles_path(self.name)
+        if summary.planned or not ran.records:
+            planned = {"planned": shards if summary.planned else ()}
+            return QuantilesSummary(**{**vars(summary), **planned}, file=path, parameters=self.parameters())
+        remove_outdated(self.root, self.name)
+        done, skipped = (len(shards), 0) if summary.done else (0, len(shards))
+        notes = (*summary.notes, *self._notes(summary.counts))
+        return QuantilesSummary(
+            **{**vars(summary), "done": done, "skipped": skipped, "notes": notes},
+            file=path,
+            parameters=self.parameters(),
+            quantiles=read_table(files.join(self.root, path)),
         )
-        try:
-            engine.run(plan, replace(self.options, overwrite=False))
-        except StageError as error:
-            raise _from_root(error, self.dataset.root) from error
-        known = Journal(self._folder, QUANTILES).records
-        return [known[unit.name] for task in tasks for unit in task.units]
 
     def _notes(self, counts: Mapping[str, float]) -> Iterator[str]:
         rows = int(counts.get("documents_without_group", 0))
@@ -251,30 +227,36 @@ class QuantilesRun:
         if infinite:
             yield f"{counted(infinite, 'infinite value')}, which count as missing"
 
-    def _thresholds(self, level: Level, options: RunOptions) -> Thresholds:
-        """Write the thresholds of a level, if they are not there, and return them."""
-        root, path, own = self.dataset.root, thresholds_path(self.name, level), quantiles_path(self.name)
-        found = files.stat(files.join(root, own))
-        stage = ThresholdStage(root, level, self.question.by, self.question.kind)
-        key = work_key(
-            "thresholds", VERSION, {"level": level, "by": self.question.by, "kind": self.question.kind}
-        )
-        source = Input(
-            files.join(root, own), FileInfo(own, found.bytes if found else 0, found.stamp if found else "")
-        )
-        plan = Plan(
-            stage=stage,
-            root=root,
-            tasks=[Task(path, (Unit(path, key),), (source,))],
-            params={"name": self.name, "level": level},
-            writes=(path,),
-            version=dolma_dask.__version__,
-        )
-        engine.run(plan, options)
-        return read_thresholds(files.join(root, path))
+
+def run_quantiles(job: Quantiles, level: Level | None, options: RunOptions) -> QuantilesSummary:
+    """Do what is left of quantiles, and of the thresholds of a level."""
+    summary = run_job(job, options)
+    if level is None or options.dry_run:
+        return summary
+    return replace(summary, thresholds=_thresholds(job, level, options))
 
 
-def _made(records: Sequence[Record]) -> _Made:
+def _thresholds(job: Quantiles, level: Level, options: RunOptions) -> Thresholds:
+    """Write the thresholds of a level, if they are not there, and return them."""
+    path, own = thresholds_path(job.name, level), quantiles_path(job.name)
+    stat = files.stat(files.join(job.root, own))
+    info = FileInfo(own, stat.bytes if stat else 0, stat.stamp if stat else "")
+    by, kind = job.question.by, job.question.kind
+    key = work_key("thresholds", VERSION, {"level": level, "by": by, "kind": kind})
+    plan = Plan(
+        stage=ThresholdStage(job.root, level, by, kind),
+        root=job.root,
+        tasks=[Task(path, (Unit(path, key),), (Input(files.join(job.root, own), info),))],
+        params={"name": job.name, "level": level},
+        writes=(path,),
+        version=dolma_dask.__version__,
+        is_small=True,
+    )
+    engine.run(plan, options)
+    return read_thresholds(files.join(job.root, path))
+
+
+def _values(records: Sequence[Record]) -> _Values:
     counts: dict[str, float] = {}
     for record in records:
         for name, count in record.counts.items():
@@ -284,17 +266,4 @@ def _made(records: Sequence[Record]) -> _Made:
         msgspec.convert(item, FileRecord) for record in records for item in record.info["quarantine"]
     )
     inputs = tuple(item for record in records for item in record.inputs)
-    return _Made(inputs, counts, tuple(unproved), kept, sum(record.seconds for record in records))
-
-
-def _from_root(error: StageError, root: str) -> Exception:
-    """Return an error of a part as the error of the call: a wrong argument that only the rows could tell, or failed shards."""
-    first = error.failures[0] if error.failures else None
-    if first is not None and all(item.error == UsageError.__name__ for item in error.failures):
-        return UsageError(first.message)
-    summary: Any = error.details.get("summary")
-    return StageError(
-        str(error),
-        failures=error.failures,
-        summary=None if summary is None else replace(summary, target=root),
-    )
+    return _Values(inputs, counts, tuple(unproved), kept, sum(record.seconds for record in records))

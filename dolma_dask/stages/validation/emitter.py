@@ -59,5 +59,5 @@ def _records(keys: Keys, number: int, first_row: int, side: int) -> Records:
     records = np.empty(len(keys), RECORD)
     records["hi"], records["lo"] = keys[:, 0], keys[:, 1]
     base = (number << ROW_BITS) + first_row + (EARLIER if side else 0)
-    records["place"] = np.uint64(base) + np.arange(len(keys), dtype=np.uint64)
+    records["location"] = np.uint64(base) + np.arange(len(keys), dtype=np.uint64)
     return records[keys.any(axis=1)]

@@ -1,33 +1,27 @@
 """The identities of all documents compared with each other and with those of an earlier version, for `validate`.
 
 It is one unit of work over all document files: nothing is read if none of them has changed. Keys that the checks of the shards have kept
-are used instead of the documents. Disk meanwhile: 40 bytes per document below ``_exchange/``.
+are used instead of the documents. Disk meanwhile: 40 bytes per document below ``_work/``.
 """
 
 import posixpath
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
-import dolma_dask
-from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.display import counted
-from dolma_dask.engine import Plan, RunOptions, Task, Unit, resume
-from dolma_dask.exchange import exchange
+from dolma_dask.engine import Gather, Input, Step, Task, WorkDir
+from dolma_dask.exchange import Shuffle, exchange
 from dolma_dask.formats import layout
-from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.stages.marks import group_name
+from dolma_dask.journal import Record
+from dolma_dask.stages.flag_rows import group_name
 from dolma_dask.stages.validation.emitter import KeyEmitter
 from dolma_dask.stages.validation.keys import ROW_BITS, IdentityStage, KeyFile, KeyWork
 from dolma_dask.stages.validation.problems import KINDS, SHOWN, Problem, Problems
-from dolma_dask.stages.validation.shard import VERSION, ValidateStage
+from dolma_dask.stages.validation.shard import ValidateStage
 from dolma_dask.stages.validation.walk import KeyReducer, merge, places_of
-
-Shuffle = Literal["files", "p2p"]
-
-IDS_FOLDER = "_exchange/validate-ids"
 
 EARLIER = "earlier:"
 """Begins the names of files of the earlier version in the journal."""
@@ -43,87 +37,79 @@ _ROW = (1 << ROW_BITS) - 1
 
 @dataclass(frozen=True)
 class Identities:
-    """The comparison of all identities.
+    """The comparison of all identities."""
 
-    Attributes
-    ----------
-    stage : ValidateStage
-        How documents are read.
-    dataset, chosen : Dataset
-        All shards, and those to look at.
-    earlier : Dataset or None
-        The earlier version.
-    is_sample : bool
-        Whether only the earlier files of the same names are read.
-    shuffle : Shuffle
-        How identities meet.
-    options : RunOptions
-        How to run.
-    """
-
-    stage: ValidateStage
+    stage: ValidateStage  # how documents are read
     dataset: Dataset
-    chosen: Dataset
+    selected: Dataset
     earlier: Dataset | None
-    is_sample: bool
+    is_sample: bool  # only the earlier files of the same names are read
     shuffle: Shuffle
-    options: RunOptions
 
-    def run(self, records: Sequence[Record]) -> Record:
-        """Return the record of the comparison of all identities; nothing is read if no document file changed."""
-        works = list(self._key_works(records))
-        inputs = tuple(item for work in works for item in work.inputs())
-        is_part = len(self.chosen.shards) < len(self.dataset.shards)
-        name = (
-            "ids" + (" of a part" if is_part else "") + (" and of an earlier version" if self.earlier else "")
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files that are read: each shard with the earlier file of its name, then the rest of the earlier version."""
+        return tuple(
+            item
+            for work in self._pairs(lambda number, shard: self._ours(number, shard))
+            for item in work.inputs()
         )
-        params = {
-            "source": self.stage.source,
-            "keep": self.stage.keep,
-            "max_record_bytes": self.stage.max_record_bytes,
-            "same_names": self.is_sample,
-            "earlier_source": self.earlier.source if self.earlier else None,
-        }
-        task = Task(name, (Unit(name, work_key(f"{self.stage.verb} ids", VERSION, params)),), inputs)
-        plan = Plan(self.stage, self.dataset.root, [task], {}, (), dolma_dask.__version__)
-        state = resume.look_back(plan, self.options.overwrite)
-        if name in state.finished:
-            write_records(plan, state.journal, state.restamped)
-            return state.finished[name]
-        record = self._exchange(task, works)
-        write_records(plan, state.journal, [record])
-        return record
 
-    def _key_works(self, records: Sequence[Record]) -> Iterator[KeyWork]:
-        """Yield what is read: each shard with the earlier file of its name, then what is left of the earlier version."""
+    def compare(
+        self, work: WorkDir, name: str, key: str, records: Sequence[Record]
+    ) -> Generator[Step, Any, Record]:
+        """Return the record of the comparison; keys that the checks of the shards have kept are used instead of the documents."""
+        stage = f"{work.path}/keys"
+        works = list(self._pairs(lambda number, shard: self._ours(number, shard, records[number], stage)))
+        reducer = KeyReducer(self.stage.keep, self.earlier is not None)
+        groups = grouped_works(works)
+        tasks = [_group_task(group) for group in groups]
+        exchanged = yield from exchange(
+            work,
+            KeyEmitter(),
+            tasks,
+            reducer,
+            shards=len(self.selected.shards),
+            shuffle=self.shuffle,
+        )
+        emitted = [exchanged.emitted[one.shard] for one in tasks]
+        problems = yield from self._problems(merge(exchanged.infos, self.stage.keep), works)
+        for group, one in zip(groups, emitted, strict=True):
+            for each, order in zip(group, one.info["orders"], strict=True):
+                self._add_order(each, order, problems)
+        return Record(
+            unit=name,
+            shard=name,
+            key=key,
+            inputs=tuple(item for one in emitted for item in one.inputs),
+            finished=time.time(),
+            rows=sum(one.rows for one in emitted),
+            info={"problems": problems.to_record()},
+        )
+
+    def _pairs(self, ours: Callable[[int, Shard], KeyFile]) -> Iterator[KeyWork]:
+        """Yield each shard with the earlier file of its name, then what is left of the earlier version."""
         twins = by_stem(self.earlier.shards) if self.earlier else {}
         used = set()
-        for number, (shard, record) in enumerate(zip(self.chosen.shards, records, strict=True)):
+        for number, shard in enumerate(self.selected.shards):
             twin = twins.get(layout.stem_of(shard.path))
-            ours = self._ours(number, shard, record)
             if twin is None or twin in used:
-                yield KeyWork(ours, is_alone=self.is_sample and self.earlier is not None)
+                yield KeyWork(ours(number, shard), is_alone=self.is_sample and self.earlier is not None)
             else:
                 used.add(twin)
-                yield KeyWork(ours, self._theirs(twin))
+                yield KeyWork(ours(number, shard), self._theirs(twin))
         for shard in self.earlier.shards if self.earlier and not self.is_sample else ():
             if shard not in used:
                 yield KeyWork(None, self._theirs(shard))
 
-    def _ours(self, number: int, shard: Shard, record: Record) -> KeyFile:
+    def _ours(self, number: int, shard: Shard, record: Record | None = None, kept: str = "") -> KeyFile:
         info = shard_info(shard)
+        url, size = self.dataset.url(info.path), self.stage.max_record_bytes
+        if record is None:
+            return KeyFile(url, info, number, self.stage.source, size)
         known = next(item for item in record.inputs if item.path == info.path)
-        kept = self.dataset.url(self.stage.keys_path(shard.path))
-        return KeyFile(
-            self.dataset.url(info.path),
-            info,
-            number,
-            self.stage.source,
-            self.stage.max_record_bytes,
-            kept,
-            record.info["keys"],
-            known,
-        )
+        keys = self.dataset.url(f"{kept}/{shard.path}.keys")
+        return KeyFile(url, info, number, self.stage.source, size, keys, record.info["keys"], known)
 
     def _theirs(self, shard: Shard) -> KeyFile:
         assert self.earlier is not None
@@ -131,42 +117,10 @@ class Identities:
         url, named = self.earlier.url(info.path), replace(info, path=EARLIER + info.path)
         return KeyFile(url, named, 0, self.earlier.source, self.stage.max_record_bytes)
 
-    def _exchange(self, task: Task, works: Sequence[KeyWork]) -> Record:
-        unit = task.units[0]
-        reducer = KeyReducer(self.stage.keep, self.earlier is not None)
-        groups = grouped_works(works)
-        tasks = [_group_task(group, unit) for group in groups]
-        done = exchange(
-            KeyEmitter(),
-            tasks,
-            reducer,
-            folder=self.dataset.url(f"{IDS_FOLDER}/{unit.key}"),
-            key=unit.key,
-            shards=len(self.chosen.shards),
-            options=self.options,
-            shuffle=self.shuffle,
-            verb=self.stage.verb,
-        )
-        scattered = [done.records[one.shard] for one in tasks]
-        problems = self._told(merge(done.infos, self.stage.keep), works)
-        for group, one in zip(groups, scattered, strict=True):
-            for work, order in zip(group, one.info["orders"], strict=True):
-                self._add_order(work, order, problems)
-        done.remove()
-        return Record(
-            unit=unit.name,
-            shard=unit.name,
-            key=unit.key,
-            inputs=tuple(item for one in scattered for item in one.inputs),
-            finished=time.time(),
-            rows=sum(one.rows for one in scattered),
-            info={"problems": problems.to_record()},
-        )
-
-    def _told(self, found: Mapping[str, Any], works: Sequence[KeyWork]) -> Problems:
+    def _problems(self, found: Mapping[str, Any], works: Sequence[KeyWork]) -> Generator[Step, Any, Problems]:
         """Return the problems that the reducers found, with the names of the documents: only their rows are read again."""
         problems = Problems(self.stage.keep)
-        names = self._identities(places_of(found), works)
+        names = yield from self._identities(places_of(found), works)
         duplicates = (
             self._problem("duplicate_id", place, f"{names[place]} stands in {self._place(first)} too")
             for place, first in found["first"]
@@ -188,14 +142,16 @@ class Identities:
         return posixpath.basename(self.earlier.root) if self.earlier else ""
 
     def _problem(self, kind: str, place: int, found: str) -> Problem:
-        shard = self.chosen.shards[place >> ROW_BITS]
+        shard = self.selected.shards[place >> ROW_BITS]
         return Problem(layout.document_path(shard.path), place & _ROW, found, KINDS[kind])
 
     def _place(self, place: int) -> str:
-        shard = self.chosen.shards[place >> ROW_BITS]
+        shard = self.selected.shards[place >> ROW_BITS]
         return f"{layout.document_path(shard.path)}, row {place & _ROW:,}"
 
-    def _identities(self, places: Iterable[int], works: Sequence[KeyWork]) -> dict[int, str]:
+    def _identities(
+        self, places: Iterable[int], works: Sequence[KeyWork]
+    ) -> Generator[Step, Any, dict[int, str]]:
         rows: dict[int, list[int]] = {}
         for place in set(places):
             rows.setdefault(place >> ROW_BITS, []).append(place & _ROW)
@@ -204,7 +160,7 @@ class Identities:
             Task(ours[number].info.path, (), (ours[number].input(),), (ours[number], found))
             for number, found in sorted(rows.items())
         ]
-        results = engine.gather(IdentityStage(), tasks, self.options)
+        results = yield Gather(IdentityStage(), tasks)
         return {
             (number << ROW_BITS) + row: f"source {source[:SHOWN]!r}, id {identity[:SHOWN]!r}"
             for number, found in zip(sorted(rows), results, strict=True)
@@ -237,9 +193,9 @@ def grouped_works(works: Sequence[KeyWork]) -> list[list[KeyWork]]:
     return groups
 
 
-def _group_task(group: Sequence[KeyWork], unit: Unit) -> Task:
+def _group_task(group: Sequence[KeyWork]) -> Task:
     inputs = tuple(item for work in group for item in work.inputs())
-    return Task(group_name([work.name for work in group]), (unit,), inputs, tuple(group))
+    return Task(group_name([work.name for work in group]), (), inputs, tuple(group))
 
 
 def by_stem(shards: Iterable[Shard]) -> dict[str, Shard]:
@@ -248,17 +204,3 @@ def by_stem(shards: Iterable[Shard]) -> dict[str, Shard]:
     for shard in shards:
         found.setdefault(layout.stem_of(shard.path), shard)
     return found
-
-
-def write_records(plan: Plan, journal: Journal, records: Iterable[Record]) -> None:
-    """Append records to a journal; nothing is written for none."""
-    found = list(records)
-    if not found:
-        return
-    writer = journal.start(plan.params, plan.writes, plan.version)
-    try:
-        for record in found:
-            writer.add(record)
-        writer.finish(0)
-    finally:
-        writer.close()

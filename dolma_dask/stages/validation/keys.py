@@ -26,7 +26,7 @@ EARLIER = 1 << 63
 
 ROW_BITS = 32
 
-RECORD = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("place", "<u8")])
+RECORD = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("location", "<u8")])
 
 _KEY_BYTES = 16
 _READ_BYTES = _KEY_BYTES << 16

@@ -1,34 +1,26 @@
-"""A run of `validate` from its listing to its report: shards that are left, then identities, then everything that is known, put together."""
+"""The job of `validate`: the checks of all shards, then the identities of all documents, then everything that is known put together."""
 
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import dolma_dask
-from dolma_dask import engine
-from dolma_dask.clusters import shared_cluster
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.engine import Plan, RunOptions, Task
+from dolma_dask.engine import Announce, Input, Passes, Plan, Ran, WorkDir
 from dolma_dask.errors import StageError
-from dolma_dask.exchange.folders import remove_exchange
-from dolma_dask.exchange.owners import owned
 from dolma_dask.formats import layout
-from dolma_dask.io.publish import sweep
-from dolma_dask.journal import Journal, Record
+from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.stages.options import dataset_notes
-from dolma_dask.stages.validation.identities import IDS_FOLDER, Identities, Shuffle, by_stem, write_records
+from dolma_dask.stages.validation.identities import Identities, by_stem
 from dolma_dask.stages.validation.listing import Listing, disagreements
 from dolma_dask.stages.validation.problems import Problems
-from dolma_dask.stages.validation.shard import ValidateStage
+from dolma_dask.stages.validation.shard import VERSION, ValidateStage
 from dolma_dask.stages.validation.summary import Found, ValidateSummary
 from dolma_dask.summary import Summary
-
-KEYS_FOLDER = "_exchange/validate-keys"
-"""Identities of the shards that were checked, until they are compared."""
 
 REPORT = "report"
 """Unit whose record holds the newest report."""
@@ -36,115 +28,116 @@ REPORT = "report"
 
 @dataclass(frozen=True)
 class Check:
-    """One call of `validate`.
-
-    Attributes
-    ----------
-    stage : ValidateStage
-        The work on a shard.
-    dataset, chosen : Dataset
-        All shards, and those to look at.
-    earlier : Dataset or None
-        The earlier version.
-    listing : Listing
-        The files to look at.
-    is_sample : bool
-        Whether only the earlier files of the same names are read.
-    shuffle : Shuffle
-        How identities meet.
-    options : RunOptions
-        How to run.
-    """
+    """A call of `validate`; see `dolma_dask.engine.Job`."""
 
     stage: ValidateStage
     dataset: Dataset
-    chosen: Dataset
-    earlier: Dataset | None
-    listing: Listing
-    is_sample: bool
-    shuffle: Shuffle
-    options: RunOptions
+    selected: Dataset
+    listing: Listing  # the files to look at
+    identities: Identities
+    scope: Mapping[str, Any]
+    show: int  # problems of each kind
 
-    def run(self, scope: Mapping[str, Any], show: int) -> ValidateSummary:
-        """Check what is left and put the report together."""
-        started = time.monotonic()
-        plan = self._plan([self.stage.task(work) for work in self.listing.works])
-        with shared_cluster(), self._owned():
-            try:
-                summary = engine.run(plan, self.options).summary
-            except StageError as error:
-                raise self._failed(error, plan, scope, show) from error
-            if self.options.dry_run:
-                notes = (*self._notes(()), *self._scope_notes())
-                return ValidateSummary(**_fields(summary), scope=scope).with_notes(notes)
-            records = self._records(plan)
-            whole = Identities(
-                self.stage,
-                self.dataset,
-                self.chosen,
-                self.earlier,
-                self.is_sample,
-                self.shuffle,
-                self.options,
-            ).run(records)
-            remove_exchange(self.dataset.url(KEYS_FOLDER))
-        sweep(self.dataset.url(f"{layout.JOURNAL}/{self.stage.verb}"))
-        report = self._summary(summary, records, whole.info["problems"], scope, show)
-        self._remember(plan, report.report())
-        return replace(report, seconds=time.monotonic() - started)
+    verb: ClassVar[str] = "validate"
+    writes: ClassVar[Sequence[str]] = ()
 
-    def _owned(self) -> AbstractContextManager[None]:
-        """Keep a second call out: both would write and remove the same keys."""
-        if self.options.dry_run:
-            return nullcontext()
-        return owned(self.dataset.url(IDS_FOLDER), self.stage.verb)
+    @property
+    def root(self) -> str:
+        """Root of the dataset."""
+        return self.dataset.root
 
-    def _plan(self, tasks: Sequence[Task]) -> Plan:
-        params: dict[str, Any] = {"files": len(self.chosen.shards)}
-        return Plan(
-            self.stage, self.dataset.root, tasks, params, (), dolma_dask.__version__, bad_is_loss=True
-        )
+    @property
+    def name(self) -> str:
+        """Name of the comparison: that of a part replaces no other."""
+        return self.record.replace(" ", "-")
 
-    def _records(self, plan: Plan) -> list[Record]:
-        """Return the record of each shard that is checked, in the order of the shards."""
-        known = Journal(self.dataset.root, self.stage.verb).records
-        units = [unit for task in plan.tasks for unit in task.units]
-        return [known[unit.name] for unit in units if unit.name in known and known[unit.name].key == unit.key]
+    @property
+    def record(self) -> str:
+        """Unit of the comparison of all identities."""
+        part = " of a part" if len(self.selected.shards) < len(self.dataset.shards) else ""
+        return f"ids{part}{' and of an earlier version' if self.identities.earlier else ''}"
 
-    def _remember(self, plan: Plan, report: dict[str, Any]) -> None:
-        """Keep the newest report in the journal, for the page that `report` makes."""
-        journal = Journal(self.dataset.root, self.stage.verb)
-        known = journal.records.get(REPORT)
-        if known is None or known.info != report:
-            write_records(plan, journal, [Record(REPORT, REPORT, "", info=report, finished=time.time())])
+    @property
+    def key(self) -> str:
+        """Digest of what was requested of the identities; shards have keys of their own."""
+        earlier = self.identities.earlier
+        params = {
+            "source": self.stage.source,
+            "keep": self.stage.keep,
+            "max_record_bytes": self.stage.max_record_bytes,
+            "same_names": self.identities.is_sample,
+            "earlier_source": earlier.source if earlier else None,
+        }
+        return work_key(f"{self.verb} ids", VERSION, params)
 
-    def _failed(self, error: StageError, plan: Plan, scope: Mapping[str, Any], show: int) -> StageError:
+    @cached_property
+    def inputs(self) -> tuple[Input, ...]:
+        """Document files of both versions."""
+        return self.identities.inputs
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
+        """Return the plan of the checks of all shards."""
+        return self._plan(self.stage)
+
+    def _plan(self, stage: ValidateStage) -> Plan:
+        tasks = [stage.task(work) for work in self.listing.works]
+        params: dict[str, Any] = {"files": len(self.selected.shards)}
+        return Plan(stage, self.root, tasks, params, (), dolma_dask.__version__, bad_is_loss=True)
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Check the shards, and compare the identities of all documents."""
+        plan = self._plan(replace(self.stage, keys_folder=f"{work.path}/keys"))
+        try:
+            ran: Ran = yield plan
+        except StageError as error:
+            raise self._failed(error, plan) from error
+        if known is None:
+            records = list(ran.records.values())
+            yield Announce((yield from self.identities.compare(work, self.record, self.key, records)))
+        return ran
+
+    def _failed(self, error: StageError, plan: Plan) -> StageError:
         """Return the error with a report on the shards that could be checked."""
         failed = {failure.shard for failure in error.failures}
-        records = [record for record in self._records(plan) if record.shard not in failed]
+        known = Journal(self.root, self.verb).records
+        units = [unit for task in plan.tasks if task.shard not in failed for unit in task.units]
+        records = [
+            known[unit.name] for unit in units if unit.name in known and known[unit.name].key == unit.key
+        ]
         base = error.details.get("summary")
-        summary = base if isinstance(base, Summary) else Summary(self.stage.verb, self.dataset.root)
-        report = self._summary(summary, records, {}, {**scope, "files": len(records)}, show)
+        summary = base if isinstance(base, Summary) else Summary(self.verb, self.root)
+        report = self._summary(summary, records, {}, {**self.scope, "files": len(records)})
         note = "uniqueness of ids was NOT checked, because some files could not be read"
         return StageError(
             str(error), failures=error.failures, summary=report.with_notes((*report.notes, note))
         )
 
+    def summarize(self, ran: Ran, known: Record | None) -> ValidateSummary:
+        """Return the report."""
+        if known is None or ran.summary.planned:
+            notes = (*self._notes(()), *self._scope_notes())
+            return ValidateSummary(**_fields(ran.summary), scope=self.scope).with_notes(notes)
+        records = list(ran.records.values())
+        return self._summary(ran.summary, records, known.info["problems"], self.scope)
+
+    def remember(self, report: Mapping[str, Any]) -> None:
+        """Keep the newest report in the journal, for the page that `report` makes."""
+        journal = Journal(self.root, self.verb)
+        known = journal.records.get(REPORT)
+        if known is None or known.info != report:
+            journal.append(Record(REPORT, REPORT, "", info=dict(report), finished=time.time()))
+
     def _summary(
         self,
         summary: Summary,
         records: Sequence[Record],
-        whole: Mapping[str, Any],
+        identities: Mapping[str, Any],
         scope: Mapping[str, Any],
-        show: int,
     ) -> ValidateSummary:
         problems = Problems(self.stage.keep)
-        for found in (
-            self.listing.problems.to_record(),
-            *(record.info["problems"] for record in records),
-            whole,
-        ):
-            problems.merge(found)
+        every = (record.info["problems"] for record in records)
+        for one in (self.listing.problems.to_record(), *every, identities):
+            problems.merge(one)
         paths = {
             (work.shard.path, one.name): one.info.path for work in self.listing.works for one in work.sources
         }
@@ -154,7 +147,8 @@ class Check:
             counts.update(record.counts)
         counts.pop("problems", None)
         shown = {
-            kind: Found(problems.counts[kind], tuple(problems.first(kind)[:show])) for kind in problems.kinds
+            kind: Found(problems.counts[kind], tuple(problems.first(kind)[: self.show]))
+            for kind in problems.kinds
         }
         notes = (*self._notes(records), *self._scope_notes())
         fields = {**_fields(summary), "counts": dict(sorted(counts.items())), "notes": notes}
@@ -170,16 +164,15 @@ class Check:
 
     def _scope_notes(self) -> Iterator[str]:
         """Say loudly what was not looked at."""
-        count, total = len(self.chosen.shards), len(self.dataset.shards)
+        count, total, earlier = len(self.selected.shards), len(self.dataset.shards), self.identities.earlier
         if count < total:
             yield (
                 f"looked at {count:,} of {total:,} files: NOTHING is known of the other {total - count:,}, and ids were compared among the "
                 f"{count:,} only"
             )
-        if self.earlier is not None and self.is_sample:
-            alone = len(
-                {layout.stem_of(one.path) for one in self.chosen.shards} - by_stem(self.earlier.shards).keys()
-            )
+        if earlier is not None and self.identities.is_sample:
+            stems = {layout.stem_of(one.path) for one in self.selected.shards}
+            alone = len(stems - by_stem(earlier.shards).keys())
             yield (
                 "documents were looked for in the earlier files of the same names only, because of --sample"
                 + (f"; those of {counted(alone, 'file')} without such a file NOT at all" if alone else "")

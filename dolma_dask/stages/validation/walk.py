@@ -62,7 +62,7 @@ class KeyWalk:
         """Take the next records."""
         duplicates = np.empty((len(run), 2), np.uint64)
         unmatched = np.empty((len(run), 2), np.uint64)  # first place of a key and its rows
-        high, low, place = (np.ascontiguousarray(run[name]) for name in ("hi", "lo", "place"))
+        high, low, place = (np.ascontiguousarray(run[name]) for name in ("hi", "lo", "location"))
         here = np.zeros(2, np.int64)
         _walk_keys(high, low, place, self._state, duplicates, unmatched, here)
         self._counts[0] += here[0]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.dedup.membership import PLACES, KeyTable, MembershipReducer
+from dolma_dask.dedup.membership import LOCATIONS, KeyTable, MembershipReducer
 from dolma_dask.dedup.survivors import key_dtype
 
 KEYS = st.lists(st.tuples(st.sampled_from([0, 1, 2**63, 2**64 - 1]), st.integers(0, 3)), max_size=40)
@@ -42,13 +42,13 @@ def test_table_of_many_keys():
 def test_sorted_pass_equals_sets(listed, asked, cuts):
     records = np.zeros(len(listed) + len(asked), key_dtype())
     records["hi"], records["lo"] = halves([*listed, *asked])
-    records["place"] = [*range(len(listed)), *range(FIRST_DOCUMENT, FIRST_DOCUMENT + len(asked))]
-    records = np.sort(records, order=["hi", "lo", "place"])
+    records["location"] = [*range(len(listed)), *range(FIRST_DOCUMENT, FIRST_DOCUMENT + len(asked))]
+    records = np.sort(records, order=["hi", "lo", "location"])
     runs = [run for run in np.split(records, sorted(min(cut, len(records)) for cut in cuts)) if len(run)]
-    given_out = [np.empty(0, PLACES)]
+    given_out = [np.empty(0, LOCATIONS)]
     info = MembershipReducer(FIRST_DOCUMENT).reduce(runs, lambda part: given_out.append(part.copy()))
     matched = [FIRST_DOCUMENT + i for i, key in enumerate(asked) if key in listed]
     unmatched = [i for i, key in enumerate(listed) if key not in asked and key not in listed[:i]]
-    assert sorted(np.concatenate(given_out)["place"].tolist()) == sorted([*unmatched, *matched])
+    assert sorted(np.concatenate(given_out)["location"].tolist()) == sorted([*unmatched, *matched])
     repeated = sum(count - 1 for count in Counter(listed).values())
     assert info == {"repeated": repeated, "unmatched": len(unmatched)}

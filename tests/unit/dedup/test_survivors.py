@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.dedup.survivors import LARGEST, MARKS, SurvivorReducer, key_dtype, largest_of
+from dolma_dask.dedup.survivors import FLAGS, LARGEST, SurvivorReducer, key_dtype, largest_of
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 4)), max_size=60)
 
@@ -22,7 +22,7 @@ def sorted_records(rows, dtype):
 def reduced(runs, dtype):
     given_out = []
     info = SurvivorReducer(len(dtype.names)).reduce(runs, lambda part: given_out.append(part.copy()))
-    return np.sort(np.concatenate([np.empty(0, MARKS), *given_out]), order=["place"]), info
+    return np.sort(np.concatenate([np.empty(0, FLAGS), *given_out]), order=["location"]), info
 
 
 def expected(rows, dtype):
@@ -59,14 +59,14 @@ def test_one_key_many_times_over_many_chunks_and_more_clusters_than_are_named():
     many = 200_000
     keys = np.concatenate([np.repeat(np.arange(100), 2), np.full(many, 50), np.arange(1000, 2000)])
     records = np.zeros(len(keys), key_dtype())
-    records["hi"], records["place"] = keys, np.arange(len(keys))
-    records = np.sort(records, order=["hi", "lo", "place"])
+    records["hi"], records["location"] = keys, np.arange(len(keys))
+    records = np.sort(records, order=["hi", "lo", "location"])
     marks, info = reduced(np.array_split(records, 37), key_dtype())
     assert info["clusters"] == 100
     assert info["duplicates"] == 100 + many
     assert info["largest"][0] == [many + 2, 100]
     assert info["largest"][1:] == [[2, 2 * key] for key in range(LARGEST - 1)]
-    assert set(marks["place"][marks["size"] > 0].tolist()) == set(range(0, 200, 2))
+    assert set(marks["location"][marks["size"] > 0].tolist()) == set(range(0, 200, 2))
 
 
 def test_largest_of_several_ranges():
@@ -75,5 +75,5 @@ def test_largest_of_several_ranges():
 
 @pytest.mark.parametrize("ranks", [(), ("rank",)])
 def test_records_sort_by_key_then_rank_then_place(ranks):
-    assert key_dtype(*ranks).names == ("hi", "lo", *ranks, "place")
+    assert key_dtype(*ranks).names == ("hi", "lo", *ranks, "location")
     assert key_dtype(*ranks).itemsize == 8 * (3 + len(ranks))

@@ -22,7 +22,7 @@ def write(url, blocks, words=2, segment=10, bucketing=BUCKETING):
         for block in blocks:
             writer.add(np.array(block, np.uint64).reshape(-1, words))
         writer.finish()
-    SEALS[url] = writer.seal
+    SEALS[url] = writer.checksum
     return writer.histogram.tolist()
 
 
@@ -104,7 +104,7 @@ def test_a_file_of_something_else(tmp_path):
 
 
 def test_a_file_of_another_call(tmp_path):
-    """Of the same name and size, and whole: only the seal tells."""
+    """Of the same name and size, and whole: only the checksum tells."""
     url, other = str(tmp_path / "one.bin"), str(tmp_path / "other.bin")
     write(url, ROWS)
     write(other, [[(first, second ^ 1) for first, second in ROWS[0]]])

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.engine import RunOptions, Task, inputs_of
+from dolma_dask.engine import RunOptions, Task, inputs_of, run_job, work_dir
 from dolma_dask.errors import CorruptFileError, DataError, DolmaDaskError, StageError, UsageError
-from dolma_dask.exchange import Emitted, exchange, phases
+from dolma_dask.exchange import Emitted, Exchanged, Limits, exchange, passes
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
 
 HERE = RunOptions(scheduler="synchronous", progress=False)
 THREADS = RunOptions(scheduler="threads", workers=3, progress=False)
-LONG = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("place", "<u8")])
-SHORT = np.dtype([("key", "<u8"), ("place", "<u8"), ("weight", "<u8")])
-OUT = np.dtype([("place", "<u8"), ("size", "<u8"), ("rank", "<u8")])
+LONG = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("location", "<u8")])
+SHORT = np.dtype([("key", "<u8"), ("location", "<u8"), ("weight", "<u8")])
+OUT = np.dtype([("location", "<u8"), ("size", "<u8"), ("rank", "<u8")])
 SPREAD = 0x9E3779B97F4A7C15
 
 
@@ -108,7 +108,7 @@ class World:
 
     @property
     def folder(self) -> str:
-        return f"{self.root}/_exchange/test-rank/k1"
+        return work_dir(RankJob(self)).url
 
     def write(self, number, rows=None):
         rows = self.shards[number] if rows is None else rows
@@ -124,10 +124,31 @@ class World:
         infos = [replace(info, path=f"in/{info.path}") for info in files.list_files(f"{self.root}/in")]
         return [Task(Path(info.path).name, (), inputs_of(self.root, [info]), 10) for info in infos]
 
-    def run(self, emitter=None, reducer=None, options=HERE, **more):
-        more = {"folder": self.folder, "key": "k1", "shards": len(self.shards), "verb": "rank", **more}
-        emitter, reducer = emitter or FromFile(self.dtype), reducer or Rank(len(self.dtype.names) - 1)
-        return exchange(emitter, self.tasks(), reducer, options=options, **more)
+    def run(
+        self,
+        emitter=None,
+        reducer=None,
+        options=HERE,
+        shards=None,
+        name="rank",
+        key="k1",
+        shuffle="files",
+        **limits,
+    ):
+        """Run the exchange and keep its folder."""
+        job = RankJob(
+            self,
+            emitter or FromFile(self.dtype),
+            reducer or Rank(len(self.dtype.names) - 1),
+            shards,
+            name,
+            key,
+            shuffle,
+            limits,
+        )
+        with pytest.raises(HeldError) as caught:
+            run_job(job, options)
+        return Done(job, **vars(caught.value.details["exchanged"]))
 
     def expected(self, key_words=2):
         """The oracle: what `Rank` must give for each shard."""
@@ -147,6 +168,65 @@ class World:
         assert sum(info["keys"] for info in done.infos) == len(
             {row[:key_words] for rows in self.shards for row in rows}
         )
+
+
+class HeldError(DolmaDaskError):
+    """Ends a job before its folder is removed."""
+
+
+@dataclass(frozen=True)
+class Done(Exchanged):
+    job: "RankJob" = None
+
+    def __init__(self, job, **fields):
+        for name, value in {"job": job, **fields}.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def folder(self):
+        return work_dir(self.job).url
+
+    def of_shard(self, number):
+        return self.by_shard.of_shard(number)
+
+    def remove(self):
+        work_dir(self.job).remove()
+
+
+@dataclass(frozen=True)
+class RankJob:
+    """An exchange as the only pass of a job."""
+
+    world: World
+    emitter: FromFile = field(default_factory=FromFile)
+    reducer: Rank = field(default_factory=Rank)
+    shards: int | None = None
+    name: str = "rank"
+    key: str = "k1"
+    shuffle: str = "files"
+    limits: dict = field(default_factory=dict)
+    verb: str = "rank"
+    record: None = None
+    writes: tuple = ()
+    inputs: tuple = ()
+
+    @property
+    def root(self):
+        return self.world.root
+
+    def outputs(self, known, overwrite):
+        return None
+
+    def passes(self, work, known):
+        shards = len(self.world.shards) if self.shards is None else self.shards
+        more = {"shards": shards, "limits": Limits(**self.limits), "shuffle": self.shuffle}
+        raise HeldError(
+            "held",
+            exchanged=(yield from exchange(work, self.emitter, self.world.tasks(), self.reducer, **more)),
+        )
+
+    def summarize(self, ran, known):
+        return ran.summary
 
 
 def some_shards(count=5, rows=40, keys=30):
@@ -171,7 +251,7 @@ def world(tmp_path) -> World:
     return World(str(tmp_path), some_shards()).write_all()
 
 
-SMALL = {"range_bytes": 24 * 20, "segment_bytes": 24 * 6}
+SMALL = {"range": 24 * 20, "segment": 24 * 6}
 """Ten ranges or so, several segments per file."""
 
 
@@ -200,7 +280,7 @@ def test_any_records(tmp_path_factory, shards, is_long, sizes, limits):
         for number, shard in enumerate(shards)
     )
     world = World(str(tmp_path_factory.mktemp("any")), rows, dtype).write_all()
-    more = dict(zip(("range_bytes", "segment_bytes", "buckets"), limits, strict=True))
+    more = dict(zip(("range", "segment", "buckets"), limits, strict=True))
     done = world.run(FromFile(dtype, tuple(sizes)), Rank(words), **more)
     world.check(done, words)
     done.remove()
@@ -222,8 +302,8 @@ def test_local_and_remote(root):
 
 def test_what_the_emitter_told(world):
     done = world.run()
-    assert list(done.records) == ["000", "001", "002", "003", "004"]
-    record = done.records["003"]
+    assert list(done.emitted) == ["000", "001", "002", "003", "004"]
+    record = done.emitted["003"]
     assert (record.rows, record.counts, record.info) == (
         40,
         {"documents_in": 40},
@@ -251,8 +331,7 @@ def test_infos_are_in_the_order_of_keys(world):
 def test_reducers_without_records(world):
     done = world.run(reducer=Rank(dtype=None))
     assert sum(info["records"] for info in done.infos) == 200
-    with pytest.raises(UsageError, match="gives out no records"):
-        done.of_shard(0)
+    assert done.by_shard is None
     assert world.run(FromFile(broken={"000"}), Rank(dtype=None)).infos == done.infos, "nothing is done again"
 
 
@@ -277,7 +356,7 @@ def test_shards_without_output_and_many_shards(tmp_path):
     world = World(str(tmp_path), tuple(rows))
     with publish(f"{world.root}/in/all") as out:
         out.write(np.array([row for shard in rows for row in shard], LONG))
-    for limits in (SMALL, {"range_bytes": 24 * 3}):
+    for limits in (SMALL, {"range": 24 * 3}):
         done = world.run(**limits)
         world.check(done)
         done.remove()
@@ -308,9 +387,9 @@ def test_nothing_is_done_twice(world, more):
     again = world.run(emitter, reducer, **more)
     assert (emitter.seen, reducer.chunks) == ([], [])
     assert (again.infos, again.by_shard) == (first.infos, first.by_shard)
-    assert list(map(told, again.records.values())) == list(map(told, first.records.values()))
+    assert list(map(told, again.emitted.values())) == list(map(told, first.emitted.values()))
     world.check(again)
-    assert len(world.run(emitter, reducer, replace(HERE, overwrite=True), **more).records) == 5
+    assert len(world.run(emitter, reducer, replace(HERE, overwrite=True), **more).emitted) == 5
     assert len(emitter.seen) == 5
 
 
@@ -348,7 +427,7 @@ def test_going_on_in_the_second_pass(world):
 
 
 def test_going_on_in_the_third_pass(world, monkeypatch):
-    write, calls = phases.write_shards, []
+    write, calls = passes.write_shards, []
 
     def stop(*arguments):
         calls.append(1)
@@ -356,12 +435,12 @@ def test_going_on_in_the_third_pass(world, monkeypatch):
             raise DataError("stopped")
         return write(*arguments)
 
-    monkeypatch.setattr(phases, "write_shards", stop)
-    with pytest.raises(StageError, match="rank-collate: 3 of 5 shards failed"):
+    monkeypatch.setattr(passes, "write_shards", stop)
+    with pytest.raises(StageError, match="rank-shards: 3 of 5 shards failed"):
         world.run(**SMALL)
     monkeypatch.undo()
     emitter, reducer, counted = FromFile(), Rank(), []
-    monkeypatch.setattr(phases, "write_shards", lambda *arguments: counted.append(1) or write(*arguments))
+    monkeypatch.setattr(passes, "write_shards", lambda *arguments: counted.append(1) or write(*arguments))
     world.check(world.run(emitter, reducer, **SMALL))
     assert (emitter.seen, reducer.chunks, len(counted)) == ([], [], 3)
 
@@ -396,7 +475,7 @@ def spoil(path: Path, damage: str) -> None:
 @pytest.mark.parametrize("damage", ["gone", "short", "changed"])
 def test_damaged_output_of_the_reducer(world, damage, monkeypatch):
     """The records are gone by then: all is made again."""
-    monkeypatch.setattr(phases, "write_shards", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(passes, "write_shards", lambda *arguments: 1 / 0)
     with pytest.raises(StageError, match="ZeroDivisionError"):
         world.run(**SMALL)
     monkeypatch.undo()
@@ -408,7 +487,7 @@ def test_damaged_output_of_the_reducer(world, damage, monkeypatch):
 
 def stop_collating(world, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(phases, "write_shards", lambda *arguments: 1 / 0)
+        patched.setattr(passes, "write_shards", lambda *arguments: 1 / 0)
         with pytest.raises(StageError, match="ZeroDivisionError"):
             world.run(**SMALL)
 
@@ -456,7 +535,7 @@ def test_damage_that_never_ends_is_an_error(world, monkeypatch):
     def spoiled(*arguments):
         raise CorruptFileError(f"{world.folder}/scatter/000000.bin is damaged")
 
-    monkeypatch.setattr(phases.Slices, "read", spoiled)
+    monkeypatch.setattr(passes.BucketFiles, "read", spoiled)
     emitter = FromFile()
     with pytest.raises(StageError, match="is damaged"):
         world.run(emitter)
@@ -487,19 +566,12 @@ def test_a_new_time_stamp_redoes_nothing(world):
 
 
 def test_leftovers_of_other_keys_are_removed(world):
-    world.run()
-    beside = replace(world)
-    other = beside.run(folder=f"{world.root}/_exchange/test-other/k1")
-    second = world.run(folder=f"{world.root}/_exchange/test-rank/k2", key="k2")
-    assert sorted(path.name for path in Path(world.root, "_exchange").iterdir()) == [
-        "test-other",
-        "test-rank",
-    ]
-    assert files.list_folders(f"{world.root}/_exchange/test-rank") == ["k2"]
+    first, other = world.run(), world.run(name="other")
+    second = world.run(key="k2")
+    assert not Path(first.folder).exists()
+    assert Path(second.folder).exists()
+    assert Path(other.folder).exists(), "not another name's"
     second.remove()
-    assert [path.name for path in Path(world.root, "_exchange").iterdir()] == ["test-other"], (
-        "not another verb's"
-    )
     other.remove()
     assert [path.name for path in Path(world.root).iterdir()] == ["in"]
 
@@ -511,13 +583,13 @@ def test_a_full_disk(world, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
         DolmaDaskError,
-        match=r"no space is left for the exchange in .*k1 .*Make room and run the same command again",
+        match=r"no space is left for staging files in .*_work/rank-rank/.*Make room and run the same command again",
     ):
         world.run()
     monkeypatch.undo()
-    monkeypatch.setattr(phases.BucketWriter, "finish", full)
+    monkeypatch.setattr(passes.BucketWriter, "finish", full)
     with pytest.raises(
-        StageError, match=r"5 of 5 shards failed.*no space is left for the exchange"
+        StageError, match=r"5 of 5 shards failed.*no space is left for staging files"
     ) as caught:
         world.run()
     assert {failure.error for failure in caught.value.failures} == {"DolmaDaskError"}
@@ -528,18 +600,12 @@ def test_a_full_disk(world, monkeypatch):
 @pytest.mark.parametrize(
     "more, expected",
     [
-        ({"folder": "/tmp/nowhere"}, "no place for an exchange"),
-        ({"folder": "/_exchange/k1"}, "no place for an exchange"),
-        ({"emitter": FromFile(np.dtype([("key", "<u4"), ("place", "<u8")]))}, "packed fields of '<u8'"),
+        ({"emitter": FromFile(np.dtype([("key", "<u4"), ("location", "<u8")]))}, "packed fields of '<u8'"),
         ({"emitter": FromFile(np.dtype("<u8"))}, "cannot be exchanged"),
-        ({"reducer": Rank(dtype=LONG)}, "expected 'place' as the first field"),
-        ({"shuffle": "tasks"}, "expected 'files' or 'p2p'"),
-        (
-            {"shuffle": "p2p"},
-            r"needs a distributed cluster.*scheduler='cluster', or call this inside dk\.cluster\(\)",
-        ),
+        ({"reducer": Rank(dtype=LONG)}, "expected 'location' as the first field"),
+        ({"shuffle": "tasks"}, "expected 'files' or 'dask'"),
+        ({"shuffle": "p2p"}, "expected 'files' or 'dask'; 'p2p' is called 'dask' now"),
         ({"buckets": 1000}, "power of two"),
-        ({"options": replace(HERE, dry_run=True)}, "no rehearsal"),
     ],
 )
 def test_wrong_arguments(world, more, expected):
@@ -549,11 +615,14 @@ def test_wrong_arguments(world, more, expected):
 
 
 def test_two_tasks_of_one_name(world):
-    tasks = world.tasks()
     with pytest.raises(UsageError, match="same name"):
-        exchange(
-            FromFile(), [*tasks, tasks[0]], Rank(), folder=world.folder, key="k1", shards=5, options=HERE
-        )
+        TwiceWorld(world.root, world.shards).run()
+
+
+class TwiceWorld(World):
+    def tasks(self):
+        tasks = super().tasks()
+        return [*tasks, tasks[0]]
 
 
 def test_records_of_another_type(world):

@@ -177,7 +177,7 @@ def test_records_that_were_set_aside(place):
 
 
 def test_what_an_exchange_left_and_what_other_tools_made(place):
-    folder = place / "v0/_exchange/dedupe-exact/abc"
+    folder = place / "v0/_work/dedupe-exact/abc"
     folder.mkdir(parents=True)
     (folder / "bucket.bin").write_bytes(b"x" * 1000)
     others = place / "v0/attributes/theirs"
@@ -185,7 +185,7 @@ def test_what_an_exchange_left_and_what_other_tools_made(place):
     (others / "0.jsonl.gz").write_bytes(gzip.compress(b"{}\n"))
     found = status("v0")
     (left,) = found.leftovers
-    assert (left.folder, left.verb, left.files, left.bytes) == ("_exchange/dedupe-exact", "dedupe", 1, 1000)
+    assert (left.folder, left.verb, left.files, left.bytes) == ("_work/dedupe-exact", "dedupe", 1, 1000)
     assert found.exit_status == 1
     assert f"the same dolma-dask dedupe {place}/v0 goes on from there" in str(found)
     assert "attribute set theirs: 1 file of another tool" in str(found)

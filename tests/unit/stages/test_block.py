@@ -19,7 +19,7 @@ from dolma_dask.errors import (
 from dolma_dask.journal import Journal
 from dolma_dask.mixing.marks import listed
 from dolma_dask.stages import block as verb
-from dolma_dask.stages import marks
+from dolma_dask.stages import flag_rows
 from dolma_dask.stages.block import block
 from dolma_dask.stages.blocking import run as block_run
 from dolma_dask.stages.blocking import shards as block_shards
@@ -85,14 +85,14 @@ def test_listed_documents_are_marked_and_unmatched_entries_are_told(world, excha
     assert ("matching nothing", "3") in done.rows()
     assert done.to_json()["unmatched_file"] == "_quarantine/block/takedown.unmatched.jsonl"
     assert done.exit_status == 0
-    assert not (world / "_exchange").exists()
+    assert not (world / "_work").exists()
     assert not list(world.rglob(".*"))
 
 
 def test_memory_and_exchange_agree_on_any_lists(tmp_path, monkeypatch):
     monkeypatch.setattr(block_shards, "ENTRIES_PER_SHARD", 16)
     monkeypatch.setattr(block_run, "ENTRIES_PER_SHARD", 16)
-    monkeypatch.setattr(marks, "GROUP_BYTES", 1)
+    monkeypatch.setattr(flag_rows, "GROUP_BYTES", 1)
     draw = random.Random(3)
     for number in range(6):
         root = tmp_path / str(number)
@@ -124,7 +124,7 @@ def test_nothing_is_read_when_everything_is_finished(world, monkeypatch, exchang
     arguments = (str(world), str(world.parent / "takedown.txt"))
     first = block(*arguments, exchange=exchange, **HERE)
     monkeypatch.setattr(verb, "_read_facts", None)
-    for name in ("list_keys", "through_exchange", "write_unmatched"):
+    for name in ("list_keys", "exchange", "write_unmatched"):
         monkeypatch.setattr(block_run, name, None)
     for path in world.rglob("documents/*.gz"):
         os.utime(path, (1, 1))
@@ -254,7 +254,7 @@ def test_stopped_and_called_again(world, monkeypatch, stage, exchange):
         done = block(str(world), path, exchange=exchange, **HERE)
     assert (done.unmatched, done.done) == (3, 1 if exchange else 0)
     assert marks_of(world) == expected_marks()
-    assert not (world / "_exchange").exists()
+    assert not (world / "_work").exists()
 
 
 def test_a_bad_document_fails_or_keeps_its_row(world):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.dedup.survivors import MARKS
+from dolma_dask.dedup.survivors import FLAGS
 from dolma_dask.errors import (
     AlignmentError,
     ExpressionError,
@@ -26,10 +26,10 @@ from dolma_dask.errors import (
 )
 from dolma_dask.io import publish
 from dolma_dask.journal import Journal
-from dolma_dask.stages import marks
+from dolma_dask.stages import flag_rows
 from dolma_dask.stages.dedupe import dedupe
 from dolma_dask.stages.deduplication import run as dedupe_run
-from dolma_dask.stages.deduplication.shards import KeyEmitter, MarkStage, _Marks
+from dolma_dask.stages.deduplication.shards import FlagStage, KeyEmitter, _Flags
 from dolma_dask.stages.deduplication.tally import Tally
 
 from .conftest import read_lines, write_lines
@@ -101,7 +101,7 @@ def test_rows_line_up_and_marks_span_the_text_in_code_points(world):
     assert [row["attributes"] for row in rows] == [{"exact": span} if span else {} for span in spans]
     assert (done.counts["documents_in"], done.counts["duplicates"], done.counts["clusters"]) == (8, 4, 3)
     assert done.counts["text_bytes_marked"] == 5 + 1 + 0 + 5
-    assert not (world / "_exchange").exists()
+    assert not (world / "_work").exists()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_attributes_of_64_bits_are_no_keys(tmp_path, value):
 def mark_rows(first, sources):
     names = pa.array(sources, pa.large_string())
     sizes = np.arange(len(names)) + 1
-    return marks.MarkRows(first, names, names, sizes, sizes, {})
+    return flag_rows.FlagRows(first, names, names, sizes, sizes, {})
 
 
 def test_sources_beyond_the_most_are_not_kept():
@@ -199,14 +199,14 @@ def test_sources_beyond_the_most_are_not_kept():
 def test_marks_of_a_shard_with_many_duplicates_are_not_copied():
     draw = np.random.default_rng(1)
     count = 400_000
-    found = np.zeros(count, MARKS)
+    found = np.zeros(count, FLAGS)
     rows = np.sort(draw.choice(2 * count, count, replace=False))
-    found["place"] = rows + (5 << 32)
+    found["location"] = rows + (5 << 32)
     found["size"] = draw.integers(0, 3, count)
     known = dict(zip(rows.tolist(), found["size"].tolist(), strict=True))
     records = SimpleNamespace(of_shard={5: found}.get)
     tracemalloc.start()
-    shard = _Marks.of(records, 5)
+    shard = _Flags.of(records, 5)
     for first in range(0, 2 * count, 100_000):
         part = range(first, first + 1000)
         marked, sizes = shard.of_rows(mark_rows(first, ["s"] * 1000))
@@ -289,7 +289,7 @@ def test_a_lost_file_is_made_again(world):
     done = dedupe(str(world), **HERE)
     assert (done.done, done.skipped) == (1, 1)
     assert outputs(world) == expected
-    assert not (world / "_exchange").exists()
+    assert not (world / "_work").exists()
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
@@ -297,21 +297,21 @@ def test_a_lost_file_is_made_again(world):
 def test_same_bytes_however_shards_are_grouped(world, tmp_path, monkeypatch, scheduler, limit, value):
     other = write(tmp_path / "other", SHARDS)
     dedupe(str(other), keep="longest", by="source", **HERE)
-    monkeypatch.setattr(marks, f"GROUP_{limit}", value)
+    monkeypatch.setattr(flag_rows, f"GROUP_{limit}", value)
     dedupe(str(world), keep="longest", by="source", scheduler=scheduler, workers=2, progress=False)
     assert outputs(world) == outputs(other)
 
 
 def test_many_tiny_shards_are_several_tasks():
-    groups = marks.grouped([(number, 200) for number in range(4000)])
+    groups = flag_rows.grouped([(number, 200) for number in range(4000)])
     assert [number for group in groups for number in group] == list(range(4000))
-    assert max(len(group) for group in groups) == marks.GROUP_SHARDS == 256
-    assert marks.grouped([(0, 1), (1, marks.GROUP_BYTES), (2, 1)]) == [[0], [1], [2]]
+    assert max(len(group) for group in groups) == flag_rows.GROUP_SHARDS == 256
+    assert flag_rows.grouped([(0, 1), (1, flag_rows.GROUP_BYTES), (2, 1)]) == [[0], [1], [2]]
 
 
 def test_stopped_while_marks_are_written(world, monkeypatch):
     expected = outputs(dedupe_elsewhere(world))
-    write_shard = MarkStage.run_shard
+    write_shard = FlagStage.run_shard
 
     def stop(stage, task):
         if task.shard.startswith("x/"):
@@ -319,7 +319,7 @@ def test_stopped_while_marks_are_written(world, monkeypatch):
         return write_shard(stage, task)
 
     with monkeypatch.context() as patched:
-        patched.setattr(MarkStage, "run_shard", stop)
+        patched.setattr(FlagStage, "run_shard", stop)
         with pytest.raises(InterruptedStageError):
             dedupe(str(world), **HERE)
     assert list(outputs(world)) == ["a.jsonl.gz"]
@@ -328,7 +328,7 @@ def test_stopped_while_marks_are_written(world, monkeypatch):
         done = dedupe(str(world), **HERE)
     assert (done.done, done.skipped) == (1, 1)
     assert outputs(world) == expected
-    assert not (world / "_exchange").exists()
+    assert not (world / "_work").exists()
     assert not list(world.rglob(".*"))
 
 
@@ -341,7 +341,7 @@ def dedupe_elsewhere(world):
 
 def test_stopped_while_shards_are_read(world, monkeypatch):
     expected = outputs(dedupe_elsewhere(world))
-    monkeypatch.setattr(marks, "GROUP_BYTES", 1)
+    monkeypatch.setattr(flag_rows, "GROUP_BYTES", 1)
     read = KeyEmitter.emit
 
     def stop(emitter, task, out, folder):
@@ -443,7 +443,7 @@ def test_what_is_refused(world):
         ({"rank": "length"}, "expected a rank"),
         ({"keep": "last"}, "expected one of first"),
         ({"how": "fuzzy"}, "expected one of exact"),
-        ({"shuffle": "air"}, "expected one of files"),
+        ({"shuffle": "air"}, "expected 'files' or 'dask'"),
         ({"by": None}, "by=None; expected the name of a column"),
         ({"by": ["id", "text"]}, "expected the name of a column"),
         ({"keep": "highest", "rank": 3}, "rank=3; expected the name of a column"),
@@ -457,7 +457,7 @@ def test_what_is_refused(world):
             dedupe(str(world), **{**HERE, **arguments})
     with pytest.raises(ExpressionError, match="lenth"):
         dedupe(str(world), by="lenth", **HERE)
-    assert not (world / "_exchange").exists()
+    assert not (world / "_work").exists()
 
 
 def test_marks_of_documents_that_are_gone_do_not_stay(world):
@@ -472,13 +472,13 @@ def test_marks_of_documents_that_are_gone_do_not_stay(world):
 def test_what_a_killed_call_left_at_its_end_is_removed_by_the_next(world):
     dedupe(str(world), **HERE)
     dead = f"{publish._owner()}-{2**22 + 1}-00000000"
-    left = [world / f"_journal/dedupe/.x.{dead}.tmp", world / "_exchange/dedupe-exact/old/spool/1.arrow"]
+    left = [world / f"_journal/dedupe/.x.{dead}.tmp", world / "_work/dedupe-exact/old/spool/1.arrow"]
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
     assert dedupe(str(world), **HERE).skipped == 2
     assert not list(world.rglob(".*"))
-    assert not (world / "_exchange").exists()
+    assert not (world / "_work").exists()
 
 
 def test_two_sets_live_side_by_side(world):
@@ -497,7 +497,7 @@ def test_old_marks_are_refused_before_the_first_new_one_is_written(world, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(MarkStage, "run_shard", stop)
+        patched.setattr(FlagStage, "run_shard", stop)
         with pytest.raises(InterruptedStageError):
             dedupe(str(world), keep="longest", by="source", **HERE)
     with pytest.raises(AlignmentError, match="not made by one run of `dedupe`"):
@@ -514,7 +514,7 @@ def test_old_marks_are_refused_before_the_first_new_one_is_written(world, monkey
 def test_a_call_mends_a_record_that_does_not_say_which_marks_hold(world):
     dedupe(str(world), **HERE)
     record = msgspec.structs.replace(Journal(str(world), "dedupe").records["attributes/exact/"], info={})
-    marks.note(str(world), "dedupe", record)
+    Journal(str(world), "dedupe").append(record)
     arguments = {"to": str(world.parent / "v1"), "where": "exact is None", **HERE}
     with pytest.raises(AlignmentError, match="not made by one run of `dedupe`"):
         dk.mix(str(world), **arguments)

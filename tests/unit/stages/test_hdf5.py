@@ -3,7 +3,6 @@
 import gzip
 import json
 import shutil
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 import dolma_dask as dk
+from dolma_dask.engine.lease import LEASE, leased
 from dolma_dask.errors import BadRecordBudgetError, CorruptFileError, StageError, UsageError
-from dolma_dask.exchange.owners import OWNER, claim, owned, release
 from dolma_dask.io import files
 from dolma_dask.stages import sinks
 from dolma_dask.stages.hdf5 import hdf5
@@ -511,22 +510,9 @@ def test_nothing_left_does_not_touch_what_another_run_is_making(dataset, tmp_pat
 
 @contextmanager
 def other_run(folder):
-    """Let another thread own the folder of rows."""
-    begun, done = threading.Event(), threading.Event()
-
-    def other() -> None:
-        with owned(str(folder / "_exchange/hdf5-rows"), "hdf5"):
-            begun.set()
-            done.wait(60)
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    try:
-        assert begun.wait(60)
+    """Let another run hold the lease of the rows."""
+    with leased(str(folder / "_work/hdf5-rows"), "hdf5"):
         yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def test_two_runs_do_not_write_to_one_folder(dataset, tmp_path, tokenizer):
@@ -535,16 +521,15 @@ def test_two_runs_do_not_write_to_one_folder(dataset, tmp_path, tokenizer):
             pack(dataset, tmp_path / "h5", tokenizer)
         assert pack(dataset, tmp_path / "h5", tokenizer, dry_run=True).planned
     pack(dataset, tmp_path / "h5", tokenizer)
-    assert not (tmp_path / "h5/_exchange").exists()
+    assert not (tmp_path / "h5/_work").exists()
 
 
 def test_what_a_dead_run_has_left_is_cleared_away(dataset, tmp_path, tokenizer):
     pack(dataset, tmp_path / "h5", tokenizer)
-    place = tmp_path / "h5/_exchange/hdf5-rows"
-    claim(str(place), "hdf5")
-    owner = json.loads((place / OWNER).read_text())
-    release(str(place))
+    place = tmp_path / "h5/_work/hdf5-rows"
+    with leased(str(place), "hdf5"):
+        lease = json.loads((place / LEASE).read_text())
     place.mkdir(parents=True)
-    (place / OWNER).write_text(json.dumps(owner | {"pid": 2**22 + 1}))
+    (place / LEASE).write_text(json.dumps(lease | {"pid": 2**22 + 1}))
     assert pack(dataset, tmp_path / "h5", tokenizer).done == 0
     assert not place.parent.exists()

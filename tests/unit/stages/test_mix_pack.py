@@ -51,7 +51,7 @@ def test_files_are_full_and_never_too_large(large: str, tmp_path: Path) -> None:
         f"{shard}-{row}" for shard in range(3) for row in range(400)
     ]
     assert summary.counts["bytes_out"] == sum(sizes)
-    assert not (tmp_path / "v1/_exchange").exists()
+    assert not (tmp_path / "v1/_work").exists()
 
 
 def test_a_large_file_is_one_file_and_splittable(large: str, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_stopped_run_goes_on(
         assert not (tmp_path / "stopped/documents").exists() or number == 2
     dk.mix(large, to=str(tmp_path / "stopped"), **options)
     assert bytes_of(tmp_path / "stopped") == bytes_of(tmp_path / "whole")
-    assert not (tmp_path / "stopped/_exchange").exists()
+    assert not (tmp_path / "stopped/_work").exists()
 
 
 def test_stopped_before_the_last_word(large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_stopped_before_the_last_word(large: str, tmp_path: Path, monkeypatch: p
         raise DataError("stopped")
 
     with monkeypatch.context() as patch:
-        patch.setattr(mix_pack, "note", fail)
+        patch.setattr(mix_pack.Packed, "_dataset_record", fail)
         with pytest.raises(DataError):
             dk.mix(large, to=str(tmp_path / "v1"), max_size=10_000, **HERE)
     before = bytes_of(tmp_path / "v1")
@@ -196,7 +196,7 @@ def test_a_damaged_piece_is_told(large: str, tmp_path: Path, monkeypatch: pytest
         patch.setattr(mix_pack.SortStage, "run_shard", fail)
         with pytest.raises(StageError):
             dk.mix(large, to=str(tmp_path / "v1"), shuffle=True, **HERE)
-    piece = next((tmp_path / "v1/_exchange").rglob("00000000.rows"))
+    piece = next((tmp_path / "v1/_work").rglob("00000000.rows"))
     data = bytearray(piece.read_bytes())
     data[len(data) // 2] ^= 255
     piece.write_bytes(data)
@@ -281,10 +281,10 @@ def test_on_any_store(root: str, large: str, tmp_path: Path, shuffle: bool) -> N
 
 def test_a_plain_mix_clears_away_what_a_stopped_packed_one_has_left(large: str, tmp_path: Path) -> None:
     target = tmp_path / "v1"
-    left = target / "_exchange/mix-part/0123/pieces/00000000.jsonl"
+    left = target / "_work/mix-part/0123/pieces/00000000.jsonl"
     left.parent.mkdir(parents=True)
     left.write_text("x")
-    other = target / "_exchange/dedupe-exact/0123/x"
+    other = target / "_work/dedupe-exact/0123/x"
     other.parent.mkdir(parents=True)
     other.write_text("x")
     dk.mix(large, to=str(target), **HERE)

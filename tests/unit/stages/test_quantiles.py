@@ -113,7 +113,7 @@ def stored(root, name="quantiles"):
 def test_by_source_as_numpy_and_nothing_is_left_behind(corpus):
     summary = ask(corpus)
     assert stored(corpus) == summary.quantiles == expected_table(ROWS, lambda row: row[1])
-    assert not (corpus / "_exchange").exists()
+    assert not (corpus / "_work").exists()
     assert (summary.done, summary.skipped, summary.exit_status) == (3, 0, 0)
     assert summary.counts["documents_in"] == 600
     assert summary.counts["values"] + summary.counts["missing_values"] == 1200
@@ -336,7 +336,7 @@ def test_wrong_arguments_are_named_before_anything_is_read(corpus, options, erro
     with pytest.raises(error, match=message):
         ask(corpus, **{"signals": [X], **options})
     assert not (corpus / "quantiles").exists()
-    assert not (corpus / "_exchange").exists()
+    assert not (corpus / "_work").exists()
 
 
 def test_a_key_of_spans_is_no_signal(tmp_path):
@@ -373,7 +373,7 @@ def test_too_many_groups_over_all_shards(tmp_path):
             ask(tmp_path, X)
     with pytest.raises(UsageError, match="by='source' has more than 1,000"):
         ask(tmp_path, X)
-    assert not (tmp_path / "_exchange").exists()
+    assert not (tmp_path / "_work").exists()
 
 
 def test_bad_records_fail_or_are_set_aside(corpus):

@@ -5,7 +5,6 @@ import json
 import math
 import random
 import shutil
-import threading
 import uuid
 from collections import Counter
 from itertools import pairwise
@@ -21,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dolma_dask as dk
+from dolma_dask.engine.lease import leased
 from dolma_dask.errors import StageError, UsageError
-from dolma_dask.exchange import owners
 from dolma_dask.io.publish import publish
 from dolma_dask.stages.validate import validate
 from dolma_dask.stages.validation import identities as module
@@ -68,7 +67,7 @@ def test_a_good_dataset_has_no_problems(tagged):
     assert "all 2 files" in str(summary)
     assert "problems         none" in str(summary)
     assert summary.notes == ()
-    assert not (tagged / "_exchange").exists()
+    assert not (tagged / "_work").exists()
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "jsonl.zst", "parquet"])
@@ -461,15 +460,14 @@ def test_a_run_that_was_stopped_goes_on_with_what_it_knows(tagged, monkeypatch):
     monkeypatch.setattr(module, "exchange", stopped)
     with pytest.raises(KeyboardInterrupt):
         run(tagged)
-    kept = tagged / "_exchange/validate-keys"
+    (kept,) = tagged.glob("_work/validate-ids/*/keys")
     assert len(list(kept.rglob("*.keys"))) == 2
     (kept / "x/a.jsonl.gz.keys").unlink()  # is read from the documents then
     (kept / "y/z/b.jsonl.gz.keys").write_bytes(b"damaged")
     monkeypatch.undo()
-    write_lines(tagged / "documents/more.jsonl", [document(8)])
     summary = run(tagged, attributes=[])
-    assert found(summary) == {"duplicate_id": [("documents/y/z/b.jsonl.gz", 2)]}
-    assert not (tagged / "_exchange").exists()
+    assert found(summary) == {}
+    assert not (tagged / "_work").exists()
 
 
 # ------------------------------------------------------------------------------------------------ the report
@@ -590,7 +588,7 @@ def test_dry_run_writes_nothing(dataset, tmp_path):
         ({"sample": 0.0}, "above 0"),
         ({"sample": 1.1}, "at most 1"),
         ({"problems": 0}, "from 1 on"),
-        ({"shuffle": "disk"}, "files, p2p"),
+        ({"shuffle": "disk"}, "'files' or 'dask'"),
         ({"max_record_bytes": 0}, "from 1 on"),
         ({"onyl": "x"}, "did you mean 'only'"),
         ({"only": ["none"]}, "no shard"),
@@ -638,7 +636,7 @@ def test_in_an_object_store():
     assert found(summary) == {"duplicate_id": [("documents/a.jsonl", 2)]}
     assert (run(root).done, run(root).skipped) == (0, 1)
     fs, path = fsspec.core.url_to_fs(root)
-    assert not [name for name in fs.find(path) if "_exchange" in name]
+    assert not [name for name in fs.find(path) if "_work" in name]
 
 
 @pytest.mark.conformance
@@ -864,9 +862,9 @@ def test_small_shards_share_a_task_of_the_exchange(tmp_path, monkeypatch):
     tasks = []
     original = module.exchange
 
-    def watched(emitter, given, *more, **options):
+    def watched(work, emitter, given, *more, **options):
         tasks.append([len(task.work) for task in given])
-        return original(emitter, given, *more, **options)
+        return original(work, emitter, given, *more, **options)
 
     monkeypatch.setattr(module, "exchange", watched)
     summaries = []
@@ -880,23 +878,11 @@ def test_small_shards_share_a_task_of_the_exchange(tmp_path, monkeypatch):
 
 
 def test_two_calls_at_once(tagged):
-    folder = str(tagged / "_exchange/validate-ids")
-    go, end = threading.Event(), threading.Event()
-
-    def other():
-        with owners.owned(folder, "validate"):
-            go.set()
-            end.wait()
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    go.wait()
-    with pytest.raises(UsageError, match="another validate works in"):
+    folder = str(tagged / "_work/validate-ids")
+    with leased(folder, "validate"), pytest.raises(UsageError, match="another validate works in"):
         run(tagged)
-    end.set()
-    thread.join()
     assert run(tagged).found == {}
-    assert not (tagged / "_exchange").exists()
+    assert not (tagged / "_work").exists()
 
 
 @pytest.mark.parametrize(

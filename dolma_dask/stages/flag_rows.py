@@ -16,15 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.alignment import AlignedShard
-from dolma_dask.exchange.folders import remove_exchange, remove_others
-from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.documents import text_bytes
-from dolma_dask.io import files
-from dolma_dask.io.publish import sweep
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Journal, Record
 from dolma_dask.text.lengths import code_point_lengths
 from dolma_dask.writers.attributes import AttributeWriter, open_attribute_writer
 
@@ -42,7 +37,7 @@ Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class MarkRows:
+class FlagRows:
     """Consecutive rows of a shard, as far as marks need them.
 
     Attributes
@@ -69,7 +64,7 @@ class MarkRows:
 
 
 @dataclass(frozen=True)
-class Spooled:
+class StagedShard:
     """What is known of a shard that was read; JSON-able with `to_json`.
 
     Attributes
@@ -108,14 +103,14 @@ class Spooled:
         return found
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "Spooled":
+    def from_json(cls, found: Mapping[str, Any]) -> "StagedShard":
         """Return what `to_json` told."""
         return msgspec.convert(found, cls)
 
 
 @dataclass
 class ShardReading:
-    """One shard being read for marks: an iterable of (`MarkRows`, batch of the asked columns).
+    """One shard being read for marks: an iterable of (`FlagRows`, batch of the asked columns).
 
     Parameters
     ----------
@@ -130,7 +125,7 @@ class ShardReading:
 
     Attributes
     ----------
-    result : Spooled
+    result : StagedShard
         Complete after the last batch.
     """
 
@@ -139,15 +134,15 @@ class ShardReading:
     work: AlignedShard
     number: int
     policy: RecordPolicy
-    result: Spooled = field(init=False)
+    result: StagedShard = field(init=False)
 
-    def __iter__(self) -> Iterator[tuple[MarkRows, pa.RecordBatch]]:
+    def __iter__(self) -> Iterator[tuple[FlagRows, pa.RecordBatch]]:
         quarantine = Quarantine(self.root, self.verb, self.work.shard.path, self.policy)
         reader = self.work.open(max_record_bytes=self.policy.max_record_bytes, quarantine=quarantine)
         first, size = 0, 0
         for block in reader:
             batch = block.batch
-            rows = _mark_rows(batch, first, block.bad)
+            rows = _flag_rows(batch, first, block.bad)
             yield rows, batch
             first += batch.num_rows
             size += text_bytes(batch.column(2))
@@ -160,7 +155,7 @@ class ShardReading:
         }
         if self.work.sources:
             counts["unproved_attribute_files"] = len(state.unproved)
-        self.result = Spooled(
+        self.result = StagedShard(
             self.number,
             first,
             state.ids_digest,
@@ -172,15 +167,15 @@ class ShardReading:
         )
 
 
-def _mark_rows(batch: pa.RecordBatch, first: int, bad: Sequence[Any]) -> MarkRows:
+def _flag_rows(batch: pa.RecordBatch, first: int, bad: Sequence[Any]) -> FlagRows:
     text = batch.column(2)
     text = pc.fill_null(text, "") if text.null_count else text
     errors = {record.row - first: f"{record.reason}: expected {record.expected}" for record in bad}
     sizes = np.asarray(pc.binary_length(text), np.int64)
-    return MarkRows(first, batch.column(0), batch.column(1), code_point_lengths(text), sizes, errors)
+    return FlagRows(first, batch.column(0), batch.column(1), code_point_lengths(text), sizes, errors)
 
 
-class MarkFile:
+class FlagFile:
     """Writes the attribute file of one shard; a context manager.
 
     Parameters
@@ -204,7 +199,7 @@ class MarkFile:
     def __exit__(self, *raised: Any) -> None:
         self._writer.__exit__(*raised)
 
-    def write(self, rows: MarkRows, marked: Mask) -> None:
+    def write(self, rows: FlagRows, marked: Mask) -> None:
         """Append rows, with a mark where `marked` (n,) is true."""
         values = pa.array(np.ones(len(rows)), mask=~marked)
         column = AttributeColumn(self._name, "document", values)
@@ -216,13 +211,13 @@ class MarkFile:
         return self._writer.record
 
 
-def mark_info(name: str, reads: Sequence[str], unproved: Sequence[str] = ()) -> dict[str, Any]:
+def flag_info(name: str, reads: Sequence[str], unproved: Sequence[str] = ()) -> dict[str, Any]:
     """Return what readers of marks need to know: the kind of the key, and which columns the marks depend on."""
     info: dict[str, Any] = {"reads": sorted(reads), "kinds": {name: "document"}}
     return {**info, "unproved": list(unproved)} if unproved else info
 
 
-def marked_rows(rows: MarkRows, sorted_rows: npt.NDArray[np.int64]) -> Mask:
+def flagged_rows(rows: FlagRows, sorted_rows: npt.NDArray[np.int64]) -> Mask:
     """Return which of `rows` (n,) stand among the row numbers of a shard, which are in order and may repeat."""
     first, last = np.searchsorted(sorted_rows, [rows.first, rows.first + len(rows)])
     marked = np.zeros(len(rows), np.bool_)
@@ -257,16 +252,3 @@ def grouped(items: Sequence[tuple[int, int]]) -> list[list[int]]:
 def group_name(paths: Sequence[str]) -> str:
     """Return the name of a task that reads these shards."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-
-
-def note(root: str, verb: str, record: Record) -> None:
-    """Add a record to a journal outside of a run: what is known of a set as a whole, filed under its first shard, older than all others."""
-    Journal(root, verb).append(record)
-
-
-def tidy(root: str, verb: str, folder: str) -> None:
-    """Remove what an earlier call has left that was killed at its very end: an exchange, and temporary files outside of runs."""
-    remove_others(folder)
-    remove_exchange(folder)
-    for name in (layout.JOURNAL, layout.QUARANTINE):
-        sweep(files.join(root, f"{name}/{verb}"))

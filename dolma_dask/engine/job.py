@@ -1,0 +1,422 @@
+"""Jobs: verbs whose result depends on all shards. Several passes, one work folder, one lease, one dataset-wide record.
+
+A job says what must exist (`Job.outputs`) and, as a generator, how it is made (`Job.passes`). `run_jobs` is the one place that knows when
+nothing is left, who holds the lease, where staging files lie, how each pass goes on after a kill, when all begins anew because a staging file is
+damaged or gone, and what is cleared away at the end. When the dataset-wide record is written is the decision of each job (`Announce`): it
+tells readers which files belong together, so that a kill at any moment leaves nothing that could be taken for whole.
+"""
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from dolma_dask import clusters
+from dolma_dask.engine import resume
+from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit
+from dolma_dask.engine.runs import Ran, gather, run, run_together
+from dolma_dask.engine.workdir import WorkDir, full_disk_explained
+from dolma_dask.errors import BadRecordBudgetError, CorruptFileError, DolmaDaskError, StageError
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+from dolma_dask.io.publish import sweep
+from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.summary import Summary
+
+ATTEMPTS = 3
+"""How often the passes are driven while they find staging files damaged."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Tasks whose outputs and journal lie in the work folder; answered with its `Ran`."""
+
+    stage: Stage
+    tasks: Sequence[Task]
+    reads: Sequence[Record] = ()  # of earlier passes, whose staging files it reads
+    max_bad_fraction: float = 1.0
+    notes: tuple[str, ...] = ()
+
+    def plan(self, work: WorkDir) -> Plan:
+        """Return it as a plan."""
+        return Plan(
+            stage=self.stage,
+            root=work.url,
+            tasks=self.tasks,
+            params={},
+            writes=("",),
+            max_bad_fraction=self.max_bad_fraction,
+            notes=self.notes,
+        )
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Tasks that only read; answered with their results in order."""
+
+    stage: Any
+    tasks: Sequence[Task]
+
+
+@dataclass(frozen=True)
+class Announce:
+    """A record for the journal of the job's verb below its root, on disk before the next step."""
+
+    record: Record
+
+
+@dataclass(frozen=True)
+class Free:
+    """Records of a pass whose staging files no later pass reads."""
+
+    stage_verb: str
+    records: Sequence[Record]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of the `RunOptions` to call where the job runs; answered with what it returns."""
+
+    function: Callable[[RunOptions], Any]
+
+
+Step = Plan | Pass | Gather | Announce | Free | Call
+"""A plan writes below the job's root with the verb's own journal; it is answered with its `Ran`."""
+
+Passes = Generator[Step, Any, Ran]
+
+S_co = TypeVar("S_co", bound=Summary, covariant=True)
+
+
+class Job(Protocol[S_co]):
+    """A verb whose result depends on all shards."""
+
+    @property
+    def verb(self) -> str:
+        """Name of the verb, and of its journal."""
+        ...
+
+    @property
+    def root(self) -> str:
+        """Root of what it writes."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Name of what is made: jobs of one verb and name below one root exclude each other."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """Digest of what was requested."""
+        ...
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        """All files that the result depends on."""
+        ...
+
+    @property
+    def record(self) -> str | None:
+        """Unit of the dataset-wide record, which is valid under `key` while the inputs are the same; None: the job has none."""
+        ...
+
+    @property
+    def writes(self) -> Sequence[str]:
+        """Prefixes of the files that the dataset-wide record names."""
+        ...
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:
+        """Return the plan of what must exist; None: something is missing that no plan tells. Refuse what is in the way.
+
+        Parameters
+        ----------
+        known : Record or None
+            The dataset-wide record, if it is valid.
+        overwrite : bool
+            Whether files that the verb did not make are replaced.
+        """
+        ...
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Make what is missing, and return the outcome of the last plan."""
+        ...
+
+    def summarize(self, ran: Ran, known: Record | None) -> S_co:
+        """Return the summary of a run; `known` is the dataset-wide record as it is now."""
+        ...
+
+
+def work_dir(job: Job[Summary]) -> WorkDir:
+    """Return the work folder of a job: locations in staging files depend on the listing, so its key does too."""
+    listing = [item.info.path for item in job.inputs]
+    return WorkDir(job.root, job.verb, job.name, work_key(job.verb, 1, {"key": job.key, "listing": listing}))
+
+
+S = TypeVar("S", bound=Summary)
+
+Join = Callable[[Sequence[Plan]], tuple[Sequence[Plan], Stage]]
+"""Makes one stage of those of several plans over the same shards."""
+
+
+def run_job(job: Job[S], options: RunOptions) -> S:
+    """Do what is left of one job; see `run_jobs`."""
+    return run_jobs([job], options)[0]
+
+
+def run_jobs(jobs: Sequence[Job[S]], options: RunOptions, join: Join | None = None) -> list[S]:
+    """Do what is left of some jobs.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        With different outputs.
+    options : RunOptions
+        How to run; a rehearsal starts nothing and takes no lease.
+    join : callable, optional
+        Lets the first passes of all jobs, which read the same shards, share one reading.
+
+    Raises
+    ------
+    UsageError
+        Another run works on the same outputs, or files that are not the job's are in the way.
+    StageError, BadRecordBudgetError, InterruptedStageError
+        See `dolma_dask.engine.run`.
+    """
+    started = time.monotonic()
+    running = [_Running(job, options) for job in jobs]
+    for each in running:
+        each.look_back()
+    if options.dry_run:
+        rans = [each.rehearse() for each in running]
+    else:
+        rans = _drive(running, options, join)
+    seconds = time.monotonic() - started
+    return [each.summarize(ran, seconds) for each, ran in zip(running, rans, strict=True)]
+
+
+@dataclass
+class _Running(Generic[S]):
+    """A job while it runs."""
+
+    job: Job[S]
+    options: RunOptions
+    known: Record | None = None
+    plan: Plan | None = None
+    is_made: bool = False  # all that must exist does
+    is_settled: bool = False  # and no run is open, or has left something
+    work: WorkDir = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.work = work_dir(self.job)
+
+    def look_back(self) -> None:
+        """Find out what is there, and refuse what is in the way."""
+        job, overwrite = self.job, self.options.overwrite
+        self.known = None if overwrite else self._valid_record()
+        self.plan = job.outputs(self.known, overwrite)
+        if self.plan is None:
+            return
+        state = resume.look_back(self.plan, overwrite)
+        if not overwrite:
+            resume.check_replaceable(self.plan, state)
+        resume.check_orphans(self.plan, state, overwrite)
+        has_record = self.known is not None or job.record is None
+        self.is_made = has_record and not state.left
+        self.is_settled = (
+            self.is_made and not resume.is_open(self.plan, state) and not resume.orphans(self.plan, state)
+        )
+
+    def _valid_record(self) -> Record | None:
+        """Return the dataset-wide record if all inputs and its files are as it says."""
+        job = self.job
+        if job.record is None:
+            return None
+        task = Task(job.name, (Unit(job.record, job.key),), tuple(job.inputs))
+        state = resume.look_back_at(job.root, job.verb, [task], job.writes)
+        if not self.options.dry_run:
+            state.journal.append(*state.restamped)
+        return state.finished.get(job.record)
+
+    def rehearse(self) -> Ran:
+        """Say what would be done."""
+        if self.plan is not None:
+            return run(self.plan, self.options)
+        return Ran(Summary(self.job.verb, self.job.root), {})
+
+    def settle(self) -> Ran:
+        """Return the outcome of a job with nothing left, and clear away what a run has left that was killed at its very end."""
+        assert self.plan is not None
+        ran = run(self.plan, self.options)
+        self.work.remove_abandoned()
+        self.sweep()
+        return ran
+
+    def sweep(self) -> None:
+        """Remove temporary files that dead writers have left outside of runs."""
+        for name in (layout.JOURNAL, layout.QUARANTINE):
+            sweep(files.join(self.job.root, f"{name}/{self.job.verb}"))
+
+    def summarize(self, ran: Ran, seconds: float) -> S:
+        """Return the summary of the verb."""
+        return replace(self.job.summarize(ran, self.known), seconds=seconds)
+
+    # the passes
+
+    def prepare(self) -> None:
+        """Clear away what other runs have left in the work folder."""
+        self.work.clear_others()
+        if self.options.overwrite:
+            self.work.clear()
+
+    def start(self) -> Passes:
+        """Begin the passes, from what is known of earlier runs."""
+        return self.job.passes(self.work, self.known)
+
+    def finish(self, passes: Passes, step: Step | None, answer: Any = None) -> Ran:
+        """Drive the passes from a step on to their end, and again from their beginning if staging files are damaged or gone."""
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._finish(passes, step, answer)
+            except _FreedError:
+                self.work.clear()
+            except StageError as error:
+                if not self._is_damage(error):
+                    raise
+            passes = self.start()
+            step, answer = None, None
+        return self._finish(passes, step, answer)
+
+    def _finish(self, passes: Passes, step: Step | None, answer: Any) -> Ran:
+        try:
+            step = passes.send(answer) if step is None else step
+            while True:
+                try:
+                    answer = self._do(step)
+                except DolmaDaskError as error:
+                    if isinstance(error, _FreedError):
+                        raise
+                    step = passes.throw(error)
+                else:
+                    step = passes.send(answer)
+        except StopIteration as end:
+            ran: Ran = end.value
+            return ran
+
+    def _do(self, step: Step) -> Any:
+        inner = replace(self.options, overwrite=False)
+        match step:
+            case Plan():
+                return run(step, self.options)
+            case Pass():
+                return self._run_pass(step, inner)
+            case Gather():
+                return gather(step.stage, step.tasks, inner)
+            case Announce():
+                return self._announce(step.record)
+            case Free():
+                return self._free(step)
+            case Call():
+                return step.function(inner)
+
+    def _run_pass(self, step: Pass, options: RunOptions) -> Ran:
+        plan = step.plan(self.work)
+        if not all(map(_has_file, step.reads)) and resume.look_back(plan, False).left:
+            raise _FreedError("staging files were removed after their pass, and are needed again")
+        try:
+            return run(plan, options)
+        except (StageError, BadRecordBudgetError) as error:
+            raise self._from_job(error, plan.verb) from error
+
+    def _from_job(self, error: DolmaDaskError, verb: str) -> DolmaDaskError:
+        """Return the error of a pass as the error of the job: bad records lie below its root."""
+        summary = error.details.get("summary")
+        if isinstance(summary, Summary):
+            summary = replace(summary, verb=self.job.verb, target=self.job.root)
+        message = str(error)
+        if isinstance(error, BadRecordBudgetError):
+            message = message.replace(self.work.url, self.job.root).replace(verb, self.job.verb)
+        return type(error)(message, **{**error.details, "summary": summary})
+
+    def _announce(self, record: Record) -> None:
+        Journal(self.job.root, self.job.verb).append(record)
+        if record.unit == self.job.record and not record.stale:
+            self.known = record
+
+    def _free(self, step: Free) -> None:
+        """Say in the journal of the pass that its files are needed no more, then remove them."""
+        held = [record for record in step.records if _has_file(record)]
+        Journal(self.work.url, step.stage_verb).append(
+            *(msgspec.structs.replace(record, files=_side_files(record)) for record in held)
+        )
+        for record in step.records:
+            files.remove(files.join(self.work.url, record.unit))
+
+    def _is_damage(self, error: StageError) -> bool:
+        """Tell whether all that failed was the reading of staging files; their readers have removed them."""
+        return all(
+            failure.error == CorruptFileError.__name__ and failure.message.startswith(self.work.url)
+            for failure in error.failures
+        )
+
+
+class _FreedError(DolmaDaskError):
+    """Work is left that needs staging files which were removed after their pass."""
+
+
+def _has_file(record: Record) -> bool:
+    return any(file.path == record.unit for file in record.files)
+
+
+def _side_files(record: Record) -> tuple[Any, ...]:
+    return tuple(file for file in record.files if file.path != record.unit)
+
+
+def _drive(running: Sequence[_Running[S]], options: RunOptions, join: Join | None) -> list[Ran]:
+    """Run the jobs that are left, one after another; their first passes together if they can be joined."""
+    with ExitStack() as stack:
+        stack.enter_context(clusters.shared_cluster())
+        for each in running:
+            if not each.is_settled:
+                stack.enter_context(full_disk_explained(each.work.url))
+                stack.enter_context(each.work.leased())
+                each.prepare()
+                each.look_back()  # another run may have ended meanwhile
+        begun = _begin_together([each for each in running if not each.is_made], options, join)
+        rans = []
+        for each in running:
+            if each.is_made:
+                rans.append(each.settle())
+                continue
+            passes, step, answer = begun.get(id(each)) or (each.start(), None, None)
+            rans.append(each.finish(passes, step, answer))
+            each.work.remove()
+            each.sweep()
+        return rans
+
+
+_Begun = tuple[Passes, Step | None, Any]
+
+
+def _begin_together(
+    running: Sequence[_Running[S]], options: RunOptions, join: Join | None
+) -> Mapping[int, _Begun]:
+    """Run the first passes of all jobs from one reading; return where each job goes on."""
+    if join is None or len(running) < 2:
+        return {}
+    begun = {id(each): (each.start(),) for each in running}
+    steps = {key: next(passes) for key, (passes,) in begun.items()}
+    plans: dict[int, Plan] = {}
+    for each in running:
+        step = steps[id(each)]
+        if isinstance(step, Plan | Pass):
+            plans[id(each)] = step.plan(each.work) if isinstance(step, Pass) else step
+    joined, stage = join(list(plans.values()))
+    answers = dict(zip(plans, run_together(joined, stage, options), strict=True))
+    return {
+        key: (passes, None, answers[key]) if key in answers else (passes, steps[key], None)
+        for key, (passes,) in begun.items()
+    }

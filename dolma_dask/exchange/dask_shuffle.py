@@ -1,0 +1,174 @@
+"""Records to their reducers through Dask's own dataframe shuffle, for slow shared storage: nothing but side files is written before.
+
+It costs several times the CPU of files (every record becomes a row of a frame), begins anew when it is killed, may stall when a worker is lost, holds the records of a task and of
+a partition in memory several times, and one key cannot be spread over partitions: skewed keys need memory.
+"""
+
+import uuid
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from dolma_dask import clusters
+from dolma_dask.engine import Call, RunOptions, Step, Task, Unit, WorkDir
+from dolma_dask.engine.attempts import Quoted, failure
+from dolma_dask.errors import StageError
+from dolma_dask.exchange.buckets import Bucketing
+from dolma_dask.exchange.contract import Emitter, Records, Reducer, Words, to_records, to_words, word_count
+from dolma_dask.exchange.ordering import sort_parts
+from dolma_dask.exchange.passes import Limits, Reduced, _staged, file_of, reduce_into, refuse
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
+from dolma_dask.journal import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTITIONS = (8, 256)
+"""Least and most partitions; between them as many as the inputs have multiples of the bytes of a range."""
+
+RANGE = "range"
+"""Column of the range of keys that a record belongs to: the top bits of its first word."""
+
+
+def shuffled(
+    work: WorkDir, emitter: Emitter, tasks: Sequence[Task], reducer: Reducer, limits: Limits, cut: Bucketing
+) -> Generator[Step, Any, tuple[dict[str, Record], Reduced]]:
+    """Return what the emitter told of each task, and what the reducer told and gave out."""
+    least, most = PARTITIONS
+    partitions = min(max(sum(task.bytes for task in tasks) // limits.range, least), most)
+    shift = (
+        64 - (8 * partitions - 1).bit_length()
+    )  # eight ranges per partition, or Dask's hash would leave some empty
+    shuffle = _Shuffle(work, emitter, reducer, limits, cut, shift)
+    yield Call(lambda options: work.clear())
+    parts: list[Record] = yield Call(partial(_compute, shuffle, tuple(tasks), partitions))
+    told = [
+        msgspec.json.decode(files.read_bytes(shuffle.told_url(n)), type=Record) for n in range(len(tasks))
+    ]
+    infos = sorted((pair for part in parts for pair in part.info["reduced"]), key=itemgetter(0))
+    staged = (
+        _staged(work, "reduce", f"{work.verb}-reduce", reducer.dtype, cut, tuple(parts))
+        if reducer.dtype is not None
+        else None
+    )
+    return {record.shard: record for record in told}, Reduced(tuple(info for _, info in infos), staged)
+
+
+def _compute(
+    shuffle: "_Shuffle", tasks: Sequence[Task], partitions: int, options: RunOptions
+) -> list[Record]:
+    if not tasks:
+        return []
+    import dask
+    from dask.dataframe import from_map
+
+    with clusters.open_place(options.scheduler, options.workers, len(tasks)) as place:
+        scheduler = place.client or place.scheduler
+        label = f"{shuffle.work.verb}-{uuid.uuid4().hex[:8]}"  # or Dask might give back what an earlier call has shuffled
+        numbered = [Quoted(pair) for pair in enumerate(tasks)]
+        with dask.config.set(scheduler=scheduler):
+            frame = from_map(shuffle.emit, numbered, meta=shuffle.frame([]), label=label)
+            moved = frame.shuffle(RANGE, npartitions=partitions, ignore_index=True).to_delayed()
+            reduce = dask.delayed(shuffle.reduce, pure=False)
+            return list(dask.compute(*(reduce(part, number) for number, part in enumerate(moved))))
+
+
+@dataclass(frozen=True)
+class _Shuffle:
+    """The work of both sides, on workers."""
+
+    work: WorkDir
+    emitter: Emitter
+    reducer: Reducer
+    limits: Limits
+    cut: Bucketing
+    shift: int
+
+    def told_url(self, number: int) -> str:
+        """Return where the record of a task is kept."""
+        return files.join(self.work.url, f"scatter/{number:06d}.json")
+
+    def emit(self, numbered: Quoted) -> "pd.DataFrame":
+        """Return the records of a task as a frame, and write what the emitter tells."""
+        number, task = numbered.value
+        parts: list[Words] = []
+
+        def take(records: Records) -> None:
+            parts.append(to_words(records, self.emitter.dtype).copy())
+
+        try:
+            emitted = self.emitter.emit(task, take, self.work.url)
+        except Exception as error:
+            what = failure(task, error)
+            raise StageError(f"{task.shard}: {what.error}: {what.message}", failures=(what,)) from error
+        record = Record(
+            task.shard,
+            task.shard,
+            "",
+            emitted.inputs,
+            emitted.files,
+            emitted.rows,
+            counts=emitted.counts,
+            info=emitted.info,
+        )
+        with publish(self.told_url(number)) as out:
+            out.write(msgspec.json.encode(record))
+        return self.frame(parts)
+
+    def frame(self, parts: list[Words]) -> "pd.DataFrame":
+        """Return records as a frame with a column per word, and their ranges."""
+        import pandas as pd
+
+        words = word_count(self.emitter.dtype)
+        rows = np.concatenate(parts) if parts else np.empty((0, words), np.uint64)
+        columns = {f"word{word}": np.ascontiguousarray(rows[:, word]) for word in range(words)}
+        return pd.DataFrame(
+            {**columns, RANGE: (rows[:, 0] >> np.uint64(self.shift)).astype(np.uint16)}, copy=False
+        )
+
+    def reduce(self, frame: "pd.DataFrame", number: int) -> Record:
+        """Reduce the ranges that Dask has put into one partition, one by one."""
+        dtype, unit = self.emitter.dtype, Unit(file_of("reduce", number), "")
+        rows = np.stack([frame[f"word{word}"].to_numpy() for word in range(word_count(dtype))], axis=1)
+        chunks = (
+            sort_parts([rows], self.limits.records(min(self.limits.chunk, self.limits.range), dtype))
+            if len(rows)
+            else iter(())
+        )
+        pieces = (
+            (int(rows[begin, 0] >> np.uint64(self.shift)), to_records(rows[begin:end], dtype))
+            for rows in chunks
+            for begin, end in pairwise(_bounds(rows[:, 0] >> np.uint64(self.shift)))
+        )
+        ranges = ((at, (piece for _, piece in group)) for at, group in groupby(pieces, itemgetter(0)))
+        if self.reducer.dtype is None:
+            told = [(at, self.reducer.reduce(runs, refuse)) for at, runs in ranges]
+            return Record(unit.name, unit.name, "", info={"reduced": told})
+        every = _Ranges(self.reducer, self.reducer.dtype)
+        file, info = reduce_into(
+            files.join(self.work.url, unit.name), unit, every, ranges, self.cut, self.limits
+        )
+        return Record(unit.name, unit.name, "", files=(file,), info=info)
+
+
+@dataclass(frozen=True)
+class _Ranges:
+    """Runs a reducer on several ranges, one after another, into one file."""
+
+    reducer: Reducer
+    dtype: np.dtype[Any]
+
+    def reduce(self, ranges: Any, out: Any) -> Any:
+        """Return what the reducer told of each range."""
+        return [(at, self.reducer.reduce(runs, out)) for at, runs in ranges]
+
+
+def _bounds(ranges: Words) -> list[int]:
+    return [0, *(np.flatnonzero(ranges[1:] != ranges[:-1]) + 1).tolist(), len(ranges)]

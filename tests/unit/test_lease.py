@@ -1,0 +1,150 @@
+"""Leases of work folders: one holder at a time, the dead are followed, and nobody's files are removed under their hands."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dolma_dask.engine import WorkDir, lease
+from dolma_dask.engine.lease import LEASE, is_leased, leased, read_lease, release
+from dolma_dask.errors import UsageError
+from dolma_dask.io import files
+
+WORK = """
+import sys
+from dolma_dask.engine.lease import leased
+with leased(sys.argv[1], "dedupe"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def work(tmp_path) -> WorkDir:
+    return WorkDir(str(tmp_path), "dedupe", "duplicates", "k1")
+
+
+@pytest.fixture
+def folder(work) -> str:
+    return work.parent
+
+
+@pytest.fixture
+def other(folder):
+    """Another process that works in the folder."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WORK, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
+
+
+def change(folder: str, **fields) -> None:
+    """Let the holder be another one."""
+    path = Path(folder, LEASE)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def take(folder: str) -> None:
+    with leased(folder, "dedupe"):
+        pass
+
+
+def test_a_folder_has_one_holder(folder):
+    with leased(folder, "dedupe"):
+        assert read_lease(folder).pid == os.getpid()
+        with pytest.raises(UsageError, match="another dedupe works in"):
+            take(folder)
+        assert is_leased(folder)
+    assert read_lease(folder) is None
+    assert not Path(folder).exists()
+
+
+def test_in_an_object_store(root):
+    folder = files.join(root, "_work/block-list")
+    with leased(folder, "block"):
+        assert read_lease(folder).verb == "block"
+    assert read_lease(folder) is None
+
+
+def test_another_process_works_there(work, folder, other):
+    with pytest.raises(UsageError, match=rf"another dedupe works in .*process {other.pid} on .*Wait for it"):
+        take(folder)
+    Path(work.url, "scatter").mkdir(parents=True)
+    work.remove_abandoned()
+    assert Path(work.url).exists(), "what another run needs stays"
+    release(folder)
+    assert is_leased(folder)
+
+
+def test_a_dead_process_is_followed(work, folder, other):
+    other.kill()
+    other.wait()
+    assert read_lease(folder).pid == other.pid
+    take(folder)
+    Path(work.url).mkdir(parents=True)
+    work.remove_abandoned()
+    assert not Path(folder).parent.exists(), "nothing of it stays"
+
+
+def test_another_process_of_the_same_number_is_not_the_holder(folder, other):
+    change(folder, born=read_lease(folder).born - 1)
+    take(folder)
+
+
+def test_a_holder_elsewhere_is_dead_when_it_is_silent(folder, other):
+    now = time.time()
+    change(folder, host="elsewhere", renewed=now - lease.EXPIRE_SECONDS + 20)
+    with pytest.raises(UsageError, match=r"on elsewhere, since .*, which was alive 280 s ago"):
+        take(folder)
+    change(folder, renewed=now - lease.EXPIRE_SECONDS - 1)
+    take(folder)
+
+
+def test_a_lease_is_renewed(folder, monkeypatch):
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    with leased(folder, "dedupe"):
+        first = read_lease(folder)
+        deadline = time.monotonic() + 5
+        while read_lease(folder).renewed == first.renewed and time.monotonic() < deadline:
+            time.sleep(0.01)
+        now = read_lease(folder)
+        assert now.renewed > first.renewed
+        assert now == msgspec.structs.replace(first, renewed=now.renewed)
+        change(folder, host="elsewhere", started=1.0)
+        time.sleep(0.1)
+        assert read_lease(folder).host == "elsewhere", "who took over stays"
+    Path(folder, LEASE).unlink()
+    time.sleep(0.05)
+    assert list(Path(folder).iterdir()) == []
+
+
+def test_two_threads(folder):
+    caught = []
+
+    def hold():
+        try:
+            take(folder)
+        except UsageError as error:
+            caught.append(str(error))
+
+    with leased(folder, "dedupe"):
+        thread = threading.Thread(target=hold)
+        thread.start()
+        thread.join()
+    assert "another dedupe" in caught[0]
+    hold()
+    assert len(caught) == 1
+
+
+def test_a_lease_that_cannot_be_read_is_none(folder):
+    Path(folder).mkdir(parents=True)
+    Path(folder, LEASE).write_text('{"verb":')
+    take(folder)
