@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError
 from cyclopts.exceptions import MissingArgumentError
 
 from dolma_dask import __version__
-from dolma_dask.config.signatures import for_command_line, for_completion, notes
+from dolma_dask.config.signatures import completed_texts, for_command_line, notes
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
 from dolma_dask.registry import COMMANDS, VERBS, load
 
@@ -61,9 +61,9 @@ def _empty_app() -> App:
 
 def _complete_app() -> App:
     """Return the application as shells complete it: with all commands imported, and words that have a few values as choices."""
-    app = _empty_app()
+    app, texts = _empty_app(), completed_texts()
     for verb in COMMANDS.values():
-        app.command(for_completion(for_command_line(verb.load())), name=verb.name, help=verb.help)
+        app.command(for_command_line(verb.load(), texts), name=verb.name, help=verb.help)
     app.command(completion, name="completion")
     app.register_install_completion_command(help="Make TAB complete commands and options in this shell.")
     return app

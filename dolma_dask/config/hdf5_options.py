@@ -8,12 +8,12 @@ default of the command line. How to run and what this package adds goes under it
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from dolma_dask.config.signatures import arguments_of
-from dolma_dask.config.yaml_files import Mistakes, convert, is_nothing, near, pairs, read_yaml, scalar
+from dolma_dask.config.yaml_files import Mistakes, convert_options, is_nothing, pairs, read_yaml, scalar
 from dolma_dask.errors import UsageError
 from dolma_dask.stages.hdf5 import hdf5
 from dolma_dask.stages.packing.call import Hdf5Summary
@@ -29,8 +29,6 @@ SECTIONS = ("setup", "processing", "dataset")
 """Of the YAML file; keys may also stand without them."""
 
 TOKENIZERS = ("GPT2Tokenizer", "NeoXTokenizer", "HuggingFaceTokenizer")
-
-_TRUTH = {"yes": "true", "1": "true", "no": "false", "0": "false"}
 
 _OURS = {
     name: argument.hint
@@ -88,9 +86,7 @@ def create_hdf5_dataset(words: Sequence[str]) -> Hdf5Summary:
         raise UsageError(f"no mode was given; expected one of {', '.join(MODES)}.")
     mode, *rest = words
     check_mode(mode)
-    mistakes = Mistakes("dolma-dask hdf5 LMData")
-    given = _read_words(rest, mistakes)
-    mistakes.check()
+    given = _read_words(rest)
     if given.get("params"):
         given = _read_file(given["params"]) | given
     known = {name: value for name, value in given.items() if value is not None}
@@ -107,69 +103,56 @@ def create_hdf5_dataset(words: Sequence[str]) -> Hdf5Summary:
     return replace(summary, notes=(*summary.notes, *notes))
 
 
-def _read_words(words: Sequence[str], mistakes: Mistakes) -> dict[str, Any]:
+def _read_words(words: Sequence[str]) -> dict[str, Any]:
     """Return the options of a command line; a truth value needs no word behind it."""
-    found: dict[str, Any] = {}
+    found: dict[str, tuple[Node, Node]] = {}
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
         if not word.startswith("--"):
             raise UsageError(f"{word!r} belongs to no option; expected --NAME VALUE.")
         name, has_value, value = word.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
         if not has_value and waiting and not waiting[0].startswith("--"):
             value = waiting.pop(0)
-        elif not has_value and bool in _kinds(OPTIONS.get(name.replace("-", "_"))):
+        elif not has_value and OPTIONS.get(name, bool) in (bool, bool | None):
             value = "true"
-        elif not has_value and name.replace("-", "_") in OPTIONS:
+        elif not has_value:
             raise UsageError(f"--{name} has no value; expected one behind it.")
-        _read_option(name.replace("-", "_"), None, scalar(value, quoted=True), found, mistakes)
-    return found
+        found[name] = scalar(name), scalar(value, quoted=not value)
+    return _values(found, Mistakes("dolma-dask hdf5 LMData"))
 
 
 def _read_file(url: str) -> dict[str, Any]:
     """Return the options of a YAML file, with or without its sections."""
     mistakes = Mistakes(url)
-    node = read_yaml(url, mistakes)
-    found: dict[str, Any] = {}
-    if isinstance(node, MappingNode):
-        _read_pairs(node, found, mistakes)
-    elif not is_nothing(node):
-        mistakes.add(node, f"expected options, in the sections {', '.join(SECTIONS)}")
+    top = read_yaml(url, mistakes)
+    if not isinstance(top, MappingNode):
+        mistakes.add(top, f"expected options, in the sections {', '.join(SECTIONS)}")
+        mistakes.check()
+    found: dict[str, tuple[Node, Node]] = {}
+    for name, option in pairs(top).items():
+        is_section = name in SECTIONS and isinstance(option[1], MappingNode)
+        found.update(pairs(option[1]) if is_section else {name: option})
+    return _values(found, mistakes)
+
+
+def _values(options: Mapping[str, tuple[Node, Node]], mistakes: Mistakes) -> dict[str, Any]:
+    """Read options by their types: ``None`` means nothing, and a list is words with spaces or commas between."""
+    nodes = []
+    for name, (key, node) in options.items():
+        if isinstance(node, ScalarNode) and name == "eos":
+            node = scalar(node.value, node, quoted=not is_nothing(node))
+        elif isinstance(node, ScalarNode) and node.value in ("None", "none", "null"):
+            node = scalar("null", node)
+        elif isinstance(node, ScalarNode) and OPTIONS.get(name) == Sequence[str]:
+            words = [scalar(word, node) for word in node.value.replace(",", " ").split()]
+            node = SequenceNode("tag:yaml.org,2002:seq", words, node.start_mark)
+        nodes.append((key, node))
+    hints = {name: hint | None for name, hint in OPTIONS.items()}
+    found = convert_options(MappingNode("tag:yaml.org,2002:map", nodes), hints, (), "", mistakes, lax=True)
     mistakes.check()
     return found
-
-
-def _read_pairs(node: Node, found: dict[str, Any], mistakes: Mistakes) -> None:
-    for name, (at, value) in pairs(node).items():
-        if name in SECTIONS and isinstance(value, MappingNode):
-            _read_pairs(value, found, mistakes)
-        else:
-            _read_option(name, at, value, found, mistakes)
-
-
-def _read_option(name: str, at: Node | None, node: Node, found: dict[str, Any], mistakes: Mistakes) -> None:
-    """Read a value by the type of its option; ``None`` means nothing, and lists are words with spaces or commas between."""
-    if name not in OPTIONS:
-        mistakes.add(at, f"there is no option {name!r} of LMData; {near(name, sorted(OPTIONS))}")
-        return
-    hint = OPTIONS[name]
-    if isinstance(node, ScalarNode):
-        text = node.value
-        if is_nothing(node) or (text in ("None", "none", "null") and name != "eos"):
-            found[name] = None
-            return
-        if bool in _kinds(hint):
-            text = _TRUTH.get(text.lower(), text)
-        node = scalar(text, at, quoted=True)
-        if hint == Sequence[str]:
-            node = SequenceNode(
-                "tag:yaml.org,2002:seq", [scalar(word) for word in text.replace(",", " ").split()]
-            )
-    found[name] = convert(node, hint, name, mistakes, lax=True)
-
-
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) or (hint,)
 
 
 def _check_possible(given: Mapping[str, Any]) -> None:

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from dolma_dask import clusters
-from dolma_dask.config.pipeline_file import check_stages, listed, read_pipeline, variables_of
+from dolma_dask.config.pipeline_file import check_stages, read_pipeline, variables_of
 from dolma_dask.config.rehearsal import Rehearsal
 from dolma_dask.config.stages import StagePlan, selected
+from dolma_dask.config.yaml_files import listed
 from dolma_dask.display import counted, html_table, text_table
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
 from dolma_dask.stages.options import Many, words_of

@@ -21,14 +21,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from yaml import MappingNode, Node, ScalarNode, SequenceNode
+import msgspec
+from yaml import MappingNode, Node, ScalarNode
 
-from dolma_dask.config.signatures import arguments_of, shared_arguments
+from dolma_dask.config.signatures import Argument, arguments_of, shared_arguments
 from dolma_dask.config.stages import StagePlan, absolute, is_in, named
 from dolma_dask.config.yaml_files import (
     FAILED,
     Mistakes,
     convert,
+    convert_options,
     is_nothing,
     near,
     pairs,
@@ -42,13 +44,20 @@ from dolma_dask.io.tokenizer import find_tokenizer
 from dolma_dask.registry import VERBS, load
 from dolma_dask.stages.options import ReadArgs
 
-TOP = ("variables", "defaults", "stages", "report")
-
-NOT_HERE = ("dry_run",)
+COMMAND_ONLY = ("dry_run",)
 """Options that belong to the command."""
 
-NOT_SHARED = ("only", "prune", "overwrite", *NOT_HERE)
+NOT_SHARED = ("only", "prune", "overwrite", *COMMAND_ONLY)
 """Shared options that say nothing about all stages at once."""
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    """The blocks of a file; each is read by itself."""
+
+    variables: dict[str, Any] | None = None
+    defaults: dict[str, Any] | None = None
+    stages: list[Any] = []
+    report: dict[str, Any] | None = None
 
 
 def read_pipeline(url: str, variables: Mapping[str, str]) -> tuple[StagePlan, ...]:
@@ -61,60 +70,61 @@ def read_pipeline(url: str, variables: Mapping[str, str]) -> tuple[StagePlan, ..
     """
     mistakes = Mistakes(url)
     top = read_yaml(url, mistakes)
-    if not isinstance(top, MappingNode):
-        mistakes.add(top, "the file is no map; expected `stages:` with a list of verbs.")
-        mistakes.check()
-    parts = pairs(top)
-    for key, (at, _) in parts.items():
-        if key not in TOP:
-            hint = f"put it below `stages:`, as `- {key}:`." if key in VERBS else near(key, TOP)
-            mistakes.add(at, f"{key!r} is not known here; {hint}")
-    known = Variables(parts["variables"][1] if "variables" in parts else None, variables, mistakes)
-    stages = _Stages({key: known.resolve(parts[key][1]) for key in TOP[1:] if key in parts}, mistakes)
-    found = stages.read(parts["stages"][0] if "stages" in parts else top)
-    if "report" in parts:
-        found.append(stages.verb("", "report", parts["report"][0], stages.blocks["report"]))
-    stages.check_names(found)
+    blocks = pairs(top) if isinstance(top, MappingNode) else {}
+    for verb in blocks.keys() & (VERBS.keys() - {"report"}):
+        mistakes.add(blocks[verb][0], f"put {verb!r} below `stages:`, as `- {verb}:`.")
+    convert(top, _File, "", mistakes, lax=True)
+    items = blocks["stages"][1].value if "stages" in blocks else []
+    if not items:
+        mistakes.add(
+            top, "`stages:` expects a list of verbs, such as `- tag: {dataset: ..., taggers: [...]}`."
+        )
+    mistakes.check()
+    known = Variables(blocks["variables"][1] if "variables" in blocks else scalar(""), variables, mistakes)
+    reader = _Stages(known.resolve(blocks["defaults"][1]) if "defaults" in blocks else scalar(""), mistakes)
+    found = [stage for item in items if (stage := reader.item(known.resolve(item)))]
+    if "report" in blocks:
+        found.append(reader.verb("", "report", blocks["report"][0], known.resolve(blocks["report"][1])))
+    lines: dict[str, int] = {}
+    for stage in named(found):
+        first = lines.setdefault(stage.name, stage.line)
+        if first != stage.line:
+            mistakes.add(
+                stage.at, f"a second stage {stage.name!r}; first in line {first}. Give it another name."
+            )
     mistakes.check()
     return named(found)
 
 
 class _Stages:
-    """Reads the blocks of a file, whose variables are replaced; what is wrong goes to `mistakes`."""
+    """Reads stages, whose variables are replaced; what is wrong goes to `mistakes`."""
 
-    def __init__(self, blocks: Mapping[str, Node], mistakes: Mistakes) -> None:
-        self.blocks = blocks
+    def __init__(self, defaults: Node, mistakes: Mistakes) -> None:
         self.mistakes, self.wrong = mistakes, mistakes.add
-        self.defaults = self._defaults(blocks.get("defaults"))
+        shared = {name: one for name, one in shared_arguments(ReadArgs).items() if name not in NOT_SHARED}
+        self.defaults = self._values("defaults", defaults, defaults, shared)[0]
 
-    def _defaults(self, block: Node | None) -> dict[str, Any]:
-        """Return the options that all stages get which take them."""
-        if block is None or is_nothing(block):
-            return {}
-        if not isinstance(block, MappingNode):
-            self.wrong(block, "`defaults:` expects a map of options, such as `on_bad_record: quarantine`.")
-            return {}
-        known = {name: one for name, one in shared_arguments(ReadArgs).items() if name not in NOT_SHARED}
-        values = {}
-        for key, (at, node) in pairs(block).items():
+    def _values(
+        self, what: str, at: Node, block: Node, takes: Mapping[str, Argument]
+    ) -> tuple[dict[str, Any], dict[str, Node]]:
+        """Return the values of a map of options, and their nodes."""
+        options: dict[str, tuple[Node, Node]] = {}
+        for key, (place, node) in ({} if is_nothing(block) else pairs(block)).items():
             name = key.replace("-", "_")
-            if name in known:
-                values[name] = convert(node, known[name].hint, f"defaults.{key}", self.mistakes)
+            if name in COMMAND_ONLY:
+                self.wrong(place, f"{what}.{key}: it belongs to the command: dolma-dask run FILE --dry-run.")
+            elif name in options:
+                self.wrong(place, f"{what}.{name} stands twice. Remove one of them.")
             else:
-                self.wrong(at, f"defaults has no option {key!r}; {near(name, known)}")
-        return values
+                options[name] = scalar(name, place), node
+        hints = {name: one.hint for name, one in takes.items() if name not in COMMAND_ONLY}
+        needed = [name for name, one in takes.items() if one.needed]
+        given = MappingNode("tag:yaml.org,2002:map", list(options.values()), at.start_mark)
+        values = convert_options(given, hints, needed, what, self.mistakes)
+        return values, {name: node for name, (_, node) in options.items()}
 
-    def read(self, at: Node) -> list[StagePlan]:
-        """Return the stages of the list."""
-        block = self.blocks.get("stages")
-        if not isinstance(block, SequenceNode) or not block.value:
-            self.wrong(
-                at, "`stages:` expects a list of verbs, such as `- tag: {dataset: ..., taggers: [...]}`."
-            )
-            return []
-        return [stage for stage in map(self._item, block.value) if stage]
-
-    def _item(self, item: Node) -> StagePlan | None:
+    def item(self, item: Node) -> StagePlan | None:
+        """Return the stage of an item of the list."""
         if isinstance(item, ScalarNode) and item.value in VERBS:
             return self.verb("", item.value, item, scalar("", item))
         if not isinstance(item, MappingNode):
@@ -146,42 +156,9 @@ class _Stages:
             self.wrong(options, f"{verb} expects a map of its options, such as `dataset: corpus/wiki`.")
             return StagePlan(name, verb, {}, at)
         takes = arguments_of(VERBS[verb].load())
-        values: dict[str, Any] = {}
-        nodes: dict[str, Node] = {}
-        for key, (place, node) in ({} if is_nothing(options) else pairs(options)).items():
-            option = key.replace("-", "_")
-            if option in NOT_HERE:
-                self.wrong(place, f"{verb}.{key}: it belongs to the command: dolma-dask run FILE --dry-run.")
-            elif option not in takes:
-                valid = [known for known in takes if known not in NOT_HERE]
-                self.wrong(place, f"{verb} has no option {key!r}; {near(option, valid)}")
-            else:
-                if option in nodes:
-                    self.wrong(place, f"{verb}.{option} stands twice. Remove one of them.")
-                nodes[option] = node
-                values[option] = convert(node, takes[option].hint, f"{verb}.{key}", self.mistakes)
-        missing = [f"`{option}`" for option, one in takes.items() if one.needed and option not in nodes]
-        if missing:
-            are = "are" if missing[1:] else "is"
-            self.wrong(at, f"{verb} needs {listed(missing)}, which {are} missing.")
+        values, nodes = self._values(verb, at, options, takes)
         shared = {option: value for option, value in self.defaults.items() if option in takes}
         return StagePlan(name, verb, shared | values, at, nodes)
-
-    def check_names(self, stages: Sequence[StagePlan]) -> None:
-        """Refuse stages of the same name."""
-        lines: dict[str, int] = {}
-        for stage in named(stages):
-            if stage.name in lines:
-                self.wrong(
-                    stage.at,
-                    f"a second stage {stage.name!r}; first in line {lines[stage.name]}. Give it another name.",
-                )
-            lines.setdefault(stage.name, stage.line)
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names as in a sentence."""
-    return " and ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
 
 
 # ------------------------------------------------------------------------------------------------ variables
@@ -193,28 +170,21 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{(?:(env:)?([A-Za-z_][A-Za-z0-9_]*)(:-[^{}]*
 class Variables:
     """Replaces ``${...}`` by variables of a file, by values `given` for them, or by the environment."""
 
-    def __init__(self, block: Node | None, given: Mapping[str, str], mistakes: Mistakes) -> None:
+    def __init__(self, block: Node, given: Mapping[str, str], mistakes: Mistakes) -> None:
         self.mistakes, self.wrong = mistakes, mistakes.add
         self._open: list[str] = []
-        self._values = self._declared(block)
+        declared = {} if is_nothing(block) else pairs(block)
+        for name, (at, value) in declared.items():
+            if not _NAME.fullmatch(name):
+                self.wrong(at, f"{name!r} is no name of a variable; expected letters, digits and _.")
+            elif isinstance(value, MappingNode):
+                self.wrong(value, f"variables.{name} is a map; expected a text, a number or a list of them.")
+        self._values = {name: value for name, (_, value) in declared.items()}
         for name, text in given.items():
             if name not in self._values:
                 hint = near(name, self._values, "variables:")
                 mistakes.add(None, f"--set {name}: the file has no such variable; {hint}")
             self._values[name] = scalar(text)
-
-    def _declared(self, block: Node | None) -> dict[str, Node]:
-        if block is None or is_nothing(block):
-            return {}
-        if not isinstance(block, MappingNode):
-            self.wrong(block, "`variables:` expects a map of names and values, such as `out: corpus/wiki`.")
-            return {}
-        for name, (at, value) in pairs(block).items():
-            if not _NAME.fullmatch(name):
-                self.wrong(at, f"{name!r} is no name of a variable; expected letters, digits and _.")
-            elif isinstance(value, MappingNode):
-                self.wrong(value, f"variables.{name} is a map; expected a text, a number or a list of them.")
-        return {name: value for name, (_, value) in pairs(block).items()}
 
     def resolve(self, node: Node) -> Node:
         """Return a node with all variables replaced, in lists and maps too."""

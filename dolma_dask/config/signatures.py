@@ -38,82 +38,63 @@ def shared_arguments(options: Any) -> dict[str, Argument]:
     return {name: Argument(in_words(hint, maps=True)) for name, hint in get_type_hints(options).items()}
 
 
-def in_words(hint: Any, maps: bool = False) -> Any:
-    """Return what is left of a type where objects cannot be given, but texts and, for files, `maps`."""
+def in_words(hint: Any, maps: bool = False, text: Any = str) -> Any:
+    """Return what is left of a type where objects cannot be given, but a `text` and, for files, `maps`."""
     origin, choices = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return in_words(choices[0], maps) if maps else Annotated[(in_words(choices[0]), *choices[1:])]
+        inner = in_words(choices[0], maps, text)
+        return inner if maps else Annotated[(inner, *choices[1:])]
     if origin is Sequence:
-        return GenericAlias(Sequence, (in_words(choices[0], maps),))
+        return GenericAlias(Sequence, (in_words(choices[0], maps, text),))
     if origin not in (Union, UnionType):
-        return hint
+        return text if hint is str else hint
     lists = [choice for choice in choices if get_origin(choice) is Sequence]
     if not lists and str not in choices:
         return hint
-    kinds = [
-        in_words(lists[0], maps) if lists else str,
-        *(choice for choice in choices if choice is NoneType),
-    ]
-    kinds += (
-        [dict[str, Any]]
-        if maps and not lists and any(get_origin(choice) is Mapping for choice in choices)
-        else []
-    )
+    kinds = [in_words(lists[0], maps, text) if lists else text]
+    kinds += [NoneType] if NoneType in choices and text is str else []
+    if maps and not lists and any(get_origin(choice) is Mapping for choice in choices):
+        kinds.append(dict[str, Any])
     return reduce(or_, kinds)
 
 
-def for_command_line(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a verb as the command line takes it: words instead of objects; what may be given by name in Python must be."""
+def for_command_line(verb: Callable[..., Any], texts: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+    """Return a verb as the command line takes it: words instead of objects; what may be given by name in Python must be.
+
+    `texts`: types that some arguments have instead of str.
+    """
 
     def command(*words: Any, **options: Any) -> Any:
         return verb(*words, **options)
 
     command.__name__, command.__doc__ = verb.__name__, help_text(verb.__doc__ or "")
+    hints = get_type_hints(verb, include_extras=True).items()
+    command.__annotations__ = {
+        name: in_words(hint, text=(texts or {}).get(name, str)) for name, hint in hints
+    }
     signature = inspect.signature(verb)
-    hints = get_type_hints(verb, include_extras=True)
     parameters = [
-        item.replace(kind=item.KEYWORD_ONLY if item.kind is item.POSITIONAL_OR_KEYWORD else item.kind)
+        item.replace(
+            kind=item.KEYWORD_ONLY if item.kind is item.POSITIONAL_OR_KEYWORD else item.kind,
+            annotation=command.__annotations__[item.name],
+        )
         for item in signature.parameters.values()
     ]
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return _with_hints(command, {name: in_words(hint) for name, hint in hints.items()})
-
-
-def _with_hints(command: Callable[..., Any], hints: Mapping[str, Any]) -> Callable[..., Any]:
-    command.__annotations__ = dict(hints)
-    signature = inspect.signature(command)
-    parameters = [item.replace(annotation=hints[item.name]) for item in signature.parameters.values()]
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return command
 
 
-# ------------------------------------------------------------------------------------------------ completion
-
-
-def for_completion(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command as shells complete it: paths where files are meant, names where only some are valid."""
+def completed_texts() -> dict[str, Any]:
+    """Return what shells complete instead of texts, by argument: paths where files are meant, names where only some are valid."""
     from dolma_dask.sources.presets import PRESETS
     from dolma_dask.taggers.registry import list_taggers
 
     urls = {name for verb in VERBS.values() for name in (*verb.reads, *verb.files, *verb.writes)}
-    kinds: dict[str, Any] = dict.fromkeys({*urls, "path", "folder"}, Path)
-    kinds["taggers"] = Literal.__getitem__(tuple(item.name for item in list_taggers()))
-    kinds["mapping"] = Literal.__getitem__(tuple(PRESETS))
-    hints = command.__annotations__
-    return _with_hints(command, {name: _texts_as(hint, kinds.get(name, str)) for name, hint in hints.items()})
-
-
-def _texts_as(hint: Any, kind: Any) -> Any:
-    """Return a type with `kind` for every text in it."""
-    origin, choices = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return Annotated[(_texts_as(choices[0], kind), *choices[1:])]
-    if origin is Sequence:
-        return GenericAlias(Sequence, (_texts_as(choices[0], kind),))
-    if origin in (Union, UnionType):
-        kinds = [choice for choice in choices if choice is not NoneType]
-        return _texts_as(kinds[0], kind) if len(kinds) == 1 else hint
-    return kind if hint is str else hint
+    return {
+        **dict.fromkeys({*urls, "path", "folder"}, Path),
+        "taggers": Literal.__getitem__(tuple(item.name for item in list_taggers())),
+        "mapping": Literal.__getitem__(tuple(PRESETS)),
+    }
 
 
 # ------------------------------------------------------------------------------------------------ help

@@ -6,7 +6,7 @@ Types come from what a value is for, not from YAML's guesses: for a text ``no`` 
 import copy
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -63,6 +63,11 @@ def near(name: str, known: Iterable[str], where: str = "") -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"expected one of {', '.join(names)}." if names else f"there are none; declare it under {where}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as in a sentence."""
+    return " and ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
 
 
 # ------------------------------------------------------------------------------------------------ reading
@@ -250,15 +255,10 @@ def natural(node: Node, lax: bool = False) -> Any:
 def convert(node: Node, hint: Any, what: str, mistakes: Mistakes, lax: bool = False) -> Any:
     """Return the value of an option called `what`, of a type that msgspec knows; `FAILED` after mistakes, all of which are recorded.
 
-    A number is a text where a text is expected, one value stands for a list of one, and nothing for a key that may be left out.
-    `lax`: quoted numbers and the words yes, on, no and off count as what they say.
+    A number is a text where a text is expected, and one value stands for a list of one. `lax`, for files of other tools: quoted numbers and
+    the words yes, on, no and off count as what they say, nothing stands for the default, and only lists are lists.
     """
-    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    takes_list = any(get_origin(choice) is Sequence for choice in choices)
-    is_one = takes_list and not isinstance(node, SequenceNode) and not is_nothing(node)
-    if is_one:
-        node = SequenceNode("tag:yaml.org,2002:seq", [node], node.start_mark)
-    value, removed = natural(node, lax), list[str]()
+    value, removed = natural(node, lax), set[str]()
     while True:
         try:
             made = msgspec.convert(value, hint, strict=not lax)
@@ -266,53 +266,82 @@ def convert(node: Node, hint: Any, what: str, mistakes: Mistakes, lax: bool = Fa
         except msgspec.ValidationError as error:
             reason, _, path = str(error).partition(" - at `$")
         steps = re.findall(r"\w+", path)
-        at, name = _follow(node, steps), what if is_one else f"{what}{path.rstrip('`')}".removeprefix(".")
+        at, kind, name = _follow(node, hint, steps, what)
         mismatch, key = _MISMATCH.match(reason), _KEY.match(reason)
-        if mismatch and mismatch[2] in ("int", "float") and "str" in mismatch[1]:
+        expected, got = mismatch.groups() if mismatch else ("", "")
+        if "str" in expected and (got in ("int", "float") or (lax and got == "bool")):
             value = _replaced(value, steps, at.value)
             continue
-        if mismatch and mismatch[2] == "null" and steps and not steps[-1].isdigit():
+        if "array" in expected and got != "null" and not lax:
+            value = _replaced(value, steps, [natural(at)])
+            continue
+        if lax and got == "null" and steps and not steps[-1].isdigit():
             value = _replaced(value, steps)
             continue
-        if key and key[1] == "contains unknown":
-            steps, name = [*steps, key[2]], f"{name}.{key[2]}".removeprefix(".")
-            mistakes.add(
-                pairs(at)[key[2]][0], f"{name}: there is no such key; {near(key[2], _keys(hint, steps))}"
-            )
-        elif key:
-            if f"{path}.{key[2]}" not in removed:
-                mistakes.add(at, f"{name}.{key[2]}".removeprefix(".") + " is missing.")
-            return FAILED
-        elif mismatch:
-            kinds = [_KINDS.get(kind, "a text") for kind in mismatch[1].split(" | ") if kind != "null"]
-            mistakes.add(
-                at,
-                f"{name or 'the file'}: {_shown(at, lax)}; expected {' or '.join(kinds)}{_advice(at, kinds)}.",
-            )
-        else:  # one of some words, or a number out of range
-            words = [
-                str(word) for choice in choices if get_origin(choice) is Literal for word in get_args(choice)
+        if key and key[1] == "missing required":
+            missing = [
+                f"`{one.name}`"
+                for one in msgspec.structs.fields(kind)
+                if one.required and one.name not in pairs(at)
             ]
-            more = near(at.value, words) if words else f"{reason}."
-            mistakes.add(at, f"{name}: {at.value!r}; {more}")
-        if not steps or steps[-1].isdigit():
+            if missing:
+                are = "are" if missing[1:] else "is"
+                mistakes.add(at, f"{name or 'the file'} needs {listed(missing)}, which {are} missing.")
             return FAILED
-        removed.append(path.rstrip("`"))
+        if key:
+            steps, name = [*steps, key[2]], f"{name}.{key[2]}".removeprefix(".")
+            hint_at_key = near(key[2], kind.__struct_fields__)
+            mistakes.add(pairs(at)[key[2]][0], f"{name}: there is no such key; {hint_at_key}")
+        elif mismatch:
+            kinds = [_KINDS.get(one, "a text") for one in expected.split(" | ") if one != "null"]
+            words = f"{_shown(at, lax)}; expected {' or '.join(kinds)}{_advice(at, kinds)}."
+            mistakes.add(at, f"{name or 'the file'}: {words}")
+        else:  # none of some words, or a number out of range
+            choices = [
+                str(word) for one in _choices(kind) if get_origin(one) is Literal for word in get_args(one)
+            ]
+            mistakes.add(at, f"{name}: {at.value!r}; {near(at.value, choices) if choices else reason}")
+        while steps and steps[-1].isdigit():
+            steps.pop()
+        if not steps:
+            return FAILED
+        removed.add(name)
         value = _replaced(value, steps)
 
 
-def _keys(hint: Any, steps: Sequence[str]) -> Sequence[str]:
-    """Return the keys of the Struct in which the last of some steps leads."""
-    for step in steps[:-1]:
-        hint = get_args(hint)[0] if step.isdigit() else hint.__annotations__[step]
-    return hint.__struct_fields__  # type: ignore[no-any-return]
+def _choices(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def _follow(node: Node, steps: Iterable[str]) -> Node:
-    """Return the node at a path."""
+def _follow(node: Node, hint: Any, steps: Iterable[str], name: str) -> tuple[Node, Any, str]:
+    """Return what is at a path, the type that is expected there, and the path in words."""
     for step in steps:
-        node = node.value[int(step)] if isinstance(node, SequenceNode) else pairs(node)[step][1]
-    return node
+        if step.isdigit():
+            (hint,) = (get_args(one)[0] for one in _choices(hint) if get_origin(one) in (list, Sequence))
+            if isinstance(node, SequenceNode):  # else one that stands for a list of one
+                node, name = node.value[int(step)], f"{name}[{step}]"
+        else:
+            node, hint, name = (
+                pairs(node)[step][1],
+                hint.__annotations__[step],
+                f"{name}.{step}".removeprefix("."),
+            )
+    return node, hint, name
+
+
+def convert_options(
+    node: Node,
+    hints: Mapping[str, Any],
+    needed: Container[str],
+    what: str,
+    mistakes: Mistakes,
+    lax: bool = False,
+) -> dict[str, Any]:
+    """Return the values of a map of options, those that are given; see `convert`."""
+    fields = [(name, hint) if name in needed else (name, hint, msgspec.UNSET) for name, hint in hints.items()]
+    kind = msgspec.defstruct("Options", fields, kw_only=True, forbid_unknown_fields=True)
+    made = convert(node, kind, what, mistakes, lax)
+    return {} if made is FAILED else msgspec.to_builtins(made)
 
 
 def _replaced(value: Any, steps: Sequence[str], *by: Any) -> Any:

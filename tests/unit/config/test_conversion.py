@@ -133,7 +133,7 @@ def test_maps_with_known_keys_and_all_that_is_wrong_in_them():
         "  line 1, column 7: name: a list; expected a text.",
         "  line 4, column 21: inner[1].size: big; expected a whole number.",
         "  line 4, column 26: inner[1].sise: there is no such key; did you mean 'size'?",
-        "  line 5, column 5: inner[2].path is missing.",
+        "  line 5, column 5: inner[2] needs `path`, which is missing.",
     ]
 
 

@@ -109,7 +109,7 @@ def is_known(hint):
             "stages:\n  - tag: {dataset: a, tagers: b}\n",
             [
                 "line 2, column 5: tag needs `taggers`, which is missing.",
-                "line 2, column 23: tag has no option 'tagers'; did you mean 'taggers'?",
+                "line 2, column 23: tag.tagers: there is no such key; did you mean 'taggers'?",
             ],
         ),
         ("stages:\n  - mix:\n", ["mix needs `dataset`, which is missing."]),
@@ -131,7 +131,10 @@ def is_known(hint):
             ["mix.on_bad_record stands twice"],
         ),
         ("stages:\n  - mix: [a]\n", ["line 2, column 10: mix expects a map of its options"]),
-        ("stages:\n  - mix: {dataset: a, to: [b]}\n", ["mix.to: a list; expected a text."]),
+        (
+            "stages:\n  - mix: {dataset: a, to: [b]}\n",
+            ["line 2, column 27: mix.to: a list; expected a text."],
+        ),
         (
             "stages:\n  - mix: {dataset: a, to: b}\n    tag: {}\n",
             ["line 3, column 5: 'tag' stands in one item with 'mix'"],
@@ -145,28 +148,31 @@ def is_known(hint):
         ("stages:\n  - name: x\n", ["line 2, column 5: no verb; expected one of convert"]),
         ("stages:\n  - [a]\n", ["expected a verb with its options"]),
         ("stages: []\n", ["line 1, column 1: `stages:` expects a list of verbs"]),
-        ("stages: {mix: {}}\n", ["`stages:` expects a list of verbs"]),
+        ("stages: {mix: {}}\n", ["line 1, column 9: stages: a map; expected a list."]),
         ("variables: {}\n", ["`stages:` expects a list of verbs"]),
-        ("[a]\n", ["the file is no map"]),
-        ("stage:\n  - mix: {dataset: a, to: b}\n", ["'stage' is not known here; did you mean 'stages'?"]),
-        ("mix: {dataset: a, to: b}\n", ["'mix' is not known here; put it below `stages:`, as `- mix:`."]),
+        ("[a]\n", ["line 1, column 1: the file: a list; expected a map."]),
+        ("stage:\n  - mix: {dataset: a, to: b}\n", ["stage: there is no such key; did you mean 'stages'?"]),
+        ("mix: {dataset: a, to: b}\n", ["line 1, column 1: put 'mix' below `stages:`, as `- mix:`."]),
         (
             "stages:\n  - name: a\n    mix: {dataset: a, to: b}\n  - name: a\n    mix: {dataset: a, to: c}\n",
             ["a second stage 'a'; first in line 3"],
         ),
         (
             "variables: [a]\nstages:\n  - mix: {dataset: a, to: b}\n",
-            ["`variables:` expects a map"],
+            ["line 1, column 12: variables: a list; expected a map."],
         ),
         (
             "defaults: {on_bad_record: x, where: y, only: z}\nstages:\n  - mix: {dataset: a, to: b}\n",
             [
                 "defaults.on_bad_record: 'x'; expected one of fail, quarantine.",
-                "defaults has no option 'where'",
-                "defaults has no option 'only'",
+                "line 1, column 30: defaults.where: there is no such key",
+                "defaults.only: there is no such key",
             ],
         ),
-        ("defaults: a\nstages:\n  - mix: {dataset: a, to: b}\n", ["`defaults:` expects a map"]),
+        (
+            "defaults: a\nstages:\n  - mix: {dataset: a, to: b}\n",
+            ["line 1, column 11: defaults: a; expected a map."],
+        ),
         ("stages:\n  - mix: {dataset: '${x}', to: b}\n", ["line 2, column 20: ${x} is not defined"]),
         (
             "stages:\n  - mix: {dataset: a, to: b}\nreport: {to: x.html}\n",
