@@ -103,13 +103,9 @@ def _config_app(words: Sequence[str]) -> tuple[App, list[str]]:
     file, verb, *rest = others
     if verb not in TOOLKIT:
         near = get_close_matches(verb, TOOLKIT, n=1)
-        hint = (
-            f"Did you mean {near[0]!r}?"
-            if near
-            else f"See its options: dolma-dask {verb} --help" * (verb in COMMANDS)
-        )
+        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise UsageError(
-            f"{verb!r} takes no configuration file of the Dolma toolkit; those that do: {takers}. {hint}".rstrip()
+            f"{verb!r} takes no configuration file of the Dolma toolkit; those that do: {takers}.{hint}"
         )
     app = _empty_app()
     _add(app, verb, load(TOOLKIT[verb]), usage=f"Usage: dolma-dask -c CONFIG {verb} [OPTIONS]")
@@ -131,16 +127,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _show(_call(words), as_json)
     except CycloptsError as error:
         return _show_error(UsageError(_wrong_words(error)), as_json)
-    except StageError as error:
-        return _show_failures(error, as_json)
-    except DolmaDaskError as error:
-        return _show_error(error, as_json)
     except KeyboardInterrupt:
         return _show_error(InterruptedStageError("stopped; run the same command again to go on"), as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
+    except (DolmaDaskError, OSError) as error:
         return _show_error(error, as_json)
 
 
@@ -188,51 +180,42 @@ def _wrong_words(error: CycloptsError) -> str:
 
 
 def _show(result: Any, as_json: bool) -> int:
-    if result is None:
-        return 0
     if isinstance(result, str):
         sys.stdout.write(result + "\n")
-        return 0
-    if as_json:
+    elif as_json and result is not None:
         _write_json({**result.to_json(), "exit_status": result.exit_status})
-    else:
+    elif result is not None:
         sys.stdout.write(f"{result}\n")
-    return int(result.exit_status)
+    return int(getattr(result, "exit_status", 0))
 
 
 def _show_error(error: Exception, as_json: bool) -> int:
-    """Say what is wrong in one line; as JSON too, on standard output."""
+    """Say what is wrong in one line, or in the summary of a verb that shows its failures; as JSON too, on standard output."""
     status = error.exit_status if isinstance(error, DolmaDaskError) else 1
     message = _os_message(error) if isinstance(error, OSError) else str(error)
     summary: Any = error.details.get("summary") if isinstance(error, DolmaDaskError) else None
-    if not as_json and getattr(summary, "verb", None) == "run":
-        sys.stdout.write(f"{summary}\n")  # the stages of a pipeline that were finished before it was stopped
-    sys.stderr.write(f"{type(error).__name__}: {message}\n")
+    shows_failures = isinstance(error, StageError) and summary is not None
+    if not as_json and (shows_failures or getattr(summary, "verb", None) == "run"):
+        sys.stdout.write(f"{summary}\n")
+    if as_json or not shows_failures:
+        sys.stderr.write(f"{type(error).__name__}: {message}\n")
+    if isinstance(error, StageError):
+        sys.stderr.write("The same command does only what is left, once the causes are mended.\n")
     if as_json:
         shown = None if summary is None else summary.to_json()
-        found = {"type": type(error).__name__, "message": message}
-        _write_json({"error": found, "summary": shown, "exit_status": status})
+        description = {"type": type(error).__name__, "message": message}
+        _write_json({"error": description, "summary": shown, "exit_status": status})
     return status
 
 
 def _os_message(error: OSError) -> str:
     """Return one line: what the system refused, where, and what to do."""
-    places = " -> ".join(str(place) for place in (error.filename, error.filename2) if place is not None)
+    paths = " -> ".join(str(path) for path in (error.filename, error.filename2) if path is not None)
     what = error.strerror or " ".join(str(error).split()) or "the system gave no reason"
     look_at = (
-        "the path, its permissions and the space that is left" if places else "the disk and the connection"
+        "the path, its permissions and the space that is left" if paths else "the disk and the connection"
     )
-    return f"{f'{places}: ' if places else ''}{what}. Look at {look_at}, then run the same command again: it does only what is left."
-
-
-def _show_failures(error: StageError, as_json: bool) -> int:
-    summary: Any = error.details.get("summary")
-    if as_json or summary is None:
-        _show_error(error, as_json)
-    else:
-        _show(summary, as_json)
-    sys.stderr.write("The same command does only what is left, once the causes are mended.\n")
-    return error.exit_status
+    return f"{f'{paths}: ' if paths else ''}{what}. Look at {look_at}, then run the same command again: it does only what is left."
 
 
 def _write_json(content: dict[str, Any]) -> None:

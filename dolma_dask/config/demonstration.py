@@ -4,8 +4,7 @@ The raw files are collected, a tokenizer is trained on some of them, and the pip
 back and a sample is decoded. The second run finds everything done and says so at once.
 """
 
-import html
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,46 +27,6 @@ VOCABULARY = 8000
 SAMPLE_CHARACTERS = 160
 
 
-@dataclass(frozen=True, repr=False)
-class DemoSummary(PipelineSummary):
-    """The summary of the pipeline, and where to look.
-
-    Attributes
-    ----------
-    report : str
-        The page.
-    tokens : str
-        The folder of token shards.
-    sample : str
-        Text decoded from the tokens.
-    """
-
-    report: str = ""
-    tokens: str = ""
-    sample: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON-able values."""
-        return {**super().to_json(), "report": self.report, "tokens": self.tokens, "sample": self.sample}
-
-    def _lines(self) -> list[str]:
-        done = [] if self.fresh else ["Everything was done before; nothing was computed again."]
-        return [
-            f"decoded from the tokens: {self.sample!r}",
-            f"tokens: {self.tokens}",
-            f"report: {self.report}",
-            *done,
-        ]
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), "", *self._lines()])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return super()._repr_html_() + "".join(f"<p>{html.escape(line)}</p>" for line in self._lines())
-
-
 def demo(
     *,
     folder: str = "demo",
@@ -75,7 +34,7 @@ def demo(
     scheduler: str | None = None,
     workers: int | None = None,
     progress: bool | None = None,
-) -> DemoSummary:
+) -> PipelineSummary:
     """Do the whole job on text from this Python installation: package descriptions, licences, docstrings.
 
     Example: dolma-dask demo
@@ -95,8 +54,8 @@ def demo(
 
     Returns
     -------
-    DemoSummary
-        Documents, text and tokens per stage, and where to look.
+    PipelineSummary
+        Documents, text and tokens per stage; its notes say where to look.
 
     Raises
     ------
@@ -118,7 +77,9 @@ def demo(
     finally:
         DEFAULT_SCHEDULER.reset(token)
     sample = check_tokens(str(home / "v1"), tokens, str(tokenizer))
-    return DemoSummary(**vars(summary), report=page, tokens=tokens, sample=sample)
+    done = () if summary.fresh else ("Everything was done before; nothing was computed again.",)
+    notes = (f"decoded from the tokens: {sample!r}", f"tokens: {tokens}", f"report: {page}", *done)
+    return replace(summary, notes=(*summary.notes, *notes))
 
 
 def check_tokens(dataset_url: str, folder: str, tokenizer: str) -> str:

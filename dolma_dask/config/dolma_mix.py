@@ -247,35 +247,24 @@ def mix_config(
     if dryrun or read.dryrun:
         run = replace(run, dry_run=True)
     policy = record_policy(options)
-    with clusters.shared_cluster():
-        return _together(
-            [(stream, lambda stream=stream: mix_stream(stream, policy, run, options)) for stream in streams]
-        )
-
-
-def _together(runs: Sequence[tuple[Stream, Any]]) -> Summary:
-    """Run all streams, also if one fails, and return what they were."""
-    summaries: list[tuple[Stream, MixSummary]] = []
+    summaries: list[tuple[str, MixSummary]] = []
     failures: list[Failure] = []
-    for stream, run in runs:
-        try:
-            summaries.append((stream, run()))
-        except StageError as error:
-            if len(runs) == 1:
-                raise
-            failures += [replace(item, shard=f"{stream.name}: {item.shard}") for item in error.failures]
+    with clusters.shared_cluster():
+        for stream in streams:
+            try:
+                summaries.append((stream.name, mix_stream(stream, policy, run, options)))
+            except StageError as error:
+                if len(streams) == 1:
+                    raise
+                failures += [replace(item, shard=f"{stream.name}: {item.shard}") for item in error.failures]
     if failures:
         first = failures[0]
         raise StageError(
-            f"mix: {len(failures):,} shards failed in {len(runs):,} streams; the others are finished. First: {first.shard}: {first.error}: "
+            f"mix: {len(failures):,} shards failed in {len(streams):,} streams; the others are finished. First: {first.shard}: {first.error}: "
             f"{first.message}",
             failures=failures,
         )
-    return (
-        summaries[0][1]
-        if len(summaries) == 1
-        else sum_streams([(stream.name, item) for stream, item in summaries])
-    )
+    return summaries[0][1] if len(summaries) == 1 else sum_streams(summaries)
 
 
 def _stream(given: StreamConfig, packed: bool, seed: int | None, by_inputs: bool) -> Stream:

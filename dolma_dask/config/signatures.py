@@ -23,14 +23,16 @@ class Argument(NamedTuple):
 def arguments_of(verb: Callable[..., Any]) -> dict[str, Argument]:
     """Return the arguments of a verb by name, its own first, then those that its ``**options`` name."""
     hints = get_type_hints(verb, include_extras=True)
-    found: dict[str, Argument] = {}
+    arguments: dict[str, Argument] = {}
     for item in inspect.signature(verb).parameters.values():
         if item.kind is item.VAR_KEYWORD:
-            found |= shared_arguments(*get_args(hints[item.name]))  # of Unpack
+            arguments |= shared_arguments(*get_args(hints[item.name]))  # of Unpack
         else:
             hint = in_words(hints[item.name], maps=True)
-            found[item.name] = Argument(hint, item.default is item.empty, item.kind is item.POSITIONAL_ONLY)
-    return found
+            arguments[item.name] = Argument(
+                hint, item.default is item.empty, item.kind is item.POSITIONAL_ONLY
+            )
+    return arguments
 
 
 def shared_arguments(options: Any) -> dict[str, Argument]:

@@ -258,55 +258,54 @@ def convert(node: Node, hint: Any, what: str, mistakes: Mistakes, lax: bool = Fa
     A number is a text where a text is expected, and one value stands for a list of one. `lax`, for files of other tools: quoted numbers and
     the words yes, on, no and off count as what they say, nothing stands for the default, and only lists are lists.
     """
-    value, removed = natural(node, lax), set[str]()
+    value, is_right = natural(node, lax), True
     while True:
         try:
             made = msgspec.convert(value, hint, strict=not lax)
-            return FAILED if removed else made
+            return made if is_right else FAILED
         except msgspec.ValidationError as error:
             reason, _, path = str(error).partition(" - at `$")
         steps = re.findall(r"\w+", path)
         at, kind, name = _follow(node, hint, steps, what)
-        mismatch, key = _MISMATCH.match(reason), _KEY.match(reason)
+        mismatch = _MISMATCH.match(reason)
         expected, got = mismatch.groups() if mismatch else ("", "")
         if "str" in expected and (got in ("int", "float") or (lax and got == "bool")):
             value = _replaced(value, steps, at.value)
-            continue
-        if "array" in expected and got != "null" and not lax:
+        elif "array" in expected and got != "null" and not lax:
             value = _replaced(value, steps, [natural(at)])
-            continue
-        if lax and got == "null" and steps and not steps[-1].isdigit():
+        elif lax and got == "null" and steps and not steps[-1].isdigit():
             value = _replaced(value, steps)
-            continue
-        if key and key[1] == "missing required":
-            missing = [
-                f"`{one.name}`"
-                for one in msgspec.structs.fields(kind)
-                if one.required and one.name not in pairs(at)
-            ]
-            if missing:
-                are = "are" if missing[1:] else "is"
-                mistakes.add(at, f"{name or 'the file'} needs {listed(missing)}, which {are} missing.")
-            return FAILED
-        if key:
-            steps, name = [*steps, key[2]], f"{name}.{key[2]}".removeprefix(".")
-            hint_at_key = near(key[2], kind.__struct_fields__)
-            mistakes.add(pairs(at)[key[2]][0], f"{name}: there is no such key; {hint_at_key}")
-        elif mismatch:
-            kinds = [_KINDS.get(one, "a text") for one in expected.split(" | ") if one != "null"]
-            words = f"{_shown(at, lax)}; expected {' or '.join(kinds)}{_advice(at, kinds)}."
-            mistakes.add(at, f"{name or 'the file'}: {words}")
-        else:  # none of some words, or a number out of range
-            choices = [
-                str(word) for one in _choices(kind) if get_origin(one) is Literal for word in get_args(one)
-            ]
-            mistakes.add(at, f"{name}: {at.value!r}; {near(at.value, choices) if choices else reason}")
-        while steps and steps[-1].isdigit():
-            steps.pop()
-        if not steps:
-            return FAILED
-        removed.add(name)
-        value = _replaced(value, steps)
+        else:  # record the mistake, and go on without the value, or without the list in which it is
+            is_right = False
+            key = _KEY.match(reason)
+            where, text = _mistake(reason, at, kind, name or "the file", lax)
+            if text:
+                mistakes.add(where, text)
+            steps += [key[2]] if key else []
+            while steps and steps[-1].isdigit():
+                steps.pop()
+            if not steps or "missing" in reason:
+                return FAILED
+            value = _replaced(value, steps)
+
+
+def _mistake(reason: str, at: Node, kind: Any, name: str, lax: bool) -> tuple[Node, str]:
+    """Return where a mistake is, and what msgspec says of it in other words."""
+    mismatch, key = _MISMATCH.match(reason), _KEY.match(reason)
+    if mismatch:
+        kinds = [_KINDS.get(one, "a text") for one in mismatch[1].split(" | ") if one != "null"]
+        return at, f"{name}: {_shown(at, lax)}; expected {' or '.join(kinds)}{_advice(at, kinds)}."
+    if key and key[1] == "contains unknown":
+        path = key[2] if name == "the file" else f"{name}.{key[2]}"
+        return pairs(at)[key[2]][0], f"{path}: there is no such key; {near(key[2], kind.__struct_fields__)}"
+    if key:
+        needed = [one.name for one in msgspec.structs.fields(kind) if one.required]
+        missing = [f"`{one}`" for one in needed if one not in pairs(at)]
+        if not missing:  # what is wrong with them is recorded
+            return at, ""
+        return at, f"{name} needs {listed(missing)}, which {'are' if missing[1:] else 'is'} missing."
+    words = [str(word) for one in _choices(kind) if get_origin(one) is Literal for word in get_args(one)]
+    return at, f"{name}: {at.value!r}; {near(at.value, words) if words else reason}"
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:

@@ -185,6 +185,17 @@ def test_what_is_wrong(tmp_path, text, messages):
     assert all(message in shown for message in messages), shown
 
 
+def test_each_mistake_once(tmp_path):
+    text = "stages:\n  - mix: {dataset: [a, b], prune: x, sede: 1}\n  - ragged: {dataset: }\n"
+    assert [line.partition(": ")[2] for line in told(tmp_path, text).splitlines()[1:]] == [
+        "mix.dataset: a list; expected a text.",
+        "mix.prune: x; expected a whole number.",
+        "mix.sede: there is no such key; did you mean 'seed'?",
+        "ragged needs `to` and `tokenizer`, which are missing.",
+        "ragged.dataset: nothing; expected a text.",
+    ]
+
+
 def test_stages_that_are_asked_for(tmp_path):
     stages = read(tmp_path, GOOD)
     names = lambda only=(), first=None: [stage.name for stage in selected(stages, only, first, "p.yaml")]  # noqa: E731
