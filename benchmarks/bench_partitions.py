@@ -115,7 +115,7 @@ def _merged(line: bytes, other: bytes) -> dict[str, Any]:
 @benchmark("bag", beside="frame")
 def bag(job: Job) -> None:
     """The same as dicts, counted."""
-    from dolma_dask.partitions.bag import read_bag
+    from dolma_dask.partitions.dataframe import read_bag
 
     def count(root: str) -> object:
         return read_bag(root, COLUMNS, GOPHER).count().compute(scheduler="synchronous")

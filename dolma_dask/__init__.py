@@ -27,10 +27,10 @@ _EXPORTS = {
     "cluster": "dolma_dask.clusters:cluster",
     "thresholds": "dolma_dask.stages.quantile.thresholds:thresholds",
     "read_thresholds": "dolma_dask.stages.quantile.thresholds:read_thresholds",
-    "duplicates": "dolma_dask.mixing.marks:duplicates",
-    "listed": "dolma_dask.mixing.marks:listed",
+    "duplicates": "dolma_dask.mixing.rules:duplicates",
+    "listed": "dolma_dask.mixing.rules:listed",
     "read_dataframe": "dolma_dask.partitions.dataframe:read_dataframe",
-    "read_bag": "dolma_dask.partitions.bag:read_bag",
+    "read_bag": "dolma_dask.partitions.dataframe:read_bag",
     "list_taggers": "dolma_dask.taggers.registry:list_taggers",
     "get_tagger": "dolma_dask.taggers.registry:get_tagger",
     "tagger": "dolma_dask.taggers.registry:tagger",
@@ -45,9 +45,9 @@ if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/te
     from dolma_dask.dataset import Dataset as Dataset
     from dolma_dask.dataset import open_dataset as open_dataset
     from dolma_dask.loaders.ragged import open_ragged as open_ragged
-    from dolma_dask.mixing.marks import duplicates as duplicates
-    from dolma_dask.mixing.marks import listed as listed
-    from dolma_dask.partitions.bag import read_bag as read_bag
+    from dolma_dask.mixing.rules import duplicates as duplicates
+    from dolma_dask.mixing.rules import listed as listed
+    from dolma_dask.partitions.dataframe import read_bag as read_bag
     from dolma_dask.partitions.dataframe import read_dataframe as read_dataframe
     from dolma_dask.questions.status import status as status
     from dolma_dask.stages.block import block as block

@@ -97,15 +97,9 @@ def _count(number: int) -> str:
 
 @dataclass(frozen=True)
 class Catalog:
-    """The attribute sets of a dataset; each file is looked into at most once.
+    """The attribute sets of a dataset; each file is looked into at most once."""
 
-    Attributes
-    ----------
-    dataset : Dataset
-        Its attribute sets are listed when they are asked for.
-    """
-
-    dataset: Dataset
+    dataset: Dataset  # its attribute sets are listed when they are asked for
     _listed: dict[str, dict[str, FileInfo]] = field(default_factory=dict, repr=False)
     _merged: dict[str, Mapping[str, AttributeKind]] = field(default_factory=dict, repr=False)
     _declared: dict[str, Mapping[str, AttributeKind]] = field(default_factory=dict, repr=False)

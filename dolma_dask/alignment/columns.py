@@ -39,27 +39,13 @@ SAMPLED_ROWS = 1000
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a dataset that were found; see `find_columns`.
+    """Columns of a dataset that were found; see `find_columns`."""
 
-    Attributes
-    ----------
-    dataset : Dataset
-        All of its shards.
-    names : tuple of str
-        Full names, in the order asked.
-    kinds : Mapping[str, Kind]
-        What each holds.
-    fields : Mapping[str, AttributeKind]
-        Those of the metadata.
-    sets : AttributeSets or None
-        The attribute sets that the others are read from.
-    """
-
-    dataset: Dataset
-    names: tuple[str, ...]
-    kinds: Mapping[str, Kind]
-    fields: Mapping[str, AttributeKind]
-    sets: AttributeSets | None
+    dataset: Dataset  # all of its shards
+    names: tuple[str, ...]  # full names, in the order asked
+    kinds: Mapping[str, Kind]  # what each holds
+    fields: Mapping[str, AttributeKind]  # those of the metadata
+    sets: AttributeSets | None  # the attribute sets that the others are read from
 
     def work(self, shard: Shard) -> AlignedShard:
         """Return these columns of `shard`."""

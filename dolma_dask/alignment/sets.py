@@ -17,96 +17,50 @@ CONVERTED = "convert_attributes"
 
 @dataclass(frozen=True)
 class Proof:
-    """What the journal says of an attribute file.
+    """What the journal says of an attribute file."""
 
-    Attributes
-    ----------
-    checksum : str
-        Of the attribute file's stored bytes; if the file has others, the record is not about it.
-    rows : int
-        Rows of its documents.
-    ids_digest, content_digest : str
-        Of its documents, when the attributes were made.
-    reads_text : bool
-        Whether the attributes depend on the text.
-    verb : str
-        What made it.
-    documents : InputRecord or None
-        The document file that was read for it; while that is the same file, nothing of it needs to be read to prove the alignment.
-    members : tuple
-        Of the attribute file; see `dolma_dask.io.records.FileRecord`.
-    undigested : tuple of str
-        Fields of the documents that the attributes depend on and no digest covers: they hold for that very document file only.
-    is_whole : bool
-        Whether the rows depend on more than their own shard.
-    """
-
-    checksum: str
-    rows: int
-    ids_digest: str
+    checksum: str  # of the attribute file's stored bytes; if the file has others, the record is not about it
+    rows: int  # rows of its documents
+    ids_digest: str  # of its documents, when the attributes were made
     content_digest: str
-    reads_text: bool
-    verb: str
+    reads_text: bool  # whether the attributes depend on the text
+    verb: str  # what made it
     documents: InputRecord | None = None
+    """The document file that was read for it; while that is the same file, nothing of it needs to be read
+    to prove the alignment."""
     members: tuple[tuple[int, int, int], ...] = ()
+    """Of the attribute file; see `dolma_dask.io.records.FileRecord`."""
     undigested: tuple[str, ...] = ()
-    is_whole: bool = False
+    """Fields of the documents that the attributes depend on and no digest covers: they hold for that very
+    document file only."""
+    is_whole: bool = False  # whether the rows depend on more than their own shard
 
 
 @dataclass(frozen=True)
 class AttributeSource:
-    """One attribute file of one shard, ready to be read in a worker.
+    """One attribute file of one shard, ready to be read in a worker."""
 
-    Attributes
-    ----------
-    name : str
-        Attribute set.
-    info : FileInfo
-        The file, relative to the dataset.
-    kinds : Mapping[str, AttributeKind]
-        Keys to read.
-    proof : Proof or None
-        None: unproved.
-    maker : str or None
-        Verb that made files of the set; None: no journal knows it.
-    prefix : str
-        What is put before the keys, so that two sets may have one.
-    start : Member
-        Where the file is entered when a part of the shard is read; at or before the part's first row.
-    with_objects : bool
-        Whether all attributes of each row are read too, as one JSON object: the column `OBJECT`.
-    """
-
-    name: str
-    info: FileInfo
-    kinds: Mapping[str, AttributeKind]
-    proof: Proof | None
-    maker: str | None = None
-    prefix: str = ""
+    name: str  # attribute set
+    info: FileInfo  # the file, relative to the dataset
+    kinds: Mapping[str, AttributeKind]  # keys to read
+    proof: Proof | None  # None: unproved
+    maker: str | None = None  # verb that made files of the set; None: no journal knows it
+    prefix: str = ""  # what is put before the keys, so that two sets may have one
     start: Member = START
+    """Where the file is entered when a part of the shard is read; at or before the part's first row."""
     with_objects: bool = False
+    """Whether all attributes of each row are read too, as one JSON object: the column `OBJECT`."""
 
 
 @dataclass(frozen=True)
 class AttributeSets:
-    """The attribute sets of a dataset, as far as they are asked.
+    """The attribute sets of a dataset, as far as they are asked."""
 
-    Attributes
-    ----------
-    files : Mapping[str, Mapping[str, FileInfo]]
-        Set name to shard path to attribute file.
-    kinds : Mapping[str, Mapping[str, AttributeKind]]
-        Set name to key to kind, over all shards.
-    proofs : Mapping[str, Proof]
-        By path of the attribute file.
-    makers : Mapping[str, str]
-        Set name to the verb that made files of it, for those that a journal knows.
-    """
-
-    files: Mapping[str, Mapping[str, FileInfo]]
-    kinds: Mapping[str, Mapping[str, AttributeKind]]
-    proofs: Mapping[str, Proof]
+    files: Mapping[str, Mapping[str, FileInfo]]  # set name to shard path to attribute file
+    kinds: Mapping[str, Mapping[str, AttributeKind]]  # set name to key to kind, over all shards
+    proofs: Mapping[str, Proof]  # by path of the attribute file
     makers: Mapping[str, str] = field(default_factory=dict)
+    """Set name to the verb that made files of it, for those that a journal knows."""
 
     @cached_property
     def owners(self) -> Mapping[str, str]:

@@ -27,47 +27,24 @@ HOLE = "{}"
 
 @dataclass(frozen=True)
 class SpanRule:
-    """What one rule of a mix replaces in a batch of documents.
+    """What one rule of a mix replaces in a batch of documents."""
 
-    Attributes
-    ----------
-    called : str
-        For messages.
-    spans : pyarrow.ListArray
-        (n,) ``list<struct<start, end, score>>``, null for none.
-    min_score, max_score : float or None
-        Limits; the upper one is not included.
-    texts : pyarrow.LargeStringArray
-        (1,) for all documents, or (n,) one for each; null where a document has none.
-    expands : bool
-        Whether ``{}`` in a text stands for the text of the span.
-    """
-
-    called: str
-    spans: pa.ListArray
-    min_score: float | None
+    called: str  # for messages
+    spans: pa.ListArray  # (n,) ``list<struct<start, end, score>>``, null for none
+    min_score: float | None  # limits; the upper one is not included
     max_score: float | None
     texts: pa.LargeStringArray
-    expands: bool = True
+    """(1,) for all documents, or (n,) one for each; null where a document has none."""
+    expands: bool = True  # whether ``{}`` in a text stands for the text of the span
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """Texts after replacement, and what is needed to move other spans with them.
+    """Texts after replacement, and what is needed to move other spans with them."""
 
-    Attributes
-    ----------
-    texts : pyarrow.LargeStringArray
-        (n,)
-    changed : bool[n]
-        Rows in which something was replaced.
-    cut, chosen, lengths : numpy.ndarray
-        See `dolma_dask.mixing.replacement_kernels.choose_spans`.
-    """
-
-    texts: pa.LargeStringArray
-    changed: npt.NDArray[np.bool_]
-    cut: Offsets
+    texts: pa.LargeStringArray  # (n,)
+    changed: npt.NDArray[np.bool_]  # rows in which something was replaced
+    cut: Offsets  # see `dolma_dask.mixing.replacement_kernels.choose_spans`
     chosen: npt.NDArray[np.int64]
     lengths: Offsets
 

@@ -6,12 +6,67 @@ of spans, whatever they hold in most documents. An attribute that is null counts
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import PREFIX as METADATA_PREFIX
 from dolma_dask.mixing.rules import Compare, Missing, Rule
-from dolma_dask.mixing.span_values import SpanCount, SpanItem
-from dolma_dask.mixing.values import Literal, Name, Value
+from dolma_dask.mixing.values import Columns, Literal, Name, Operand, Value
+
+PARTS = ("start", "end", "score")
+"""What stands in a span, by its place in the JSON array."""
+
+
+@dataclass(frozen=True)
+class SpanItem(Value):
+    """``column[place][part]``: start (0), end (1) or score (2) of a span; missing where there are not so many."""
+
+    column: Name
+    place: int
+    part: int
+
+    def evaluate(self, columns: Columns) -> Operand:
+        spans = self.column.evaluate(columns).data
+        at, there = _places(spans, self.place)
+        numbers = spans.values.field(PARTS[self.part])
+        taken = numbers.take(pa.array(np.where(there, at, 0), mask=~there))
+        return Operand(taken, "number", f"column {self}")
+
+    def __str__(self) -> str:
+        return f"{self.column}[{self.place}][{self.part}]"
+
+
+@dataclass(frozen=True)
+class SpanCount(Value):
+    """The number of spans; where the attribute is missing, missing or 0."""
+
+    column: Name
+    zero_if_missing: bool
+
+    def evaluate(self, columns: Columns) -> Operand:
+        spans = self.column.evaluate(columns).data
+        counts: Any = pc.list_value_length(spans).cast(pa.int64())
+        return Operand(
+            pc.fill_null(counts, 0) if self.zero_if_missing else counts, "number", f"column {self}"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.column}.length"
+
+
+def _places(spans: pa.ListArray, place: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the span `place` of each list is among the values (n,), and whether there is one (n,)."""
+    offsets = np.asarray(spans.offsets)
+    at = (offsets[:-1] if place >= 0 else offsets[1:]).astype(np.int64) + place
+    there = (at >= offsets[:-1]) & (at < offsets[1:])
+    if spans.null_count:
+        there &= spans.is_valid().to_numpy(zero_copy_only=False)
+    return at, there
+
 
 ATTRIBUTES = "attributes"
 ATTRIBUTE_PREFIX = "attributes."
@@ -27,43 +82,24 @@ Steps = Sequence[str | int]
 
 @dataclass(frozen=True)
 class RowKinds:
-    """What is known of the documents that a filter is about.
-
-    Attributes
-    ----------
-    attributes : Mapping[str, AttributeKind]
-        Keys of all attribute sets and of the documents' own attributes; those of objects as ``outer.inner``.
-    odd : frozenset of str
-        Keys whose values no column can hold.
-    fields : callable
-        Kind of a field of the metadata (``metadata.<field>``), None if it has none.
-    always : bool
-        Whether every document has attributes, if only an empty object.
-    """
+    """What is known of the documents that a filter is about."""
 
     attributes: Mapping[str, AttributeKind]
-    odd: frozenset[str] = frozenset()
+    """Keys of all attribute sets and of the documents' own attributes; those of objects as
+    ``outer.inner``."""
+    odd: frozenset[str] = frozenset()  # keys whose values no column can hold
     fields: Callable[[str], AttributeKind | None] = field(default=lambda name: None)
-    always: bool = True
+    """Kind of a field of the metadata (``metadata.<field>``), None if it has none."""
+    always: bool = True  # whether every document has attributes, if only an empty object
 
 
 @dataclass(frozen=True)
 class Found:
-    """The value at a path.
+    """The value at a path."""
 
-    Attributes
-    ----------
-    kind : str
-        "number", "string", "bool", "spans" or "span".
-    value : Value
-        For "span" its score.
-    there : Rule
-        Whether a document has it.
-    """
-
-    kind: str
-    value: Value
-    there: Rule
+    kind: str  # "number", "string", "bool", "spans" or "span"
+    value: Value  # for "span" its score
+    there: Rule  # whether a document has it
 
 
 def find_column(steps: Steps, kinds: RowKinds) -> Found | None:

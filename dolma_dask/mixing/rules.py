@@ -15,8 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import ExpressionError, SchemaError
-from dolma_dask.mixing.evaluation import alike, check_comparable, every_row, is_in, two_valued
-from dolma_dask.mixing.values import Columns, Literal, Name, Node, Value
+from dolma_dask.formats.layout import check_name
+from dolma_dask.mixing.values import (
+    Columns,
+    Literal,
+    Name,
+    Node,
+    Value,
+    alike,
+    check_comparable,
+    every_row,
+    is_in,
+    two_valued,
+)
 
 COMPARE = {
     "==": pc.equal,
@@ -223,3 +234,49 @@ def any_of(*rules: Rule) -> Rule:
     """Join by ``or``; nested ones become one flat rule. Without rules no row is kept."""
     flat = tuple(part for rule in rules for part in (rule.rules if isinstance(rule, Or) else (rule,)))
     return Or(flat) if len(flat) > 1 else flat[0] if flat else Constant(False)
+
+
+def duplicates(name: str = "exact") -> Rule:
+    """Return the rule that holds for documents which `dedupe` has marked.
+
+    Parameters
+    ----------
+    name : str
+        Attribute set that dedupe wrote.
+
+    Returns
+    -------
+    Rule
+        The same as ``"exact is not None"``; ``~`` turns it round.
+
+    Raises
+    ------
+    UsageError
+        No attribute set can have such a name.
+    """
+    return _marked(name)
+
+
+def listed(name: str) -> Rule:
+    """Return the rule that holds for documents which stand in the list that `block` was given.
+
+    Parameters
+    ----------
+    name : str
+        Attribute set that block wrote.
+
+    Returns
+    -------
+    Rule
+        The same as ``"takedown is not None"``: drop listed documents with ``~``, or keep them alone.
+
+    Raises
+    ------
+    UsageError
+        No attribute set can have such a name.
+    """
+    return _marked(name)
+
+
+def _marked(name: str) -> Rule:
+    return Missing(Name(check_name(name, "attribute set")), negated=True)

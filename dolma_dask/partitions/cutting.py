@@ -31,27 +31,14 @@ class LargePartitionWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Piece:
-    """What a partition reads of one shard.
+    """What a partition reads of one shard."""
 
-    Attributes
-    ----------
-    shard : Shard
-        The documents.
-    sources : tuple of AttributeSource
-        Its attribute files, without keys: those the reader knows.
-    part : RowRange or None
-        None: the whole shard.
-    rows : int or None
-        How many rows that is; None: not known.
-    checksum : str
-        Of the document file that the number of rows is about; empty: the listed one is known to be that.
-    """
-
-    shard: Shard
-    sources: tuple[AttributeSource, ...] = ()
-    part: RowRange | None = None
-    rows: int | None = None
+    shard: Shard  # the documents
+    sources: tuple[AttributeSource, ...] = ()  # its attribute files, without keys: those the reader knows
+    part: RowRange | None = None  # None: the whole shard
+    rows: int | None = None  # how many rows that is; None: not known
     checksum: str = ""
+    """Of the document file that the number of rows is about; empty: the listed one is known to be that."""
 
 
 @dataclass(frozen=True)

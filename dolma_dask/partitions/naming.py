@@ -1,15 +1,16 @@
 """Which columns a dataframe or bag has, where each is read from, and what it holds."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
-from dolma_dask.alignment import AttributeSets, Catalog, Kind, find_fields, find_keys, full_name
+from dolma_dask.alignment import AlignedShard, AttributeSets, Catalog, Kind, find_fields, find_keys, full_name
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import METADATA, STRINGS
 from dolma_dask.formats.layout import format_of
 from dolma_dask.formats.metadata import is_field
-from dolma_dask.partitions.keyless import check_keyless
+from dolma_dask.io.attributes import AttributeFile
 
 DEFAULT = ("id", "source", "text")
 """Columns that are asked where none are named."""
@@ -20,24 +21,12 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
+    """One column."""
 
-    Attributes
-    ----------
-    name : str
-        In the dataframe.
-    kind : Kind
-        What it holds.
-    set : str or None
-        Attribute set that it is read from; None: the documents.
-    key : str
-        Its name there.
-    """
-
-    name: str
-    kind: Kind
-    set: str | None
-    key: str
+    name: str  # in the dataframe
+    kind: Kind  # what it holds
+    set: str | None  # attribute set that it is read from; None: the documents
+    key: str  # its name there
 
     @property
     def path(self) -> str:
@@ -183,3 +172,27 @@ def _check_names(columns: Sequence[Column]) -> None:
                 name=column.name,
             )
         owners[column.name] = column.set
+
+
+def check_keyless(dataset: Dataset, sets: AttributeSets) -> None:
+    """Refuse files without rows beside documents, in sets that have no key in any file.
+
+    Raises
+    ------
+    AlignmentError
+        A row is missing.
+    CorruptFileError
+        A file cannot be read.
+    """
+    for name in [name for name, kinds in sets.kinds.items() if not kinds]:
+        for shard in dataset.shards:
+            (source,) = [source for source in sets.sources(shard, ()) if source.name == name]
+            if _is_empty(dataset.url(source.info.path)):
+                alone = AlignedShard(dataset.root, shard, sources=(source,), default_source=dataset.source)
+                for _ in alone.open():
+                    pass  # raises at the first row of the documents
+
+
+def _is_empty(url: str) -> bool:
+    with closing(iter(AttributeFile(url, {}))) as blocks:
+        return not any(len(block.ids) for block in blocks)

@@ -29,65 +29,32 @@ TEXT_PER_STORED_BYTE: Mapping[FileFormat, float] = {
 
 @dataclass(frozen=True)
 class KnownFile:
-    """What a record says of a file that was written or read.
+    """What a record says of a file that was written or read."""
 
-    Attributes
-    ----------
-    finished : float
-        When, in seconds since 1970.
-    bytes : int
-        Its stored size.
-    checksum : str
-        Of its stored bytes.
-    stamp : str
-        When it was read; empty: not known.
-    rows : int or None
-        None: not known.
-    members : tuple of (int, int, int)
-        See `dolma_dask.io.records.FileRecord`; empty: not known, or none.
-    """
-
-    finished: float
-    bytes: int
-    checksum: str
-    stamp: str
-    rows: int | None
+    finished: float  # when, in seconds since 1970
+    bytes: int  # its stored size
+    checksum: str  # of its stored bytes
+    stamp: str  # when it was read; empty: not known
+    rows: int | None  # None: not known
     members: tuple[tuple[int, int, int], ...] = ()
+    """See `dolma_dask.io.records.FileRecord`; empty: not known, or none."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The size of a document file, and where it can be cut.
+    """The size of a document file, and where it can be cut."""
 
-    Attributes
-    ----------
-    text_bytes : int
-        Of its lines, decompressed; an estimate where nothing tells it.
-    rows : int or None
-        None: not known.
-    members : tuple of Member
-        Places in order, the start first; empty where it cannot be cut.
-    checksum : str
-        Of the file that has so many rows; empty: the listed one is known to be that.
-    """
-
-    text_bytes: int
-    rows: int | None
-    members: tuple[Member, ...] = ()
-    checksum: str = ""
+    text_bytes: int  # of its lines, decompressed; an estimate where nothing tells it
+    rows: int | None  # None: not known
+    members: tuple[Member, ...] = ()  # places in order, the start first; empty where it cannot be cut
+    checksum: str = ""  # of the file that has so many rows; empty: the listed one is known to be that
 
 
 @dataclass(frozen=True)
 class Places:
-    """Places in the files of a dataset.
+    """Places in the files of a dataset."""
 
-    Parameters
-    ----------
-    root : str
-        Of the dataset.
-    """
-
-    root: str
+    root: str  # of the dataset
     _known: Mapping[str, Sequence[KnownFile]] = field(default_factory=dict, repr=False)
     _tables: dict[str, tuple[Member, ...]] = field(default_factory=dict, repr=False)
 

@@ -29,27 +29,13 @@ OnBadRecord = Literal["fail", "null"]
 
 @dataclass(frozen=True)
 class PartitionSource:
-    """Reads partitions of one dataset; goes to workers with every task.
+    """Reads partitions of one dataset; goes to workers with every task."""
 
-    Attributes
-    ----------
-    root : str
-        Of the dataset.
-    columns : tuple of Column
-        All that can be asked.
-    default_source : str or None
-        Source of documents that lack the field.
-    on_bad_record : {"fail", "null"}
-        What happens to a document that could not be read.
-    max_record_bytes : int
-        A longer line is bad.
-    """
-
-    root: str
-    columns: tuple[Column, ...]
-    default_source: str | None = None
-    on_bad_record: OnBadRecord = "fail"
-    max_record_bytes: int = MAX_RECORD_BYTES
+    root: str  # of the dataset
+    columns: tuple[Column, ...]  # all that can be asked
+    default_source: str | None = None  # source of documents that lack the field
+    on_bad_record: OnBadRecord = "fail"  # what happens to a document that could not be read
+    max_record_bytes: int = MAX_RECORD_BYTES  # A longer line is bad
 
     def select(self, names: Sequence[str]) -> tuple[Column, ...]:
         """Return columns by name, in the asked order."""

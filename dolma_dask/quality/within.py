@@ -12,9 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import ExpressionError
-from dolma_dask.mixing.evaluation import Operand, every_row
 from dolma_dask.mixing.rules import Compare, Missing, Rule, all_of, any_of
-from dolma_dask.mixing.values import Columns, Literal, Name
+from dolma_dask.mixing.values import Columns, Literal, Name, Operand, every_row
 from dolma_dask.quality.bounds import Bound
 from dolma_dask.quality.groups import LabelKind, label_of, value_of
 

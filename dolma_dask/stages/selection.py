@@ -30,24 +30,13 @@ DOCUMENT_NAMES = ("id", "source", *OPTIONAL)
 
 @dataclass(frozen=True)
 class Selection:
-    """A dataset with a rule over its documents.
+    """A dataset with a rule over its documents."""
 
-    Attributes
-    ----------
-    dataset : Dataset
-        All of its shards.
-    rule : Rule or None
-        None keeps every document.
-    sets : AttributeSets or None
-        The attribute sets read beside the documents.
-    fields : Mapping[str, AttributeKind]
-        Fields of the metadata that the rule names.
-    """
-
-    dataset: Dataset
-    rule: Rule | None
-    sets: AttributeSets | None
+    dataset: Dataset  # all of its shards
+    rule: Rule | None  # None keeps every document
+    sets: AttributeSets | None  # the attribute sets read beside the documents
     fields: Mapping[str, AttributeKind] = field(default_factory=dict)
+    """Fields of the metadata that the rule names."""
 
     def params(self) -> dict[str, Any]:
         """Return what of the selection decides the output."""

@@ -13,8 +13,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import AlignmentError, BadRecordError, StaleAttributesError
-from dolma_dask.partitions.bag import read_bag
-from dolma_dask.partitions.dataframe import read_dataframe
+from dolma_dask.partitions.dataframe import read_bag, read_dataframe
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "partitions"))
 

@@ -16,8 +16,7 @@ from small_world import ORDINARY, run_here, store, temporaries, tree
 
 import dolma_dask as dk
 from dolma_dask import errors
-from dolma_dask.partitions.bag import read_bag
-from dolma_dask.partitions.dataframe import read_dataframe
+from dolma_dask.partitions.dataframe import read_bag, read_dataframe
 from dolma_dask.stages.dedupe import dedupe
 from dolma_dask.stages.quantiles import quantiles
 from dolma_dask.stages.validate import validate

@@ -12,21 +12,19 @@ import pyarrow.compute as pc
 from dolma_dask.alignment import AlignedShard
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats import layout
+from dolma_dask.formats.attribute_columns import column_texts
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS
-from dolma_dask.formats.json.attributes import scan_attributes
-from dolma_dask.formats.json.block import Lines
-from dolma_dask.formats.json.write import join_texts, string_texts
+from dolma_dask.formats.json.attributes import AttributeKind, scan_attributes
+from dolma_dask.formats.json.block import SPAN, Lines
+from dolma_dask.formats.json.write import join_texts, number_texts, string_texts, validity
 from dolma_dask.io.attributes import OBJECT, member_texts
 from dolma_dask.io.records import Block
 from dolma_dask.mixing.filters import Filter, select
-from dolma_dask.mixing.members import join_objects
 from dolma_dask.mixing.replacing import Replaced, SpanRule, move_spans, replace_spans
-from dolma_dask.mixing.row_columns import ATTRIBUTE_PREFIX, ATTRIBUTES
+from dolma_dask.mixing.row_columns import ATTRIBUTE_PREFIX, ATTRIBUTES, SpanItem
 from dolma_dask.mixing.rules import Rule
-from dolma_dask.mixing.span_values import SpanItem
-from dolma_dask.mixing.splicing import Edit, splice, string_parts_of
+from dolma_dask.mixing.splicing import Edit, join_objects, splice, string_parts_of
 from dolma_dask.mixing.values import Name
-from dolma_dask.stages.mixing.attributes import as_spans, object_texts
 from dolma_dask.stages.mixing.recipe import Recipe, SpanWork, prefix_of
 from dolma_dask.stages.selection import DOCUMENT_NAMES
 
@@ -283,3 +281,58 @@ def _where(mask: npt.NDArray[np.bool_], make: Any) -> pa.LargeStringArray:
     """Return what `make` gives for the rows of `mask`, null in the others (n,)."""
     places = np.cumsum(mask) - 1
     return make(pa.array(mask)).take(pa.array(places, mask=~mask))
+
+
+def as_spans(column: pa.Array, lengths: pa.Array) -> pa.ListArray:
+    """Return a column of spans as it is; scores of documents as spans ``[0, length, score]``."""
+    if not pa.types.is_floating(column.type):
+        return column
+    valid = validity(column)
+    offsets = np.zeros(len(column) + 1, np.int32)
+    np.cumsum(valid, out=offsets[1:])
+    kept = pa.array(valid)
+    ends = lengths.filter(kept).cast(pa.int64())
+    starts = pa.array(np.zeros(len(ends), np.int64))
+    spans = pa.StructArray.from_arrays([starts, ends, column.filter(kept)], fields=list(SPAN))
+    mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.list_(SPAN), len(column), [mask, pa.py_buffer(offsets)], children=[spans])
+
+
+def object_texts(
+    columns: Mapping[str, pa.Array], kinds: Mapping[str, AttributeKind], lengths: pa.Array
+) -> pa.LargeStringArray:
+    """Return attributes that were read as columns as one JSON object per row; what is missing is left out.
+
+    Parameters
+    ----------
+    columns, kinds : mapping
+        By key, (n,) each.
+    lengths : pyarrow.Array
+        (n,) code points of the documents.
+    """
+    texts = {key: _texts(key, kinds[key], column, lengths).to_pylist() for key, column in columns.items()}
+    objects = [
+        _object({key: column[row] for key, column in texts.items()}, kinds) for row in range(len(lengths))
+    ]
+    return pa.array(objects, pa.large_string())
+
+
+def _texts(key: str, kind: AttributeKind, column: pa.Array, lengths: pa.Array) -> pa.LargeStringArray:
+    if kind in ("document", "spans"):
+        return column_texts(key, "spans", as_spans(column, lengths))
+    if pa.types.is_floating(column.type):
+        return number_texts(column.fill_null(0.0).to_numpy(), validity(column), rounded=False)
+    return column_texts(key, "scalar", column)
+
+
+def _object(texts: Mapping[str, str | None], kinds: Mapping[str, AttributeKind]) -> str:
+    inside: dict[str, Any] = {}
+    for key, text in texts.items():
+        if text is None:
+            continue
+        outer, _, inner = key.partition(".")
+        if kinds[key] == "dict":
+            inside.setdefault(outer, {})[inner] = msgspec.Raw(text.encode())
+        else:
+            inside[key] = msgspec.Raw(text.encode())
+    return msgspec.json.encode(inside).decode()

@@ -39,30 +39,14 @@ VERSION = 2
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What a mix is to write.
+    """What a mix is to write."""
 
-    Attributes
-    ----------
-    target : str or None
-        Root of the new documents; None: there are none.
-    file_format : FileFormat or None
-        None: that of each input file, and for packed ones jsonl.gz.
-    name : str
-        Of packed files.
-    packing : Packing or None
-        How files are cut; None: there is one for each input file.
-    tokens : TokenOptions
-        Token files.
-    told : Mapping
-        The same for people.
-    """
-
-    target: str | None
-    file_format: FileFormat | None
-    name: str
-    packing: Packing | None
-    tokens: TokenOptions
-    told: Mapping[str, Any]
+    target: str | None  # root of the new documents; None: there are none
+    file_format: FileFormat | None  # None: that of each input file, and for packed ones jsonl.gz
+    name: str  # of packed files
+    packing: Packing | None  # how files are cut; None: there is one for each input file
+    tokens: TokenOptions  # token files
+    told: Mapping[str, Any]  # the same for people
 
     def check(self, root: str) -> None:
         """Refuse what would write over the input, or among its documents, and token files that cannot be made."""
@@ -108,28 +92,14 @@ def make_goal(
 
 @dataclasses.dataclass(frozen=True)
 class MixCall:
-    """A mixture of some shards of a dataset, and what is made of it.
+    """A mixture of some shards of a dataset, and what is made of it."""
 
-    Attributes
-    ----------
-    found, chosen : Dataset
-        All shards, and those that are mixed.
-    mixture : Mixture
-        What is done to them.
-    goal : Goal
-        What is written.
-    asked : Mapping
-        What was asked of the documents, for people.
-    notes : tuple of str
-        What a person should know.
-    """
-
-    found: Dataset
+    found: Dataset  # all shards, and those that are mixed
     chosen: Dataset
-    mixture: Mixture
-    goal: Goal
-    asked: Mapping[str, Any]
-    notes: tuple[str, ...]
+    mixture: Mixture  # what is done to them
+    goal: Goal  # what is written
+    asked: Mapping[str, Any]  # what was asked of the documents, for people
+    notes: tuple[str, ...]  # for people
 
     def run(self, options: ReadArgs) -> MixSummary:
         """Make what is left of everything."""

@@ -30,27 +30,15 @@ _SUFFIX: Mapping[FileFormat, str] = {
 
 @dataclass(frozen=True)
 class Packing:
-    """How output files are cut and named.
+    """How output files are cut and named."""
 
-    Attributes
-    ----------
-    prefix : str
-        Of their paths, with the folder and the name: ``documents/part``.
-    file_format : FileFormat
-        Not Parquet.
-    max_bytes : int
-        Stored bytes of a file at most.
-    seed : int or None
-        Of a shuffle; None: in the order of shards and rows.
-    by_inputs : bool
-        Cut as the Dolma toolkit does: by the stored sizes of the inputs, which are not divided, with another suffix for the last file.
-    """
-
-    prefix: str
-    file_format: FileFormat
-    max_bytes: int = DEFAULT_SIZE
-    seed: int | None = None
+    prefix: str  # of their paths, with the folder and the name: ``documents/part``
+    file_format: FileFormat  # not Parquet
+    max_bytes: int = DEFAULT_SIZE  # stored bytes of a file at most
+    seed: int | None = None  # of a shuffle; None: in the order of shards and rows
     by_inputs: bool = False
+    """Cut as the Dolma toolkit does: by the stored sizes of the inputs, which are not divided, with
+    another suffix for the last file."""
 
     def __post_init__(self) -> None:
         if self.file_format == "parquet":

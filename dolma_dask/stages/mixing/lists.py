@@ -31,24 +31,12 @@ _RENAME = 'Rename the file, or mark its documents by itself and ask for them: do
 
 @dataclass(frozen=True)
 class Narrowed:
-    """A `where` rule with lists and thresholds in it.
+    """A `where` rule with lists and thresholds in it."""
 
-    Attributes
-    ----------
-    where : str, Rule or None
-        As it was given if nothing was added.
-    names : tuple of str
-        Attribute sets of the lists.
-    notes : tuple of str
-        What a person should know.
-    lost : bool
-        Whether documents could not be read when the lists were looked up.
-    """
-
-    where: RuleLike
-    names: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    lost: bool = False
+    where: RuleLike  # as it was given if nothing was added
+    names: tuple[str, ...] = ()  # attribute sets of the lists
+    notes: tuple[str, ...] = ()  # for people
+    lost: bool = False  # whether documents could not be read when the lists were looked up
 
 
 def narrow(

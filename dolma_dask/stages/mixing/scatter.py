@@ -204,21 +204,11 @@ def unpack_rows(data: bytes) -> tuple[Hashes, pa.LargeBinaryArray]:
 
 @dataclass(frozen=True)
 class SortStage:
-    """The second pass of a shuffle: the rows of one bucket from all pieces, sorted.
+    """The second pass of a shuffle: the rows of one bucket from all pieces, sorted."""
 
-    Attributes
-    ----------
-    folder : str
-        Where pieces wait.
-    pieces : tuple of str
-        Their paths, in the order of shards.
-    member_bytes : int
-        See `JsonlWriter`.
-    """
-
-    folder: str
-    pieces: tuple[str, ...]
-    member_bytes: int
+    folder: str  # where pieces wait
+    pieces: tuple[str, ...]  # their paths, in the order of shards
+    member_bytes: int  # see `JsonlWriter`
     verb: str = "mix-sort"
 
     def run_shard(self, task: Task) -> list[Record]:

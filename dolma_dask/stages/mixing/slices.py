@@ -17,26 +17,15 @@ READ_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Slice:
-    """Some members of a piece, behind each other.
+    """Some members of a piece, behind each other."""
 
-    Attributes
-    ----------
-    path : str
-        Of the piece.
-    start, stop : int
-        Stored bytes.
-    rows, text_bytes : int
-        In them.
-    members : tuple of (int, int, int)
-        Where each begins, relative to the slice: stored byte, row, text byte.
-    """
-
-    path: str
-    start: int
+    path: str  # of the piece
+    start: int  # stored bytes
     stop: int
-    rows: int
+    rows: int  # in them
     text_bytes: int
     members: tuple[tuple[int, int, int], ...]
+    """Where each begins, relative to the slice: stored byte, row, text byte."""
 
 
 @dataclass(frozen=True)

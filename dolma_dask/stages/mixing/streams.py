@@ -36,43 +36,20 @@ _FOLDER = f"/{layout.DOCUMENTS}/"
 
 @dataclass(frozen=True)
 class Stream:
-    """What one stream reads, does and writes.
+    """What one stream reads, does and writes."""
 
-    Attributes
-    ----------
-    name : str
-        Of the output files.
-    documents : tuple of str
-        Paths, URLs and patterns; ``**`` stands for any folders.
-    attributes : tuple of str
-        Attribute sets, of which later ones win.
-    path : str
-        Output folder.
-    options : MixOptions
-        What is done to the documents.
-    max_bytes : int
-        Stored bytes of an output file at most.
-    input_format, output_format : FileFormat or None
-        None: that of each input file, and for files that are cut by size jsonl.gz.
-    packed : bool
-        Whether files are cut by size; else there is one for each input file.
-    seed : int or None
-        Of a shuffle.
-    by_inputs : bool
-        See `dolma_dask.stages.mixing.packed.Packing`.
-    """
-
-    name: str
-    documents: tuple[str, ...]
-    attributes: tuple[str, ...]
-    path: str
-    options: MixOptions
-    max_bytes: int = DEFAULT_SIZE
+    name: str  # of the output files
+    documents: tuple[str, ...]  # paths, URLs and patterns; ``**`` stands for any folders
+    attributes: tuple[str, ...]  # attribute sets, of which later ones win
+    path: str  # output folder
+    options: MixOptions  # what is done to the documents
+    max_bytes: int = DEFAULT_SIZE  # stored bytes of an output file at most
     input_format: FileFormat | None = None
+    """None: that of each input file, and for files that are cut by size jsonl.gz."""
     output_format: FileFormat | None = None
-    packed: bool = True
-    seed: int | None = None
-    by_inputs: bool = False
+    packed: bool = True  # whether files are cut by size; else there is one for each input file
+    seed: int | None = None  # of a shuffle
+    by_inputs: bool = False  # see `dolma_dask.stages.mixing.packed.Packing`
 
     def params(self) -> dict[str, Any]:
         """Return what was asked, for the journal."""

@@ -31,38 +31,21 @@ Rows = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class FileWork:
-    """What one file is made of.
+    """What one file is made of."""
 
-    Attributes
-    ----------
-    first, stop : int
-        Its rows, among all.
-    pieces : tuple of (Spool, int, int)
-        What of which spools: ids if all documents are one stream, else rows.
-    """
-
-    first: int
+    first: int  # its rows, among all
     stop: int
     pieces: tuple[tuple[Spool, int, int], ...]
+    """What of which spools: ids if all documents are one stream, else rows."""
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """All rows of a run.
+    """All rows of a run."""
 
-    Attributes
-    ----------
-    mode : Mode
-        What a row is.
-    spools : tuple of Spool
-        In order.
-    rows_of : tuple of int
-        Rows of each spool, if rows belong to documents.
-    """
-
-    mode: Mode
-    spools: tuple[Spool, ...]
-    rows_of: tuple[int, ...]
+    mode: Mode  # what a row is
+    spools: tuple[Spool, ...]  # in order
+    rows_of: tuple[int, ...]  # rows of each spool, if rows belong to documents
 
     @property
     def tokens(self) -> int:
@@ -93,24 +76,12 @@ class RowPlan:
 
 @dataclass(frozen=True)
 class RowsStage:
-    """Second pass: one file.
+    """Second pass: one file."""
 
-    Attributes
-    ----------
-    target : str
-        Output root.
-    spools : SpoolFolder
-        Where the ids are.
-    mode : Mode
-        Makes the rows.
-    tokens : int
-        Of all spools.
-    """
-
-    target: str
-    spools: SpoolFolder
-    mode: Mode
-    tokens: int
+    target: str  # output root
+    spools: SpoolFolder  # where the ids are
+    mode: Mode  # makes the rows
+    tokens: int  # of all spools
     verb: str = "hdf5"
 
     def task(self, number: int, work: FileWork, key: str) -> Task:

@@ -44,18 +44,10 @@ def spool_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class Spool:
-    """What is known of a spool.
+    """What is known of a spool."""
 
-    Attributes
-    ----------
-    number : int
-        Of the part.
-    tokens, sequences : int
-        What it holds.
-    """
-
-    number: int
-    tokens: int
+    number: int  # of the part
+    tokens: int  # what it holds
     sequences: int
 
 
@@ -111,18 +103,10 @@ class SpoolWriter:
 
 @dataclass(frozen=True)
 class SpoolFolder:
-    """Reads spools.
+    """Reads spools."""
 
-    Attributes
-    ----------
-    url : str
-        Of the folder.
-    dtype : numpy.dtype
-        Of the ids.
-    """
-
-    url: str
-    dtype: np.dtype[Any]
+    url: str  # of the folder
+    dtype: np.dtype[Any]  # of the ids
 
     def open(self, spool: Spool) -> "SpoolFile":
         """Return a spool that must be closed."""

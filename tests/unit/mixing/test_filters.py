@@ -3,8 +3,7 @@
 import pytest
 
 from dolma_dask.errors import DataError, ExpressionError
-from dolma_dask.mixing.filters import Filter, make_filter
-from dolma_dask.mixing.mentions import attributes_in
+from dolma_dask.mixing.filters import Filter, attributes_in, make_filter
 from dolma_dask.mixing.row_columns import RowKinds
 
 KINDS = RowKinds(

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import UsageError
-from dolma_dask.mixing.marks import duplicates, listed
+from dolma_dask.mixing.rules import duplicates, listed
 from dolma_dask.mixing.where import parse
 
 

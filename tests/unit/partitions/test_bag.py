@@ -7,7 +7,7 @@ import pytest
 from partition_worlds import FIELDS, FORMATS, MANY, ROWS, SPANS, expected, rewrite
 
 from dolma_dask.errors import AlignmentError, BadRecordError
-from dolma_dask.partitions.bag import read_bag
+from dolma_dask.partitions.dataframe import read_bag
 
 COLUMNS = ("id", "text", "source", "added", "metadata", *FIELDS)
 

@@ -17,7 +17,7 @@ from dolma_dask.errors import (
     UsageError,
 )
 from dolma_dask.journal import Journal
-from dolma_dask.mixing.marks import listed
+from dolma_dask.mixing.rules import listed
 from dolma_dask.stages import block as verb
 from dolma_dask.stages import flag_rows
 from dolma_dask.stages.block import block
