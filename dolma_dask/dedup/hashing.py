@@ -22,44 +22,17 @@ _DOUBLE = 8
 
 
 def text_keys(column: pa.LargeStringArray) -> tuple[Words, Words]:
-    """Hash the bare UTF-8 of each value.
-
-    Parameters
-    ----------
-    column : pa.LargeStringArray
-        (n,); what null gives means nothing, and the caller has to leave it out.
-
-    Returns
-    -------
-    high, low : numpy.ndarray of uint64
-        (n,) each, of the xxh3-128 of the text.
-    """
+    """Return the two halves (n,) of xxh3-128 of the bare UTF-8 of each value; what null gives means nothing, the caller has to leave it out."""
     offsets, data = string_parts(column)
     return hash_strings(data, offsets)
 
 
 def keys128(*columns: pa.LargeStringArray) -> tuple[Words, Words]:
-    """Hash several columns together: for each row and in it each column, uint32 byte length (little endian) and UTF-8.
+    """Hash columns (n,) together: for each row and in it each column, uint32 byte length (little endian) and UTF-8; return both halves (n,).
 
     The identity of a document is ``keys128(source, id)``. The lengths keep ``("ab", "c")`` and ``("a", "bc")`` apart, and rows of one
-    column apart from rows of two; null has the length `NULL_SIZE` and no bytes.
-
-    Parameters
-    ----------
-    *columns : pa.LargeStringArray
-        (n,) each.
-
-    Returns
-    -------
-    high, low : numpy.ndarray of uint64
-        (n,) each, of the xxh3-128 of the row.
-
-    Raises
-    ------
-    SchemaError
-        The columns differ in length, or there are none.
-    DataError
-        A value has 4 GiB or more.
+    column apart from rows of two; null has the length `NULL_SIZE` and no bytes. Raises `SchemaError`: the columns differ in length, or there are
+    none. Raises `DataError`: a value has 4 GiB or more.
     """
     rows = {len(column) for column in columns}
     if len(rows) != 1:
@@ -76,13 +49,7 @@ def keys128(*columns: pa.LargeStringArray) -> tuple[Words, Words]:
 
 
 def number_keys(numbers: npt.NDArray[np.float64]) -> tuple[Words, Words]:
-    """Hash numbers by their eight bytes; 0.0 and -0.0 are one.
-
-    Returns
-    -------
-    high, low : numpy.ndarray of uint64
-        (n,) each.
-    """
+    """Hash numbers (n,) by their eight bytes, and return both halves (n,); 0.0 and -0.0 are one."""
     data = (np.asarray(numbers, np.float64) + 0.0).view(np.uint8)
     return hash_strings(data, np.arange(len(numbers) + 1, dtype=np.int64) * _DOUBLE)
 
@@ -90,22 +57,7 @@ def number_keys(numbers: npt.NDArray[np.float64]) -> tuple[Words, Words]:
 def rank_bits(
     numbers: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_], *, highest_first: bool
 ) -> Words:
-    """Turn numbers into integers that sort as they do, or the other way round.
-
-    Parameters
-    ----------
-    numbers : numpy.ndarray of float64
-        (n,)
-    valid : numpy.ndarray of bool
-        (n,) false where there is no number; NaN is none either.
-    highest_first : bool
-        Whether the largest number gets the smallest integer.
-
-    Returns
-    -------
-    numpy.ndarray of uint64
-        (n,) `LOWEST` where there is no number; 0.0 and -0.0 are equal.
-    """
+    """Turn numbers (n,) into integers that sort as they do, or the other way round; `LOWEST` where `valid` is false or a number is NaN."""
     bits = (np.asarray(numbers, np.float64) + 0.0).view(np.uint64)
     ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)
     ranked = ~ordered if highest_first else ordered

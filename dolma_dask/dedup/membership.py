@@ -131,15 +131,9 @@ def match_sorted(records: Words, first_document: np.uint64, state: Words, out: W
 
 @dataclass(frozen=True)
 class MembershipReducer:
-    """Reduces sorted records of a list and of documents to the places of matched documents and of unmatched entries.
+    """Reduces sorted records of a list and of documents to the places of matched documents and of unmatched entries."""
 
-    Attributes
-    ----------
-    first_document : int
-        Lower places are those of list entries.
-    """
-
-    first_document: int
+    first_document: int  # lower places are those of list entries
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -147,13 +141,7 @@ class MembershipReducer:
         return LOCATIONS
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
-        """Give out the places of a range.
-
-        Returns
-        -------
-        dict
-            ``repeated``: entries that stood in the list before; ``unmatched``: entries, each once, that no document has.
-        """
+        """Give out the places of a range; return how many entries were ``repeated`` and, each once, ``unmatched`` by any document."""
         state, counts = np.zeros(5, np.uint64), np.zeros(3, np.int64)
         for run in runs:
             records = np.ascontiguousarray(run).view(np.uint64).reshape(len(run), 3)

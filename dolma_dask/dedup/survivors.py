@@ -71,15 +71,9 @@ def flag_clusters(records: Words, state: Words, out: Words) -> Int:
 
 @dataclass(frozen=True)
 class SurvivorReducer:
-    """Reduces sorted records to `FLAGS`; the exchange calls it once per range of keys.
+    """Reduces sorted records to `FLAGS`; the exchange calls it once per range of keys."""
 
-    Attributes
-    ----------
-    words : int
-        Of a record.
-    """
-
-    words: int
+    words: int  # of a record
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -87,19 +81,9 @@ class SurvivorReducer:
         return FLAGS
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
-        """Give out the marks of a range.
+        """Give out the flags of a range, from runs that are sorted by all fields; the records of one key may go on in the next run.
 
-        Parameters
-        ----------
-        runs : iterable of structured arrays
-            Sorted by all fields; the records of one key may go on in the next.
-        out : callable
-            Takes `FLAGS` in any order.
-
-        Returns
-        -------
-        dict
-            ``clusters``: of two documents or more; ``duplicates``; ``largest``: up to `LARGEST` of them as [size, place of the survivor].
+        Returns ``clusters``: of two documents or more; ``duplicates``; ``largest``: up to `LARGEST` of them as [size, place of the survivor].
         """
         state = np.zeros(_STATE, np.uint64)
         tally = _Tally()

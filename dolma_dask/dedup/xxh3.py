@@ -155,20 +155,7 @@ def hash_short(data: Bytes, offsets: Counts, secrets: Bytes, high: Words, low: W
 
 
 def hash_strings(data: Bytes, offsets: Counts) -> tuple[Words, Words]:
-    """Return xxh3-128 of n byte strings.
-
-    Parameters
-    ----------
-    data : numpy.ndarray of uint8
-        Contiguous.
-    offsets : numpy.ndarray of int64
-        (n + 1,) string ``i`` is ``data[offsets[i]:offsets[i + 1]]``.
-
-    Returns
-    -------
-    high, low : numpy.ndarray of uint64
-        (n,) each: the upper and lower half of the 128-bit number that ``xxhash.xxh3_128_intdigest`` gives.
-    """
+    """Return the upper and lower half (n,) of xxh3-128 of n byte strings, of which string ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
     high, low = np.empty(len(offsets) - 1, np.uint64), np.empty(len(offsets) - 1, np.uint64)
     data, offsets = for_kernel(data), for_kernel(offsets)
     hash_short(data, offsets, _SECRET, high, low)

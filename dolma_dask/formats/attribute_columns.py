@@ -27,12 +27,8 @@ SPAN_FIELDS = ("start", "end", "score")
 def column_texts(key: str, kind: str, values: pa.Array) -> pa.LargeStringArray:
     """JSON of each value (n,); null where the key is left out.
 
-    Raises
-    ------
-    DataError
-        If a number is NaN or infinite, or a span lacks its start, end or score; names `key` and row.
-    SchemaError
-        If `values` has a type that `kind` cannot have.
+    Raises `DataError` if a number is NaN or infinite, or a span lacks its start, end or score; names `key` and row. Raises `SchemaError` if
+    `values` has a type that `kind` cannot have.
     """
     if kind == "spans":
         return _span_texts(key, values)

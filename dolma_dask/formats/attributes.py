@@ -34,34 +34,21 @@ RESERVED = frozenset({"id", "source", "attributes", "error"})
 
 @dataclass(frozen=True)
 class AttributeColumn:
-    """One key of the attribute rows, and its value for every document.
+    """One key of the attribute rows, and its value for every document."""
 
-    Attributes
-    ----------
-    key : str
-        As written, such as ``gopher_v2__gopher_v2__word_count``; see `attribute_key`.
-    kind : AttributeKind
-        ``document``: float64, written ``[[0,length,x]]`` (flat: ``x``), rounded to 5 decimals like every score.
-        ``spans``: ``list<struct<start: int64, end: int64, score: float64>>``, written ``[[start,end,score],...]``.
-        ``scalar``: float64, integer, bool or string, written bare and unrounded.
-        ``dict``: a struct of scalars, or a map from string to number, written as an object without its null members.
-        Null leaves the key out, for every kind; an empty list is written ``[]``.
-    values : pa.Array
-        (n,)
-    """
-
-    key: str
+    key: str  # as written, such as ``gopher_v2__gopher_v2__word_count``; see `attribute_key`
+    # ``document``: float64, written ``[[0,length,x]]`` (flat: ``x``), rounded to 5 decimals like every score. ``spans``:
+    # ``list<struct<start: int64, end: int64, score: float64>>``, written ``[[start,end,score],...]``. ``scalar``: float64, integer, bool or
+    # string, written bare and unrounded. ``dict``: a struct of scalars, or a map from string to number, written as an object without its
+    # null members. Null leaves the key out, for every kind; an empty list is written ``[]``.
     kind: AttributeKind
-    values: pa.Array
+    values: pa.Array  # (n,)
 
 
 def make_variable_name(name: str) -> str:
     """Replace what may not stand in a key by ``_``: everything but ``A-Z a-z 0-9 _``, as the Dolma toolkit does.
 
-    Raises
-    ------
-    UsageError
-        If `name` is empty or starts with a digit.
+    Raises `UsageError` if `name` is empty or starts with a digit.
     """
     cleaned = re.sub(r"[^A-Za-z0-9_]", "_", name)
     if not cleaned or cleaned[0].isdigit():
@@ -88,6 +75,9 @@ def encode_rows(
 ) -> pa.LargeBinaryArray:
     """Encode one row of JSON per document.
 
+    Raises `DataError` if a number is NaN or infinite, a span is incomplete, or an id is null and `errors` does not say why. Raises
+    `SchemaError` if a column has another length or type than its kind asks for, or two columns share a key.
+
     Parameters
     ----------
     ids : pa.LargeStringArray
@@ -107,13 +97,6 @@ def encode_rows(
     -------
     pa.LargeBinaryArray
         (n,) rows with their final newline; the data buffer is the file's bytes.
-
-    Raises
-    ------
-    DataError
-        If a number is NaN or infinite, a span is incomplete, or an id is null and `errors` does not say why.
-    SchemaError
-        If a column has another length or type than its kind asks for, or two columns share a key.
     """
     readable = _readable_rows(errors or {}, len(ids))
     _check_call(ids, sources, lengths, columns, form)

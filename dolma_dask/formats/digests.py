@@ -45,12 +45,8 @@ class RowDigest:
     def update(self, *columns: pa.LargeStringArray) -> None:
         """Add the next rows: columns of equal length (n,), and as many of them each time.
 
-        Raises
-        ------
-        SchemaError
-            If the columns differ in length, or in number from those of an earlier call.
-        DataError
-            If a value has 4 GiB or more.
+        Raises `SchemaError` if the columns differ in length, or in number from those of an earlier call. Raises `DataError` if a value has
+        4 GiB or more.
         """
         self._check(columns)
         parts = [string_parts(column) for column in columns]

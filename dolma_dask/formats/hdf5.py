@@ -45,19 +45,9 @@ MAX_PARTITIONS, MAX_INDEX = 10**6, 10**5
 
 
 def part_name(partition: int, index: int = 0) -> str:
-    """Return the name of a file; padded, so that the order of names is that of the rows.
+    """Return the name of file `index` of the run of rows that a task writes; padded, so that the order of names is that of the rows.
 
-    Parameters
-    ----------
-    partition : int
-        Number of the run of rows that one task writes.
-    index : int
-        Number of the file in it.
-
-    Raises
-    ------
-    UsageError
-        There are more files than the digits can number.
+    Raises `UsageError`: there are more files than the digits can number.
     """
     if not (0 <= partition < MAX_PARTITIONS and 0 <= index < MAX_INDEX):
         raise UsageError(
@@ -69,21 +59,11 @@ def part_name(partition: int, index: int = 0) -> str:
 
 @dataclass(frozen=True)
 class RowShape:
-    """The array of one file.
+    """The array of one file."""
 
-    Attributes
-    ----------
-    rows : int
-        Rows of the file, at least 1.
-    channels : int
-        3 for language modelling.
-    length : int
-        Tokens of a channel: max_seq_length.
-    """
-
-    rows: int
-    channels: int
-    length: int
+    rows: int  # rows of the file, at least 1
+    channels: int  # 3 for language modelling
+    length: int  # tokens of a channel: max_seq_length
 
     @property
     def whole(self) -> tuple[int, int, int]:
@@ -96,20 +76,7 @@ class RowShape:
         return (1, self.channels, self.length)
 
     def check(self, rows: NDArray[np.int32], done: int) -> None:
-        """Refuse rows of another shape or type, or more of them than announced.
-
-        Parameters
-        ----------
-        rows : ndarray of int32, shape (n, channels, length)
-            To be written.
-        done : int
-            Rows written before.
-
-        Raises
-        ------
-        DataError
-            They do not fit.
-        """
+        """Refuse (`DataError`) rows of another shape or type, or more of them than announced; `done` were written before."""
         if rows.dtype != ROW_DTYPE or rows.ndim != 3 or rows.shape[1:] != (self.channels, self.length):
             raise DataError(
                 f"rows are {rows.dtype} of shape {rows.shape}; expected {ROW_DTYPE} of shape (n, {self.channels}, {self.length})."
@@ -120,29 +87,16 @@ class RowShape:
 
 @dataclass(frozen=True)
 class RowCounts:
-    """What was counted in rows as they were written.
+    """What was counted in rows as they were written."""
 
-    Attributes
-    ----------
-    rows : int
-        Rows.
-    tokens : int
-        Positions of one channel: rows x max_seq_length.
-    pad_tokens : int
-        Positions of the ids that hold no token of a document. A text may hold the padding token itself, or end in it (GPT-2): such are tokens.
-    loss_tokens : int
-        Positions that count for the loss.
-    eos_tokens : int
-        Positions of the ids, padding aside, that hold the end of a document.
-    detokenized_bytes, detokenized_chars : int
-        UTF-8 bytes and code points of the rows' ids as text, padding and special tokens included.
-    """
-
-    rows: int = 0
-    tokens: int = 0
+    rows: int = 0  # rows
+    tokens: int = 0  # positions of one channel: rows x max_seq_length
+    # Positions of the ids that hold no token of a document. A text may hold the padding token itself, or end in it (GPT-2): such are
+    # tokens.
     pad_tokens: int = 0
-    loss_tokens: int = 0
-    eos_tokens: int = 0
+    loss_tokens: int = 0  # positions that count for the loss
+    eos_tokens: int = 0  # positions of the ids, padding aside, that hold the end of a document
+    # UTF-8 bytes and code points of the rows' ids as text, padding and special tokens included
     detokenized_bytes: int = 0
     detokenized_chars: int = 0
 
@@ -152,24 +106,14 @@ class RowCounts:
 
 @dataclass(frozen=True)
 class TextCounts:
-    """What was counted in the documents as they were tokenized.
+    """What was counted in the documents as they were tokenized."""
 
-    Attributes
-    ----------
-    documents : int
-        Documents that were read.
-    empty : int
-        Documents that gave no row of their own.
-    raw_chars, raw_bytes : int
-        Code points and UTF-8 bytes of the texts.
-    normalized_chars, normalized_bytes : int
-        The same after repair and detokenizing.
-    """
-
-    documents: int = 0
-    empty: int = 0
+    documents: int = 0  # documents that were read
+    empty: int = 0  # documents that gave no row of their own
+    # code points and UTF-8 bytes of the texts
     raw_chars: int = 0
     raw_bytes: int = 0
+    # the same after repair and detokenizing
     normalized_chars: int = 0
     normalized_bytes: int = 0
 
@@ -179,30 +123,16 @@ class TextCounts:
 
 @dataclass(frozen=True)
 class DataParams:
-    """The content of ``data_params.json``.
+    """The content of ``data_params.json``."""
 
-    Attributes
-    ----------
-    features : tuple of str
-        Names of the channels.
-    eos_id, pad_id : int or None
-        End of a document, and padding.
-    vocab_size : int
-        Largest id + 1, added tokens included.
-    texts : TextCounts
-        Of the input.
-    rows : RowCounts
-        Of what was written.
-    sections : Mapping
-        Parameters of the run, by section: ``setup``, ``processing``, ``dataset``. No paths and no secrets.
-    """
-
-    features: tuple[str, ...]
+    features: tuple[str, ...]  # names of the channels
+    # end of a document, and padding
     eos_id: int | None
     pad_id: int
-    vocab_size: int
-    texts: TextCounts
-    rows: RowCounts
+    vocab_size: int  # largest id + 1, added tokens included
+    texts: TextCounts  # of the input
+    rows: RowCounts  # of what was written
+    # Parameters of the run, by section: ``setup``, ``processing``, ``dataset``. No paths and no secrets.
     sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

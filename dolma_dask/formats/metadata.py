@@ -26,18 +26,7 @@ def is_field(name: str) -> bool:
 
 
 def metadata_kinds(texts: pa.LargeStringArray) -> dict[str, AttributeKind]:
-    """Find the scalar fields of some metadata objects, and their kinds.
-
-    Parameters
-    ----------
-    texts : pyarrow.LargeStringArray
-        (n,) JSON texts; null or not an object: no fields.
-
-    Returns
-    -------
-    dict
-        Column name, with its prefix, to "number", "bool", "string", or "dict" for a number one level down.
-    """
+    """Find the scalar fields of some metadata objects, as column names with their prefix, and their kinds: "dict" for a number one level down."""
     lines = [b'{"attributes":%b}' % text.encode() for text in _objects(texts).to_pylist()]
     kinds = sample_kinds(lines, "nested")
     return {PREFIX + key: kind for key, kind in kinds.items() if kind in _SCALARS}
@@ -46,21 +35,9 @@ def metadata_kinds(texts: pa.LargeStringArray) -> dict[str, AttributeKind]:
 def scan_metadata(
     texts: pa.LargeStringArray, kinds: Mapping[str, AttributeKind]
 ) -> tuple[dict[str, pa.Array], Sequence[tuple[int, LineError]]]:
-    """Read fields of the metadata of every row.
+    """Read fields of the metadata of every row; null where the field is absent or null, or the text null or no object.
 
-    Parameters
-    ----------
-    texts : pyarrow.LargeStringArray
-        (n,) JSON texts; null or not an object: all fields are null.
-    kinds : mapping of str to AttributeKind
-        Column name, with its prefix, to kind.
-
-    Returns
-    -------
-    dict of str to pyarrow.Array
-        (n,) each: float64, bool or large_string; null where the field is absent or null.
-    sequence of (int, LineError)
-        Rows that have another kind of value; they are null in every column.
+    Also returns the rows that have another kind of value; they are null in every column.
     """
     lines = join_texts('{"id":"","attributes":', _objects(texts), "}\n")
     _, offsets, data = lines.buffers()

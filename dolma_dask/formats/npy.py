@@ -19,21 +19,11 @@ NPY_MAGIC = b"\x93NUMPY"
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What the head of an npy file says about a 1-D array.
+    """What the head of an npy file says about a 1-D array."""
 
-    Attributes
-    ----------
-    dtype : numpy.dtype
-        Type of one item.
-    count : int
-        Number of items.
-    offset : int
-        Byte at which the items begin.
-    """
-
-    dtype: np.dtype[Any]
-    count: int
-    offset: int
+    dtype: np.dtype[Any]  # type of one item
+    count: int  # number of items
+    offset: int  # byte at which the items begin
 
     @property
     def file_bytes(self) -> int:
@@ -42,20 +32,7 @@ class NpyHeader:
 
 
 def npy_header(dtype: np.dtype[Any], count: int) -> bytes:
-    """Header of a 1-D npy file, byte for byte that of `numpy.save`.
-
-    Parameters
-    ----------
-    dtype : numpy.dtype
-        Type of one item.
-    count : int
-        Number of items.
-
-    Returns
-    -------
-    bytes
-        128 bytes.
-    """
+    """Return the header of a 1-D npy file, byte for byte that of `numpy.save`."""
     described = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({count},), }}"
     space = HEADER_BYTES - len(NPY_MAGIC) - 4
     text = described.ljust(space - 1).encode("ascii") + b"\n"
@@ -63,23 +40,9 @@ def npy_header(dtype: np.dtype[Any], count: int) -> bytes:
 
 
 def parse_npy_header(head: bytes, url: str) -> NpyHeader:
-    """Read the head of an npy file that must hold a 1-D array of integers.
+    """Read the head of an npy file: its first 128 bytes, or all of it.
 
-    Parameters
-    ----------
-    head : bytes
-        At least the first 128 bytes of the file, or all of it if it is shorter.
-    url : str
-        The file, for the message.
-
-    Returns
-    -------
-    NpyHeader
-
-    Raises
-    ------
-    CorruptFileError
-        Not an npy file, a damaged header, or not a 1-D array of integers.
+    Raises `CorruptFileError`: not an npy file, a damaged header, or not a 1-D array of integers.
     """
     if head[:6] != NPY_MAGIC:
         raise CorruptFileError(

@@ -26,25 +26,12 @@ _JSON_SUFFIX = re.compile(r"\.(json|jsonl|ndjson)(\.(gz|zst|bz2|xz))?$")
 
 
 def token_dtype(max_id: int) -> np.dtype[Any]:
-    """Smallest type of the format that holds every id up to ``max_id``.
+    """Return the smallest type of the format that holds every id up to `max_id`: ``<i2`` up to 32,767, ``<u2`` up to 65,535, else ``<u4``.
 
     int16 comes first because the original tool writes nothing else: a vocabulary that fits gives the same bytes.
     Above 32,767 the original wraps to negative ids without a word; here the type grows instead.
 
-    Parameters
-    ----------
-    max_id : int
-        Largest id of the vocabulary, added tokens included.
-
-    Returns
-    -------
-    numpy.dtype
-        ``<i2`` up to 32,767, ``<u2`` up to 65,535, else ``<u4``.
-
-    Raises
-    ------
-    UsageError
-        ``max_id`` is negative or needs more than 32 bits.
+    Raises `UsageError`: ``max_id`` is negative or needs more than 32 bits.
     """
     for dtype in _ID_DTYPES:
         if 0 <= max_id <= np.iinfo(dtype).max:
@@ -55,26 +42,9 @@ def token_dtype(max_id: int) -> np.dtype[Any]:
 
 
 def check_ids(ids: NDArray[np.integer[Any]], max_id: int, *, where: str) -> int | None:
-    """Refuse ids that are outside of the vocabulary, before a cast could wrap them.
+    """Refuse ids that are outside of the vocabulary, before a cast could wrap them; return the largest that occurs.
 
-    Parameters
-    ----------
-    ids : ndarray of int, shape (n_tokens,)
-        Token ids of any integer type.
-    max_id : int
-        Largest id of the vocabulary.
-    where : str
-        File that the ids are for, used in the message.
-
-    Returns
-    -------
-    int or None
-        The largest id that occurs, None if there is none.
-
-    Raises
-    ------
-    DataError
-        An id is negative or above ``max_id``; the message names the position.
+    Raises `DataError`: an id is negative or above ``max_id``; the message names the position and the file `where`.
     """
     if ids.size == 0:
         return None
@@ -95,19 +65,7 @@ def check_ids(ids: NDArray[np.integer[Any]], max_id: int, *, where: str) -> int 
 def check_lengths(lengths: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
     """Cast document lengths to the int32 of the format, or say which one does not fit.
 
-    Parameters
-    ----------
-    lengths : ndarray of int, shape (n_docs,)
-        Tokens per document.
-
-    Returns
-    -------
-    ndarray of int32, shape (n_docs,)
-
-    Raises
-    ------
-    DataError
-        A length is negative or above 2,147,483,647.
+    Raises `DataError`: a length is negative or above 2,147,483,647.
     """
     if lengths.size and (int(lengths.max()) > MAX_LENGTH or int(lengths.min()) < 0):
         row = int(np.flatnonzero((lengths > MAX_LENGTH) | (lengths < 0))[0])
@@ -122,15 +80,9 @@ def check_lengths(lengths: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class RaggedNames:
-    """The three file names of one token shard.
+    """The three file names of one token shard."""
 
-    Attributes
-    ----------
-    stem : str
-        What the three share, such as ``wiki.00003-of-00040``.
-    """
-
-    stem: str
+    stem: str  # what the three share, such as ``wiki.00003-of-00040``
 
     @property
     def data(self) -> str:
@@ -155,28 +107,14 @@ class RaggedNames:
 
 
 def ragged_names(sources: Sequence[str], dataset: str) -> list[RaggedNames]:
-    """Name the token shards of a dataset, one per source shard, in the order given.
+    """Name the token shards of a dataset, one for each of its sorted source paths.
 
     Sources that already are numbered parts, as C4's ``c4-train.00000-of-01024.json.gz``, keep their names, so
     that a partial download does not renumber them (the original tool does). That holds for all sources or for
     none: as soon as one has another name, or two would collide in the flat folder, all become
     ``<dataset>.<index>-of-<count>``.
 
-    Parameters
-    ----------
-    sources : sequence of str
-        Paths of the document shards, sorted, ``/`` between folders.
-    dataset : str
-        Name that the shards get if they do not keep their own.
-
-    Returns
-    -------
-    list of RaggedNames
-
-    Raises
-    ------
-    UsageError
-        ``dataset`` is not a plain file name.
+    Raises `UsageError`: ``dataset`` is not a plain file name.
     """
     own = [_JSON_SUFFIX.sub("", PurePosixPath(source).name) for source in sources]
     if all(_NUMBERED.fullmatch(stem) for stem in own) and len(set(own)) == len(own):

@@ -20,39 +20,20 @@ MAX_SIDECAR_BYTES = 1 << 20  # a larger file of this name is something else
 
 @dataclass(frozen=True)
 class SpecialToken:
-    """A token that the writer put around every document.
+    """A token that the writer put around every document."""
 
-    Attributes
-    ----------
-    token : str
-        Its name in the vocabulary.
-    id : int
-        Its id.
-    """
-
-    token: str
-    id: int
+    token: str  # its name in the vocabulary
+    id: int  # its id
 
 
 @dataclass(frozen=True)
 class TokenizerRecord:
-    """Which tokenizer made the ids.
+    """Which tokenizer made the ids."""
 
-    Attributes
-    ----------
-    fingerprint : str
-        xxh3-128 of the tokenizer's JSON bytes, hex.
-    file : str or None
-        File name without folders; None if the tokenizer was given as text.
-    vocab_size : int
-        Largest id + 1, added tokens included.
-    bos, eos : SpecialToken or None
-        What stands before and after every document.
-    """
-
-    fingerprint: str
-    file: str | None
-    vocab_size: int
+    fingerprint: str  # xxh3-128 of the tokenizer's JSON bytes, hex
+    file: str | None  # file name without folders; None if the tokenizer was given as text
+    vocab_size: int  # largest id + 1, added tokens included
+    # what stands before and after every document
     bos: SpecialToken | None = None
     eos: SpecialToken | None = None
 
@@ -64,18 +45,10 @@ class TokenizerRecord:
 
 @dataclass(frozen=True)
 class SourceRecord:
-    """Which document shard the tokens come from.
+    """Which document shard the tokens come from."""
 
-    Attributes
-    ----------
-    path : str
-        Path relative to the dataset, so that moving the dataset changes no byte.
-    digests : mapping of str to str
-        What the caller knows of it, such as ``ids_digest`` and ``content_digest``.
-    """
-
-    path: str
-    digests: Mapping[str, str]
+    path: str  # path relative to the dataset, so that moving the dataset changes no byte
+    digests: Mapping[str, str]  # what the caller knows of it, such as ``ids_digest`` and ``content_digest``
 
 
 @dataclass(frozen=True)
@@ -88,31 +61,17 @@ class Checksums:
 
 @dataclass(frozen=True)
 class RaggedSidecar:
-    """Content of ``<stem>.json``.
+    """Content of ``<stem>.json``."""
 
-    Attributes
-    ----------
-    dtype : str
-        npy name of the id type, such as ``<u2``.
-    documents, tokens : int
-        Size of the two files.
-    max_id : int or None
-        Largest id that occurs; None without tokens.
-    tokenizer : TokenizerRecord
-    source : SourceRecord or None
-    checksums : Checksums
-    version : int
-        Version of this record.
-    """
-
-    dtype: str
+    dtype: str  # npy name of the id type, such as ``<u2``
+    # size of the two files
     documents: int
     tokens: int
-    max_id: int | None
+    max_id: int | None  # largest id that occurs; None without tokens
     tokenizer: TokenizerRecord
     source: SourceRecord | None
     checksums: Checksums
-    version: int = SIDECAR_VERSION
+    version: int = SIDECAR_VERSION  # version of this record
 
     def to_json(self) -> bytes:
         """Bytes of the file: the same facts give the same bytes."""
@@ -122,21 +81,7 @@ class RaggedSidecar:
 def parse_sidecar(content: bytes, url: str) -> RaggedSidecar:
     """Read a sidecar.
 
-    Parameters
-    ----------
-    content : bytes
-        The file.
-    url : str
-        Its name, for the message.
-
-    Returns
-    -------
-    RaggedSidecar
-
-    Raises
-    ------
-    CorruptFileError
-        Not a sidecar, or one of a later version.
+    Raises `CorruptFileError`: not a sidecar, or one of a later version.
     """
     try:
         sidecar = msgspec.json.decode(content, type=RaggedSidecar)

@@ -30,29 +30,17 @@ SCALARS: Mapping[type, pa.DataType] = {
 
 @dataclass(frozen=True, eq=False)
 class FunctionTagger:
-    """A tagger that calls a function; made by `dolma_dask.taggers.registry.tagger`.
+    """A tagger that calls a function; made by `dolma_dask.taggers.registry.tagger`."""
 
-    Attributes
-    ----------
-    name, types, reads
-        As in `dolma_dask.taggers.base.Tagger`.
-    function : callable
-        Takes one str per column of `reads`, or a whole batch.
-    whole_batch : bool
-        Which of the two.
-    scalars : Mapping[str, type]
-        For each type of kind ``scalar``: bool, int, float or str.
-    fixed_version : int, str or None
-        None: the version is a digest of the function, taken when it is asked for and fixed by pickling.
-    """
-
+    # as in `dolma_dask.taggers.base.Tagger`
     name: str
     types: Mapping[str, Kind]
     reads: tuple[str, ...]
-    function: Callable[..., Any]
-    whole_batch: bool
-    scalars: Mapping[str, type]
+    function: Callable[..., Any]  # takes one str per column of `reads`, or a whole batch
+    whole_batch: bool  # which of the two
+    scalars: Mapping[str, type]  # for each type of kind ``scalar``: bool, int, float or str
     source: str
+    # none: the version is a digest of the function, taken when it is asked for and fixed by pickling
     fixed_version: int | str | None
 
     @property
@@ -87,10 +75,7 @@ class FunctionTagger:
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Tag a batch; see `Tagger`.
 
-        Raises
-        ------
-        DataError
-            If the function fails on a document, or returns something that its types do not announce.
+        Raises `DataError` if the function fails on a document, or returns something that its types do not announce.
         """
         return self._tag_batch(batch) if self.whole_batch else self._tag_texts(batch)
 
@@ -230,10 +215,7 @@ def _is_number(arrow_type: pa.DataType) -> bool:
 def check_columns(name: str, types: Mapping[str, Kind], tagged: Any, rows: int) -> None:
     """Check that what a tagger returned for a batch of `rows` documents is what its `types` announce.
 
-    Raises
-    ------
-    DataError
-        Naming the tagger, the column, and what was expected.
+    Raises `DataError` with the tagger, the column, and what was expected.
     """
 
     def fail(what: str) -> DataError:

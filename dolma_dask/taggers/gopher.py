@@ -213,14 +213,9 @@ def _required_slots() -> tuple[np.uint64, Words]:
 
 
 def measure(view: TextView) -> Floats:
-    """Compute all columns of a block of texts.
+    """Compute all columns of a block of texts, (19, n) in the order of `TYPES`; 0 where a text has too few words for an n-gram.
 
     Scratch memory is some 60 bytes per word or line of the text that has most.
-
-    Returns
-    -------
-    ndarray of float64, shape (19, n)
-        In the order of `TYPES`; 0 where a text has too few words for an n-gram.
     """
     words, lines = view.words, view.lines
     most_words, most_lines = (int(np.diff(found.bounds).max(initial=0)) for found in (words, lines))
@@ -251,10 +246,7 @@ class Gopher:
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return nineteen float64 columns; those about n-grams are null where a text has fewer than n words.
 
-        Raises
-        ------
-        DataError
-            If a text is longer than `LONGEST_TEXT` bytes.
+        Raises `DataError` if a text is longer than `LONGEST_TEXT` bytes.
         """
         return self.of_view(TextView(batch.column("text")))
 

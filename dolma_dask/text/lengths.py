@@ -12,15 +12,5 @@ from dolma_dask.text.kernels import Counts
 
 
 def code_point_lengths(text: pa.LargeStringArray) -> Counts:
-    """Count the code points of each text, as ``len(str)`` does.
-
-    Parameters
-    ----------
-    text : pa.LargeStringArray
-        Column without nulls, of n texts.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-    """
+    """Count the code points of each text (n,), as ``len(str)`` does; no nulls."""
     return np.asarray(pc.utf8_length(text).to_numpy(zero_copy_only=False), np.int64)

@@ -77,10 +77,7 @@ class TextView:
     def words(self) -> WordTable:
         """Words of all texts.
 
-        Raises
-        ------
-        DataError
-            A text is longer than `LONGEST_TEXT` bytes.
+        Raises `DataError`: a text is longer than `LONGEST_TEXT` bytes.
         """
         sizes = np.diff(self.offsets)
         if sizes.max(initial=0) > LONGEST_TEXT:

@@ -38,18 +38,10 @@ _DOCUMENT_BYTES = 256  # an Encoding costs this much even without a token: bound
 
 @dataclass(frozen=True)
 class Tokens:
-    """Ids of a batch of documents, back to back.
+    """Ids of a batch of documents, back to back."""
 
-    Attributes
-    ----------
-    ids : ndarray of int16, uint16 or uint32, shape (n_tokens,)
-        All documents in order, nothing between them.
-    lengths : ndarray of int32, shape (n_docs,)
-        Tokens per document; an empty document has 0.
-    """
-
-    ids: NDArray[np.integer[Any]]
-    lengths: NDArray[np.int32]
+    ids: NDArray[np.integer[Any]]  # (n_tokens,) All documents in order, nothing between them
+    lengths: NDArray[np.int32]  # (n_docs,) Tokens per document; an empty document has 0
 
     def __post_init__(self) -> None:
         total = int(self.lengths.sum(dtype=np.int64))
@@ -64,15 +56,9 @@ class Tokens:
 
 @dataclass(frozen=True)
 class TokenEngine:
-    """A tokenizer, made with `load_tokenizer`; two are equal if their fingerprints are.
+    """A tokenizer, made with `load_tokenizer`; two are equal if their fingerprints are."""
 
-    Attributes
-    ----------
-    source : TokenizerSource
-        Path and digest, or the JSON text: all that is pickled.
-    """
-
-    source: TokenizerSource
+    source: TokenizerSource  # path and digest, or the JSON text: all that is pickled
 
     @property
     def fingerprint(self) -> str:
@@ -121,6 +107,9 @@ class TokenEngine:
     def encode(self, texts: pa.LargeStringArray) -> Tokens:
         """Turn documents into ids.
 
+        Raises `SchemaError`: ``texts`` is not an array of strings. Raises `DataError`: a text is null, not UTF-8, or the tokenizer cannot
+        encode it; the message names its row in the batch.
+
         Parameters
         ----------
         texts : pyarrow.LargeStringArray or StringArray, shape (n_docs,)
@@ -131,13 +120,6 @@ class TokenEngine:
         Tokens
             Ids of type `dtype`. No special token is added (see `policy`), but one that is spelled out in a text
             becomes its id, as in ``Tokenizer.encode``.
-
-        Raises
-        ------
-        SchemaError
-            ``texts`` is not an array of strings.
-        DataError
-            A text is null, not UTF-8, or the tokenizer cannot encode it; the message names its row in the batch.
         """
         known = _encoded.get()
         if known is None:
@@ -190,6 +172,8 @@ def load_tokenizer(
 ) -> TokenEngine:
     """Open a tokenizer of the ``tokenizers`` library.
 
+    Raises `UsageError`: no such file, not JSON, not a tokenizer, or one that draws at random.
+
     Parameters
     ----------
     path_or_json : str or path
@@ -199,15 +183,6 @@ def load_tokenizer(
         Where the text is from: its last part is the name that goes into the files.
     config : bytes, optional
         The ``tokenizer_config.json`` beside it.
-
-    Returns
-    -------
-    TokenEngine
-
-    Raises
-    ------
-    UsageError
-        No such file, not JSON, not a tokenizer, or one that draws at random.
     """
     engine = TokenEngine(find_source(path_or_json, origin, config))
     build(engine.source)

@@ -23,48 +23,21 @@ from dolma_dask.tokens.packing import Tail, Windows, count_document_rows, docume
 
 @dataclass(frozen=True)
 class LmData:
-    """The mode; see `dolma_dask.tokens.modes.Mode`.
-
-    Attributes
-    ----------
-    recipe : LmRecipe
-        How documents become ids.
-    length : int
-        max_seq_length.
-    packs : bool
-        Whether all documents are one stream.
-    tail : {"pad", "drop"}
-        What happens to the last tokens of the stream.
-    least : int
-        min_sequence_len: of documents by themselves, windows of fewer tokens are left out.
-    short_seq_prob : float
-        Share of rows cut at random.
-    seed : int
-        Of that chance.
-    inverted_mask : bool
-        1 where nothing is predicted.
-    like_modelzoo : bool
-        Chances of `short_seq_prob` are those of ModelZoo 2.2 run with one process.
-
-    Raises
-    ------
-    UsageError
-        A value cannot be.
-    """
+    """The mode; see `dolma_dask.tokens.modes.Mode`."""
 
     name: ClassVar[str] = "LMData"
     features: ClassVar[tuple[str, ...]] = LM_FEATURES
     reads: ClassVar[tuple[str, ...]] = ("text",)
 
-    recipe: LmRecipe
-    length: int = 2048
-    packs: bool = True
-    tail: Tail = "pad"
-    least: int = 10
-    short_seq_prob: float = 0.0
-    seed: int = 0
-    inverted_mask: bool = False
-    like_modelzoo: bool = False
+    recipe: LmRecipe  # how documents become ids
+    length: int = 2048  # max_seq_length
+    packs: bool = True  # whether all documents are one stream
+    tail: Tail = "pad"  # what happens to the last tokens of the stream
+    least: int = 10  # min_sequence_len: of documents by themselves, windows of fewer tokens are left out
+    short_seq_prob: float = 0.0  # share of rows cut at random
+    seed: int = 0  # of that chance
+    inverted_mask: bool = False  # 1 where nothing is predicted
+    like_modelzoo: bool = False  # chances of `short_seq_prob` are those of ModelZoo 2.2 run with one process
 
     def __post_init__(self) -> None:
         if self.length < 1:

@@ -30,24 +30,12 @@ _PLAIN[38] = 0  # & may begin an entity
 class Cleaning:
     """What is done to every text.
 
-    Attributes
-    ----------
-    use_ftfy : bool
-        Repair with ftfy: broken encodings, entities, control characters, line ends.
-    normalizer : str or None
-        Unicode normalization that ftfy ends with.
-    wikitext : bool
-        Put wikitext's punctuation together.
-
-    Raises
-    ------
-    UsageError
-        There is no such normalization.
+    Raises `UsageError`: there is no such normalization.
     """
 
-    use_ftfy: bool = False
-    normalizer: Normalizer | None = "NFC"
-    wikitext: bool = False
+    use_ftfy: bool = False  # repair with ftfy: broken encodings, entities, control characters, line ends
+    normalizer: Normalizer | None = "NFC"  # unicode normalization that ftfy ends with
+    wikitext: bool = False  # put wikitext's punctuation together
 
     def __post_init__(self) -> None:
         if self.normalizer is not None and self.normalizer not in get_args(Normalizer):
@@ -56,13 +44,7 @@ class Cleaning:
             )
 
     def apply(self, texts: pa.LargeStringArray) -> pa.LargeStringArray:
-        """Return the cleaned texts; the array itself if nothing changes.
-
-        Parameters
-        ----------
-        texts : pa.LargeStringArray, shape (n_docs,)
-            Without nulls.
-        """
+        """Return the cleaned texts; the array itself if nothing changes."""
         if self.use_ftfy:
             texts = fix_texts(texts, self.normalizer)
         if self.wikitext:
@@ -97,15 +79,6 @@ def _find_lines(data, offsets, plain, out):  # type: ignore[no-untyped-def]
 def fix_texts(texts: pa.LargeStringArray, normalizer: Normalizer | None) -> pa.LargeStringArray:
     """Return ``ftfy.fix_text`` of every text.
 
-    Parameters
-    ----------
-    texts : pa.LargeStringArray, shape (n_docs,)
-        Without nulls.
-    normalizer : str or None
-        As ftfy's ``normalization``.
-
-    Notes
-    -----
     Once a text has a ``<``, ftfy takes it for HTML and leaves entities alone from that line on: a line must know what came before it.
     """
     data, offsets = text_buffers(texts)
@@ -173,10 +146,7 @@ _REPLACED_LAST = (
 def detokenize(text: str) -> str:
     """Undo the tokenization of wikitext: ``3 @,@ 000 ( about ) .`` becomes ``3,000 (about).``
 
-    Parameters
-    ----------
-    text : str
-        Any; the replacements are made in the order in which the tool of WikiText-103's readers makes them.
+    The replacements are made in the order in which the tool of WikiText-103's readers makes them.
     """
     for old, new in _REPLACED_FIRST:
         text = text.replace(old, new)

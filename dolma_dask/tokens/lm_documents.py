@@ -30,23 +30,13 @@ _CONTINUES = 0x80
 class Cutting:
     """Whether texts are cut before they are encoded, for tokenizers that are slow on long ones; ids at the cuts may differ.
 
-    Attributes
-    ----------
-    chars : int or None
-        Code points after which the next space begins a piece; None: texts stay whole.
-    drops_heads : bool
-        The tokenizer's own beginning and end stand around the document, not around every piece.
-    drops_first : bool
-        The first token of each further piece is dropped, whatever it is, as ModelZoo 2.2 does to have the same.
-
-    Raises
-    ------
-    UsageError
-        `chars` is not positive.
+    Raises `UsageError`: `chars` is not positive.
     """
 
-    chars: int | None = None
+    chars: int | None = None  # code points after which the next space begins a piece; None: texts stay whole
+    # the tokenizer's own beginning and end stand around the document, not around every piece
     drops_heads: bool = False
+    # the first token of each further piece is dropped, whatever it is, as ModelZoo 2.2 does to have the same
     drops_first: bool = False
 
     def __post_init__(self) -> None:
@@ -56,36 +46,16 @@ class Cutting:
 
 @dataclass(frozen=True)
 class LmRecipe:
-    """How documents become ids.
+    """How documents become ids."""
 
-    Attributes
-    ----------
-    engine : TokenEngine
-        The tokenizer.
-    specials : Specials
-        What stands around a document.
-    cleaning : Cleaning
-        What happens to texts first.
-    cutting : Cutting
-        Whether they are cut.
-    skips_empty : bool
-        Documents without text are left out; else they are their end token alone.
-    """
-
-    engine: TokenEngine
-    specials: Specials
-    cleaning: Cleaning = field(default_factory=Cleaning)
-    cutting: Cutting = field(default_factory=Cutting)
-    skips_empty: bool = False
+    engine: TokenEngine  # the tokenizer
+    specials: Specials  # what stands around a document
+    cleaning: Cleaning = field(default_factory=Cleaning)  # what happens to texts first
+    cutting: Cutting = field(default_factory=Cutting)  # whether they are cut
+    skips_empty: bool = False  # documents without text are left out; else they are their end token alone
 
     def encode(self, texts: pa.LargeStringArray) -> tuple[Tokens, TextCounts]:
-        """Return the ids of documents, and what was counted.
-
-        Parameters
-        ----------
-        texts : pa.LargeStringArray, shape (n_docs,)
-            Without nulls.
-        """
+        """Return the ids of documents, and what was counted."""
         if self.skips_empty:
             texts = texts.filter(pc.greater(pc.binary_length(texts), 0))
         clean = self.cleaning.apply(texts)
@@ -138,15 +108,7 @@ def _surround(ids, lengths, head, tail, out):  # type: ignore[no-untyped-def]
 
 
 def surround(tokens: Tokens, head: tuple[int, ...], tail: tuple[int, ...]) -> Tokens:
-    """Put the same ids before and after every document.
-
-    Parameters
-    ----------
-    tokens : Tokens
-        Documents.
-    head, tail : tuple of int
-        What to put before and after each.
-    """
+    """Put the same ids before and after every document."""
     added = len(head) + len(tail)
     if not added or not tokens.lengths.size:
         return tokens
@@ -180,19 +142,7 @@ def _find_cuts(data, offsets, chars, counts, cuts):  # type: ignore[no-untyped-d
 def cut_texts(texts: pa.LargeStringArray, chars: int) -> tuple[pa.LargeStringArray, NDArray[np.int64]]:
     """Cut texts at the first space at or after every `chars` code points; the space begins the next piece.
 
-    Parameters
-    ----------
-    texts : pa.LargeStringArray, shape (n_docs,)
-        Without nulls.
-    chars : int
-        Code points of a piece, at least, but for the last.
-
-    Returns
-    -------
-    pieces : pa.LargeStringArray
-        A view of the same bytes.
-    counts : ndarray of int64, shape (n_docs,)
-        Pieces of each text, at least 1.
+    Returns the pieces, a view of the same bytes, and how many each text has (n_docs,), at least 1.
     """
     data, offsets = text_buffers(texts)
     counts = np.empty(len(texts), np.int64)

@@ -49,27 +49,10 @@ def make_rows(
     pad_id: int,
     inverted_mask: bool = False,
 ) -> tuple[NDArray[np.int32], RowCounts]:
-    """Make rows of ``[input_ids, loss mask, labels]``.
+    """Make rows of ``[input_ids, loss mask, labels]``, (n_rows, 3, length), one for each window of the tokens (n_tokens,).
 
-    Parameters
-    ----------
-    tokens : ndarray of int16, uint16 or uint32, shape (n_tokens,)
-        Where the windows lie.
-    windows : Windows
-        A row each.
-    length : int
-        max_seq_length.
-    eos_id : int or None
-        To be counted; predicted like any other token.
-    pad_id : int
-        Stands where a window is shorter, in ids and labels.
-    inverted_mask : bool
-        1 where nothing is predicted, instead of 0.
-
-    Returns
-    -------
-    rows : ndarray of int32, shape (n_rows, 3, length)
-    counts : RowCounts
+    End tokens are counted and predicted like any other; `pad_id` stands where a window is shorter, in ids and labels. An inverted mask is 1 where
+    nothing is predicted.
     """
     rows = np.empty((len(windows), CHANNELS, length), np.int32)
     eos = -1 if eos_id is None else eos_id
@@ -94,24 +77,9 @@ _STEP = 0x9E3779B97F4A7C15
 
 
 def shorten(windows: Windows, first_row: int, probability: float, seed: int, length: int) -> Windows:
-    """Cut some windows at random, so that a model also sees short rows; what is cut off is lost.
+    """Cut some windows to 2 to `length` - 1 tokens at random, so that a model also sees short rows; what is cut off is lost.
 
-    Parameters
-    ----------
-    windows : Windows
-        Neighbouring rows.
-    first_row : int
-        Number of the first of them among all rows: chance depends on seed and number alone, not on files or workers.
-    probability : float
-        Share of rows that are cut.
-    seed : int
-        For other chances.
-    length : int
-        max_seq_length; 2 to length - 1 tokens are left of a window that is cut.
-
-    Returns
-    -------
-    Windows
+    Chance depends on the seed and the number of the row among all (the first of these is `first_row`), not on files or workers.
     """
     if not probability:
         return windows
@@ -153,13 +121,7 @@ def _cut(windows: Windows, most: Int64s) -> Windows:
 
 
 def check_short(probability: float, length: int) -> None:
-    """Refuse a share of short rows that is none, or rows too short to be cut.
-
-    Raises
-    ------
-    UsageError
-        It is.
-    """
+    """Refuse (`UsageError`) a share of short rows that is none, or rows too short to be cut."""
     if not 0 <= probability <= 1:
         raise UsageError(f"short_seq_prob={probability!r}; expected a share of rows from 0 to 1.")
     if probability and length <= LEAST_SHORT:

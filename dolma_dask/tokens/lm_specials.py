@@ -35,20 +35,11 @@ _PROBE = "a"
 
 @dataclass(frozen=True)
 class Specials:
-    """Ids around a document, and behind the last.
+    """Ids around a document, and behind the last."""
 
-    Attributes
-    ----------
-    eos_id : int or None
-        Stands behind every document.
-    pad_id : int
-        Fills a row that has fewer tokens.
-    head, tail : tuple of int
-        What the tokenizer itself puts around a text, such as a beginning token.
-    """
-
-    eos_id: int | None
-    pad_id: int
+    eos_id: int | None  # stands behind every document
+    pad_id: int  # fills a row that has fewer tokens
+    # what the tokenizer itself puts around a text, such as a beginning token
     head: tuple[int, ...] = ()
     tail: tuple[int, ...] = ()
 
@@ -66,21 +57,13 @@ class Specials:
 class AskedSpecials:
     """What the user asked for: a token by name or by id.
 
-    Attributes
-    ----------
-    eos, pad : str or None
-        Names; ``none`` for `eos` means no token behind documents.
-    eos_id, pad_id : int or None
-        Ids.
-
-    Raises
-    ------
-    UsageError
-        A token is given by name and by id.
+    Raises `UsageError`: a token is given by name and by id.
     """
 
+    # names; ``none`` for `eos` means no token behind documents
     eos: str | None = None
     pad: str | None = None
+    # ids
     eos_id: int | None = None
     pad_id: int | None = None
 
@@ -94,17 +77,8 @@ class AskedSpecials:
     def find(self, engine: TokenEngine, *, pads_with_eos: bool = False) -> Specials:
         """Look everything up in a vocabulary.
 
-        Parameters
-        ----------
-        engine : TokenEngine
-            The tokenizer.
-        pads_with_eos : bool
-            An `eos_id` is the padding too unless a `pad_id` is given, whatever padding the tokenizer has: ModelZoo 2.2.
-
-        Raises
-        ------
-        UsageError
-            There is no such token, or none is known that ends documents.
+        With `pads_with_eos` an `eos_id` is the padding too unless a `pad_id` is given, whatever padding the tokenizer has: ModelZoo 2.2. Raises
+        `UsageError`: there is no such token, or none is known that ends documents.
         """
         config = read_config(engine)
         eos = self._eos(engine, config)
@@ -155,10 +129,7 @@ def _own(engine: TokenEngine, config: Mapping[str, Any], field: str, names: tupl
 def read_config(engine: TokenEngine) -> Mapping[str, Any]:
     """Return the content of ``tokenizer_config.json`` beside the tokenizer's file; empty if there is none.
 
-    Raises
-    ------
-    UsageError
-        It is not a JSON object.
+    Raises `UsageError`: it is not a JSON object.
     """
     where, content = _config(engine)
     if content is None:
@@ -195,23 +166,9 @@ def added_by(engine: TokenEngine) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def load_gpt2(vocab_file: str, encoder_file: str) -> TokenEngine:
-    """Make GPT-2's tokenizer from its two files.
+    """Make GPT-2's tokenizer from its merges (``vocab.bpe``) and the ids of its tokens (``encoder.json``).
 
-    Parameters
-    ----------
-    vocab_file : str
-        Merges (``vocab.bpe``).
-    encoder_file : str
-        Ids of the tokens (``encoder.json``).
-
-    Raises
-    ------
-    UsageError
-        A file is missing, or not what it should be.
-
-    Notes
-    -----
-    ``<|endoftext|>`` in a text is text: the files name no special tokens.
+    ``<|endoftext|>`` in a text is text: the files name no special tokens. Raises `UsageError`: a file is missing, or not what it should be.
     """
     for path in (vocab_file, encoder_file):
         if not Path(path).is_file():

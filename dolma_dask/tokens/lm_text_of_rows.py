@@ -21,16 +21,10 @@ _REPLACEMENT_BYTES = 3
 
 @dataclass(frozen=True, eq=False)
 class TokenBytes:
-    """The bytes of every token, back to back.
-
-    Attributes
-    ----------
-    data : ndarray of uint8
-    starts : ndarray of int64, shape (vocab_size + 1,)
-    """
+    """The bytes of every token, back to back."""
 
     data: NDArray[np.uint8]
-    starts: NDArray[np.int64]
+    starts: NDArray[np.int64]  # (vocab_size + 1,)
 
 
 def _shown_bytes() -> dict[str, int]:
@@ -93,15 +87,7 @@ def _count_text(rows, data, starts):  # type: ignore[no-untyped-def]
 
 
 def count_text(engine: TokenEngine, ids: NDArray[np.int32]) -> tuple[int, int]:
-    """Return UTF-8 bytes and code points of rows of ids as text.
-
-    Parameters
-    ----------
-    engine : TokenEngine
-        The tokenizer.
-    ids : ndarray of int32, shape (n_rows, length)
-        Each row is decoded by itself, padding included.
-    """
+    """Return UTF-8 bytes and code points of rows of ids (n_rows, length) as text, each decoded by itself, padding included."""
     table = token_bytes(engine.source)
     if table is None:
         return _decoded(build(engine.source).tokenizer, ids)

@@ -87,10 +87,7 @@ ANNOUNCED = ("Summarization", "FIM", "LMData_VSL", "Summarization_VSL", "DPO")
 def check_mode(name: str) -> None:
     """Refuse a mode that there is not.
 
-    Raises
-    ------
-    UsageError
-        It is unknown, or not built yet.
+    Raises `UsageError`: it is unknown, or not built yet.
     """
     if name in MODES:
         return

@@ -25,17 +25,10 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Windows:
-    """Where rows begin in a run of tokens, and how many tokens each has.
+    """Where rows begin in a run of tokens, and how many tokens each has."""
 
-    Attributes
-    ----------
-    starts : ndarray of int64, shape (n_rows,)
-    sizes : ndarray of int64, shape (n_rows,)
-        From 2 to length + 1.
-    """
-
-    starts: Int64s
-    sizes: Int64s
+    starts: Int64s  # (n_rows,)
+    sizes: Int64s  # (n_rows,) From 2 to length + 1
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -46,21 +39,7 @@ class Windows:
 
 
 def stream_rows(tokens: int, length: int, tail: Tail) -> int:
-    """Return the number of rows of a stream.
-
-    Parameters
-    ----------
-    tokens : int
-        Tokens of all documents.
-    length : int
-        max_seq_length.
-    tail : {"pad", "drop"}
-        Whether tokens behind the last full row make one more row.
-
-    Notes
-    -----
-    A stream of one token has nothing to predict, and so no row.
-    """
+    """Return the number of rows of a stream of `tokens`; a stream of one token has nothing to predict, and so no row."""
     predicted = max(tokens - 1, 0)
     full, rest = divmod(predicted, length)
     return full + (tail == "pad" and rest > 0)
@@ -73,16 +52,9 @@ def stream_windows(first: int, stop: int, tokens: int, length: int) -> Windows:
 
 
 def count_document_rows(lengths: Int32s, length: int, least: int) -> NDArray[np.int64]:
-    """Return how many rows each document makes when every document is a stream of its own.
+    """Return how many rows each document (n_docs,) makes when every document is a stream of its own.
 
-    Parameters
-    ----------
-    lengths : ndarray of int32, shape (n_docs,)
-        Tokens per document.
-    length : int
-        max_seq_length.
-    least : int
-        Windows of fewer tokens are left out; those of one token always are, for it was predicted already.
+    Windows of fewer tokens than `least` are left out; those of one token always are, for it was predicted already.
     """
     lengths = lengths.astype(np.int64)
     full, rest = np.divmod(np.maximum(lengths - 1, 0), length)
@@ -114,19 +86,9 @@ def document_windows(lengths: Int32s, length: int, least: int) -> Windows:
 
 
 def cut_files(rows: int, most: int) -> list[tuple[int, int]]:
-    """Cut rows into files of nearly one size, as loaders deal them to processes by number.
+    """Cut rows into files of nearly one size, `most` rows at most, as loaders deal them to processes by number.
 
-    Parameters
-    ----------
-    rows : int
-        Rows in all.
-    most : int
-        Rows of a file at most.
-
-    Returns
-    -------
-    list of (int, int)
-        First row and end of each file; sizes differ by one at most.
+    Returns the first row and the end of each file; sizes differ by one at most.
     """
     count = -(-rows // most)
     size, larger = divmod(rows, count) if count else (0, 0)
@@ -136,31 +98,16 @@ def cut_files(rows: int, most: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of one partition.
+    """A part of one partition."""
 
-    Attributes
-    ----------
-    partition : int
-        Which one.
-    first, stop : int
-        Its items, counted in the partition.
-    """
-
-    partition: int
+    partition: int  # which one
+    # its items, counted in the partition
     first: int
     stop: int
 
 
 def pieces_of(sizes: Sequence[int], first: int, stop: int) -> Iterator[Piece]:
-    """Yield what items `first` to `stop` - 1 of all partitions, back to back, are made of.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Items of each partition.
-    first, stop : int
-        As if there were one partition.
-    """
+    """Yield what items `first` to `stop` - 1 are made of, counted over all partitions of the given sizes, back to back."""
     bounds = [0, *accumulate(sizes)]
     partition = max(bisect_right(bounds, first) - 1, 0)
     while first < stop and partition < len(sizes):

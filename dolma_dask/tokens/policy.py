@@ -21,33 +21,16 @@ from dolma_dask.tokens.engine import TokenEngine, Tokens
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """What the user asked for.
+    """What the user asked for."""
 
-    Attributes
-    ----------
-    bos, eos : str, int or None
-        Name or id of the token before and after every document; None for none.
-    """
-
+    # name or id of the token before and after every document; None for none
     bos: str | int | None = None
     eos: str | int | None = None
 
     def resolve(self, engine: TokenEngine) -> "Framing":
         """Look both up in a vocabulary.
 
-        Parameters
-        ----------
-        engine : TokenEngine
-            The tokenizer that makes the ids.
-
-        Returns
-        -------
-        Framing
-
-        Raises
-        ------
-        UsageError
-            The vocabulary has no such name or id; the message offers near names.
+        Raises `UsageError`: the vocabulary has no such name or id; the message offers near names.
         """
         return Framing(_resolve(engine, "bos", self.bos), _resolve(engine, "eos", self.eos))
 
@@ -78,34 +61,16 @@ def _is_id(value: object, max_id: int) -> bool:
 
 @dataclass(frozen=True)
 class Framing:
-    """Beginning and end tokens as ids of one vocabulary.
+    """Beginning and end tokens as ids of one vocabulary."""
 
-    Attributes
-    ----------
-    bos, eos : SpecialToken or None
-        Token before and after every document.
-    """
-
+    # token before and after every document
     bos: SpecialToken | None = None
     eos: SpecialToken | None = None
 
     def apply(self, tokens: Tokens) -> Tokens:
-        """Put the special tokens around every document.
+        """Put the special tokens around every document; return the same tokens if nothing is to be added.
 
-        Parameters
-        ----------
-        tokens : Tokens
-            Documents as encoded.
-
-        Returns
-        -------
-        Tokens
-            A new pair, or the same if nothing is to be added.
-
-        Raises
-        ------
-        DataError
-            A document would have more than 2,147,483,647 tokens.
+        Raises `DataError`: a document would have more than 2,147,483,647 tokens.
         """
         added = (self.bos is not None) + (self.eos is not None)
         if not added or not tokens.lengths.size:

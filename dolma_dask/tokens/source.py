@@ -29,26 +29,14 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class TokenizerSource:
-    """A tokenizer by path and digest, or by its JSON text; equal if the digests are.
+    """A tokenizer by path and digest, or by its JSON text; equal if the digests are."""
 
-    Attributes
-    ----------
-    fingerprint : str
-        xxh3-128 (hex) of the JSON bytes.
-    path : str or None
-        Absolute path of the file; each process reads it again and checks the fingerprint.
-    json : str or None
-        The text itself, if there is no path.
-    origin : str or None
-        Where the text is from.
-    config : bytes or None
-        What ``tokenizer_config.json`` beside it holds, if there is no path.
-    """
-
-    fingerprint: str
+    fingerprint: str  # xxh3-128 (hex) of the JSON bytes
+    # absolute path of the file; each process reads it again and checks the fingerprint
     path: str | None = field(default=None, compare=False)
-    json: str | None = field(default=None, compare=False, repr=False)
-    origin: str | None = field(default=None, compare=False)
+    json: str | None = field(default=None, compare=False, repr=False)  # the text itself, if there is no path
+    origin: str | None = field(default=None, compare=False)  # where the text is from
+    # what ``tokenizer_config.json`` beside it holds, if there is no path
     config: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -78,17 +66,10 @@ class TokenizerSource:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A tokenizer ready for use.
-
-    Attributes
-    ----------
-    tokenizer : tokenizers.Tokenizer
-    max_id : int
-        Largest id, added tokens included.
-    """
+    """A tokenizer ready for use."""
 
     tokenizer: Tokenizer
-    max_id: int
+    max_id: int  # largest id, added tokens included
 
 
 def find_source(

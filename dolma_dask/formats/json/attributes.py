@@ -57,45 +57,24 @@ _ID_COLUMN, _SOURCE_COLUMN, _FIRST_STRING = 0, 1, 2
 
 @dataclass(frozen=True)
 class AttributeBatch:
-    """Attributes of consecutive rows of one file.
+    """Attributes of consecutive rows of one file."""
 
-    Attributes
-    ----------
-    ids, sources : pyarrow.LargeStringArray
-        Whose attributes they are; null for bad rows and for documents that could not be read, sources also where absent.
-    columns : dict of str to pyarrow.Array
-        A column per wanted key, null where the key is absent or null: float64 for "document", "number" and "dict", bool,
-        large_string, or ``list<struct<start: int64, end: int64, score: float64>>``.
-    errors : list of (int, LineError)
-        Rows that are no valid attribute rows, in order; they are null in every column.
-    """
-
+    # whose attributes they are; null for bad rows and for documents that could not be read, sources also where absent
     ids: pa.LargeStringArray
     sources: pa.LargeStringArray
+    # a column per wanted key, null where the key is absent or null: float64 for "document", "number" and "dict", bool, large_string, or
+    # ``list<struct<start: int64, end: int64, score: float64>>``
     columns: dict[str, pa.Array]
+    # (int, LineError) Rows that are no valid attribute rows, in order; they are null in every column
     errors: list[tuple[int, LineError]]
 
 
 def scan_attributes(
     block: np.ndarray, starts: np.ndarray, keys: Mapping[str, AttributeKind], form: Form = "nested"
 ) -> AttributeBatch:
-    """Read some attributes of all rows of a block.
+    """Read some attributes of all rows of a block, uint8[n], whose lines begin at `starts`; see `dolma_dask.formats.json.strings.line_starts`.
 
-    Parameters
-    ----------
-    block : uint8[n]
-        Lines that all end in a newline.
-    starts : int64[lines + 1]
-        Where they start, see `dolma_dask.formats.json.lines.line_starts`.
-    keys : mapping of str to AttributeKind
-        What to read, and what it has to be.
-    form : {"nested", "flat"}
-        Where attributes stand, see `guess_form`.
-
-    Raises
-    ------
-    SchemaError
-        `keys` contradict each other or the form.
+    Raises `SchemaError`: `keys` contradict each other or the form.
     """
     targets = _targets(keys)
     lines = Lines(block, starts)

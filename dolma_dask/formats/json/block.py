@@ -39,27 +39,13 @@ LEARNED_KEYS = 1024
 
 @dataclass(frozen=True)
 class WantedKey:
-    """One key whose values somebody wants.
+    """One key whose values somebody wants."""
 
-    Attributes
-    ----------
-    name : str
-        The key as it reads after decoding.
-    scope : int
-        Number of the object it stands in; 0 is the line's own object.
-    action : int
-        What to do with the value, see `dolma_dask.formats.json.scan`.
-    target : int
-        Output column of the action; for ENTER the scope of the keys inside.
-    required : bool
-        Whether a line without a value for it is declined.
-    """
-
-    name: str
-    scope: int
-    action: int
-    target: int
-    required: bool = False
+    name: str  # the key as it reads after decoding
+    scope: int  # number of the object it stands in; 0 is the line's own object
+    action: int  # what to do with the value, see `dolma_dask.formats.json.scan`
+    target: int  # output column of the action; for ENTER the scope of the keys inside
+    required: bool = False  # whether a line without a value for it is declined
 
 
 @dataclass(frozen=True)
@@ -126,15 +112,7 @@ def string_array(offsets: np.ndarray, data: pa.Buffer, validity: np.ndarray) -> 
 
 
 def fill_strings(column: pa.LargeStringArray, values: Mapping[int, str | None]) -> pa.LargeStringArray:
-    """Return `column` with other values in some rows that were null; the rows come in order.
-
-    Parameters
-    ----------
-    column : large_string[n]
-        Not sliced; null rows hold no bytes.
-    values : mapping of int to str or None
-        Row and new value.
-    """
+    """Return `column` (not sliced) with other values in some rows that were null; the rows come in order."""
     texts = {row: text.encode("utf-8") for row, text in values.items() if text is not None}
     if not texts:
         return column

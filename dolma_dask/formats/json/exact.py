@@ -47,18 +47,11 @@ class LineError(Exception):
 
 @dataclass(frozen=True)
 class Field:
-    """A top-level key whose values are wanted as a column.
+    """A top-level key whose values are wanted as a column."""
 
-    Attributes
-    ----------
-    name : str
-        The key.
-    kind : {"string", "raw"}
-        ``string``: the decoded string, any other type but null is an error; ``raw``: the value's JSON text as it stands in the
-        line, of any type.
-    """
-
-    name: str
+    name: str  # the key
+    # ``string``: the decoded string, any other type but null is an error; ``raw``: the value's JSON text as it stands in the line, of any
+    # type
     kind: Literal["string", "raw"] = "string"
 
 
@@ -75,22 +68,9 @@ _KINDS = {ord("{"): "an object", ord("["): "an array", ord('"'): "a string", ord
 
 
 def parse_object(line: bytes) -> dict[str, bytes]:
-    """Read one line into its top-level keys and the JSON text of their values.
+    """Read one line into its top-level keys, in its order, and the JSON text of their values without surrounding white space.
 
-    Parameters
-    ----------
-    line : bytes
-        With or without its newline.
-
-    Returns
-    -------
-    dict of str to bytes
-        In the order of the line; values without surrounding white space.
-
-    Raises
-    ------
-    LineError
-        The line is not one JSON object in UTF-8.
+    Raises `LineError`: the line is not one JSON object in UTF-8.
     """
     _check_bytes(line)
     try:
@@ -147,26 +127,9 @@ def kind_of(raw: bytes) -> str:
 def parse_fields(
     line: bytes, fields: Sequence[Field], required: Collection[str] = ()
 ) -> dict[str, str | None]:
-    """Read some fields of one line.
+    """Read some fields of one line; None where a key is absent or null, which the `required` may not be.
 
-    Parameters
-    ----------
-    line : bytes
-        With or without its newline.
-    fields : sequence of Field
-        What to read.
-    required : collection of str
-        Names of fields that must have a value other than null.
-
-    Returns
-    -------
-    dict of str to str or None
-        A value for each field; None where the key is absent or null.
-
-    Raises
-    ------
-    LineError
-        The line is no valid record.
+    Raises `LineError`: the line is no valid record.
     """
     raws = parse_object(line)
     return {field.name: field_value(field, raws.get(field.name), field.name in required) for field in fields}

@@ -48,19 +48,7 @@ class AttributeRow:
 def parse_attributes(line: bytes, keys: Mapping[str, AttributeKind], form: Form) -> AttributeRow:
     """Read some attributes of one row.
 
-    Parameters
-    ----------
-    line : bytes
-        With or without its newline.
-    keys : mapping of str to AttributeKind
-        What to read, and what it has to be.
-    form : {"nested", "flat"}
-        Where attributes stand.
-
-    Raises
-    ------
-    LineError
-        The line is no JSON object, has no id, or a value is not of its kind.
+    Raises `LineError`: the line is no JSON object, has no id, or a value is not of its kind.
     """
     row = parse_object(line)
     raws = _attributes(row, form)
@@ -172,32 +160,17 @@ _READERS: dict[str, Callable[[bytes, str], Value]] = {
 def guess_form(line: bytes) -> Form:
     """Return the form of an example row: nested if it has an object ``attributes``.
 
-    Raises
-    ------
-    LineError
-        The line is no JSON object.
+    Raises `LineError`: the line is no JSON object.
     """
     return "nested" if parse_object(line).get("attributes", b"").startswith(b"{") else "flat"
 
 
 def sample_kinds(lines: Sequence[bytes], form: Form) -> dict[str, AttributeKind]:
-    """Find the attribute keys of a file and their kinds from example rows.
+    """Find the attribute keys of a file, in the order of first appearance, and their kinds from example rows; unreadable ones are passed over.
 
-    A list of spans is a "document" value if in all rows it is empty or one span from 0 to the largest end of any span of
-    that row, and not empty in all of them; else it is "spans", which reads every list of spans.
-
-    Parameters
-    ----------
-    lines : sequence of bytes
-        Rows; those that cannot be read are passed over (a scan will name them).
-    form : {"nested", "flat"}
-        Where attributes stand.
-
-    Returns
-    -------
-    dict of str to AttributeKind
-        In the order of first appearance. Left out are keys that no kind fits: null in all rows, of several types, other
-        lists, objects of something else than numbers, objects under a key with a dot.
+    A list of spans is a "document" value if in all rows it is empty or one span from 0 to the largest end of any span of that row, and not empty
+    in all of them; else it is "spans", which reads every list of spans. Left out are keys that no kind fits: null in all rows, of several types,
+    other lists, objects of something else than numbers, objects under a key with a dot.
     """
     shapes: dict[str, list[str]] = {}
     for line in lines:

@@ -63,21 +63,9 @@ def scan_fields(
 def scan_documents(
     block: np.ndarray, starts: np.ndarray, fields: Sequence[Field], required: Collection[str]
 ) -> tuple[pa.RecordBatch, list[tuple[int, LineError]]]:
-    """Read fields of all lines: with the kernel, and what it declines with the exact parser.
+    """Read fields of all lines as `scan_fields` does, and what the kernel declines with the exact parser.
 
-    Parameters
-    ----------
-    block, starts, fields
-        As for `scan_fields`.
-    required : collection of str
-        Names of fields that must have a value other than null.
-
-    Returns
-    -------
-    batch : pyarrow.RecordBatch
-        A row per line, a large_string column per field. Bad lines are null in every column.
-    errors : list of (int, LineError)
-        Row in the batch and what is wrong with it, in order.
+    Bad lines are null in every column; the errors say in which row of the batch each is, in order, and what is wrong with it.
     """
     batch, status = scan_fields(block, starts, fields, required)
     errors: list[tuple[int, LineError]] = []

@@ -62,18 +62,7 @@ def _list_newlines(base: int, size: int, starts: np.ndarray) -> None:
 
 
 def line_starts(block: np.ndarray) -> np.ndarray:
-    """Find where the lines of a block start.
-
-    Parameters
-    ----------
-    block : uint8[n]
-        Lines that all end in a newline (``0x0A``), the last one too.
-
-    Returns
-    -------
-    int64[lines + 1]
-        The first byte of each line, and `n`. An empty block has no lines: ``[0]``.
-    """
+    """Return the first byte of each line of a block, uint8[n], whose lines all end in a newline, and `n`; ``[0]`` for an empty block."""
     block = np.ascontiguousarray(block)
     base = block.ctypes.data
     starts = np.zeros(_count_newlines(base, block.size) + 1, np.int64)
