@@ -137,9 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _call(words: Sequence[str]) -> Any:
-    from dolma_dask.settings import DEFAULT_SCHEDULER
+    from dolma_dask.placement import STARTS_PROCESSES
 
-    token = DEFAULT_SCHEDULER.set("cluster")
+    token = STARTS_PROCESSES.set(True)
     try:
         if _is_modelzoo(words):
             from dolma_dask.config.hdf5_options import create_hdf5_dataset
@@ -148,7 +148,7 @@ def _call(words: Sequence[str]) -> Any:
         app, words = _app_for(words)
         return app(words, result_action="return_value", exit_on_error=False, print_error=False)
     finally:
-        DEFAULT_SCHEDULER.reset(token)
+        STARTS_PROCESSES.reset(token)
 
 
 def _is_modelzoo(words: Sequence[str]) -> bool:

@@ -16,7 +16,7 @@ from dolma_dask.dataset import open_dataset
 from dolma_dask.errors import DataError
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.loaders.ragged import open_ragged
-from dolma_dask.settings import DEFAULT_SCHEDULER
+from dolma_dask.placement import STARTS_PROCESSES
 from dolma_dask.testing.corpus import collect_corpus
 from dolma_dask.testing.tokenizer import train_tokenizer
 
@@ -46,7 +46,7 @@ def demo(
     report : str, optional
         The page to write.
     scheduler : str, optional
-        synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+        auto, synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
     workers : int, optional
         Processes or threads; by default one per processor.
     progress : bool, optional
@@ -71,11 +71,11 @@ def demo(
         texts = pq.read_table(home / "raw/api/api.parquet", columns=["docstring"])["docstring"]
         train_tokenizer(texts.to_pylist(), tokenizer, vocab_size=VOCABULARY)
     options: Any = {"scheduler": scheduler, "workers": workers, "progress": progress}
-    token = DEFAULT_SCHEDULER.set("cluster")
+    token = STARTS_PROCESSES.set(True)
     try:
         summary = run(str(PIPELINE), variables={"folder": str(home), "report": page}, **options)
     finally:
-        DEFAULT_SCHEDULER.reset(token)
+        STARTS_PROCESSES.reset(token)
     sample = check_tokens(str(home / "v1"), tokens, str(tokenizer))
     done = () if summary.fresh else ("Everything was done before; nothing was computed again.",)
     notes = (f"decoded from the tokens: {sample!r}", f"tokens: {tokens}", f"report: {page}", *done)

@@ -193,7 +193,7 @@ def run(
     overwrite : bool, optional
         Do everything again, and replace files that this tool did not make.
     scheduler : str, optional
-        For all stages: synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+        For all stages: auto, synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
     workers : int, optional
         For all stages: processes or threads; by default one per processor.
     progress : bool, optional

@@ -5,21 +5,18 @@ shard that kills its worker again and again fails by its own name and takes no n
 """
 
 import ctypes
+import sys
 import threading
 import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-import dask
-from dask.callbacks import Callback
-from dask.multiprocessing import get_context
-
 from dolma_dask import clusters
-from dolma_dask.clusters import Place
+from dolma_dask.clusters import Placement
 from dolma_dask.engine.attempts import Outcome, Quoted, Take, batches, run_batch
 from dolma_dask.engine.plan import Stage, Task
 from dolma_dask.errors import Failure, UsageError
@@ -49,7 +46,7 @@ HOPELESS = 2
 """So many tasks that killed processes of their own, and none that did not: the cause is not in the tasks."""
 
 
-def execute(stage: Stage, tasks: Sequence[Task], place: Place, take: Take) -> None:
+def execute(stage: Stage, tasks: Sequence[Task], place: Placement, take: Take) -> None:
     """Map `stage` over `tasks`, and hand each outcome to `take` in this thread as soon as it is known.
 
     Parameters
@@ -70,7 +67,7 @@ def execute(stage: Stage, tasks: Sequence[Task], place: Place, take: Take) -> No
         _Local(place, stage, take).run(ordered)
 
 
-def check_sendable(stage: Stage, place: Place) -> None:
+def check_sendable(stage: Stage, place: Placement) -> None:
     """Check that a stage can go where the work is done.
 
     Raises
@@ -107,7 +104,7 @@ class _Local:
         See `execute`.
     """
 
-    def __init__(self, place: Place, stage: Stage, take: Take) -> None:
+    def __init__(self, place: Placement, stage: Stage, take: Take) -> None:
         self._place = place
         self._stage = Quoted(stage)
         self._verb = stage.verb
@@ -163,17 +160,19 @@ class _Local:
                 self._delivered += 1
                 self._take(task, outcome)
 
+        if self._place.scheduler == "synchronous" and "dask.callbacks" not in sys.modules:
+            for key, batch in list(left.items()):
+                end(key, run_batch(self._stage, Quoted(batch)))
+            return [], []
+
+        from dask.callbacks import Callback
+
         try:
             with _pool(self._place.scheduler, workers) as (options, call):
-                graph = [
-                    dask.delayed(call, pure=False)(self._stage, Quoted(batch), dask_key_name=key)
-                    for key, batch in left.items()
-                ]
-                callbacks = [(None, None, begin, end, None), *Callback.active]
-                dask.compute(
-                    *graph,
-                    scheduler=self._place.scheduler,
-                    callbacks=callbacks,
+                _get(self._place.scheduler)(
+                    {key: (call, self._stage, Quoted(batch)) for key, batch in left.items()},
+                    list(left),
+                    callbacks=[(None, None, begin, end, None), *Callback.active],
                     optimize_graph=False,
                     chunksize=1,
                     **options,
@@ -182,6 +181,14 @@ class _Local:
             rest = [batch for key, batch in left.items() if key not in running]
             return [left[key] for key in sorted(running)], rest
         return [], []
+
+
+def _get(scheduler: Any) -> Any:
+    """Return the function of one of Dask's own schedulers; `dask.compute` would import distributed to find it."""
+    from dask import base, local, multiprocessing, threaded
+
+    own = {"synchronous": local.get_sync, "threads": threaded.get, "processes": multiprocessing.get}
+    return own[scheduler] if isinstance(scheduler, str) else base.get_scheduler(scheduler=scheduler)
 
 
 def _killed(what: str) -> str:
@@ -200,36 +207,21 @@ def _hopeless(deadly: int) -> str:
 
 @contextmanager
 def _pool(scheduler: Any, workers: int) -> Iterator[tuple[dict[str, Any], Callable[..., Any]]]:
-    """Yield what `dask.compute` needs for its own schedulers and what to call; an exception stops what still runs."""
-    running = _Stoppable()
-    pool: Executor | None = None
-    try:
-        if scheduler == "threads":
-            pool = ThreadPoolExecutor(workers, thread_name_prefix="dolma-dask")
-        elif scheduler == "processes":
-            pool = _start_processes(workers)
-        yield ({"pool": pool} if pool else {}), (running if scheduler == "threads" else run_batch)
-    except BaseException:
-        running.stop()
-        _kill(pool)
-        raise
-    finally:
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
-
-
-def _start_processes(workers: int) -> ProcessPoolExecutor:
-    pool = ProcessPoolExecutor(workers, mp_context=get_context(), initializer=clusters.prepare_process)
-    with clusters.interrupts_held_back():
-        for _ in range(workers):
-            pool.submit(int)  # starts a process, while Ctrl-C is kept from it
-    return pool
-
-
-def _kill(pool: Executor | None) -> None:
-    """End the processes of a pool; there is no public way before Python 3.14."""
-    for process in list((getattr(pool, "_processes", None) or {}).values()):
-        process.kill()
+    """Yield what Dask's own schedulers need and what to call; an exception stops what still runs."""
+    if scheduler == "processes":
+        with clusters.process_pool(workers) as processes:
+            yield {"pool": processes}, run_batch
+    elif scheduler == "threads":
+        running = _Stoppable()
+        with ThreadPoolExecutor(workers, thread_name_prefix="dolma-dask") as threads:
+            try:
+                yield {"pool": threads}, running
+            except BaseException:
+                running.stop()
+                threads.shutdown(cancel_futures=True)
+                raise
+    else:
+        yield {}, run_batch
 
 
 class _Stoppable:

@@ -86,7 +86,7 @@ class RunOptions:
         Only tell what would be done.
     scheduler : str, optional
         ``synchronous``, ``threads``, ``processes``, ``cluster`` (a LocalCluster) or the address of a scheduler. Default: see
-        `dolma_dask.clusters.open_place`.
+        `dolma_dask.clusters.open_placement`.
     workers : int, optional
         Processes or threads; default: one per processor.
     progress : bool

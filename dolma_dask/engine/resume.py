@@ -235,6 +235,12 @@ def is_open(plan: Plan, state: RunState) -> bool:
     return bool(runs) and bool(runs[-1].missing or not runs[-1].finished)
 
 
+def has_died(plan: Plan, state: RunState) -> bool:
+    """Tell whether the newest run that filled these folders ended without saying so: a shard may have killed its process."""
+    runs = [run for run in state.journal.runs if run.writes == plan.writes]
+    return bool(runs) and not runs[-1].finished
+
+
 def orphans(plan: Plan, state: RunState) -> list[str]:
     """Return the files that belong to no unit, and that later stages would read or an earlier run has made."""
     if plan.all_units is None:

@@ -236,18 +236,25 @@ def _stop_without_store(failure: Failure) -> None:
 
 
 @contextmanager
-def _mapping(stage: Stage, tasks: Sequence[Task], options: RunOptions) -> Iterator[Callable[[Take], None]]:
+def _mapping(
+    stage: Stage, tasks: Sequence[Task], options: RunOptions, isolate: bool = False
+) -> Iterator[Callable[[Take], None]]:
     """Yield what runs the tasks, where the options say and under a progress display; nothing is started for no tasks."""
     if not tasks:
         yield lambda take: None
         return
-    # here, because it loads Dask, which a run with nothing to do can spare
     from dolma_dask.engine.execution import check_sendable, execute
 
     stored_bytes = sum(task.bytes for task in tasks)
     with (
         make_progress(stage.verb, stored_bytes, len(tasks), options.progress) as progress,
-        clusters.open_place(options.scheduler, options.workers, len(tasks)) as place,
+        clusters.open_placement(
+            options.scheduler,
+            options.workers,
+            [task.bytes for task in tasks],
+            verb=stage.verb,
+            isolate=isolate,
+        ) as place,
     ):
         check_sendable(stage, place)
 
@@ -276,7 +283,8 @@ def _work(running: Sequence[_Running], stage: Stage, options: RunOptions) -> Non
         with ExitStack() as stack:
             for each in running:
                 stack.enter_context(_swept(each.plan))
-            go = stack.enter_context(_mapping(stage, tasks, options))
+            isolate = any(resume.has_died(each.plan, each.state) for each in running)
+            go = stack.enter_context(_mapping(stage, tasks, options, isolate))
             for each in running:
                 stack.enter_context(_journal_of(each))
             go(take)

@@ -69,7 +69,8 @@ def _compute(
     import dask
     from dask.dataframe import from_map
 
-    with clusters.open_place(options.scheduler, options.workers, len(tasks)) as place:
+    sizes = [task.bytes for task in tasks]
+    with clusters.open_placement(options.scheduler, options.workers, sizes, verb=shuffle.work.verb) as place:
         scheduler = place.client or place.scheduler
         label = f"{shuffle.work.verb}-{uuid.uuid4().hex[:8]}"  # or Dask might give back what an earlier call has shuffled
         numbered = [Quoted(pair) for pair in enumerate(tasks)]

@@ -53,7 +53,7 @@ class RunArgs(TypedDict, total=False):
     scheduler: Annotated[
         str,
         Parameter(
-            help="synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler."
+            help="auto (what ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler."
         ),
     ]
     workers: Annotated[int, Parameter(help="Processes or threads; by default one per processor.")]

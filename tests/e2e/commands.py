@@ -78,11 +78,17 @@ class Command:
         return [process for process in self._family.values() if is_alive(process)]
 
     def workers(self) -> list[psutil.Process]:
-        """Return the processes that work on shards: all but the command itself and Python's resource tracker."""
+        """Return the processes that work on shards: all but the command itself, Python's resource tracker and the server that forks."""
+        family = {process.pid: command_line(process) for process in self.family()}
+        servers = {pid for pid, words in family.items() if "multiprocessing.forkserver" in words}
         return [
             process
             for process in self.family()
-            if process.pid != self.process.pid and "spawn_main" in command_line(process)
+            if process.pid != self.process.pid
+            and (
+                "spawn_main" in command_line(process)
+                or (process.pid in servers and parent_of(process) in servers)
+            )
         ]
 
     def interrupt(self, group: bool) -> None:
@@ -98,6 +104,14 @@ class Command:
     def wait_for_family(self) -> None:
         """Wait until none of its processes is left; they must end by themselves."""
         wait_until(lambda: not self.family(), "its worker processes to end")
+
+
+def parent_of(process: psutil.Process) -> int | None:
+    """Return the number of a process's parent; none if it is gone."""
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return None
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -15,7 +15,7 @@ from places import PLACES, change, change_same_size, displaced, running_at
 from small_world import PER_SHARD, TAGGERS, VERBS, run_here, store, temporaries, tree
 
 from dolma_dask import cli, engine
-from dolma_dask.clusters import Place
+from dolma_dask.clusters import Placement
 from dolma_dask.engine import Input, RunOptions, Task, execution
 from dolma_dask.errors import Failure
 from dolma_dask.io.documents import DocumentFile
@@ -397,7 +397,7 @@ def test_a_lost_scheduler_fails_what_was_left():
         LocalCluster(**small, silence_logs=50) as cluster,
         Client(cluster.scheduler_address, set_as_default=False, timeout=1) as client,
     ):
-        execution.execute(Count(), many_tasks(40), Place(client), take)
+        execution.execute(Count(), many_tasks(40), Placement(client), take)
     assert len(taken) == 40
     lost = [outcome for outcome in taken.values() if isinstance(outcome, Failure)]
     assert len(lost) >= 20

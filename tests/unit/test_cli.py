@@ -213,10 +213,10 @@ def test_ctrl_c_as_json(monkeypatch, capsys):
 
 
 def test_a_command_leaves_no_trace_in_the_process(tmp_path, capsys):
-    from dolma_dask.settings import DEFAULT_SCHEDULER
+    from dolma_dask.placement import STARTS_PROCESSES
 
     assert cli.main(["tag", str(tmp_path), "--taggers", "gopher_v2"]) == 2
-    assert DEFAULT_SCHEDULER.get() == "threads"
+    assert not STARTS_PROCESSES.get()
 
 
 # ------------------------------------------------------------------------------------------------ other forms

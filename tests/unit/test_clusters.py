@@ -1,4 +1,4 @@
-"""Where a verb runs: what is asked, then Dask's configuration, then the active client, then the default of the way of calling."""
+"""Where a verb runs: the scheduler of the call, then Dask's configuration, then the active client, then what ends soonest."""
 
 import os
 import signal
@@ -13,9 +13,9 @@ import dask
 import pytest
 
 from dolma_dask import clusters
-from dolma_dask.clusters import Place, interrupts_held_back, open_place
+from dolma_dask.clusters import Placement, interrupts_held_back, open_placement
 from dolma_dask.errors import UsageError
-from dolma_dask.settings import DEFAULT_SCHEDULER
+from dolma_dask.placement import STARTS_PROCESSES, choose
 
 CLIENT = SimpleNamespace(scheduler_info=None, asynchronous=False)
 LOCAL = SimpleNamespace(scheduler_info=None, asynchronous=False)
@@ -37,26 +37,52 @@ def _yields(value):
     yield value
 
 
-def place(asked=None, workers=None, tasks=100) -> Place:
-    with open_place(asked, workers, tasks) as found:
+MB = 1_000_000
+
+
+def place(scheduler=None, workers=None, tasks=100, **facts) -> Placement:
+    with open_placement(scheduler, workers, [MB] * tasks, **facts) as found:
         return found
 
 
-def test_threads_from_python_and_a_cluster_from_the_command_line(started):
-    assert place() == Place(scheduler="threads", workers=clusters.cpu_count())
-    token = DEFAULT_SCHEDULER.set("cluster")
+@pytest.mark.parametrize("named", [None, "auto"])
+def test_by_default_what_ends_soonest_and_processes_from_the_command_line_alone(named, started):
+    assert place(named, 2, tasks=1, verb="ragged") == Placement(scheduler="synchronous", workers=1)
+    assert place(named, 2, verb="ragged") == Placement(scheduler="threads", workers=2)
+    token = STARTS_PROCESSES.set(True)
     try:
-        assert place().client is LOCAL
+        assert place(named, 2, tasks=1, verb="ragged").scheduler == "synchronous"
+        assert place(named, 2, tasks=1000, verb="mix").scheduler == "processes"
+        assert place(named, 2, tasks=1, isolate=True).scheduler == "processes"
     finally:
-        DEFAULT_SCHEDULER.reset(token)
-    assert started == [clusters.cpu_count()]
+        STARTS_PROCESSES.reset(token)
+    assert place(named, 2, tasks=1, isolate=True).scheduler == "synchronous"
+    assert started == []
+
+
+@pytest.mark.parametrize("verb", ["tag", "mix", "dedupe", "ragged", "anything"])
+def test_placement_by_the_size_of_the_work(verb):
+    def chosen(megabytes, shards=40, workers=2, **facts):
+        return choose(verb, [megabytes * MB // shards] * shards, workers, **{"may_start": True, **facts})
+
+    assert chosen(0.01) == "synchronous"
+    assert chosen(100_000, workers=8) == "processes"
+    assert chosen(100_000, may_start=False) == "threads"
+    assert chosen(100_000, shards=1) == chosen(100_000, workers=1) == "synchronous"
+    sizes = [chosen(1.3**power) for power in range(60)]
+    order = ["synchronous", "threads", "processes"]
+    assert sizes == sorted(sizes, key=order.index), "more work never runs in fewer processes"
+
+
+def test_one_large_shard_among_small_ones_is_not_worth_processes():
+    assert choose("tag", [500 * MB, *[MB] * 20], 2, may_start=True) == "synchronous"
 
 
 @pytest.mark.parametrize("name", ["synchronous", "threads", "processes"])
 def test_what_is_asked_counts_first(name, monkeypatch):
     monkeypatch.setattr(clusters, "active_client", lambda: CLIENT)
     with dask.config.set(scheduler="sync"):
-        assert place(name, 3) == Place(scheduler=name, workers=3)
+        assert place(name, 3) == Placement(scheduler=name, workers=3)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +97,7 @@ def test_what_is_asked_counts_first(name, monkeypatch):
 def test_the_configuration_of_dask_counts(name, meant, monkeypatch):
     monkeypatch.setattr(clusters, "active_client", lambda: CLIENT)
     with dask.config.set(scheduler=name, num_workers=5):
-        assert place() == Place(scheduler=meant, workers=5)
+        assert place() == Placement(scheduler=meant, workers=5)
 
 
 def test_clients_and_executors_in_the_configuration_count(monkeypatch):
@@ -83,9 +109,9 @@ def test_clients_and_executors_in_the_configuration_count(monkeypatch):
 
 def test_the_active_client_counts_before_the_default(monkeypatch):
     monkeypatch.setattr(clusters, "active_client", lambda: CLIENT)
-    assert place() == Place(CLIENT)
+    assert place() == Placement(CLIENT)
     with dask.config.set(scheduler="dask.distributed"):  # what a client sets when it becomes active
-        assert place() == Place(CLIENT)
+        assert place() == Placement(CLIENT)
 
 
 def test_an_asynchronous_client_is_refused(monkeypatch):
@@ -120,8 +146,8 @@ def test_an_address_is_connected_to(started):
 
 def test_importing_and_choosing_do_not_load_distributed():
     code = (
-        "import sys\nfrom dolma_dask.clusters import open_place\n"
-        "with open_place('threads', 1, 1): pass\nsys.exit('distributed' in sys.modules)"
+        "import sys\nfrom dolma_dask.clusters import open_placement\n"
+        "with open_placement(None, 1, [1]): pass\nsys.exit(bool({'dask', 'distributed'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

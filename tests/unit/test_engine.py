@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dolma_dask import clusters, engine, journal
-from dolma_dask.clusters import Place
+from dolma_dask.clusters import Placement
 from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, attempts, execution, resume, runs
 from dolma_dask.engine.attempts import batches, is_transient
 from dolma_dask.errors import (
@@ -546,14 +546,14 @@ def outcomes(tasks, words, monkeypatch):
         pools.append(Deadly(words))
         return pools[-1]
 
-    monkeypatch.setattr(execution, "_start_processes", start)
+    monkeypatch.setattr(clusters, "_start_processes", start)
     taken = {}
 
     def take(task, outcome):
         assert task.shard not in taken
         taken[task.shard] = outcome
 
-    execution.execute(Lengths(), tasks, Place(scheduler="processes", workers=1), take)
+    execution.execute(Lengths(), tasks, Placement(scheduler="processes", workers=1), take)
     return taken, len(pools)
 
 
