@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -106,7 +106,7 @@ class Job(Protocol[S_co]):
 
     @property
     def name(self) -> str:
-        """Name of what is made: jobs of one verb and name below one root exclude each other."""
+        """Name of what is made: jobs of one verb and name below one root exclude each other; empty: it needs no work folder."""
         ...
 
     @property
@@ -148,6 +148,42 @@ class Job(Protocol[S_co]):
     def summarize(self, ran: Ran, known: Record | None) -> S_co:
         """Return the summary of a run; `known` is the dataset-wide record as it is now."""
         ...
+
+
+@dataclass(frozen=True)
+class MapJob:
+    """A plan alone as a job without work folder, so that it can share a reading with others."""
+
+    plan: Plan
+
+    name: ClassVar[str] = ""
+    key: ClassVar[str] = ""
+    inputs: ClassVar[Sequence[Input]] = ()
+    record: ClassVar[None] = None
+    writes: ClassVar[Sequence[str]] = ()
+
+    @property
+    def verb(self) -> str:
+        """Name of the verb."""
+        return self.plan.verb
+
+    @property
+    def root(self) -> str:
+        """Root of what it writes."""
+        return self.plan.root
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
+        """Return the plan."""
+        return self.plan
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Run the plan."""
+        ran: Ran = yield self.plan
+        return ran
+
+    def summarize(self, ran: Ran, known: Record | None) -> Summary:
+        """Return the summary of the run."""
+        return ran.summary
 
 
 def work_dir(job: Job[Summary]) -> WorkDir:
@@ -207,7 +243,9 @@ class _Running(Generic[S]):
     known: Record | None = None
     plan: Plan | None = None
     is_made: bool = False  # all that must exist does
-    is_settled: bool = False  # and no run is open, or has left something
+    settled: Ran | None = (
+        None  # and no run is open, or has left something: whatever another run does from now on
+    )
     work: WorkDir = field(init=False)
 
     def __post_init__(self) -> None:
@@ -226,9 +264,9 @@ class _Running(Generic[S]):
         resume.check_orphans(self.plan, state, overwrite)
         has_record = self.known is not None or job.record is None
         self.is_made = has_record and not state.left
-        self.is_settled = (
-            self.is_made and not resume.is_open(self.plan, state) and not resume.orphans(self.plan, state)
-        )
+        is_closed = not resume.is_open(self.plan, state) and not resume.orphans(self.plan, state)
+        if self.is_made and is_closed and not self.options.dry_run:
+            self.settled = run(self.plan, self.options)
 
     def _valid_record(self) -> Record | None:
         """Return the dataset-wide record if all inputs and its files are as it says."""
@@ -250,9 +288,10 @@ class _Running(Generic[S]):
     def settle(self) -> Ran:
         """Return the outcome of a job with nothing left, and clear away what a run has left that was killed at its very end."""
         assert self.plan is not None
-        ran = run(self.plan, self.options)
-        self.work.remove_abandoned()
-        self.sweep()
+        ran = self.settled or run(self.plan, self.options)
+        if self.job.name:
+            self.work.remove_abandoned()
+            self.sweep()
         return ran
 
     def sweep(self) -> None:
@@ -380,7 +419,7 @@ def _drive(running: Sequence[_Running[S]], options: RunOptions, join: Join | Non
     with ExitStack() as stack:
         stack.enter_context(clusters.shared_cluster())
         for each in running:
-            if not each.is_settled:
+            if each.job.name and each.settled is None:
                 stack.enter_context(full_disk_explained(each.work.url))
                 stack.enter_context(each.work.leased())
                 each.prepare()
@@ -393,8 +432,9 @@ def _drive(running: Sequence[_Running[S]], options: RunOptions, join: Join | Non
                 continue
             passes, step, answer = begun.get(id(each)) or (each.start(), None, None)
             rans.append(each.finish(passes, step, answer))
-            each.work.remove()
-            each.sweep()
+            if each.job.name:
+                each.work.remove()
+                each.sweep()
         return rans
 
 
@@ -415,7 +455,11 @@ def _begin_together(
         if isinstance(step, Plan | Pass):
             plans[id(each)] = step.plan(each.work) if isinstance(step, Pass) else step
     joined, stage = join(list(plans.values()))
-    answers = dict(zip(plans, run_together(joined, stage, options), strict=True))
+    try:
+        answers = dict(zip(plans, run_together(joined, stage, options), strict=True))
+    except BadRecordBudgetError as error:
+        failed = next((each for each in running if each.work.url in str(error)), None)
+        raise failed._from_job(error, plans[id(failed)].verb) if failed else error from error
     return {
         key: (passes, None, answers[key]) if key in answers else (passes, steps[key], None)
         for key, (passes,) in begun.items()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Unpack
 
-from dolma_dask import clusters
+from dolma_dask.engine import run_job
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE
 from dolma_dask.io import files
@@ -172,8 +172,7 @@ def hdf5(
     documents = _documents(dataset, where, words_of("attributes", attributes), source, wanted, options)
     packing = make_packing(documents, target, wanted, record_policy(options))
     check_outside(packing.target, documents.origin)
-    with clusters.shared_cluster():
-        return packing.run(run_options(options))
+    return run_job(packing, run_options(options))
 
 
 @dataclass(frozen=True)

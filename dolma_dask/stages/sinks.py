@@ -15,13 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dolma_dask import engine
-from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit
+from dolma_dask.engine import Input, Plan, Task, Unit
 from dolma_dask.formats.digests import RowDigest
 from dolma_dask.io.quarantine import Quarantine, Quarantines, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record
-from dolma_dask.summary import Summary
 from dolma_dask.tokens.engine import encoding_once
 
 Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
@@ -196,31 +194,23 @@ def _digest(batch: pa.RecordBatch, ids: RowDigest, content: RowDigest) -> None:
         content.update(batch.column("source"), batch.column("id"), batch.column("text"))
 
 
-@dataclass(frozen=True)
-class Branch:
-    """One kind of files of a run that makes several; the stage of the plan is replaced, its verb stays."""
-
-    output: Output
-    plan: Plan
-
-
-def run_branches(
-    sources: Sequence[Source], branches: Mapping[str, Branch], policy: RecordPolicy, options: RunOptions
-) -> dict[str, Summary]:
-    """Make what any branch lacks, each shard read once for all of them; tasks have the names of their sources."""
-    stage = DocumentStage(tuple(branch.output for branch in branches.values()), policy, "mix")
+def join_documents(plans: Sequence[Plan]) -> tuple[list[Plan], DocumentStage]:
+    """Make one stage of the document stages of several plans over the same shards; see `dolma_dask.engine.run_jobs`."""
+    stages = [plan.stage for plan in plans if isinstance(plan.stage, DocumentStage)]
+    sources: dict[str, Source] = {}
     outputs: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for number, branch in enumerate(branches.values()):
-        for task in branch.plan.tasks:
+    for number, plan in enumerate(plans):
+        for task in plan.tasks:
+            sources[task.shard] = task.work.source
             outputs[task.shard].update({unit.name: number for unit in task.units})
-    works = {source.name: ShardWork(source, outputs[source.name]) for source in sources}
-    plans = [
+    stage = replace(stages[0], verb="mix", outputs=tuple(output for one in stages for output in one.outputs))
+    works = {name: ShardWork(source, outputs[name]) for name, source in sources.items()}
+    joined = [
         replace(
-            branch.plan,
-            stage=replace(stage, verb=branch.plan.verb),
-            tasks=[replace(task, work=works[task.shard]) for task in branch.plan.tasks],
+            plan,
+            stage=replace(stage, verb=plan.verb),
+            tasks=[replace(task, work=works[task.shard]) for task in plan.tasks],
         )
-        for branch in branches.values()
+        for plan in plans
     ]
-    ran = engine.run_together(plans, stage, options)
-    return {name: one.summary for name, one in zip(branches, ran, strict=True)}
+    return joined, stage

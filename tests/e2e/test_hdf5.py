@@ -49,7 +49,7 @@ def world(made, tmp_path) -> Path:
 def check(world: Path, expected: dict[str, str]) -> None:
     assert tree(world / "h5") == expected
     assert temporaries(world / "h5") == []
-    assert not (world / "h5/_spool").exists()
+    assert not (world / "h5/_work").exists()
 
 
 def test_killed_in_both_passes(world, expected, tmp_path):

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import dolma_dask
-from dolma_dask import clusters
 from dolma_dask.dataset import Dataset
-from dolma_dask.engine import Plan, RunOptions, Unit, remove_abandoned, run_job
+from dolma_dask.engine import Job, MapJob, Plan, RunOptions, Unit, remove_abandoned, run_job, run_jobs
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
@@ -30,7 +29,7 @@ from dolma_dask.stages.mixing.tokens import (
 from dolma_dask.stages.mixing.transform import Mixture
 from dolma_dask.stages.options import ReadArgs, budget, check_format, record_policy, run_options, told
 from dolma_dask.stages.ragged import open_output
-from dolma_dask.stages.sinks import Branch, DocumentStage, run_branches
+from dolma_dask.stages.sinks import DocumentStage, join_documents
 from dolma_dask.summary import Summary
 
 VERSION = 2
@@ -134,23 +133,20 @@ class MixCall:
 
     def _side_by_side(self, policy: RecordPolicy, options: RunOptions) -> MixSummary:
         """Make files of every kind for each shard, from one reading."""
-        sources, tokens = self.mixture.sources, self.goal.tokens
-        params = {**self.mixture.params(), "mix": VERSION}
-        branches = self._documents(policy)
+        tokens, params = self.goal.tokens, {**self.mixture.params(), "mix": VERSION}
+        jobs: dict[str, Job[Summary]] = {}
+        if self.goal.target is not None:
+            jobs["mix"] = MapJob(self._documents(self.goal.target, policy))
         if tokens.ragged is not None:
             arrays = tokens.ragged
             output = open_output(arrays.to, arrays.tokenizer, arrays.bos, arrays.eos)
             name = arrays.name or self._name
             plan = output.plan(self.mixture, self.found, name, params, self.asked, policy)
-            branches["ragged"] = Branch(output, plan)
-        if tokens.hdf5 is None:
-            return self._summary(run_branches(sources, branches, policy, options))
-        packing = packing_of(tokens.hdf5, self.found, self.mixture, params, self.asked, policy)
-        with clusters.shared_cluster(), packing.begun(options) as begun:
-            first = {"hdf5": Branch(packing.output, begun.first)} if begun.first else {}
-            ran = run_branches(sources, branches | first, policy, options)
-            rows = packing.finish(begun, options, ran.get("hdf5"))
-        return self._summary({**ran, "hdf5": rows})
+            jobs["ragged"] = MapJob(plan)
+        if tokens.hdf5 is not None:
+            jobs["hdf5"] = packing_of(tokens.hdf5, self.found, self.mixture, params, self.asked, policy)
+        made = run_jobs(list(jobs.values()), options, join_documents)
+        return self._summary(dict(zip(jobs, made, strict=True)))
 
     def _summary(self, made: Mapping[str, Summary]) -> MixSummary:
         """Return the outcome: that of the first kind of files, and of the others below it."""
@@ -158,17 +154,15 @@ class MixCall:
         mixed = summarize(dataclasses.replace(first[1], verb="mix"), self.notes)
         return with_others(mixed, others)
 
-    def _documents(self, policy: RecordPolicy) -> dict[str, Branch]:
-        """Return what makes one file of documents per shard, if there is to be one."""
-        if self.goal.target is None:
-            return {}
-        output = DocumentOutput(self.goal.target, self.goal.file_format)
+    def _documents(self, target: str, policy: RecordPolicy) -> Plan:
+        """Return the plan of one file of documents per shard."""
+        output = DocumentOutput(target, self.goal.file_format)
         stage, key = DocumentStage((output,), policy, "mix"), mix_key(self.mixture, policy)
         every = [output.path(shard) for shard in self.found.shards]
         layout.check_no_collision(every)
-        plan = Plan(
+        return Plan(
             stage=stage,
-            root=self.goal.target,
+            root=target,
             tasks=[
                 stage.task(source, Unit(output.path(source.shard.shard), key))
                 for source in self.mixture.sources
@@ -182,7 +176,6 @@ class MixCall:
             max_bad_fraction=budget(policy),
             notes=self.notes,
         )
-        return {"mix": Branch(output, plan)}
 
 
 def mix_key(mixture: Mixture, policy: RecordPolicy) -> str:

@@ -27,9 +27,6 @@ from dolma_dask.stages.sinks import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.tokens.engine import Tokens
 from dolma_dask.tokens.modes import Mode
 
-FOLDER = "_spool"
-"""Folder of the spools and of the journal of the first pass, below the output."""
-
 VERB = "hdf5-tokens"
 """Name of the first pass in progress, failures and its journal."""
 
@@ -118,7 +115,13 @@ class SpoolFile:
 
     def __init__(self, url: str, spool: Spool, dtype: np.dtype[Any]) -> None:
         self._url, self._spool, self._dtype = url, spool, dtype
-        self._file: BinaryIO = files.open_read(url)
+        try:
+            self._file: BinaryIO = files.open_read(url)
+        except FileNotFoundError:
+            raise CorruptFileError(
+                f"{url} is gone; expected the tokens of the first pass. Run the same command again: they are made anew.",
+                url=url,
+            ) from None
 
     def tokens(self, first: int, stop: int) -> NDArray[np.int32]:
         """Return some of its ids."""
@@ -139,7 +142,7 @@ class SpoolFile:
             if not piece:
                 raise CorruptFileError(
                     f"{self._url} ends {left} bytes too early for {self._spool.tokens} ids and {self._spool.sequences} lengths; expected it as it "
-                    "was written. Remove the folder of spools and run the same command again.",
+                    "was written. Run the same command again: it is made anew.",
                     url=self._url,
                 )
             pieces.append(piece)

@@ -233,7 +233,7 @@ def test_a_stopped_run_goes_on(dataset, tmp_path, tokenizer, monkeypatch):
     with pytest.raises(StageError, match="a disk is broken"):
         pack(dataset, out, tokenizer, max_rows_per_file=4)
     assert not (out / "data_params.json").exists()
-    assert (out / "_spool/000000.bin").exists(), "what is tokenized is kept"
+    assert list(out.glob("_work/hdf5-rows/*/000000.bin")), "what is tokenized is kept"
     monkeypatch.undo()
     assert pack(dataset, out, tokenizer, max_rows_per_file=4).done == 1
     assert tree(out) == tree(tmp_path / "expected")
@@ -498,14 +498,14 @@ def test_a_rehearsal_notes_no_new_time_stamps(dataset, tmp_path, tokenizer):
 
 def test_nothing_left_does_not_touch_what_another_run_is_making(dataset, tmp_path, tokenizer):
     pack(dataset, tmp_path / "h5", tokenizer)
-    spool = tmp_path / "h5/_spool/000000.bin"
-    spool.parent.mkdir()
-    spool.write_bytes(b"x")
-    with other_run(tmp_path / "h5"), pytest.raises(UsageError, match="another hdf5 works in"):
-        pack(dataset, tmp_path / "h5", tokenizer)
-    assert spool.exists()
+    staged = tmp_path / "h5/_work/hdf5-rows/key/000000.bin"
+    staged.parent.mkdir(parents=True)
+    staged.write_bytes(b"x")
+    with other_run(tmp_path / "h5"):
+        assert pack(dataset, tmp_path / "h5", tokenizer).done == 0
+        assert staged.exists()
     pack(dataset, tmp_path / "h5", tokenizer)
-    assert not spool.parent.exists()
+    assert not (tmp_path / "h5/_work").exists()
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def test_same_files_as_by_way_of_documents(tagged, tmp_path, tokens):
     for name in ("arrays", "rows"):
         assert token_files(tmp_path / name) == token_files(other / name)
     assert len(token_files(tmp_path / "rows")) > 1
-    assert not (tmp_path / "rows" / "_spool").exists()
+    assert not (tmp_path / "rows" / "_work").exists()
     assert [name for name, _ in summary.others] == ["ragged", "hdf5"]
     assert dict(summary.others)["ragged"].counts["tokens"] > 0
     assert "ragged" in str(summary)
