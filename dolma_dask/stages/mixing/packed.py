@@ -173,6 +173,7 @@ class Packed:
             reads=layout.DOCUMENT_SUFFIXES,
             all_units=every if self.owns_folder else None,
             notes=self.notes if tasks is None else (),
+            max_bad_fraction=budget(self.policy),
         )
 
     def _digest(self, params: Mapping[str, Any]) -> str:
