@@ -4,17 +4,14 @@ Workers of a cluster are processes with one thread each, because taggers written
 records, so nothing is worth spilling: the thresholds leave the memory to the kernels, and a worker that outgrows its limit is restarted.
 """
 
-import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +19,8 @@ from dolma_dask.errors import UsageError
 from dolma_dask.placement import STARTS_PROCESSES, choose
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
     from distributed import Client
 
 SCHEDULERS = ("auto", "synchronous", "threads", "processes", "cluster")
@@ -192,6 +191,8 @@ def interrupts_held_back() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets signals
         return
+    from multiprocessing import resource_tracker
+
     resource_tracker.ensure_running()  # started later, it would undo the mask
     pending: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: pending.append(number))
@@ -212,7 +213,7 @@ _shared: ContextVar["_Shared | None"] = ContextVar("shared_cluster", default=Non
 class _Shared:
     stack: ExitStack
     client: "Client | None" = None
-    processes: ProcessPoolExecutor | None = None
+    processes: "ProcessPoolExecutor | None" = None
 
 
 @contextmanager
@@ -245,6 +246,9 @@ def _process_context() -> Any:
     Two processes from a server cost 0.7 CPU-seconds before their first byte, two that import everything 1.4, a LocalCluster of two 3.0
     (measured together, the least of five). Call it before starting them, with interrupts held back.
     """
+    import multiprocessing
+    from multiprocessing import forkserver
+
     if not _FORKS:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -271,7 +275,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+def process_pool(workers: int) -> Iterator["ProcessPoolExecutor"]:
     """Start processes and stop them at the end, or at that of the `shared_cluster` block; an exception kills them."""
     shared = _shared.get()
     if workers == 1:
@@ -293,13 +297,15 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown()
 
 
-def _end(shared: _Shared | None, pool: ProcessPoolExecutor) -> None:
+def _end(shared: _Shared | None, pool: "ProcessPoolExecutor") -> None:
     if shared is not None and shared.processes is pool:
         shared.processes = None
     pool.shutdown(cancel_futures=True)
 
 
-def _start_processes(workers: int) -> ProcessPoolExecutor:
+def _start_processes(workers: int) -> "ProcessPoolExecutor":
+    from concurrent.futures import ProcessPoolExecutor
+
     with interrupts_held_back():
         pool = ProcessPoolExecutor(
             workers, _process_context(), initializer=_prepare_process, initargs=(dict(os.environ),)
@@ -317,7 +323,9 @@ def _prepare_process(environment: dict[str, str]) -> None:
 
 
 def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
+    from multiprocessing import parent_process
+
+    parent = parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)

@@ -9,7 +9,7 @@ read (newest record of a unit wins, a torn last line is ignored), compacted at t
 writes its own segments, and compaction removes only segments it has read. Cost: about 1 kB per unit.
 """
 
-import secrets
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -230,7 +230,7 @@ class Journal:
 
 
 def _run_name() -> str:
-    return f"{time.time_ns():020d}-{secrets.token_hex(3)}"
+    return f"{time.time_ns():020d}-{os.urandom(3).hex()}"
 
 
 class JournalWriter:

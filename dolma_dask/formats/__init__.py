@@ -1,1 +1,5 @@
 """What bytes mean: no I/O, no Dask."""
+
+from dolma_dask.formats.pandas_later import spare_pandas
+
+spare_pandas()

@@ -8,7 +8,6 @@ a hidden ``.tmp`` file, which `sweep` removes once the process that made it is g
 import errno
 import os
 import re
-import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -227,7 +226,7 @@ def _rename(fs: Any, old: str, new: str) -> None:
 def _temporary_name(name: str) -> str:
     """Return a name that tells who writes the file; file systems allow 255 bytes."""
     short = name.encode()[:100].decode(errors="ignore")
-    return f".{short}.{_owner()}-{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"
+    return f".{short}.{_owner()}-{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
 
 
 def _owner() -> str:

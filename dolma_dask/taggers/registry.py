@@ -16,8 +16,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
@@ -25,6 +24,9 @@ from dolma_dask.errors import UsageError
 from dolma_dask.taggers.base import Kind, Tagger
 from dolma_dask.taggers.digest import source_of
 from dolma_dask.taggers.functions import SCALARS, FunctionTagger
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "dolma_dask.taggers"
 """Entry point group of plug-ins."""
@@ -248,15 +250,17 @@ def _built_in(name: str) -> Tagger:
     return found
 
 
-def _entry_points() -> list[EntryPoint]:
+def _entry_points() -> "list[EntryPoint]":
+    from importlib.metadata import entry_points
+
     return sorted(entry_points(group=GROUP), key=lambda point: (point.name, _origin(point)))
 
 
-def _origin(point: EntryPoint) -> str:
+def _origin(point: "EntryPoint") -> str:
     return point.dist.name if point.dist is not None else "an unnamed distribution"
 
 
-def _load(point: EntryPoint) -> Tagger:
+def _load(point: "EntryPoint") -> Tagger:
     """Import the object of an entry point and check it."""
     try:
         loaded = point.load()
@@ -285,7 +289,7 @@ def _describe(known: Tagger, origin: str) -> TaggerInfo:
     return TaggerInfo(known.name, known.version, known.types, known.reads, text, origin)
 
 
-def _describe_plug_in(point: EntryPoint, clash: bool) -> TaggerInfo:
+def _describe_plug_in(point: "EntryPoint", clash: bool) -> TaggerInfo:
     def unusable(error: str) -> TaggerInfo:
         return TaggerInfo(point.name, "", {}, (), "", _origin(point), error)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, get_args
 
-import ftfy
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -83,6 +82,8 @@ def fix_texts(texts: pa.LargeStringArray, normalizer: Normalizer | None) -> pa.L
     """
     data, offsets = text_buffers(texts)
     lines = _odd_lines(data, offsets)
+    import ftfy
+
     before = ftfy.TextFixerConfig(normalization=normalizer, explain=False)
     after = before._replace(unescape_html=False)
     changes = []
