@@ -5,7 +5,7 @@ and its outputs are there with the recorded sizes. An input is the same file whe
 differs (a copied or moved dataset) its bytes are hashed, so neither moving nor copying redoes work and no change slips through.
 
 On disk: immutable segments ``_journal/<verb>/<run>-<n>.jsonl``, one JSON object per line, written every few seconds, merged on
-read (newest record of a unit wins, a torn last line is ignored), compacted at the end of a run. Two runs at once are safe: each
+read (newest record of a unit wins, a torn last line is ignored, records of another `FORMAT` are not believed), compacted at the end of a run. Two runs at once are safe: each
 writes its own segments, and compaction removes only segments it has read. Cost: about 1 kB per unit.
 """
 
@@ -27,6 +27,9 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.registry import names_of
 
+FORMAT = 2
+"""Format of records; raised when their fields change their meaning. Records of another format are never believed."""
+
 FLUSH_SECONDS = 5.0
 FLUSH_RECORDS = 500
 
@@ -37,7 +40,7 @@ _TICK = 1e-6
 """Seconds by which a record is newer than one that it replaces."""
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """One finished unit of work.
 
     Attributes
@@ -100,7 +103,25 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     missing: int = 0
 
 
+class _AnyRecord(msgspec.Struct):
+    """Fields of records of any format."""
+
+    unit: str
+    format: int = 1
+
+
+_HEAD = len('{ "format" : 99')
+"""Bytes in which a record of this format names it."""
+
 _record_decoder = msgspec.json.Decoder(Record)
+_any_decoder = msgspec.json.Decoder(_AnyRecord)
+
+
+def _is_current(line: bytes) -> bool:
+    """Tell whether a record is of `FORMAT`; only those of other formats are decoded for it."""
+    return b'"format":%d,' % FORMAT in line[:_HEAD] or _any_decoder.decode(line).format == FORMAT
+
+
 _run_decoder = msgspec.json.Decoder(RunRecord)
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -141,6 +162,8 @@ class Journal:
         The newest record of each unit.
     runs : list of RunRecord
         In the order in which they started.
+    foreign : set of str
+        Units with records of another format, which are not believed.
     """
 
     def __init__(self, root: str, verb: str) -> None:
@@ -153,6 +176,7 @@ class Journal:
             str, bytes
         ] = {}  # as they were read: a newer release may have written more fields
         self._lines: dict[str, bytes] = {}  # of each record, likewise
+        self.foreign: set[str] = set()  # units with records of another format
         self._segments: set[str] = set()  # read in full, so that compaction may remove them
         self._read()
 
@@ -185,8 +209,11 @@ class Journal:
             if line.startswith(b'{"kind"'):
                 run = _run_decoder.decode(line)
                 self._runs[run.run], self._run_lines[run.run] = run, line
-            else:
+            elif _is_current(line):
                 self._merge(_record_decoder.decode(line), line)
+            else:
+                self.foreign.add(_any_decoder.decode(line).unit)
+                return False
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
         return True

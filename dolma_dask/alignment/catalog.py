@@ -279,7 +279,7 @@ def _proof(verb: str, path: str, record: Record) -> Proof:
         documents=next((item for item in record.inputs if item.path == document), None),
         members=file.members,
         undigested=tuple(sorted(name for name in reads if name in _UNDIGESTED or is_field(name))),
-        is_whole=record.info.get("whole") is True,
+        is_whole=record.info.get("dataset_wide") is True,
     )
 
 
@@ -331,7 +331,7 @@ def _check_whole(
     StaleAttributesError
         There are other files now than those that the set was made of.
     """
-    made = {shard: record for shard, (_, record) in known.items() if record.info.get("whole") is True}
+    made = {shard: record for shard, (_, record) in known.items() if record.info.get("dataset_wide") is True}
     if not made:
         return
     first = next(iter(made))

@@ -186,6 +186,9 @@ def _notes(state: RunState, orphans: Sequence[str], options: RunOptions) -> Iter
     other = [name for name, key in known.items() if state.journal.records[name].key != key]
     if other and not options.overwrite:
         yield f"{counted(len(other), 'file')} made before with other options or inputs, made again now; first {other[0]}"
+    foreign = [unit.name for task in state.left for unit in task.units if unit.name in state.journal.foreign]
+    if foreign:
+        yield f"{counted(len(foreign), 'record')} of another journal format, never believed: made again; first {foreign[0]}"
     if orphans:
         yield f"{counted(len(orphans), 'file')} of an earlier run, which belong to no input, removed; first {orphans[0]}"
 

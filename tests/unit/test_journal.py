@@ -148,8 +148,8 @@ def test_compaction_keeps_everything(root: str) -> None:
 
 
 def test_what_a_newer_release_wrote_survives_compaction(root: str) -> None:
-    newer = b'{"unit":"a","shard":"a","key":"k","finished":1.0,"novel":{"x":1}}\n'
-    unknown = b'{"unit":"b","rows":"many"}\n'
+    newer = b'{"format":2,"unit":"a","shard":"a","key":"k","finished":1.0,"novel":{"x":1}}\n'
+    unknown = b'{"format":2,"unit":"b","rows":"many"}\n'
     run = b'{"kind":"run","run":"0","verb":"tag","params":{},"writes":["w/"],"started":0.0,"novel":2}\n'
     put(root, "0.jsonl", newer + run)
     put(root, "1.jsonl", unknown + msgspec.json.encode(record("c")) + b"\n")
@@ -157,6 +157,22 @@ def test_what_a_newer_release_wrote_survives_compaction(root: str) -> None:
     data = b"".join(files.read_bytes(files.join(root, f"_journal/tag/{name}")) for name in segments(root))
     for line in (newer, unknown, run):
         assert line in data
+    assert set(Journal(root, "tag").records) == {"a", "c"}
+
+
+def test_records_of_another_format_are_never_believed(root: str) -> None:
+    old = b'{"unit":"a","shard":"a","key":"k","finished":9.0}\n'
+    later = b'{"format":3,"unit":"b","shard":"b","key":"k","finished":9.0}\n'
+    put(root, "0.jsonl", old + later + msgspec.json.encode(record("c")) + b"\n")
+    journal = Journal(root, "tag")
+    assert set(journal.records) == {"c"}
+    assert journal.foreign == {"a", "b"}
+    writer = journal.start({}, [], "")
+    writer.add(record("a"))
+    writer.close()
+    data = b"".join(files.read_bytes(files.join(root, f"_journal/tag/{name}")) for name in segments(root))
+    assert old in data
+    assert later in data, "another release may need it"
     assert set(Journal(root, "tag").records) == {"a", "c"}
 
 

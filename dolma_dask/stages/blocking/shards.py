@@ -88,7 +88,7 @@ class ListedRecord:
             counts={**staged.counts, "listed": listed, "text_bytes_listed": listed_bytes},
             info={
                 **flag_info(self.name, READS),
-                "whole": True,  # the marks are right only beside those of the same list
+                "dataset_wide": True,  # the marks are right only beside those of the same list
             },
         )
 

@@ -248,7 +248,7 @@ class FlagStage:
                 **flag_info(self.name, self.reads, staged.unproved),
                 **tally.info(),
                 "clusters": named,
-                "whole": True,  # the marks are right only beside those of all shards under the same key
+                "dataset_wide": True,  # the marks are right only beside those of all shards under the same key
             },
         )
         return [record]

@@ -187,7 +187,7 @@ class Packing:
             finished=max(record.finished for record in records),
             info={
                 "texts": vars(texts),
-                "spools": [
+                "parts": [
                     [record.info["tokens"], record.info["sequences"], record.info["rows"]]
                     for record in records
                 ],
@@ -195,7 +195,7 @@ class Packing:
         )
 
     def _row_plan(self, known: Record) -> RowPlan:
-        sums = known.info["spools"]
+        sums = known.info["parts"]
         spools = (Spool(number, tokens, sequences) for number, (tokens, sequences, _) in enumerate(sums))
         return RowPlan(self.mode, tuple(spools), tuple(rows for _, _, rows in sums))
 

@@ -4,7 +4,7 @@ A file of values is a row of segments, each with the group codes (uint16) of its
 `dolma_dask.quality.ordered_bits`) of one signal after the other; behind them stand the extents of all signals, and a tail that says how
 long everything is. 8 bytes per value and 2 per row. Memory: one segment. Numbers are little-endian.
 
-The tail also holds the checksum of all that stands before it, the *seal*: its readers are told it, and do not take a file of the same name
+The tail also holds the checksum of all that stands before it: its readers know it from the journal, and do not take a file of the same name
 and size, which a process of an earlier call has written, for the one that they were promised.
 """
 
@@ -41,11 +41,11 @@ Item = TypeVar("Item", bound=np.generic)
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A file as its writer told it: path below the exchange, size and seal."""
+    """A file as the journal knows it: path below the work folder, size and checksum."""
 
     path: str
     bytes: int
-    seal: str
+    checksum: str
 
 
 class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,7 +59,7 @@ class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
         Rows in all, rows of each segment but the last, number of signals.
     grouped : bool
         Whether there are codes.
-    seal : str
+    checksum : str
         xxh3-128 of what stands before.
     """
 
@@ -68,16 +68,16 @@ class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
     segment_rows: int = 0
     signals: int = 0
     grouped: bool = False
-    seal: str = ""
+    checksum: str = ""
 
 
 def _write_tail(out: PublishedFile, tail: Tail) -> str:
-    """Write the end of a file, and return its seal."""
-    tail = msgspec.structs.replace(tail, seal=out.checksum)
+    """Write the end of a file, and return its checksum."""
+    tail = msgspec.structs.replace(tail, checksum=out.checksum)
     data = msgspec.json.encode(tail)
     out.write(data)
     out.write(len(data).to_bytes(_LENGTH, "little"))
-    return tail.seal
+    return tail.checksum
 
 
 def _read(handle: BinaryIO, offset: int, size: int, url: str) -> bytearray:
@@ -107,10 +107,10 @@ def _read_tail(handle: BinaryIO, kept: Kept, url: str) -> Tail:
             f"{url}: its end cannot be read ({error}); expected what this command wrote. Run it again with --overwrite.",
             url=url,
         ) from error
-    if tail.seal != kept.seal:
+    if tail.checksum != kept.checksum:
         files.remove(url)
         raise CorruptFileError(
-            f"{url} was written by another call (checksum {tail.seal}), expected {kept.seal}. It has been removed: run the same command again, "
+            f"{url} was written by another call (checksum {tail.checksum}), expected {kept.checksum}. It has been removed: run the same command again, "
             "which makes it anew.",
             url=url,
         )
@@ -140,11 +140,11 @@ class ValueWriter:
 
     Attributes
     ----------
-    seal : str
+    checksum : str
         Of the file, after `finish`.
     """
 
-    seal = ""
+    checksum = ""
 
     def __init__(self, out: PublishedFile, signals: int, groups: int) -> None:
         self._out = out
@@ -189,7 +189,7 @@ class ValueWriter:
             self._out.write(np.ascontiguousarray(extents.bounds[:used]))
         signals = len(self._extents)
         tail = Tail(tuple(labels), self._rows, self._segment_rows, signals, self._codes.size > 0)
-        self.seal = _write_tail(self._out, tail)
+        self.checksum = _write_tail(self._out, tail)
         return np.array([extents.counts[:used] for extents in self._extents])
 
 

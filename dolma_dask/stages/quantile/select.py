@@ -43,7 +43,7 @@ def write_index(folder: str, records: Sequence[Record], kind: LabelKind) -> Inpu
     found = {label for record in records for label in record.info["labels"]}
     labels = sorted(found, key=lambda label: (value_of(label, kind), label))
     kept = tuple(
-        Kept(file.path, file.bytes, record.info["seal"]) for record in records for file in record.files
+        Kept(file.path, file.bytes, record.info["checksum"]) for record in records for file in record.files
     )
     url = files.join(folder, INDEX)
     data = msgspec.json.encode(Index(tuple(labels), kept))

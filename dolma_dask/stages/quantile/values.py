@@ -86,7 +86,7 @@ class ValueStage:
         written = FileRecord(unit.name, out.bytes, out.checksum)
         info = {
             "labels": groups.labels if groups else [],
-            "seal": writer.seal,
+            "checksum": writer.checksum,
             "unproved": sorted(done.unproved),
             "quarantine": msgspec.to_builtins(done.kept),
         }
