@@ -1,4 +1,4 @@
-"""Which attribute files belong to the shards of a dataset, which keys they have, and what the journal says of them.
+"""Catalog of a dataset's attribute files: those of each shard, their keys, and proofs from the journal.
 
 Cost: one listing per attribute set that is looked into, the journals of the dataset, and the first rows of each file that no journal
 knows.
@@ -29,7 +29,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.journal import Record, is_same_file, journals
 
 _DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
-"""What a tagger may read without depending on the text."""
+"""Columns that a tagger may read without depending on the text."""
 
 _UNDIGESTED = {"added", "created", "metadata"}
 """Fields that the digests of documents do not cover."""
@@ -42,46 +42,14 @@ _Listed = Callable[[str], Mapping[str, FileInfo]]
 
 
 def open_attributes(dataset: Dataset, names: Sequence[str]) -> AttributeSets:
-    """Find the files, keys and proofs of attribute sets for every shard of a dataset; no two may have one key.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        Its attribute sets are listed now, so that those made since it was opened are found.
-    names : sequence of str
-        Attribute sets.
-
-    Raises
-    ------
-    UsageError
-        There is no such set, or two sets have one key.
-    MissingAttributesError
-        A shard has no file in a set.
-    AlignmentError
-        A shard has two.
-    SchemaError
-        A key has different kinds in different shards.
-    """
+    """Find the files, keys and proofs of attribute sets for every shard of a dataset, as they are listed now; no two may have one key."""
     sets = Catalog(dataset).open(names)
     check_clash(sets.kinds, sets.keys)
     return sets
 
 
 def check_clash(kinds: Mapping[str, Collection[str]], keys: Collection[str]) -> None:
-    """Refuse one of `keys` that several sets have.
-
-    Parameters
-    ----------
-    kinds : mapping of str to collection of str
-        Set name to keys.
-    keys : collection of str
-        Those that matter.
-
-    Raises
-    ------
-    UsageError
-        With the sets to choose from.
-    """
+    """Refuse one of `keys` that several sets have; `kinds` gives the keys of each set."""
     for key in keys:
         owners = [name for name, known in kinds.items() if key in known]
         if len(owners) > 1:
@@ -305,31 +273,10 @@ def _check_whole(
 ) -> None:
     """Refuse files of a set whose rows depend on all shards, if they cannot be believed; sets of other kinds pass.
 
-    Who survives of duplicates depends on all documents: with flags of two runs a document could be dropped as a copy of one that is dropped
-    too. So such a set has a record of its own, written before its files: the key that they must have, and all that it was made of.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The shards that are read.
-    name : str
-        Attribute set.
-    found : Mapping[str, FileInfo]
-        By shard: its file in the set.
-    known : Mapping[str, (str, Record)]
-        By shard: the verb that wrote that file, and its record.
-    whole : Record or None
-        Of the set: ``info["key"]`` is that of the files; ``info["depends_on"]`` is "list" if its rows depend on a list and
-        their own shard only.
-    listed : callable
-        See `_Listed`.
-
-    Raises
-    ------
-    AlignmentError
-        The files are not those of one run that has ended.
-    StaleAttributesError
-        There are other files now than those that the set was made of.
+    Which duplicate survives depends on all documents: with flags of two runs a document could be dropped as a copy of one that is dropped too.
+    So such a set has a dataset-wide record (`whole`), written before its files: the key that they must have (``info["key"]``), all that it was
+    made of, and ``info["depends_on"]``, "list" if its rows depend on a list and their own shard only. `found` gives the file of each shard,
+    `known` the verb that wrote it and its record.
     """
     made = {shard: record for shard, (_, record) in known.items() if record.info.get("dataset_wide") is True}
     if not made:

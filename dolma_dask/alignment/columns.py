@@ -24,7 +24,7 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.mixing.values import unknown_name
 
 Kind = Literal["text", "document", "spans", "number", "bool", "string", "dict"]
-"""What a column holds: "text" for a string of the documents, else see `dolma_dask.formats.json.attributes.AttributeKind`."""
+"""Kind of a column: "text" for a string of the documents, else see `dolma_dask.formats.json.attributes.AttributeKind`."""
 
 SAMPLED_SHARDS = 8
 """Shards, evenly spread, whose first rows tell the kinds of the fields of the metadata; the others are asked if a field is in none of these."""
@@ -121,13 +121,7 @@ def find_keys(
 
 
 def full_name(name: str, known: Sequence[str]) -> str:
-    """Return the column that a name stands for: its own, or the only one that ends in it behind ``__``.
-
-    Raises
-    ------
-    ExpressionError
-        There is none, or there are several.
-    """
+    """Return the column that a name stands for: its own, or the only one that ends in it behind ``__``."""
     if name in known:
         return name
     ends = sorted(column for column in known if column.endswith(f"__{name}"))
@@ -141,15 +135,7 @@ def full_name(name: str, known: Sequence[str]) -> str:
 
 
 def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKind]:
-    """Return the kinds of fields of the metadata, as the first rows of some shards show them; of all shards while a field is not found.
-
-    Raises
-    ------
-    ExpressionError
-        None of the first rows of all shards has such a field.
-    SchemaError
-        Its values are of different kinds.
-    """
+    """Return the kinds of fields of the metadata, as the first rows of some shards show them; of all shards while a field is not found."""
     if not names:
         return {}
     found = _sampled_kinds(dataset, names)

@@ -80,13 +80,7 @@ class Follower:
         self._blocks.close()
 
     def take(self, block: Block) -> Mapping[str, pa.Array]:
-        """Return the attributes of the rows of `block`, after comparing ids and sources if it has them.
-
-        Raises
-        ------
-        AlignmentError
-            A row is missing, or belongs to another document.
-        """
+        """Return the attributes of the rows of `block`, after comparing ids and sources if it has them."""
         parts: list[AttributeBlock] = []
         ids, sources = _identities(block)
         at = 0
@@ -150,13 +144,6 @@ class Follower:
         """Check that no row is left and that the journal's record of the file, if there is one, speaks of these documents.
 
         An empty digest is not looked at: the document file itself is known to be the one that the record speaks of.
-
-        Raises
-        ------
-        AlignmentError
-            There are further rows, or the file was made from other documents.
-        StaleAttributesError
-            The documents had other texts when it was made.
         """
         self._finish_rows()
         proof, stored = self.source.proof, self._file.stored
@@ -173,15 +160,7 @@ class Follower:
         return InputRecord(self.source.info.path, stored.info.bytes, stored.info.stamp, stored.checksum)
 
     def finish_part(self, is_last: bool) -> None:
-        """Check that the file did not change, and that no row is left if the part was the last one.
-
-        Raises
-        ------
-        AlignmentError
-            There are further rows.
-        SourceChangedError
-            The file was written meanwhile.
-        """
+        """Check that the file did not change, and that no row is left if the part was the last one."""
         if is_last:
             self._finish_rows()
         self._file.stored.check_unchanged()

@@ -17,7 +17,7 @@ CONVERTED = "convert_attributes"
 
 @dataclass(frozen=True)
 class Proof:
-    """What the journal says of an attribute file."""
+    """Record of an attribute file in the journal, as far as it proves alignment."""
 
     checksum: str  # of the attribute file's stored bytes; if the file has others, the record is not about it
     rows: int  # rows of its documents
@@ -47,9 +47,9 @@ class AttributeSource:
     maker: str | None = None  # verb that made files of the set; None: no journal knows it
     prefix: str = ""  # what is put before the keys, so that two sets may have one
     start: Member = START
-    """Where the file is entered when a part of the shard is read; at or before the part's first row."""
+    """Entry into the file when a part of the shard is read; at or before the part's first row."""
     with_objects: bool = False
-    """Whether all attributes of each row are read too, as one JSON object: the column `OBJECT`."""
+    """Read all attributes of each row too, as one JSON object: the column `OBJECT`."""
 
 
 @dataclass(frozen=True)
@@ -98,18 +98,10 @@ def shard_inputs(shard: Shard, sources: Sequence[AttributeSource]) -> tuple[File
 
 
 def advice(name: str, shard: str, verb: str | None, *, is_ours: bool = True, is_whole: bool = False) -> str:
-    """Return what to do about an attribute file of the set `name` that does not belong to `shard`.
+    """Return the next step for an attribute file that does not belong to `shard`.
 
-    Parameters
-    ----------
-    name, shard : str
-        Attribute set, and the documents.
-    verb : str or None
-        Journal that knows the set; None: another tool or a person made it.
-    is_ours : bool
-        Whether the file is as it was written; one that was changed since is replaced only when that is asked for.
-    is_whole : bool
-        Whether the files of all shards have to be made together.
+    `verb` is the journal that knows the set (None: another tool made it), `is_ours` whether the file is as it was written (one that was changed since
+    is replaced on request only), `is_whole` whether the files of all shards have to be made together.
     """
     if verb is None:
         return (

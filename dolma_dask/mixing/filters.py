@@ -48,59 +48,35 @@ class Filter:
     text: str  # as it was written
     syntax: Syntax  # its language
     rule: Rule | None = None
-    """The same over columns, see `dolma_dask.mixing.row_columns`; None: each document is asked."""
+    """The filter over columns, see `dolma_dask.mixing.row_columns`; None: each document is looked at."""
 
     @property
     def is_slow(self) -> bool:
-        """Whether each document has to be asked."""
+        """True if each document has to be looked at."""
         return self.rule is None
 
     def matches(self, row: Row) -> bool:
-        """Tell whether a document matches.
-
-        Raises
-        ------
-        DataError
-            jq cannot do with this document what the filter says.
-        """
+        """Tell whether a document matches."""
         values = select(self.text, self.syntax, row)
         return bool(values) and (self.syntax == "jsonpath" or all(map(_is_something, values)))
 
 
 def make_filter(text: str, syntax: Syntax, kinds: RowKinds) -> Filter:
-    """Read and, where possible, compile a filter.
-
-    Raises
-    ------
-    ExpressionError
-        It cannot be read.
-    """
+    """Read and, where possible, compile a filter."""
     check_expression(text, syntax)
     rule = compile_path(parse_path(text), kinds) if syntax == "jsonpath" else compile_jq(text, kinds)
     return Filter(text, syntax, rule)
 
 
 def check_syntax(syntax: str) -> Syntax:
-    """Return the name of a language that filters may be in.
-
-    Raises
-    ------
-    UsageError
-        There is no such language here.
-    """
+    """Return the name of a language that filters may be in."""
     if syntax not in SYNTAXES:
         raise UsageError(f"syntax={syntax!r}; expected one of {', '.join(SYNTAXES)}.")
     return syntax
 
 
 def check_expression(text: str, syntax: Syntax) -> None:
-    """Refuse what cannot be read.
-
-    Raises
-    ------
-    ExpressionError
-        With the place, or with what jq says.
-    """
+    """Refuse what cannot be read."""
     if syntax == "jsonpath":
         parse_path(text)
     else:

@@ -1,4 +1,4 @@
-"""What people usually write in jq to filter documents, as rules over columns; everything else is left to jq itself.
+"""Usual jq filters of documents as rules over columns; everything else is left to jq itself.
 
 Compiled are paths with keys and indexes, comparisons of such a path or its ``length`` with a literal, ``and or not`` and parentheses. jq orders
 null before everything else, so ``.attributes.k[0][2] < 1`` holds for documents without k; that is kept.

@@ -1,4 +1,4 @@
-"""What a JSONPath means on one row: the rules of the Dolma toolkit, with its defects mended.
+"""Values that a JSONPath finds in one row, by the rules of the Dolma toolkit, with its defects mended.
 
 A filter ``[?(...)]`` on an array tests its elements, on anything else the value itself: ``$.attributes[?(@.k[0][2] > 0.5)]`` tests the
 attributes of the document. A row matches if anything is found. Order (``< <= > >=``) is that of two numbers, one on each side; everything
@@ -39,15 +39,7 @@ __all__ = ["Path", "find", "parse_path"]
 
 
 def find(path: Path, row: Any) -> list[Any]:
-    """Return the values that a path leads to.
-
-    Parameters
-    ----------
-    path : Path
-        From ``$``.
-    row : object
-        A document as Python's JSON values.
-    """
+    """Return the values that a path leads to."""
     return _follow(path.steps, [row], row)
 
 

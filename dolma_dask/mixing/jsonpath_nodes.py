@@ -1,4 +1,4 @@
-"""What a JSONPath consists of: steps from value to value, and the conditions of its filters; see `dolma_dask.mixing.jsonpath_text`."""
+"""Parts of a JSONPath: steps from value to value, and the conditions of its filters; see `dolma_dask.mixing.jsonpath_text`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -43,12 +43,12 @@ class Below:
 
 @dataclass(frozen=True)
 class Length:
-    """How many elements an array has."""
+    """Number of elements of an array."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """What a condition holds for: elements of an array, or anything else itself."""
+    """Values that a condition holds for: elements of an array, or anything else itself."""
 
     condition: "Condition"
 

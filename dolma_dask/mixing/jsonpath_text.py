@@ -47,13 +47,7 @@ MAX_DEPTH = 50
 
 
 def parse_path(text: str) -> Path:
-    """Read a JSONPath that begins with ``$``.
-
-    Raises
-    ------
-    ExpressionError
-        It is none; the message marks the place.
-    """
+    """Read a JSONPath that begins with ``$``."""
     reader = _Reader(text)
     reader.space()
     if not reader.at("$"):

@@ -1,4 +1,4 @@
-"""What people usually write in JSONPath, as rules over columns: 50 times faster than looking at one document after the other.
+"""Usual JSONPath filters as rules over columns: 50 times faster than looking at one document after the other.
 
 Compiled are paths of keys and indexes, and conditions on the document, its attributes or its metadata that compare such paths with
 literals, or two numbers with each other. Everything else is left to `dolma_dask.mixing.jsonpath`, which means the same.

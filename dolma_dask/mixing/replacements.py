@@ -12,7 +12,7 @@ from dolma_dask.mixing.jsonpath_nodes import Field, Index, Path
 from dolma_dask.mixing.row_columns import ATTRIBUTES
 
 SELECTS = "$"
-"""What a replacement begins with that is a value of the document."""
+"""Beginning of a replacement that is a value of the document."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Replacement:
 
     @property
     def selects(self) -> bool:
-        """Whether the replacement is a value of the document."""
+        """True if the replacement is a value of the document."""
         return self.replacement.startswith(SELECTS)
 
     @property
@@ -63,13 +63,7 @@ class Replacement:
         return None
 
     def selector(self) -> tuple[str, Syntax]:
-        """Return the expression behind a replacement that is a value of the document, and its language.
-
-        Raises
-        ------
-        ExpressionError
-            It is none.
-        """
+        """Return the expression behind a replacement that is a value of the document, and its language."""
         path = self.path()
         if path is not None:
             return self.replacement, "jsonpath"
@@ -99,13 +93,7 @@ class Replacement:
 
 
 def make_replacement(given: Mapping[str, Any] | Replacement) -> Replacement:
-    """Return a rule from its keys, as they stand in a configuration file.
-
-    Raises
-    ------
-    UsageError
-        A key is unknown or missing, or a value is of another type.
-    """
+    """Return a rule from its keys, as they stand in a configuration file."""
     if isinstance(given, Replacement):
         return given
     if not isinstance(given, Mapping):

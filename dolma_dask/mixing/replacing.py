@@ -27,7 +27,7 @@ HOLE = "{}"
 
 @dataclass(frozen=True)
 class SpanRule:
-    """What one rule of a mix replaces in a batch of documents."""
+    """Spans that one rule of a mix replaces in a batch of documents."""
 
     called: str  # for messages
     spans: pa.ListArray  # (n,) ``list<struct<start, end, score>>``, null for none

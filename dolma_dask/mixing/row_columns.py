@@ -1,4 +1,4 @@
-"""Which column holds the value at a path of a document: what filters in other languages are compiled to.
+"""Columns that hold the values at paths of a document: filters in other languages are compiled to them.
 
 Columns are named ``attributes.<key>``, ``metadata.<field>``, ``id``, ``source``, ``added`` and ``created``. Attributes that hold spans are columns
 of spans, whatever they hold in most documents. An attribute that is null counts as missing.
@@ -18,7 +18,7 @@ from dolma_dask.mixing.rules import Compare, Missing, Rule
 from dolma_dask.mixing.values import Columns, Literal, Name, Operand, Value
 
 PARTS = ("start", "end", "score")
-"""What stands in a span, by its place in the JSON array."""
+"""Parts of a span, by their position in the JSON array."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _places(spans: pa.ListArray, place: int) -> tuple[np.ndarray, np.ndarray]:
 
 ATTRIBUTES = "attributes"
 ATTRIBUTE_PREFIX = "attributes."
-"""What the names of columns of attributes begin with."""
+"""Prefix of the names of columns of attributes."""
 
 STRINGS = ("id", "source", "added", "created")
 
@@ -82,7 +82,7 @@ Steps = Sequence[str | int]
 
 @dataclass(frozen=True)
 class RowKinds:
-    """What is known of the documents that a filter is about."""
+    """Kinds of the values in the documents that a filter is about."""
 
     attributes: Mapping[str, AttributeKind]
     """Keys of all attribute sets and of the documents' own attributes; those of objects as

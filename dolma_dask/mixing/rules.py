@@ -40,7 +40,7 @@ COMPARE = {
 
 
 class Rule(Node):
-    """Which rows to keep."""
+    """A condition on rows."""
 
     def mask(self, columns: Columns) -> pa.BooleanArray:
         """Apply the rule.

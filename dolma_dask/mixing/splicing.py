@@ -38,7 +38,7 @@ _NEWLINE = b"\n"
 
 @dataclass(frozen=True)
 class Edit:
-    """What becomes of one member of each object."""
+    """Change of one member of each object."""
 
     name: str  # its key
     values: pa.Array | None
@@ -237,13 +237,7 @@ _QUOTE, _COMMA, _OPEN, _CLOSE = 0x22, 0x2C, 0x7B, 0x7D
 
 
 def join_objects(objects: Sequence[pa.LargeStringArray]) -> pa.LargeStringArray:
-    """Return one JSON object per row with the members of all.
-
-    Parameters
-    ----------
-    objects : sequence of pyarrow.LargeStringArray
-        (n,) each: valid JSON objects, null for none. Of members with one key the last one's value stands.
-    """
+    """Return one JSON object per row with the members of all."""
     if len(objects) == 1 and not objects[0].null_count:
         return objects[0]
     rows = len(objects[0])

@@ -71,7 +71,7 @@ def check_comparable(left: Operand, right: Operand, sign: str) -> None:
 
 
 def alike(left: Any, right: Any) -> tuple[Any, Any]:
-    """Two numbers in one type: integers stay exact, others become float64."""
+    """Return two numbers in one type: integers stay exact, others become float64."""
     types = (left.type, right.type)
     if not all(map(_is_exact, types)):
         return left.cast(pa.float64(), safe=False), right.cast(pa.float64(), safe=False)
@@ -81,7 +81,7 @@ def alike(left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def is_in(data: pa.Array, values: list[Any]) -> pa.BooleanArray:
-    """Which values of `data` are among `values`, all of its kind; false where null."""
+    """Tell which values of `data` are among `values`, all of its kind; false where null."""
     if pa.types.is_floating(data.type):
         return _is_in_floats(data, values)
     if not _is_exact(data.type):
@@ -119,7 +119,7 @@ def two_valued(result: Any, count: int) -> pa.BooleanArray:
 
 
 def every_row(value: bool, count: int) -> pa.BooleanArray:
-    """The same answer for all rows (count,)."""
+    """Return one answer for all rows (count,)."""
     return pa.repeat(pa.scalar(value), count)
 
 
@@ -133,10 +133,10 @@ _replace: Any = _dataclass_replace
 
 
 class Node:
-    """What rules and values have in common: names, spelling, a canonical form. All fields are part of the meaning."""
+    """Base of rules and values: names, spelling, a canonical form. All fields are part of the meaning."""
 
     level: ClassVar[int] = 8
-    """How tightly the spelling binds, from `Or` (1) to names (8)."""
+    """Precedence of the spelling, from `Or` (1) to names (8)."""
 
     def children(self) -> Iterator["Node"]:
         """The nodes directly below this one."""
@@ -151,7 +151,7 @@ class Node:
         return frozenset().union(*(child.names for child in self.children()))
 
     def renamed(self, names: Mapping[str, str]) -> Self:
-        """The same with other column names; those not in `names` stay."""
+        """Return it with other column names; those not in `names` stay."""
 
         def rename(value: Any) -> Any:
             if isinstance(value, tuple):
@@ -184,7 +184,7 @@ class Value(Node):
         raise NotImplementedError
 
     def number(self, columns: Columns) -> Any:
-        """The same as float64, for arithmetic."""
+        """Return the value as float64, for arithmetic."""
         operand = self.evaluate(columns)
         if operand.kind not in ("number", "missing"):
             raise ExpressionError(
@@ -285,7 +285,7 @@ class Arithmetic(Value):
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:
-    """What to say about a column that does not exist: the names most like it, in full or behind a ``__``."""
+    """Describe a column that does not exist: the names most like it, in full or behind a ``__``."""
     by_spelling: dict[str, list[str]] = {}
     for full in known:
         parts = full.split("__")

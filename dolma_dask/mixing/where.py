@@ -40,17 +40,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class ExpressionText:
-    """One expression.
-
-    Attributes
-    ----------
-    text : str
-        As it was typed.
-    code : str
-        The same for Python: spaces for line breaks and comments, Python names for those in backticks; equally long.
-    ticked : dict[int, str]
-        Where a name in backticks ends -> the name.
-    """
+    """One expression."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -71,11 +61,11 @@ class ExpressionText:
         )
 
     def error_at(self, node: ast.expr, message: str) -> ExpressionError:
-        """The same, marking the text of `node`."""
+        """Return an error to raise that marks the text of `node`."""
         return self.error(message, *self.span(node))
 
     def span(self, node: ast.expr) -> tuple[int, int]:
-        """Where the text of `node` begins and ends."""
+        """Return where the text of `node` begins and ends."""
         start = self._place(node.lineno, node.col_offset)
         return start, self._place(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset + 1)
 
@@ -109,7 +99,7 @@ class ExpressionText:
         return "".join(parts)
 
     def _piece_end(self, at: int) -> int:
-        """Where the string, backticks, comment or single character that begins at `at` ends."""
+        """Return where the string, backticks, comment or single character that begins at `at` ends."""
         first = self.text[at]
         if first in "'\"":
             quote = first * 3 if self.text.startswith(first * 3, at) else first
@@ -182,13 +172,7 @@ _REFUSED: dict[type[ast.AST], str] = {
 
 
 def parse(expression: str) -> Rule:
-    """Turn an expression into a rule.
-
-    Raises
-    ------
-    ExpressionError
-        If it is not one; the message marks the place and says what is allowed.
-    """
+    """Return the rule that an expression states; raise `ExpressionError` with the position of a mistake."""
     return _Reader(expression).rule
 
 
@@ -199,13 +183,7 @@ def check_names(rule: Rule, known: Collection[str]) -> None:
 
 
 def resolve(rule: Rule, known: Collection[str]) -> Rule:
-    """Write short names in full: ``word_count`` for the only column that ends in ``__word_count``.
-
-    Raises
-    ------
-    ExpressionError
-        If a name is no column and the end of none, or of several.
-    """
+    """Write short names in full: ``word_count`` for the only column that ends in ``__word_count``."""
     full: dict[str, str] = {}
     for name in sorted(rule.names - frozenset(known)):
         ends = sorted(column for column in known if column.endswith(f"__{name}"))

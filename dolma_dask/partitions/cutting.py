@@ -1,4 +1,4 @@
-"""Where partitions begin and end: a pure function of the listing, the journal and the parameters, never of workers or memory."""
+"""Bounds of partitions: a pure function of the listing, the journal and the parameters, never of workers or memory."""
 
 import warnings
 from collections.abc import Collection, Iterator, Sequence
@@ -19,7 +19,7 @@ PARTITION_BYTES = 64_000_000
 """Default for the bytes of lines in a partition: seconds of work, far above the cost of a task."""
 
 SMALLEST_BYTES = 1 << 16
-"""What the smallest shard counts, so that no partition opens thousands of files."""
+"""Least size that a shard counts as, so that no partition opens thousands of files."""
 
 LARGE_BYTES = 1_000_000_000
 """Text of one partition that is worth a warning."""
@@ -31,7 +31,7 @@ class LargePartitionWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Piece:
-    """What a partition reads of one shard."""
+    """Part of a partition that lies in one shard."""
 
     shard: Shard  # the documents
     sources: tuple[AttributeSource, ...] = ()  # its attribute files, without keys: those the reader knows
@@ -43,7 +43,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Partition:
-    """What one task reads: some shards, or some rows of one."""
+    """Rows of one task: some shards, or a range of one."""
 
     pieces: tuple[Piece, ...]
 
@@ -119,24 +119,7 @@ def sum_known(numbers: Sequence[int | None]) -> int | None:
 def cut(
     dataset: Dataset, sets: AttributeSets | None, partition_bytes: int | None, *, with_text: bool
 ) -> Partitions:
-    """Cut a dataset into partitions.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        Its shards.
-    sets : AttributeSets or None
-        What is read beside the documents.
-    partition_bytes : int or None
-        Bytes of lines in a partition, about; None: one partition per shard.
-    with_text : bool
-        Whether texts are asked, so that a large partition is worth a warning.
-
-    Raises
-    ------
-    UsageError
-        `partition_bytes` is no positive whole number.
-    """
+    """Cut a dataset into partitions of about `partition_bytes` of lines (None: one per shard); with text, a large one that cannot be cut is a warning."""
     if partition_bytes is not None and not _is_size(partition_bytes):
         raise UsageError(
             f"partition_bytes={partition_bytes!r}; expected a whole number of bytes from 1 on, such as 64_000_000, or None for one partition "

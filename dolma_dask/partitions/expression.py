@@ -54,15 +54,7 @@ def meta_of(columns: Sequence[Column]) -> pd.DataFrame:
 
 
 def frame_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> pd.DataFrame:
-    """Return batches as one frame.
-
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        Arrays in the order of `columns`.
-    columns : sequence of Column
-        One or more.
-    """
+    """Return batches, with arrays in the order of `columns`, as one frame."""
     schema = pa.schema([(str(number), _ARROW[column.kind]) for number, column in enumerate(columns)])
     table = pa.Table.from_batches([_as(batch, schema) for batch in batches], schema)
     data = {column.name: _values(table.column(at), column.kind) for at, column in enumerate(columns)}

@@ -1,4 +1,4 @@
-"""Which columns a dataframe or bag has, where each is read from, and what it holds."""
+"""Columns of a dataframe or bag: names, origins and kinds."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -50,19 +50,7 @@ def find(
     prefix: bool = False,
     spans: bool = False,
 ) -> Found:
-    """Find the columns that are asked: those named first, then the other keys of the attribute sets; see `read_dataframe`.
-
-    Raises
-    ------
-    ExpressionError
-        There is no such column, or a short name stands for several.
-    UsageError
-        Nothing is asked, an attribute set is unknown, or two columns would have one name.
-    MissingAttributesError, AlignmentError
-        A shard has no attribute file of a set, or two.
-    SchemaError
-        A key or field has different kinds in different shards.
-    """
+    """Find the columns that are asked: those named first, then the other keys of the attribute sets; see `read_dataframe`."""
     names = words_of("columns", DEFAULT if columns is None else columns)
     chosen = _sets_of(dataset, attributes)
     catalog = Catalog(dataset)
@@ -175,15 +163,7 @@ def _check_names(columns: Sequence[Column]) -> None:
 
 
 def check_keyless(dataset: Dataset, sets: AttributeSets) -> None:
-    """Refuse files without rows beside documents, in sets that have no key in any file.
-
-    Raises
-    ------
-    AlignmentError
-        A row is missing.
-    CorruptFileError
-        A file cannot be read.
-    """
+    """Refuse files without rows beside documents, in sets that have no key in any file."""
     for name in [name for name, kinds in sets.kinds.items() if not kinds]:
         for shard in dataset.shards:
             (source,) = [source for source in sets.sources(shard, ()) if source.name == name]

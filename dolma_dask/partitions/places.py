@@ -1,4 +1,4 @@
-"""Where files can be entered, and how many rows they have: from the journal, the footers of tables, or a look for newlines.
+"""Entry points and numbers of rows of files: from the journal, the footers of tables, or a look for newlines.
 
 The journal's word on a file counts while the file has the recorded size and time stamp, or else bytes, which are hashed when the number of
 rows alone is asked. Where a file can be cut is taken on its word for a file of the recorded size: readers of parts see what is wrong. Cost:
@@ -29,7 +29,7 @@ TEXT_PER_STORED_BYTE: Mapping[FileFormat, float] = {
 
 @dataclass(frozen=True)
 class KnownFile:
-    """What a record says of a file that was written or read."""
+    """Facts of a record about a file that was written or read."""
 
     finished: float  # when, in seconds since 1970
     bytes: int  # its stored size
@@ -64,15 +64,7 @@ class Places:
         return cls(root, _known_files(root))
 
     def documents(self, shard: Shard, largest: int | None) -> Extent:
-        """Return what is known of a document file.
-
-        Parameters
-        ----------
-        shard : Shard
-            As it was listed.
-        largest : int, optional
-            A file with more bytes of lines is looked into for places to cut it at, if no journal knows them; None: none is.
-        """
+        """Return the extent of a document file; one with more than `largest` bytes of lines is searched for places to cut it at if no journal knows them."""
         path = layout.document_path(shard.path)
         kind = layout.format_of(path)
         rows, members, checksum = self._recorded(path, shard.bytes, shard.stamp)

@@ -1,4 +1,4 @@
-"""What runs in a worker: the asked columns of a partition as Arrow batches, and no others.
+"""Reading in a worker: the requested columns of a partition as Arrow batches, and no others.
 
 Memory: what is asked of one partition, and a few blocks. A file must still be the one that was listed: partitions are places in it.
 """
@@ -70,17 +70,7 @@ class PartitionSource:
         )
 
     def read(self, partition: Partition, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-        """Yield batches with the given columns, one or more, in their order.
-
-        Raises
-        ------
-        AlignmentError, StaleAttributesError, CorruptFileError, SchemaError
-            While iterating; see `dolma_dask.alignment`.
-        BadRecordError
-            While iterating: a document could not be read, and that is to fail.
-        SourceChangedError
-            While iterating: a file is not the one that was listed.
-        """
+        """Yield batches with the given columns, one or more, in their order."""
         for piece in partition.pieces:
             work = self._work(piece, columns)
             for info in work.files:

@@ -177,7 +177,7 @@ def hdf5(
 
 @dataclass(frozen=True)
 class Target:
-    """Where rows go and what they are made with; for each option see `hdf5`."""
+    """Target and tokenizer of the rows; for each option see `hdf5`."""
 
     to: str
     tokenizer: str
@@ -193,13 +193,7 @@ class Target:
 
 
 def make_packing(documents: Documents, target: Target, wanted: LmOptions, policy: RecordPolicy) -> Packing:
-    """Return a call of `hdf5` that can be run.
-
-    Raises
-    ------
-    UsageError
-        The tokenizer cannot be read, or lacks a special token; or a value cannot be.
-    """
+    """Return a call of `hdf5` that can be run."""
     tokens = open_tokenizer(target.tokenizer)
     sections = wanted.sections()
     known = {"tokenizer": tokens.file_name, "tokenizer_fingerprint": tokens.fingerprint}

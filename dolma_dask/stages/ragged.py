@@ -149,20 +149,9 @@ class RaggedOutput:
         asked: Mapping[str, Any],
         policy: RecordPolicy,
     ) -> Plan:
-        """Return the plan of a run.
+        """Return the plan of a run over the shards of `mixture`; token shards are numbered among all shards (`found`).
 
-        Parameters
-        ----------
-        mixture : Mixture
-            The shards to tokenize.
-        found : Dataset
-            With all shards, whose token shards are numbered.
-        name : str or None
-            How their names begin; None: the dataset's folder.
-        params, asked : Mapping
-            What decides the documents besides the bytes of the files; the same for people.
-        policy : RecordPolicy
-            What happens to bad records.
+        `params` decides the documents besides the bytes of the files, `asked` says the same for people.
         """
         prefix = name or files.normalize(found.root).rsplit("/", 1)[-1]
         paths = [shard.path for shard in found.shards]
@@ -194,13 +183,7 @@ class RaggedOutput:
 
 
 def open_output(to: str, tokenizer: str, bos: str | None, eos: str | None) -> RaggedOutput:
-    """Return what makes token shards.
-
-    Raises
-    ------
-    UsageError
-        The tokenizer cannot be read, or lacks a special token.
-    """
+    """Return what makes token shards."""
     engine = open_tokenizer(tokenizer)
     return RaggedOutput(files.normalize(to), engine, SpecialTokens(bos, eos).resolve(engine))
 

@@ -1,4 +1,4 @@
-"""A block of documents with all that filters and replacements may ask of it; what is not asked is not made."""
+"""A block of documents with every column that filters and replacements may need; what is not needed is not made."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ PROVENANCE = "provenance"
 
 
 class MixBlock:
-    """A block of documents with all that filters and replacements may ask of it; what is not asked is not made."""
+    """A block of documents with every column that filters and replacements may need; what is not needed is not made."""
 
     def __init__(self, shard: AlignedShard, recipe: Recipe, block: Block) -> None:
         self.shard, self.recipe = shard, recipe
@@ -301,14 +301,8 @@ def as_spans(column: pa.Array, lengths: pa.Array) -> pa.ListArray:
 def object_texts(
     columns: Mapping[str, pa.Array], kinds: Mapping[str, AttributeKind], lengths: pa.Array
 ) -> pa.LargeStringArray:
-    """Return attributes that were read as columns as one JSON object per row; what is missing is left out.
-
-    Parameters
-    ----------
-    columns, kinds : mapping
-        By key, (n,) each.
-    lengths : pyarrow.Array
-        (n,) code points of the documents.
+    """Return attributes that were read as columns (n,) as one JSON object per row, for documents of `lengths` (n,) code points; missing values are left
+    out.
     """
     texts = {key: _texts(key, kinds[key], column, lengths).to_pylist() for key, column in columns.items()}
     objects = [

@@ -1,4 +1,4 @@
-"""A call of `mix` from what is asked to what was made: documents, packed or not, and token files.
+"""One call of `mix`, from its options to its outputs: documents, packed or not, and token files.
 
 Cost: that of reading the documents and attributes once; packed and shuffled documents are copied once or twice more as they are stored.
 """
@@ -38,7 +38,7 @@ VERSION = 2
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What a mix is to write."""
+    """Outputs of a mix."""
 
     target: str | None  # root of the new documents; None: there are none
     file_format: FileFormat | None  # None: that of each input file, and for packed ones jsonl.gz
@@ -63,13 +63,7 @@ def make_goal(
     max_size: int | None,
     seed: int | None,
 ) -> Goal:
-    """Check what a mix is to write; `seed` is that of a shuffle.
-
-    Raises
-    ------
-    UsageError
-        It is nothing, or cannot be.
-    """
+    """Check what a mix is to write; `seed` is that of a shuffle."""
     check_format(file_format)
     is_packed = max_size is not None or seed is not None
     if to is None and not tokens:
@@ -117,7 +111,7 @@ class MixCall:
 
     @property
     def _params(self) -> dict[str, Any]:
-        """What was asked, for the journal of the documents."""
+        """Parameters for the journal of the documents."""
         return {"from": self.found.root, **self.asked, **self.goal.told}
 
     def _packed(self, target: str, packing: Packing, options: ReadArgs) -> MixSummary:

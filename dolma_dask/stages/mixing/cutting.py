@@ -1,4 +1,4 @@
-"""How the output files of a mix are cut and named."""
+"""Cutting and naming of the output files of a mix."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ _SUFFIX: Mapping[FileFormat, str] = {
     "jsonl": ".json",
     "parquet": "",
 }
-"""What the Dolma toolkit calls the last file of a stream."""
+"""Suffixes that the Dolma toolkit gives the last file of a stream."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How output files are cut and named."""
+    """Rule by which output files are cut and named."""
 
     prefix: str  # of their paths, with the folder and the name: ``documents/part``
     file_format: FileFormat  # not Parquet

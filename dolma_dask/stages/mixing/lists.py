@@ -47,13 +47,7 @@ def narrow(
     thresholds: ThresholdsLike,
     options: ReadArgs,
 ) -> Narrowed:
-    """Mark the documents of all lists, and join marks and thresholds with `where`.
-
-    Raises
-    ------
-    UsageError
-        Two lists have one name, or the thresholds are of another type.
-    """
+    """Mark the documents of all lists, and join marks and thresholds with `where`."""
     if not (block or allow or thresholds is not None):
         return Narrowed(where)
     rules = [] if where is None else [parse(where) if isinstance(where, str) else where]

@@ -1,4 +1,4 @@
-"""From what is asked of a mix to what is read: everything that can be wrong with filters and replacements is found out here, before a shard is read.
+"""Planning of a mix, from its options to the columns that are read: mistakes in filters and replacements show here, before a shard is read.
 
 Cost: the first rows of the files that no journal knows, and the first rows of eight document files.
 """

@@ -69,15 +69,7 @@ def make_options(
     sample_rate: float | None = None,
     seed: int = 0,
 ) -> MixOptions:
-    """Check the options of a mix besides its rule.
-
-    Raises
-    ------
-    ExpressionError
-        A filter cannot be read.
-    UsageError
-        A value cannot be.
-    """
+    """Check the options of a mix besides its rule."""
     language = check_syntax(syntax)
     filters = words_of("include", include), words_of("exclude", exclude)
     for text in (*filters[0], *filters[1]):
@@ -136,13 +128,13 @@ class SpanWork:
 
     @property
     def is_slow(self) -> bool:
-        """Whether every document is looked at."""
+        """True if every document is looked at."""
         return self.key is None or (self.rule.selects and self.column is None)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a worker does to the rows of a dataset."""
+    """Everything that a worker does to the rows of a dataset."""
 
     where: Rule | None = None  # with full names
     where_keys: Mapping[str, str] = field(
@@ -172,12 +164,12 @@ class Recipe:
 
     @property
     def is_slow(self) -> bool:
-        """Whether documents are looked at one by one."""
+        """True if documents are looked at one by one."""
         return any(item.is_slow for item in self.filters) or any(item.is_slow for item in self.spans)
 
     @property
     def looks_inside(self) -> bool:
-        """Whether the documents' own attributes matter."""
+        """True if the documents' own attributes matter."""
         return bool(self.columns or self.spans or self.is_slow or self.options.merge_attributes)
 
 

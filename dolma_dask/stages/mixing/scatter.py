@@ -50,17 +50,7 @@ def bucket_count(stored_bytes: int) -> int:
 
 
 def order_hashes(seed: int, path: str, rows: npt.NDArray[np.int64]) -> Hashes:
-    """Return the hash by which the rows of a shard are ordered in a shuffle; rows that come several times have several.
-
-    Parameters
-    ----------
-    seed : int
-        0 to 2**64 - 1.
-    path : str
-        Of the shard.
-    rows : int64[n]
-        Row numbers in the shard, not descending.
-    """
+    """Return the hash by which the rows of a shard are ordered in a shuffle; rows (n,) do not descend, and equal ones have several hashes."""
     base = np.uint64(xxhash.xxh64_intdigest(path.encode(), seed))
     firsts = np.searchsorted(rows, rows)
     copies = (np.arange(len(rows)) - firsts).astype(np.uint64)
@@ -79,18 +69,9 @@ def order_hashes(seed: int, path: str, rows: npt.NDArray[np.int64]) -> Hashes:
 
 
 class ScatterSink:
-    """Scatters the kept rows of one shard into buckets of a file, with an index beside it.
+    """Scatters the kept rows of one shard into buckets of a file, a power of two of them.
 
-    Parameters
-    ----------
-    root, path : str
-        The file; the index has the suffix ``.index``: int64[segments, 3], bucket, first byte and bytes.
-    shard : str
-        Path of the shard, for the order.
-    seed : int
-        Of the order.
-    buckets : int
-        A power of two.
+    The index beside it has the suffix ``.index``: int64[segments, 3], bucket, first byte and bytes.
     """
 
     def __init__(self, root: str, path: str, shard: str, seed: int, buckets: int) -> None:

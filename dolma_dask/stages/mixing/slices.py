@@ -25,7 +25,7 @@ class Slice:
     rows: int  # in them
     text_bytes: int
     members: tuple[tuple[int, int, int], ...]
-    """Where each begins, relative to the slice: stored byte, row, text byte."""
+    """Start of each, relative to the slice: stored byte, row, text byte."""
 
 
 @dataclass(frozen=True)
@@ -140,13 +140,7 @@ def merged(slices: Sequence[Slice]) -> list[Slice]:
 
 
 def read_exactly(handle: Any, size: int, url: str) -> bytes:
-    """Read `size` bytes.
-
-    Raises
-    ------
-    CorruptFileError
-        The file ends before.
-    """
+    """Read `size` bytes."""
     parts: list[bytes] = []
     left = size
     while left:

@@ -36,7 +36,7 @@ _FOLDER = f"/{layout.DOCUMENTS}/"
 
 @dataclass(frozen=True)
 class Stream:
-    """What one stream reads, does and writes."""
+    """One stream: its inputs, options and outputs."""
 
     name: str  # of the output files
     documents: tuple[str, ...]  # paths, URLs and patterns; ``**`` stands for any folders
@@ -67,15 +67,7 @@ class Stream:
 
 
 def mix_stream(stream: Stream, policy: RecordPolicy, options: RunOptions, args: RunArgs) -> MixSummary:
-    """Run a stream, or the shards of it that ``only`` and ``prune`` of `args` leave.
-
-    Raises
-    ------
-    UsageError
-        Nothing matches, or files are of another format than the stream says.
-    StageError
-        Some shards failed.
-    """
+    """Run a stream, or the shards of it that ``only`` and ``prune`` of `args` leave."""
     parts, notes = _parts(stream, args)
     if stream.packed:
         return summarize(run_job(_packed(stream, parts, policy, notes), options))

@@ -1,4 +1,4 @@
-"""What `mix` returns: its filters stand in the table as they were written."""
+"""Summaries of `mix`, of its token files and of several streams."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace

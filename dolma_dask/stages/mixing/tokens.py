@@ -57,13 +57,7 @@ class TokenOptions:
 
 
 def token_options(ragged: TokensLike, hdf5: TokensLike) -> TokenOptions:
-    """Check the options of token files.
-
-    Raises
-    ------
-    UsageError
-        A key is unknown or missing, or a value is of another type.
-    """
+    """Check the options of token files."""
     rows = _options("hdf5", hdf5, Target, LmOptions)
     arrays = _options("ragged", ragged, RaggedOptions)
     return TokenOptions(
@@ -126,13 +120,7 @@ def packing_of(
 
 
 def check_tokens(tokens: TokenOptions, roots: Sequence[str]) -> None:
-    """Refuse token files that cannot be made, or would lie among documents, before anything is written.
-
-    Raises
-    ------
-    UsageError
-        A tokenizer cannot be read, lacks a special token, or a place or value cannot be.
-    """
+    """Refuse token files that cannot be made, or would lie among documents, before anything is written."""
     if tokens.ragged is not None:
         arrays = tokens.ragged
         check_outside(open_output(arrays.to, arrays.tokenizer, arrays.bos, arrays.eos).root, *roots)

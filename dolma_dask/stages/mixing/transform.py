@@ -40,7 +40,7 @@ _Kind = Literal["where", "include", "exclude"]
 
 
 class Transform:
-    """What is done to the documents of one shard, block by block.
+    """Changes the documents of one shard, block by block, and counts.
 
     Counts are ``documents_in, documents_out, text_bytes_in, text_bytes_out``, and ``spans_replaced``, ``documents_changed``,
     ``documents_too_short``, ``documents_not_sampled`` and ``documents_again`` where they can be.

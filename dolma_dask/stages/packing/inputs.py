@@ -17,7 +17,7 @@ class Documents:
     origin: str  # root of what is read
     parts: tuple[Source, ...]
     params: Mapping[str, Any] = field(default_factory=dict)
-    """What decides which documents there are, besides the bytes of the files."""
+    """Parameters that decide the documents, besides the bytes of the files."""
     told: Mapping[str, Any] = field(default_factory=dict)  # the same for people
     notes: tuple[str, ...] = ()  # for people
 

@@ -23,7 +23,7 @@ LEAST_TOKENS = {None: 10, MODELZOO: 6}
 
 @dataclass(frozen=True)
 class LmOptions:
-    """What decides the rows of LMData besides the documents; for each option see `dolma_dask.stages.hdf5.hdf5`."""
+    """Options that decide the rows of LMData; for each option see `dolma_dask.stages.hdf5.hdf5`."""
 
     max_seq_length: int = 2048
     tail: Tail = "pad"
@@ -51,12 +51,12 @@ class LmOptions:
 
     @property
     def is_like_modelzoo(self) -> bool:
-        """Whether quirks of ModelZoo 2.2 are wanted."""
+        """True for the quirks of ModelZoo 2.2."""
         return self.compat == MODELZOO
 
     @property
     def repairs(self) -> bool:
-        """Whether ftfy is used."""
+        """True if ftfy repairs the texts."""
         return self.is_like_modelzoo if self.use_ftfy is None else self.use_ftfy
 
     @property
@@ -65,13 +65,7 @@ class LmOptions:
         return LEAST_TOKENS[self.compat] if self.min_sequence_len is None else self.min_sequence_len
 
     def mode(self, tokenizer: TokenEngine) -> LmData:
-        """Return the mode for a tokenizer.
-
-        Raises
-        ------
-        UsageError
-            A value cannot be, or the vocabulary lacks a token.
-        """
+        """Return the mode for a tokenizer."""
         is_like = self.is_like_modelzoo
         asked = AskedSpecials(self.eos, self.pad, self.eos_id, self.pad_id)
         recipe = LmRecipe(

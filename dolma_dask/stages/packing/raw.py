@@ -51,7 +51,7 @@ _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 @dataclass(frozen=True)
 class RawTexts:
-    """Where raw texts are.
+    """Raw texts to read.
 
     Attributes
     ----------
@@ -81,20 +81,7 @@ class RawTexts:
 
 
 def raw_documents(raw: RawTexts, options: ReadArgs) -> Documents:
-    """Return the texts of raw files.
-
-    Parameters
-    ----------
-    raw : RawTexts
-        Where they are.
-    options : ReadArgs
-        ``only`` and ``prune``, which choose files.
-
-    Raises
-    ------
-    UsageError
-        There is no file that can be read.
-    """
+    """Return the texts of raw files."""
     base, found = list_raw(_named(raw.metadata_files) if raw.metadata_files else [str(raw.input_dir)])
     suffixes = UPSTREAM_SUFFIXES if raw.is_lenient else (*UPSTREAM_SUFFIXES, *MORE_SUFFIXES)
     known = [info for info in found if info.path.lower().endswith(suffixes)]
@@ -146,7 +133,7 @@ def _groups(found: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
 
 @dataclass(frozen=True)
 class RawOpener:
-    """How raw files are read; see `RawTexts`."""
+    """Options of reading raw files; see `RawTexts`."""
 
     base: str  # folder that paths are relative to
     key: str
@@ -238,19 +225,7 @@ class _TextArchive(TarArchive):
 def read_texts(
     stored: StoredFile, compression: Compression | None, opener: RawOpener, max_record_bytes: int
 ) -> Iterator[Block]:
-    """Yield the texts of JSON lines, in blocks with the column ``text``; null where a record has none or is bad.
-
-    Parameters
-    ----------
-    stored : StoredFile
-        The open file, or member of an archive.
-    compression : {"gzip", "zstd"} or None
-        How it is stored.
-    opener : RawOpener
-        Says which field, and what may be missing.
-    max_record_bytes : int
-        A longer line is bad.
-    """
+    """Yield the texts of JSON lines, in blocks with the column ``text``; null where a record has none or is bad."""
     for lines in read_lines(stored, compression, max_record_bytes=max_record_bytes):
         if lines.oversize_bytes:
             reason = too_large(lines.oversize_bytes, max_record_bytes)
@@ -303,20 +278,7 @@ def _block(texts: Sequence[str | None], first_row: int, bad: tuple[BadRecord, ..
 
 
 def text_of(line: bytes, opener: RawOpener) -> str | None:
-    """Return the text of a JSON line; None for a record without one, where that is allowed.
-
-    Parameters
-    ----------
-    line : bytes
-        An object, or a bare string.
-    opener : RawOpener
-        Says which field, and what may be missing.
-
-    Raises
-    ------
-    LineError
-        The line is no record, or its field is of a kind that is no text.
-    """
+    """Return the text of a JSON line; None for a record without one, where that is allowed."""
     record = parse_object(b'{"text":%b}' % line) if line.lstrip().startswith(b'"') else None
     key = opener.key if record is None else "text"
     value = (parse_object(line) if record is None else record).get(key)
@@ -344,13 +306,7 @@ def _text_of_value(value: bytes, key: str) -> str:
 
 
 def read_table(url: str, opener: RawOpener) -> Iterator[Block]:
-    """Yield the texts of a Parquet column; null where it is null.
-
-    Raises
-    ------
-    SchemaError
-        There is no such column, or it holds neither strings nor numbers.
-    """
+    """Yield the texts of a Parquet column; null where it is null."""
     row = 0
     with open_parquet(url) as file:
         schema = file.schema_arrow

@@ -31,12 +31,12 @@ Rows = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class FileWork:
-    """What one file is made of."""
+    """Rows of one file, and where their tokens are."""
 
     first: int  # its rows, among all
     stop: int
     pieces: tuple[tuple[Spool, int, int], ...]
-    """What of which spools: ids if all documents are one stream, else rows."""
+    """Ranges of staged ids if all documents are one stream, else of rows."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def spool_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class Spool:
-    """What is known of a spool."""
+    """Size of one spool."""
 
     number: int  # of the part
     tokens: int  # what it holds
@@ -49,17 +49,7 @@ class Spool:
 
 
 class SpoolWriter:
-    """Context manager that writes one spool; leaving it by an exception writes nothing.
-
-    Parameters
-    ----------
-    folder : str
-        Of the spools.
-    number : int
-        Of the part.
-    mode : Mode
-        Its tokenizer says type and range of the ids.
-    """
+    """Context manager that writes one spool; leaving it by an exception writes nothing."""
 
     def __init__(self, folder: str, number: int, mode: Mode) -> None:
         self._url = files.join(folder, spool_name(number))
@@ -87,7 +77,7 @@ class SpoolWriter:
 
     @property
     def record(self) -> FileRecord:
-        """What was written; after a clean exit."""
+        """Record of the file; after a clean exit."""
         return FileRecord(spool_name(self.number), self._out.bytes, self._out.checksum)
 
     def __exit__(
@@ -155,15 +145,7 @@ class SpoolFile:
 
 
 class TokenRun:
-    """Ids of several spools as one run, read from front to end; one spool is open at a time.
-
-    Parameters
-    ----------
-    folder : SpoolFolder
-        Where they are.
-    pieces : sequence of (Spool, int, int)
-        Of each spool the ids from a first to before a last one.
-    """
+    """Ids of several spools as one run, read from front to end; one spool is open at a time. A piece is a spool and a range of its ids."""
 
     def __init__(self, folder: SpoolFolder, pieces: Sequence[tuple[Spool, int, int]]) -> None:
         self._folder = folder
