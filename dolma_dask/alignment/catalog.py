@@ -67,7 +67,7 @@ def _count(number: int) -> str:
 class Catalog:
     """The attribute sets of a dataset; each file is looked into at most once."""
 
-    dataset: Dataset  # its attribute sets are listed when they are asked for
+    dataset: Dataset  # its attribute sets are listed on first use
     _listed: dict[str, dict[str, FileInfo]] = field(default_factory=dict, repr=False)
     _merged: dict[str, Mapping[str, AttributeKind]] = field(default_factory=dict, repr=False)
     _declared: dict[str, Mapping[str, AttributeKind]] = field(default_factory=dict, repr=False)

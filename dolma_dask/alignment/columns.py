@@ -1,6 +1,6 @@
 """Columns of a dataset by name: fields of documents and of their metadata, and attributes, in lockstep and proved.
 
-Only what is asked is read: attributes alone leave the documents closed wherever the journal proves that they belong together
+Only what is requested is read: attributes alone leave the documents closed wherever the journal proves that they belong together
 (`dolma_dask.alignment.reader`).
 """
 
@@ -27,10 +27,10 @@ Kind = Literal["text", "document", "spans", "number", "bool", "string", "dict"]
 """Kind of a column: "text" for a string of the documents, else see `dolma_dask.formats.json.attributes.AttributeKind`."""
 
 SAMPLED_SHARDS = 8
-"""Shards, evenly spread, whose first rows tell the kinds of the fields of the metadata; the others are asked if a field is in none of these."""
+"""Shards, evenly spread, whose first rows tell the kinds of the fields of the metadata; the others are looked into if a field is in none of these."""
 
 SAMPLED_AT_ONCE = 64
-"""Further shards that are asked before one looks whether all fields are found."""
+"""Further shards that are looked into at a time while a field is not found."""
 
 SAMPLING_THREADS = 8
 
@@ -42,7 +42,7 @@ class Columns:
     """Columns of a dataset that were found; see `find_columns`."""
 
     dataset: Dataset  # all of its shards
-    names: tuple[str, ...]  # full names, in the order asked
+    names: tuple[str, ...]  # full names, in the order of the request
     kinds: Mapping[str, Kind]  # what each holds
     fields: Mapping[str, AttributeKind]  # those of the metadata
     sets: AttributeSets | None  # the attribute sets that the others are read from
@@ -156,7 +156,7 @@ def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKi
 
 
 def _sampled_kinds(dataset: Dataset, names: Sequence[str]) -> dict[str, set[AttributeKind]]:
-    """Return the kinds of all fields that were seen on the way to the asked ones."""
+    """Return the kinds of all fields that were seen on the way to the requested ones."""
     found: dict[str, set[AttributeKind]] = {}
     with ThreadPoolExecutor(SAMPLING_THREADS) as pool:
         for shards in _rounds(dataset.shards):

@@ -54,7 +54,7 @@ class AttributeSource:
 
 @dataclass(frozen=True)
 class AttributeSets:
-    """The attribute sets of a dataset, as far as they are asked."""
+    """Attribute sets of a dataset that were opened."""
 
     files: Mapping[str, Mapping[str, FileInfo]]  # set name to shard path to attribute file
     kinds: Mapping[str, Mapping[str, AttributeKind]]  # set name to key to kind, over all shards

@@ -32,7 +32,7 @@ def walk_points(text: np.ndarray, at: int, stop: int, point: int, wanted: int) -
 @kernel
 def choose_spans(  # type: ignore[no-untyped-def]
     text_cut, text, span_cut, starts, ends, templates, fixed, holes, points, sizes,
-    chosen_cut, chosen, lengths, grown,
+    selected_cut, selected, lengths, grown,
 ):  # fmt: skip
     """Choose the spans that are replaced.
 
@@ -48,9 +48,9 @@ def choose_spans(  # type: ignore[no-untyped-def]
         Of each template: bytes besides ``{}``, number of ``{}``, code points besides ``{}``.
     sizes : int64[n]
         Out: bytes of the new texts.
-    chosen_cut : int64[n + 1]
+    selected_cut : int64[n + 1]
         Out: spans that are replaced, of each row.
-    chosen : int64[m, 7]
+    selected : int64[m, 7]
         Out: for each: start, end, code points of its replacement, first byte and byte behind it in the row's text, template, and by how many
         code points the text has grown up to here.
     lengths : int64[n]
@@ -60,10 +60,10 @@ def choose_spans(  # type: ignore[no-untyped-def]
     """
     n = 0
     for row in range(text_cut.size - 1):
-        chosen_cut[row] = n
+        selected_cut[row] = n
         at, stop, point = text_cut[row], text_cut[row + 1], 0
         size = stop - at
-        last, more = -1, 0  # where the last chosen span ends; code points that were added
+        last, more = -1, 0  # where the last selected span ends; code points that were added
         for k in range(span_cut[row], span_cut[row + 1]):
             start, end = starts[k], ends[k]
             if start < last or (start == last and end == start):
@@ -76,34 +76,38 @@ def choose_spans(  # type: ignore[no-untyped-def]
             at, point = walk_points(text, at, stop, point, end)
             last = point
             template = templates[k]
-            chosen[n, 0] = start
-            chosen[n, 1] = point
-            chosen[n, 2] = points[template] + holes[template] * (point - start)
-            chosen[n, 3] = begin - text_cut[row]
-            chosen[n, 4] = at - text_cut[row]
-            chosen[n, 5] = template
-            more += chosen[n, 2] - (point - start)
-            chosen[n, 6] = more
+            selected[n, 0] = start
+            selected[n, 1] = point
+            selected[n, 2] = points[template] + holes[template] * (point - start)
+            selected[n, 3] = begin - text_cut[row]
+            selected[n, 4] = at - text_cut[row]
+            selected[n, 5] = template
+            more += selected[n, 2] - (point - start)
+            selected[n, 6] = more
             size += fixed[template] + (holes[template] - 1) * (at - begin)
             n += 1
-        if n > chosen_cut[row]:
+        if n > selected_cut[row]:
             _, lengths[row] = walk_points(text, at, stop, point, _FAR)
         sizes[row] = size
         grown[0] += size
-    chosen_cut[text_cut.size - 1] = n
+    selected_cut[text_cut.size - 1] = n
 
 
 @kernel
 def write_texts(  # type: ignore[no-untyped-def]
-    text_cut, text, chosen_cut, chosen, template_cut, template, expands, out, offsets,
+    text_cut, text, selected_cut, selected, template_cut, template, expands, out, offsets,
 ):  # fmt: skip
-    """Write all texts with their chosen spans replaced; `expands` uint8[t]: whether ``{}`` in a template stands for the span's text."""
+    """Write all texts with their selected spans replaced; `expands` uint8[t]: whether ``{}`` in a template stands for the span's text."""
     p = 0
     for row in range(text_cut.size - 1):
         offsets[row] = p
         at = text_cut[row]
-        for k in range(chosen_cut[row], chosen_cut[row + 1]):
-            begin, stop, which = text_cut[row] + chosen[k, 3], text_cut[row] + chosen[k, 4], chosen[k, 5]
+        for k in range(selected_cut[row], selected_cut[row + 1]):
+            begin, stop, which = (
+                text_cut[row] + selected[k, 3],
+                text_cut[row] + selected[k, 4],
+                selected[k, 5],
+            )
             copy_bytes(out, p, text, at, begin - at)
             p += begin - at
             i = template_cut[which]
@@ -129,11 +133,11 @@ def write_texts(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_up_to(chosen: np.ndarray, column: int, first: int, stop: int, limit: int) -> int:
-    """Return the place in ``chosen[first:stop]`` of the first value of a column that is above `limit`; they are sorted."""
+def count_up_to(selected: np.ndarray, column: int, first: int, stop: int, limit: int) -> int:
+    """Return the place in ``selected[first:stop]`` of the first value of a column that is above `limit`; they are sorted."""
     while first < stop:
         middle = (first + stop) // 2
-        if chosen[middle, column] <= limit:
+        if selected[middle, column] <= limit:
             first = middle + 1
         else:
             stop = middle
@@ -141,30 +145,30 @@ def count_up_to(chosen: np.ndarray, column: int, first: int, stop: int, limit: i
 
 
 @kernel
-def moved_span(start, end, chosen, first, stop, length):  # type: ignore[no-untyped-def]
-    """Return (whether it is left, start, end) of a span after the replacements ``chosen[first:stop]`` in a text of `length` code points.
+def moved_span(start, end, selected, first, stop, length):  # type: ignore[no-untyped-def]
+    """Return (whether it is left, start, end) of a span after the replacements ``selected[first:stop]`` in a text of `length` code points.
 
     Left out is a span that begins or ends inside a replaced one, or whose whole text was replaced, unless it is that of the whole document.
     """
     start, end = min(max(start, 0), length), min(max(end, 0), length)
     if start == 0 and end == length:
-        return True, 0, length + chosen[stop - 1, 6]
-    after = count_up_to(chosen, 1, first, stop, start)  # the first that ends behind `start`
-    before = count_up_to(chosen, 0, first, stop, end - 1)  # behind the last that begins before `end`
+        return True, 0, length + selected[stop - 1, 6]
+    after = count_up_to(selected, 1, first, stop, start)  # the first that ends behind `start`
+    before = count_up_to(selected, 0, first, stop, end - 1)  # behind the last that begins before `end`
     if after < stop:
-        begin, behind = chosen[after, 0], chosen[after, 1]
+        begin, behind = selected[after, 0], selected[after, 1]
         if begin < start or (begin <= start < end <= behind):
             return False, 0, 0
-    if before > first and chosen[before - 1, 1] > end:
+    if before > first and selected[before - 1, 1] > end:
         return False, 0, 0
-    to_start = chosen[after - 1, 6] if after > first else 0
-    to_end = chosen[before - 1, 6] if before > first else 0
+    to_start = selected[after - 1, 6] if after > first else 0
+    to_end = selected[before - 1, 6] if before > first else 0
     return True, start + to_start, max(end + to_end, start + to_start)
 
 
 @kernel
 def write_moved(  # type: ignore[no-untyped-def]
-    base, tail_base, tail_row, starts, data, chosen_cut, chosen, lengths, out, offsets, status,
+    base, tail_base, tail_row, starts, data, selected_cut, selected, lengths, out, offsets, status,
 ):  # fmt: skip
     """Write the objects of attributes, one per line, with the spans of rows in which something is replaced moved or left out.
 
@@ -174,7 +178,7 @@ def write_moved(  # type: ignore[no-untyped-def]
     for row in range(starts.size - 1):
         offsets[row] = p
         origin = base if row < tail_row else tail_base
-        first, stop = chosen_cut[row], chosen_cut[row + 1]
+        first, stop = selected_cut[row], selected_cut[row + 1]
         if first == stop:
             size = starts[row + 1] - starts[row] - 1
             copy_bytes(out, p, data, starts[row], size)
@@ -192,7 +196,7 @@ def write_moved(  # type: ignore[no-untyped-def]
             if byte_at(value) == _OPEN and byte_at(skip_space(value + 1)) != _CLOSE:
                 copy_bytes(out, p, data, done - origin, value - done)
                 p += value - done
-                ended = write_spans(value, origin, data, chosen, first, stop, lengths[row], out, p)
+                ended = write_spans(value, origin, data, selected, first, stop, lengths[row], out, p)
                 if ended < 0:
                     status[row] = 1
                     break
@@ -210,7 +214,7 @@ def write_moved(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def write_spans(value, origin, data, chosen, first, stop, length, out, p):  # type: ignore[no-untyped-def]
+def write_spans(value, origin, data, selected, first, stop, length, out, p):  # type: ignore[no-untyped-def]
     """Write a list of spans that has some; return the place behind it in `out`, -1 if it is a list of something else."""
     at = skip_space(value + 1)
     out[p] = _OPEN
@@ -237,7 +241,7 @@ def write_spans(value, origin, data, chosen, first, stop, length, out, p):  # ty
         at = skip_space(at)
         if byte_at(at) != _CLOSE:
             return -1
-        left, start, end = moved_span(start, end, chosen, first, stop, length)
+        left, start, end = moved_span(start, end, selected, first, stop, length)
         if left:
             if not is_first:
                 out[p] = _COMMA

@@ -87,7 +87,7 @@ class Replacement:
         return path if plain else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was asked, as JSON-able values without those that are not given."""
+        """Return the keys that were given, as JSON-able values."""
         given = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: value for name, value in given.items() if value is not None}
 

@@ -45,13 +45,13 @@ class Replaced:
     texts: pa.LargeStringArray  # (n,)
     changed: npt.NDArray[np.bool_]  # rows in which something was replaced
     cut: Offsets  # see `dolma_dask.mixing.replacement_kernels.choose_spans`
-    chosen: npt.NDArray[np.int64]
+    selected: npt.NDArray[np.int64]
     lengths: Offsets
 
     @property
     def count(self) -> int:
         """Spans that were replaced."""
-        return len(self.chosen)
+        return len(self.selected)
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,20 @@ def replace_spans(texts: pa.LargeStringArray, rules: Sequence[SpanRule]) -> Repl
     fixed, holes, points, expands, cut, data = _templates(rules, rows)
     text_cut, text = string_parts(texts)
     total, sizes = len(spans.starts), np.empty(rows, np.int64)
-    chosen_cut, chosen = np.zeros(rows + 1, np.int64), np.empty((total, 7), np.int64)
+    selected_cut, selected = np.zeros(rows + 1, np.int64), np.empty((total, 7), np.int64)
     lengths, grown = np.zeros(rows, np.int64), np.zeros(1, np.int64)
     choose_spans(
         text_cut, text, spans.cut, spans.starts, spans.ends, spans.templates, fixed, holes, points, sizes,
-        chosen_cut, chosen, lengths, grown,
+        selected_cut, selected, lengths, grown,
     )  # fmt: skip
-    changed = np.diff(chosen_cut) > 0
-    chosen = chosen[: chosen_cut[-1]]
-    if not len(chosen):
-        return Replaced(texts, changed, chosen_cut, chosen, lengths)
+    changed = np.diff(selected_cut) > 0
+    selected = selected[: selected_cut[-1]]
+    if not len(selected):
+        return Replaced(texts, changed, selected_cut, selected, lengths)
     out, offsets = np.empty(int(grown[0]), np.uint8), np.empty(rows + 1, np.int64)
-    write_texts(text_cut, text, chosen_cut, chosen, cut, data, expands, out, offsets)
+    write_texts(text_cut, text, selected_cut, selected, cut, data, expands, out, offsets)
     return Replaced(
-        large_strings(offsets, out, np.ones(rows, np.bool_)), changed, chosen_cut, chosen, lengths
+        large_strings(offsets, out, np.ones(rows, np.bool_)), changed, selected_cut, selected, lengths
     )
 
 
@@ -201,7 +201,7 @@ def move_spans(attributes: pa.LargeStringArray, replaced: Replaced) -> pa.LargeS
         np.zeros(rows, np.uint8),
     )
     write_moved(
-        block.base, block.tail_base, block.tail_row, block.starts, block.block, replaced.cut, replaced.chosen, replaced.lengths,
+        block.base, block.tail_base, block.tail_row, block.starts, block.block, replaced.cut, replaced.selected, replaced.lengths,
         out, offsets, status,
     )  # fmt: skip
     valid = attributes.is_valid().to_numpy(zero_copy_only=False)
@@ -228,7 +228,7 @@ def _move_slowly(text: str, replaced: Replaced, row: int) -> str:
             places = [
                 (
                     moved_span(
-                        int(span[0]), int(span[1]), replaced.chosen, first, stop, int(replaced.lengths[row])
+                        int(span[0]), int(span[1]), replaced.selected, first, stop, int(replaced.lengths[row])
                     ),
                     span,
                 )

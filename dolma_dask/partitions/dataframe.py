@@ -15,7 +15,7 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.partitions.cutting import PARTITION_BYTES, Partition, Partitions, cut
 from dolma_dask.partitions.naming import Column, find, words_of
-from dolma_dask.partitions.reading import OnBadRecord, PartitionSource
+from dolma_dask.partitions.reading import OnBadRow, PartitionSource
 from dolma_dask.summary import Summary
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def read_dataframe(
     spans: bool = False,
     partition_bytes: int | None = PARTITION_BYTES,
     source: str | None = None,
-    on_bad_record: OnBadRecord = "fail",
+    on_bad_record: OnBadRow = "fail",
     max_record_bytes: int = MAX_RECORD_BYTES,
     only: Sequence[str] = (),
     prune: int | None = None,
@@ -90,7 +90,7 @@ def read_dataframe(
     Warns
     -----
     LargePartitionWarning
-        Text is asked, and a file of more than 1 GB of lines cannot be cut.
+        Text is requested, and a file of more than 1 GB of lines cannot be cut.
 
     Examples
     --------
@@ -124,16 +124,14 @@ def prepare(
     spans: bool,
     partition_bytes: int | None,
     source: str | None,
-    on_bad_record: OnBadRecord,
+    on_bad_record: OnBadRow,
     max_record_bytes: int,
     only: Sequence[str],
     prune: int | None,
 ) -> tuple[Partitions, PartitionSource]:
     """Return partitions and what reads them; see `read_dataframe`."""
-    if on_bad_record not in get_args(OnBadRecord):
-        raise UsageError(
-            f"on_bad_record={on_bad_record!r}; expected one of {', '.join(get_args(OnBadRecord))}."
-        )
+    if on_bad_record not in get_args(OnBadRow):
+        raise UsageError(f"on_bad_record={on_bad_record!r}; expected one of {', '.join(get_args(OnBadRow))}.")
     RecordPolicy(max_record_bytes=max_record_bytes)  # refuses what is no size
     opened = _opened(dataset, source).select(words_of("only", only), prune)
     found = find(opened, columns, attributes, prefix=prefix, spans=spans)
@@ -170,14 +168,14 @@ def read_bag(
     spans: bool = False,
     partition_bytes: int | None = PARTITION_BYTES,
     source: str | None = None,
-    on_bad_record: OnBadRecord = "fail",
+    on_bad_record: OnBadRow = "fail",
     max_record_bytes: int = MAX_RECORD_BYTES,
     only: Sequence[str] = (),
     prune: int | None = None,
 ) -> "Bag":
     """Return documents and attributes side by side as a lazy Dask Bag, a dict per document, in the order of the files.
 
-    Every document becomes Python objects, and all that is asked is read: ask for little, or take a dataframe, which reads what it needs.
+    Every document becomes Python objects, and all that is requested is read: request little, or take a dataframe, which reads what it needs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The reader as Dask sees it: it gives what is asked, and knows how many rows there are."""
+"""The reader as Dask sees it: it gives the requested columns, and knows how many rows there are."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -85,10 +85,12 @@ LABEL = "read_dataframe"
 
 
 def read_frame(partition: Partition, source: PartitionSource, columns: list[str]) -> pd.DataFrame:
-    """Return the asked columns of a partition, none of which may be asked."""
-    chosen = source.select(columns)
+    """Return the requested columns of a partition; there may be none."""
+    selected = source.select(columns)
     return (
-        frame_of(source.read(partition, chosen), chosen) if chosen else empty_frame(source.count(partition))
+        frame_of(source.read(partition, selected), selected)
+        if selected
+        else empty_frame(source.count(partition))
     )
 
 

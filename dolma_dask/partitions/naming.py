@@ -13,7 +13,7 @@ from dolma_dask.formats.metadata import is_field
 from dolma_dask.io.attributes import AttributeFile
 
 DEFAULT = ("id", "source", "text")
-"""Columns that are asked where none are named."""
+"""Columns that are read where none are named."""
 
 ALL = "all"
 """Stands for every attribute set."""
@@ -50,25 +50,25 @@ def find(
     prefix: bool = False,
     spans: bool = False,
 ) -> Found:
-    """Find the columns that are asked: those named first, then the other keys of the attribute sets; see `read_dataframe`."""
+    """Find the requested columns: those named first, then the other keys of the attribute sets; see `read_dataframe`."""
     names = words_of("columns", DEFAULT if columns is None else columns)
-    chosen = _sets_of(dataset, attributes)
+    selected = _sets_of(dataset, attributes)
     catalog = Catalog(dataset)
-    given = catalog.open(chosen) if chosen else None
+    given = catalog.open(selected) if selected else None
     if given is not None:
         check_keyless(dataset, given)
-    places = [_place(catalog, name, chosen) for name in names]
+    places = [_place(catalog, name, selected) for name in names]
     _check_unique([(name, "/".join(filter(None, place))) for name, place in zip(names, places, strict=True)])
     if given is not None:
         places += [
-            (name, key) for name in chosen for key in sorted(given.kinds[name]) if (name, key) not in places
+            (name, key) for name in selected for key in sorted(given.kinds[name]) if (name, key) not in places
         ]
     if not places:
         raise UsageError(
             "no columns and no attributes were asked; expected one or more, such as columns=['id'] or attributes=['gopher_v2']."
         )
     used = tuple(dict.fromkeys(name for name, _ in places if name is not None))
-    sets = given if used == chosen else catalog.open(used)
+    sets = given if used == selected else catalog.open(used)
     fields = find_fields(dataset, [key for name, key in places if name is None and is_field(key)])
     found = tuple(_column(place, fields, sets, prefix=prefix, spans=spans) for place in places)
     _check_names(found)
@@ -87,7 +87,7 @@ def words_of(name: str, value: Sequence[str] | str) -> tuple[str, ...]:
 
 
 def _sets_of(dataset: Dataset, attributes: Sequence[str] | str) -> tuple[str, ...]:
-    """Return the names of the asked attribute sets; whether they exist, the catalog says."""
+    """Return the names of the requested attribute sets; whether they exist, the catalog says."""
     if isinstance(attributes, str) and attributes == ALL:
         return dataset.with_current_attributes().attributes
     names = words_of("attributes", attributes)
@@ -95,25 +95,25 @@ def _sets_of(dataset: Dataset, attributes: Sequence[str] | str) -> tuple[str, ..
     return names
 
 
-def _check_unique(asked: Sequence[tuple[str, str]]) -> None:
+def _check_unique(requested: Sequence[tuple[str, str]]) -> None:
     seen: dict[str, str] = {}
-    for name, place in asked:
+    for name, place in requested:
         if place in seen:
             also = f" (also as {seen[place]!r})" if seen[place] != name else ""
             raise UsageError(f"{name!r} is asked twice{also}; expected each once.", name=name)
         seen[place] = name
 
 
-def _place(catalog: Catalog, name: str, chosen: Sequence[str]) -> _Place:
+def _place(catalog: Catalog, name: str, selected: Sequence[str]) -> _Place:
     """Return the attribute set and key of a column, or None and the field of documents."""
     if name in (*STRINGS, METADATA) or is_field(name):
         return None, name
     folder, slash, ending = name.partition("/")
     if slash and folder in catalog.dataset.with_current_attributes().attributes:
         return folder, full_name(ending, sorted(catalog.open([folder]).kinds[folder]))
-    known = {key for each in chosen for key in catalog.kinds(each)}
-    is_chosen = any(key == name or key.endswith(f"__{name}") for key in known)
-    full, sets = find_keys(catalog, [name], chosen if is_chosen else ())
+    known = {key for each in selected for key in catalog.kinds(each)}
+    is_selected = any(key == name or key.endswith(f"__{name}") for key in known)
+    full, sets = find_keys(catalog, [name], selected if is_selected else ())
     return sets.owner(full[name]), full[name]
 
 

@@ -1,6 +1,6 @@
 """Reading in a worker: the requested columns of a partition as Arrow batches, and no others.
 
-Memory: what is asked of one partition, and a few blocks. A file must still be the one that was listed: partitions are places in it.
+Memory: the requested columns of one partition, and a few blocks. A file must still be the one that was listed: partitions are places in it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.partitions.cutting import Partition, Piece
 from dolma_dask.partitions.naming import Column
 
-OnBadRecord = Literal["fail", "null"]
+OnBadRow = Literal["fail", "null"]
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class PartitionSource:
     """Reads partitions of one dataset; goes to workers with every task."""
 
     root: str  # of the dataset
-    columns: tuple[Column, ...]  # all that can be asked
+    columns: tuple[Column, ...]  # all that can be requested
     default_source: str | None = None  # source of documents that lack the field
-    on_bad_record: OnBadRecord = "fail"  # what happens to a document that could not be read
+    on_bad_record: OnBadRow = "fail"  # what happens to a document that could not be read
     max_record_bytes: int = MAX_RECORD_BYTES  # A longer line is bad
 
     def select(self, names: Sequence[str]) -> tuple[Column, ...]:
-        """Return columns by name, in the asked order."""
+        """Return columns by name, in the requested order."""
         known = {column.name: column for column in self.columns}
         return tuple(known[name] for name in names)
 

@@ -204,7 +204,7 @@ def make_packing(documents: Documents, target: Target, wanted: LmOptions, policy
         target.max_rows_per_file,
         policy,
         {
-            "setup": told({"mode": target.mode, **documents.told}),
+            "setup": told({"mode": target.mode, **documents.shown}),
             "processing": {**known, **sections["processing"], "max_rows_per_file": target.max_rows_per_file},
             "dataset": sections["dataset"],
         },

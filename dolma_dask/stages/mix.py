@@ -1,6 +1,6 @@
 """mix: read documents and attributes side by side, keep the rows that rules and filters keep, and write a new version in one pass.
 
-Kept documents are copied byte for byte, but for what was asked to change. Memory: a few blocks per worker. An attribute file that is missing,
+Kept documents are copied byte for byte, but what options change. Memory: a few blocks per worker. An attribute file that is missing,
 short, long, swapped or stale is an error, never silently unfiltered output.
 """
 
@@ -168,7 +168,7 @@ def mix(
     )
     selection = select(chosen.with_current_attributes(), narrowed.where, of_rule)
     mixture = make_mixture(selection, changes, attributes, in_order=merge_attributes)
-    asked = told(
+    shown = told(
         {
             "where": None if narrowed.where is None else str(narrowed.where),
             "attributes": list(attributes),
@@ -177,5 +177,5 @@ def mix(
         }
     )
     notes = (*dataset_notes(found), *narrowed.notes, *mixture.notes)
-    summary = MixCall(found, chosen, mixture, goal, asked, notes).run(options)
+    summary = MixCall(found, mixture, goal, shown, notes).run(options)
     return dataclasses.replace(summary, lost=summary.lost or narrowed.lost)

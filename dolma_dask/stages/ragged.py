@@ -108,8 +108,8 @@ def ragged(
     output = open_output(to, tokenizer, bos, eos)
     check_outside(output.root, found.root)
     mixture = make_mixture(select(selected(found, options), where, attributes))
-    asked = {"where": None if where is None else str(where), "source": source}
-    plan = output.plan(mixture, found, name, mixture.params(), asked, policy)
+    shown = {"where": None if where is None else str(where), "source": source}
+    plan = output.plan(mixture, found, name, mixture.params(), shown, policy)
     summary = engine.run(plan, run_options(options)).summary
     return replace(summary, notes=(*summary.notes, *rule_notes(summary)))
 
@@ -146,12 +146,12 @@ class RaggedOutput:
         found: Dataset,
         name: str | None,
         params: Mapping[str, Any],
-        asked: Mapping[str, Any],
+        shown: Mapping[str, Any],
         policy: RecordPolicy,
     ) -> Plan:
         """Return the plan of a run over the shards of `mixture`; token shards are numbered among all shards (`found`).
 
-        `params` decides the documents besides the bytes of the files, `asked` says the same for people.
+        `params` decides the documents besides the bytes of the files, `shown` says the same for people.
         """
         prefix = name or files.normalize(found.root).rsplit("/", 1)[-1]
         paths = [shard.path for shard in found.shards]
@@ -168,7 +168,7 @@ class RaggedOutput:
                     "tokenizer": self.engine.file_name,
                     "bos": framing.bos and framing.bos.token,
                     "eos": framing.eos and framing.eos.token,
-                    **asked,
+                    **shown,
                 }
             ),
             writes=tuple(sorted({f"{item.numbered[0]}." for item in names.values() if item.numbered})),

@@ -28,34 +28,34 @@ def chosen_spans(text: str, rules: list[Any]) -> list[tuple[int, int, str]]:
         for start, end, score in spans:
             if (least is None or score >= least) and (limit is None or score < limit):
                 asked.append((start, end, word, expands))
-    chosen: list[tuple[int, int, str]] = []
+    selected: list[tuple[int, int, str]] = []
     for start, end, word, expands in sorted(asked, key=lambda span: span[0]):
         start, end = min(start, len(text)), min(end, len(text))
-        if chosen and (start < chosen[-1][1] or (start == chosen[-1][1] and start == end)):
+        if selected and (start < selected[-1][1] or (start == selected[-1][1] and start == end)):
             continue
-        chosen.append((start, end, word.replace("{}", text[start:end]) if expands else word))
-    return chosen
+        selected.append((start, end, word.replace("{}", text[start:end]) if expands else word))
+    return selected
 
 
-def replaced_text(text: str, chosen: list[tuple[int, int, str]]) -> str:
+def replaced_text(text: str, selected: list[tuple[int, int, str]]) -> str:
     pieces, at = [], 0
-    for start, end, word in chosen:
+    for start, end, word in selected:
         pieces += [text[at:start], word]
         at = end
     return "".join([*pieces, text[at:]])
 
 
-def moved(span: list[Any], text: str, chosen: list[tuple[int, int, str]]) -> list[Any] | None:
+def moved(span: list[Any], text: str, selected: list[tuple[int, int, str]]) -> list[Any] | None:
     start, end = min(span[0], len(text)), min(span[1], len(text))
     if (start, end) == (0, len(text)):
-        return [0, len(replaced_text(text, chosen)), span[2]]
-    for begin, behind, _ in chosen:
+        return [0, len(replaced_text(text, selected)), span[2]]
+    for begin, behind, _ in selected:
         if begin < start < behind or begin < end < behind:
             return None
         if begin <= start < end <= behind:
             return None
-    grown_start = sum(len(word) - (behind - begin) for begin, behind, word in chosen if behind <= start)
-    grown_end = sum(len(word) - (behind - begin) for begin, behind, word in chosen if begin < end)
+    grown_start = sum(len(word) - (behind - begin) for begin, behind, word in selected if behind <= start)
+    grown_end = sum(len(word) - (behind - begin) for begin, behind, word in selected if begin < end)
     return [start + grown_start, max(end + grown_end, start + grown_start), span[2]]
 
 
@@ -114,14 +114,14 @@ def test_texts_and_spans(documents: list[Any], skipped: int) -> None:
     ]
     padded = pa.array(["padding"] * skipped + texts, pa.large_string())[skipped:]
     found = replace_spans(padded, rules)
-    chosen = [chosen_spans(text, rules) for text, rules in zip(texts, rows, strict=True)]
+    selected = [chosen_spans(text, rules) for text, rules in zip(texts, rows, strict=True)]
     assert found.texts.to_pylist() == [
-        replaced_text(text, spans) for text, spans in zip(texts, chosen, strict=True)
+        replaced_text(text, spans) for text, spans in zip(texts, selected, strict=True)
     ]
-    assert found.changed.tolist() == [bool(spans) for spans in chosen]
+    assert found.changed.tolist() == [bool(spans) for spans in selected]
     column = pa.array([json.dumps(each, ensure_ascii=False) for each in attributes], pa.large_string())
     for text, before, after, spans in zip(
-        texts, attributes, move_spans(column, found).to_pylist(), chosen, strict=True
+        texts, attributes, move_spans(column, found).to_pylist(), selected, strict=True
     ):
         expected = dict(before)
         if spans:

@@ -45,7 +45,7 @@ class Goal:
     name: str  # of packed files
     packing: Packing | None  # how files are cut; None: there is one for each input file
     tokens: TokenOptions  # token files
-    told: Mapping[str, Any]  # the same for people
+    shown: Mapping[str, Any]  # the same for people
 
     def check(self, root: str) -> None:
         """Refuse what would write over the input, or among its documents, and token files that cannot be made."""
@@ -79,19 +79,18 @@ def make_goal(
         return Goal(target, file_format, name, None, tokens, told({"format": file_format}))
     prefix = f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}"
     packing = Packing(prefix, file_format or "jsonl.gz", DEFAULT_SIZE if max_size is None else max_size, seed)
-    asked = {"max_size": max_size, "shuffle": seed is not None or None, "name": name, "format": file_format}
-    return Goal(target, file_format, name, packing, tokens, told(asked))
+    shown = {"max_size": max_size, "shuffle": seed is not None or None, "name": name, "format": file_format}
+    return Goal(target, file_format, name, packing, tokens, told(shown))
 
 
 @dataclasses.dataclass(frozen=True)
 class MixCall:
-    """A mixture of some shards of a dataset, and what is made of it."""
+    """A mixture of some shards of a dataset, and its outputs."""
 
-    found: Dataset  # all shards, and those that are mixed
-    chosen: Dataset
-    mixture: Mixture  # what is done to them
-    goal: Goal  # what is written
-    asked: Mapping[str, Any]  # what was asked of the documents, for people
+    dataset: Dataset  # with all shards
+    mixture: Mixture  # of the shards that are mixed
+    goal: Goal
+    shown: Mapping[str, Any]  # options of the documents, for people
     notes: tuple[str, ...]  # for people
 
     def run(self, options: ReadArgs) -> MixSummary:
@@ -107,23 +106,23 @@ class MixCall:
     @property
     def _name(self) -> str:
         """Of token files where they have no other: that of the dataset, whether or not its documents are written again."""
-        return files.normalize(self.found.root).rsplit("/", 1)[-1]
+        return files.normalize(self.dataset.root).rsplit("/", 1)[-1]
 
     @property
     def _params(self) -> dict[str, Any]:
         """Parameters for the journal of the documents."""
-        return {"from": self.found.root, **self.asked, **self.goal.told}
+        return {"from": self.dataset.root, **self.shown, **self.goal.shown}
 
     def _packed(self, target: str, packing: Packing, options: ReadArgs) -> MixSummary:
         """Pack the documents of all shards into files of one size, then make tokens of these."""
         goal, policy = self.goal, record_policy(options)
-        parts = tuple(Part(self.mixture, shard, shard.path) for shard in self.chosen.shards)
+        parts = tuple(Part(self.mixture, shard, shard.path) for shard in self.mixture.dataset.shards)
         key = mix_key(self.mixture, policy)
         packed = Packed(
             target, goal.name, parts, packing, policy, key, self._params, self.notes, owns_folder=True
         )
         made = summarize(run_job(packed, run_options(options)))
-        return tokens_of_packed(made, target, goal.tokens, self.found.source, self._name, options)
+        return tokens_of_packed(made, target, goal.tokens, self.dataset.source, self._name, options)
 
     def _side_by_side(self, policy: RecordPolicy, options: RunOptions) -> MixSummary:
         """Make files of every kind for each shard, from one reading."""
@@ -135,10 +134,10 @@ class MixCall:
             arrays = tokens.ragged
             output = open_output(arrays.to, arrays.tokenizer, arrays.bos, arrays.eos)
             name = arrays.name or self._name
-            plan = output.plan(self.mixture, self.found, name, params, self.asked, policy)
+            plan = output.plan(self.mixture, self.dataset, name, params, self.shown, policy)
             jobs["ragged"] = MapJob(plan)
         if tokens.hdf5 is not None:
-            jobs["hdf5"] = packing_of(tokens.hdf5, self.found, self.mixture, params, self.asked, policy)
+            jobs["hdf5"] = packing_of(tokens.hdf5, self.dataset, self.mixture, params, self.shown, policy)
         made = run_jobs(list(jobs.values()), options, join_documents)
         return self._summary(dict(zip(jobs, made, strict=True)))
 
@@ -152,7 +151,7 @@ class MixCall:
         """Return the plan of one file of documents per shard."""
         output = DocumentOutput(target, self.goal.file_format)
         stage, key = DocumentStage((output,), policy, "mix"), mix_key(self.mixture, policy)
-        every = [output.path(shard) for shard in self.found.shards]
+        every = [output.path(shard) for shard in self.dataset.shards]
         layout.check_no_collision(every)
         return Plan(
             stage=stage,
@@ -164,7 +163,7 @@ class MixCall:
             params=self._params,
             writes=(f"{layout.DOCUMENTS}/",),
             version=dolma_dask.__version__,
-            origin=self.found.root,
+            origin=self.dataset.root,
             reads=layout.DOCUMENT_SUFFIXES,
             all_units=frozenset(every),
             max_bad_fraction=budget(policy),

@@ -12,7 +12,7 @@ PACKING_VERSION = 1
 """Raised whenever files that are cut by size, or shuffled, get other bytes for the same rows."""
 
 DEFAULT_SIZE = 2 << 30
-"""Stored bytes of an output file at most, where nothing else is asked: that of the Dolma toolkit."""
+"""Stored bytes of an output file at most, by default: that of the Dolma toolkit."""
 
 MEMBERS_PER_FILE = 16
 """Members that a full file consists of at least, so that little room is left at its end."""

@@ -79,15 +79,18 @@ class _Planner:
         looks = bool(self.mentioned) or self.options.merge_attributes
         own = own_attributes(self.dataset) if looks else {}
         seen = self.seen_keys()
-        asked = frozenset().union(*(keys for keys in self.mentioned if keys is not None))
-        unseen = {key for key in asked if not any(_has(keys, key) for keys in seen.values())}
+        requested = frozenset().union(*(keys for keys in self.mentioned if keys is not None))
+        unseen = {key for key in requested if not any(_has(keys, key) for keys in seen.values())}
         odd = odd_keys(self.dataset, tuple(seen), unseen)
         every = frozenset(own).union(*seen.values())
         self.check_seen({key for key in unseen if key not in odd and not _has(own, key)}, every, seen)
         known = self.known_sets(seen, frozenset(name for names in odd.values() for name in names))
         if not self.names and not self.in_order:
             _check_clash(
-                {key: [name for name, kinds in known.items() if _has(kinds, key)] for key in sorted(asked)}
+                {
+                    key: [name for name, kinds in known.items() if _has(kinds, key)]
+                    for key in sorted(requested)
+                }
             )
         kinds, strange = _merged([own, *known.values()])
         recipe = self.recipe(
@@ -107,18 +110,18 @@ class _Planner:
     def known_sets(
         self, seen: Mapping[str, frozenset[str]], odd: frozenset[str]
     ) -> dict[str, Mapping[str, AttributeKind]]:
-        """Return the sets to read, with the kinds of their keys: those that were named, else those that have what is asked."""
-        chosen = [
+        """Return the sets to read, with the kinds of their keys: those that were named, else those that have the keys."""
+        selected = [
             name
             for name, keys in seen.items()
             if self.names or self.in_order or name in odd or self.touches(keys)
         ]
-        return {name: self.catalog.kinds(name) for name in chosen}
+        return {name: self.catalog.kinds(name) for name in selected}
 
     def touches(self, keys: frozenset[str]) -> bool:
         """Tell whether some expression may look at one of `keys`."""
         return any(
-            bool(keys) if asked is None else any(_has(keys, key) for key in asked) for asked in self.mentioned
+            bool(keys) if some is None else any(_has(keys, key) for key in some) for some in self.mentioned
         )
 
     def check_seen(self, unseen: Set[str], every: frozenset[str], seen: Mapping[str, frozenset[str]]) -> None:

@@ -52,7 +52,7 @@ class Stream:
     by_inputs: bool = False  # see `dolma_dask.stages.mixing.packed.Packing`
 
     def params(self) -> dict[str, Any]:
-        """Return what was asked, for the journal."""
+        """Return the options for the journal."""
         return told(
             {
                 "name": self.name,

@@ -1,4 +1,4 @@
-"""Token files of a mix, beside its documents or instead of them: what is asked, in the words of the verbs `ragged` and `hdf5`.
+"""Token files of a mix, beside its documents or instead of them: options in the words of the verbs `ragged` and `hdf5`.
 
 Everything that can be wrong with them is found out before a document is read or written: a mix takes hours, a tokenizer a second.
 """
@@ -111,11 +111,11 @@ def packing_of(
     found: Dataset,
     mixture: Mixture,
     params: Mapping[str, Any],
-    asked: Mapping[str, Any],
+    shown: Mapping[str, Any],
     policy: RecordPolicy,
 ) -> Packing:
     """Return the call of `hdf5` that makes rows of the documents of a mix."""
-    documents = Documents(found.root, mixture.sources, params, asked, dataset_notes(found))
+    documents = Documents(found.root, mixture.sources, params, shown, dataset_notes(found))
     return make_packing(documents, *rows, policy)
 
 

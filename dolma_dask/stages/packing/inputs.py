@@ -18,7 +18,7 @@ class Documents:
     parts: tuple[Source, ...]
     params: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that decide the documents, besides the bytes of the files."""
-    told: Mapping[str, Any] = field(default_factory=dict)  # the same for people
+    shown: Mapping[str, Any] = field(default_factory=dict)  # the same for people
     notes: tuple[str, ...] = ()  # for people
 
 
@@ -28,5 +28,5 @@ def documents_of(
     """Return the documents of a dataset that `where` keeps; `options` choose its shards."""
     found = as_dataset(dataset, source)
     mixture = make_mixture(select(selected(found, options), where, attributes))
-    asked = {"where": None if where is None else str(where), "source": source}
-    return Documents(found.root, mixture.sources, mixture.params(), asked, dataset_notes(found))
+    shown = {"where": None if where is None else str(where), "source": source}
+    return Documents(found.root, mixture.sources, mixture.params(), shown, dataset_notes(found))

@@ -86,8 +86,8 @@ def raw_documents(raw: RawTexts, options: ReadArgs) -> Documents:
     suffixes = UPSTREAM_SUFFIXES if raw.is_lenient else (*UPSTREAM_SUFFIXES, *MORE_SUFFIXES)
     known = [info for info in found if info.path.lower().endswith(suffixes)]
     only, prune = tuple(options.get("only", ())), options.get("prune")
-    chosen = [info for info in known if not only or matches(info.path, only)][:prune]
-    if not chosen or (prune is not None and prune < 1):
+    selected = [info for info in known if not only or matches(info.path, only)][:prune]
+    if not selected or (prune is not None and prune < 1):
         raise UsageError(
             f"{base}: none of {counted(len(found), 'file')} is to be read; expected {', '.join(suffixes)}. Name another folder, or convert the "
             "files: dolma-dask convert."
@@ -97,9 +97,9 @@ def raw_documents(raw: RawTexts, options: ReadArgs) -> Documents:
     opener = RawOpener(base, raw.key, raw.is_lenient)
     return Documents(
         origin=base,
-        parts=tuple(RawSource(opener, tuple(group)) for group in _groups(chosen)),
+        parts=tuple(RawSource(opener, tuple(group)) for group in _groups(selected)),
         params={"key": raw.key, "is_lenient": raw.is_lenient},
-        told={"jsonl_key": raw.key},
+        shown={"jsonl_key": raw.key},
         notes=notes,
     )
 
