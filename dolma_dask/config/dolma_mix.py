@@ -1,6 +1,6 @@
 """The Dolma toolkit's mixer configuration: the same file, in YAML or JSON, with the same keys.
 
-What it means here, where the toolkit does something else than it says: ``max_size_in_bytes`` is the stored size of an output file, not the sum
+Where the toolkit does something else than it says, this holds: ``max_size_in_bytes`` is the stored size of an output file, not the sum
 of those of its inputs; all files are called ``<name>-0000.jsonl.gz``; ``shuffle: true``, which cuts files by size and shuffles nothing, cuts files
 by size, and the key ``seed`` (not known to the toolkit) shuffles; numbers compare as numbers. ``compat="dolma-1.2"`` cuts and names files as the
 toolkit does. Keys of our own: ``seed``, and ``sample_rate`` of a stream.
@@ -102,9 +102,9 @@ def read_config(config: str | Mapping[str, Any]) -> Config:
     mistakes = Mistakes(config if isinstance(config, str) else "the configuration")
     node = read_yaml(config, mistakes) if isinstance(config, str) else _node_of(config)
     resolved = References(node, mistakes).resolve(node, ())
-    found = convert(resolved, Config, "", mistakes, lax=True)
+    values = convert(resolved, Config, "", mistakes, lax=True)
     mistakes.check()
-    return found  # type: ignore[no-any-return]
+    return values  # type: ignore[no-any-return]
 
 
 def _node_of(value: object) -> Node:

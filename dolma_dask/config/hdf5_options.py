@@ -105,7 +105,7 @@ def create_hdf5_dataset(words: Sequence[str]) -> Hdf5Summary:
 
 def _read_words(words: Sequence[str]) -> dict[str, Any]:
     """Return the options of a command line; a truth value needs no word behind it."""
-    found: dict[str, tuple[Node, Node]] = {}
+    values: dict[str, tuple[Node, Node]] = {}
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
@@ -119,8 +119,8 @@ def _read_words(words: Sequence[str]) -> dict[str, Any]:
             value = "true"
         elif not has_value:
             raise UsageError(f"--{name} has no value; expected one behind it.")
-        found[name] = scalar(name), scalar(value, quoted=not value)
-    return _values(found, Mistakes("dolma-dask hdf5 LMData"))
+        values[name] = scalar(name), scalar(value, quoted=not value)
+    return _values(values, Mistakes("dolma-dask hdf5 LMData"))
 
 
 def _read_file(url: str) -> dict[str, Any]:
@@ -130,11 +130,11 @@ def _read_file(url: str) -> dict[str, Any]:
     if not isinstance(top, MappingNode):
         mistakes.add(top, f"expected options, in the sections {', '.join(SECTIONS)}")
         mistakes.check()
-    found: dict[str, tuple[Node, Node]] = {}
+    values: dict[str, tuple[Node, Node]] = {}
     for name, option in pairs(top).items():
         is_section = name in SECTIONS and isinstance(option[1], MappingNode)
-        found.update(pairs(option[1]) if is_section else {name: option})
-    return _values(found, mistakes)
+        values.update(pairs(option[1]) if is_section else {name: option})
+    return _values(values, mistakes)
 
 
 def _values(options: Mapping[str, tuple[Node, Node]], mistakes: Mistakes) -> dict[str, Any]:
@@ -150,13 +150,13 @@ def _values(options: Mapping[str, tuple[Node, Node]], mistakes: Mistakes) -> dic
             node = SequenceNode("tag:yaml.org,2002:seq", words, node.start_mark)
         nodes.append((key, node))
     hints = {name: hint | None for name, hint in OPTIONS.items()}
-    found = convert_options(MappingNode("tag:yaml.org,2002:map", nodes), hints, (), "", mistakes, lax=True)
+    values = convert_options(MappingNode("tag:yaml.org,2002:map", nodes), hints, (), "", mistakes, lax=True)
     mistakes.check()
-    return found
+    return values
 
 
 def _check_possible(given: Mapping[str, Any]) -> None:
-    """Refuse what would give other rows than were asked for."""
+    """Refuse what would give other rows than were requested."""
     if given.get("shuffle"):
         raise UsageError(
             "shuffle: rows are written in the order of documents; expected documents that are shuffled before. Shuffle them: dolma-dask mix."
@@ -197,11 +197,11 @@ def _needed(given: Mapping[str, Any], name: str, kind: str) -> str:
 def _our_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that `hdf5` takes; None is only passed on where it means something."""
     renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
-    found = {name: value for name, value in renamed.items() if name in _OURS and value is not None}
+    values = {name: value for name, value in renamed.items() if name in _OURS and value is not None}
     if "ftfy_normalizer" in renamed:
-        found["ftfy_normalizer"] = renamed["ftfy_normalizer"]
-    if found.get("workers") == 0:  # all processors
-        del found["workers"]
+        values["ftfy_normalizer"] = renamed["ftfy_normalizer"]
+    if values.get("workers") == 0:  # all processors
+        del values["workers"]
     if given.get("compat") == MODELZOO and given.get("tokenizer_type") == "GPT2Tokenizer":
-        found.pop("pad_id", None)  # forced to be the end of a document there
-    return found
+        values.pop("pad_id", None)  # forced to be the end of a document there
+    return values

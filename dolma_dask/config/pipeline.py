@@ -132,11 +132,11 @@ class PipelineSummary:
 
     def _remarks(self) -> list[str]:
         """Return what stands below the table: notes of the stages, each once, and of the pipeline."""
-        found: dict[str, list[str]] = {}
+        stages_of: dict[str, list[str]] = {}
         for stage in self.stages:
             for note in getattr(stage.summary, "notes", ()):
-                found.setdefault(note, []).append(stage.name)
-        return [*(f"{', '.join(names)}: {note}" for note, names in found.items()), *self.notes]
+                stages_of.setdefault(note, []).append(stage.name)
+        return [*(f"{', '.join(names)}: {note}" for note, names in stages_of.items()), *self.notes]
 
     def __str__(self) -> str:
         lines = [f"run {self.file}", *(f"  {line}" for line in text_table(self._table()))]

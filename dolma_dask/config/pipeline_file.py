@@ -82,18 +82,18 @@ def read_pipeline(url: str, variables: Mapping[str, str]) -> tuple[StagePlan, ..
     mistakes.check()
     known = Variables(blocks["variables"][1] if "variables" in blocks else scalar(""), variables, mistakes)
     reader = _Stages(known.resolve(blocks["defaults"][1]) if "defaults" in blocks else scalar(""), mistakes)
-    found = [stage for item in items if (stage := reader.item(known.resolve(item)))]
+    stages = [stage for item in items if (stage := reader.item(known.resolve(item)))]
     if "report" in blocks:
-        found.append(reader.verb("", "report", blocks["report"][0], known.resolve(blocks["report"][1])))
+        stages.append(reader.verb("", "report", blocks["report"][0], known.resolve(blocks["report"][1])))
     lines: dict[str, int] = {}
-    for stage in named(found):
+    for stage in named(stages):
         first = lines.setdefault(stage.name, stage.line)
         if first != stage.line:
             mistakes.add(
                 stage.at, f"a second stage {stage.name!r}; first in line {first}. Give it another name."
             )
     mistakes.check()
-    return named(found)
+    return named(stages)
 
 
 class _Stages:
@@ -109,14 +109,14 @@ class _Stages:
     ) -> tuple[dict[str, Any], dict[str, Node]]:
         """Return the values of a map of options, and their nodes."""
         options: dict[str, tuple[Node, Node]] = {}
-        for key, (place, node) in ({} if is_nothing(block) else pairs(block)).items():
+        for key, (at_key, node) in ({} if is_nothing(block) else pairs(block)).items():
             name = key.replace("-", "_")
             if name in COMMAND_ONLY:
-                self.wrong(place, f"{what}.{key}: it belongs to the command: dolma-dask run FILE --dry-run.")
+                self.wrong(at_key, f"{what}.{key}: it belongs to the command: dolma-dask run FILE --dry-run.")
             elif name in options:
-                self.wrong(place, f"{what}.{name} stands twice. Remove one of them.")
+                self.wrong(at_key, f"{what}.{name} stands twice. Remove one of them.")
             else:
-                options[name] = scalar(name, place), node
+                options[name] = scalar(name, at_key), node
         hints = {name: one.hint for name, one in takes.items() if name not in COMMAND_ONLY}
         needed = [name for name, one in takes.items() if one.needed]
         given = MappingNode("tag:yaml.org,2002:map", list(options.values()), at.start_mark)
@@ -233,15 +233,15 @@ def variables_of(given: object) -> dict[str, str]:
         return {str(name): _spelled(name, value) for name, value in given.items()}
     if not isinstance(given, Iterable):
         raise UsageError(f"variables={given!r}; expected a map such as {{'out': 'corpus/wiki'}}.")
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for word in [given] if isinstance(given, str) else given:
         name, sign, value = str(word).partition("=")
         if not sign or not _NAME.fullmatch(name):
             raise UsageError(f"--set {word!r}; expected NAME=VALUE, such as --set out=corpus/wiki.")
-        if name in found:
+        if name in values:
             raise UsageError(f"--set gives {name!r} twice; expected each variable once.")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _spelled(name: object, value: object) -> str:

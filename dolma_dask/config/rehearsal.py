@@ -70,9 +70,11 @@ class Rehearsal:
             stems = {layout.stem_of(shard.path) for shard in dataset.shards}
             paths = [layout.document_path(shard.path) for shard in dataset.shards]
             for folder in (*(f"{layout.ATTRIBUTES}/{name}" for name in dataset.attributes), layout.JOURNAL):
-                found = [info.path for info in files.list_files(dataset.url(folder))]
-                wanted = [path for path in found if folder == layout.JOURNAL or layout.stem_of(path) in stems]
-                paths += [f"{folder}/{path}" for path in wanted]
+                files_there = [info.path for info in files.list_files(dataset.url(folder))]
+                selected = [
+                    path for path in files_there if folder == layout.JOURNAL or layout.stem_of(path) in stems
+                ]
+                paths += [f"{folder}/{path}" for path in selected]
             for path in paths:
                 _link(files.join(root, path), files.join(files.normalize(target), path))
 

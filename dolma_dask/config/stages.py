@@ -1,4 +1,4 @@
-"""The stages of a pipeline: a verb with its arguments, what it reads and writes, and the stages that a run is asked for."""
+"""The stages of a pipeline: a verb with its arguments, what it reads and writes, and the stages that a run is to do."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -97,20 +97,20 @@ def named(stages: Sequence[StagePlan]) -> tuple[StagePlan, ...]:
     """Return stages with names: their own, else the verb, with a number where the verb occurs several times."""
     verbs = [stage.verb for stage in stages if not stage.name]
     seen: list[str] = []
-    found = []
+    result = []
     for stage in stages:
         if not stage.name:
             seen.append(stage.verb)
             number = f"-{seen.count(stage.verb)}" if verbs.count(stage.verb) > 1 else ""
             stage = replace(stage, name=f"{stage.verb}{number}")
-        found.append(stage)
-    return tuple(found)
+        result.append(stage)
+    return tuple(result)
 
 
 def selected(
     stages: Sequence[StagePlan], only: Sequence[str], first: str | None, file: str
 ) -> tuple[StagePlan, ...]:
-    """Return the stages that are asked for: those of the names or verbs in `only`, or `first` and those after it.
+    """Return the stages that were requested: those of the names or verbs in `only`, or `first` and those after it.
 
     Raises
     ------
