@@ -1,0 +1,81 @@
+"""One entry of the registry makes a verb: a command with help, a stage of pipelines, tables in a report."""
+
+import sys
+from types import ModuleType
+from typing import Unpack
+
+import pytest
+
+from dolma_dask import cli, registry
+from dolma_dask.config.pipeline import run
+from dolma_dask.reports.history import History, Step
+from dolma_dask.reports.model import ResultTable
+from dolma_dask.stages.options import RunArgs
+from dolma_dask.stages.reporting.results import result_tables
+from dolma_dask.summary import Summary
+
+
+def count(dataset: str, /, *, to: str, words: str = "", **options: Unpack[RunArgs]) -> Summary:
+    """Count something of a dataset.
+
+    Example: dolma-dask count corpus/v0 --to counts
+
+    Parameters
+    ----------
+    dataset : str
+        A folder or URL.
+    to : str
+        Where the counts go.
+    words : str, optional
+        File with the words to count.
+    """
+    planned = ("a.jsonl",) if options.get("dry_run") else ()
+    return Summary("count", to, done=1, counts={"documents": len(dataset)}, planned=planned)
+
+
+def tables(step):
+    yield ResultTable("Counts", step.root, ("What",), [("one",)])
+
+
+@pytest.fixture(autouse=True)
+def entry(monkeypatch):
+    module = ModuleType("verb_of_a_test")
+    module.count, module.tables = count, tables
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    verb = registry.Verb(
+        "count",
+        "verb_of_a_test:count",
+        "Count something.",
+        reads=("dataset",),
+        files=("words",),
+        tables="verb_of_a_test:tables",
+    )
+    monkeypatch.setitem(registry.VERBS, "count", verb)
+    monkeypatch.setitem(registry.COMMANDS, "count", verb)
+
+
+def test_it_is_a_command(capsys):
+    assert cli.main(["--help"]) == 0
+    assert "Count something." in capsys.readouterr().out
+    assert cli.main(["count", "--help"]) == 0
+    assert "Example: dolma-dask count corpus/v0" in capsys.readouterr().out
+    assert cli.main(["count", "abc", "--to", "x"]) == 0
+    assert "documents  3" in capsys.readouterr().out
+
+
+def test_it_is_a_stage_that_others_wait_for(tmp_path, capsys):
+    path = tmp_path / "p.yaml"
+    stages = "stages:\n  - count: {dataset: v0, to: v1}\n  - name: again\n    count: {dataset: v1, to: v2, words: %s}\n"
+    path.write_text(stages % path)
+    plan = run(str(path), dry_run=True)
+    assert [stage.state for stage in plan.stages] == ["would run", "waits"]
+    assert "after count" in plan.stages[1].message
+    assert [stage.state for stage in run(str(path)).stages] == ["done", "done"]
+    path.write_text(stages % "nowhere.txt")
+    assert cli.main(["run", str(path)]) == 2
+    assert "count.words: nowhere.txt: there is no such file" in capsys.readouterr().err
+
+
+def test_a_report_has_its_tables():
+    history = History((Step("count", "v1", (), ()), Step("tag", "v1", (), ())))
+    assert [table.section for table in result_tables(history)] == ["Counts"]
