@@ -174,7 +174,6 @@ class Packed:
             all_units=every if self.owns_folder else None,
             max_bad_fraction=budget(self.policy),
             notes=self.notes if tasks is None else (),
-            max_bad_fraction=budget(self.policy),
         )
 
     def _digest(self, params: Mapping[str, Any]) -> str:
