@@ -18,7 +18,7 @@ from dolma_dask.formats.json.attributes import scan_attributes
 from dolma_dask.formats.json.lines import Field, line_starts, scan_documents
 from dolma_dask.io.stream import BLOCK_BYTES
 from dolma_dask.taggers.registry import get_tagger
-from dolma_dask.text.lengths import code_point_lengths
+from dolma_dask.text.columns import code_point_lengths
 
 COLUMNS = ("id", "text", "source")
 Block = tuple[np.ndarray, np.ndarray]

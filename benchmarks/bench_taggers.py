@@ -19,7 +19,7 @@ import pyarrow as pa
 from isal import igzip
 
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
-from dolma_dask.text.lengths import code_point_lengths
+from dolma_dask.text.columns import code_point_lengths
 
 ROOT = Path(__file__).resolve().parent.parent
 GOALS = {"all three": 110, "gopher_v2": 120, "code_point_lengths": 3000}

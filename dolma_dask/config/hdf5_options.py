@@ -19,8 +19,8 @@ from dolma_dask.stages.hdf5 import hdf5
 from dolma_dask.stages.packing.call import Hdf5Summary
 from dolma_dask.stages.packing.lm_options import MODELZOO
 from dolma_dask.stages.packing.raw import RawTexts
-from dolma_dask.tokens.lm_specials import load_gpt2
 from dolma_dask.tokens.modes import ANNOUNCED, MODES, check_mode
+from dolma_dask.tokens.specials import load_gpt2
 
 OUTPUT_DIR = "./data_dir/"
 """Where files go if nothing is said."""

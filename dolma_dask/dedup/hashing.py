@@ -11,7 +11,7 @@ import pyarrow as pa
 from dolma_dask.dedup.xxh3 import hash_strings
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.digests import HEADER, NULL_SIZE, put_values, value_sizes
-from dolma_dask.formats.json.write import string_parts
+from dolma_dask.text.columns import string_parts
 from dolma_dask.text.kernels import Words
 
 LOWEST = np.uint64(0xFFFFFFFFFFFFFFFF)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.formats.json.write import for_kernel
+from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bools, Counts, Int, Places, Words, kernel
 
 FREE = np.int32(-1)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.formats.json.write import for_kernel
+from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
 
 FLAGS = np.dtype([("location", "<u8"), ("size", "<u8")])

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from dolma_dask.formats.json.write import for_kernel
 from dolma_dask.text.bits import address_of, byte_at, half_at, high_product, swap_bytes, word_at
+from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel
 
 LONGEST_SHORT = 240

@@ -12,14 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dolma_dask.errors import DataError, SchemaError
-from dolma_dask.formats.json.write import (
-    Offsets,
-    join_texts,
-    number_texts,
-    span_texts,
-    string_texts,
-    validity,
-)
+from dolma_dask.formats.json.write import number_texts, span_texts, string_texts
+from dolma_dask.text.columns import join_texts, validity
+from dolma_dask.text.kernels import Counts
 
 SPAN_FIELDS = ("start", "end", "score")
 
@@ -157,7 +152,7 @@ def _integers(key: str, values: pa.Array) -> NDArray[np.int64]:
     return np.asarray(pc.fill_null(values.cast(pa.int64()), 0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _bounds(lists: pa.Array) -> tuple[Offsets, NDArray[np.int64]]:
+def _bounds(lists: pa.Array) -> tuple[Counts, NDArray[np.int64]]:
     """Where each list begins and ends in the flat values (n + 1,), and the row of each flat value."""
     bounds = np.zeros(1, np.int64)
     if len(lists):

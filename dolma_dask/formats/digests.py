@@ -13,9 +13,9 @@ import pyarrow as pa
 import xxhash
 
 from dolma_dask.errors import DataError, SchemaError
-from dolma_dask.formats.json.write import Bytes, Offsets, string_parts, validity
 from dolma_dask.text.bits import address_of, memcpy, put_half
-from dolma_dask.text.kernels import Counts, kernel
+from dolma_dask.text.columns import string_parts, validity
+from dolma_dask.text.kernels import Bytes, Counts, kernel
 
 BUFFER_BYTES = 1 << 19
 """Stays in a level 2 cache; 64 kB and 8 MB are slower (measured with rows of 0.2 to 100 kB)."""
@@ -83,7 +83,7 @@ class RowDigest:
         self._columns = expected
 
     def _add_rows(
-        self, parts: list[tuple[Offsets, Bytes]], sizes: list[Offsets], ends: Offsets, row: int, stop: int
+        self, parts: list[tuple[Counts, Bytes]], sizes: list[Counts], ends: Counts, row: int, stop: int
     ) -> None:
         """Interleave the columns of rows ``row:stop``, which fit into the buffer."""
         places = np.empty(stop - row, np.int64)  # where the next column of each row goes
@@ -94,14 +94,14 @@ class RowDigest:
             put_values(cut[row:stop], size[row:stop], data, self._buffer, places)
         self._hash.update(self._buffer[: ends[stop - 1] - before].data)
 
-    def _add_long_row(self, parts: list[tuple[Offsets, Bytes]], sizes: list[Offsets], row: int) -> None:
+    def _add_long_row(self, parts: list[tuple[Counts, Bytes]], sizes: list[Counts], row: int) -> None:
         for (cut, data), size in zip(parts, sizes, strict=True):
             self._hash.update(int(size[row]).to_bytes(HEADER, "little"))
             if size[row] != NULL_SIZE:
                 self._hash.update(data[cut[row] : cut[row + 1]].data)
 
 
-def value_sizes(column: pa.Array, cut: Offsets) -> Counts:
+def value_sizes(column: pa.Array, cut: Counts) -> Counts:
     """Return what is written as the length of each value (n,)."""
     sizes = np.where(validity(column), np.diff(cut), -1)
     if sizes.max(initial=0) >= NULL_SIZE:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from dolma_dask.formats.json.attributes import AttributeKind, sample_kinds, scan_attributes
 from dolma_dask.formats.json.exact import LineError
-from dolma_dask.formats.json.write import join_texts
+from dolma_dask.text.columns import join_texts
 
 PREFIX = "metadata."
 """What the name of such a column begins with."""

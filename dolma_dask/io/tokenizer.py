@@ -5,7 +5,7 @@ from os import PathLike, fspath
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.tokens.engine import TokenEngine, load_tokenizer
-from dolma_dask.tokens.lm_specials import CONFIG_NAME
+from dolma_dask.tokens.specials import CONFIG_NAME
 
 FILE = "tokenizer.json"
 """What the file is called in the folder of a tokenizer."""

@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.json.block import Lines
-from dolma_dask.formats.json.write import Bytes, Offsets, for_kernel, join_texts, large_strings, string_parts
 from dolma_dask.mixing.replacement_kernels import choose_spans, moved_span, write_moved, write_texts
 from dolma_dask.mixing.splicing import string_parts_of
+from dolma_dask.text.columns import for_kernel, join_texts, large_strings, string_parts
+from dolma_dask.text.kernels import Bytes, Counts
 
 HOLE = "{}"
 
@@ -44,9 +45,9 @@ class Replaced:
 
     texts: pa.LargeStringArray  # (n,)
     changed: npt.NDArray[np.bool_]  # rows in which something was replaced
-    cut: Offsets  # see `dolma_dask.mixing.replacement_kernels.choose_spans`
+    cut: Counts  # see `dolma_dask.mixing.replacement_kernels.choose_spans`
     selected: npt.NDArray[np.int64]
-    lengths: Offsets
+    lengths: Counts
 
     @property
     def count(self) -> int:
@@ -58,10 +59,10 @@ class Replaced:
 class _Spans:
     """Spans of all rules, sorted by row and start."""
 
-    cut: Offsets
-    starts: Offsets
-    ends: Offsets
-    templates: Offsets
+    cut: Counts
+    starts: Counts
+    ends: Counts
+    templates: Counts
 
 
 def replace_spans(texts: pa.LargeStringArray, rules: Sequence[SpanRule]) -> Replaced:
@@ -141,7 +142,7 @@ def _wanted(rule: SpanRule) -> tuple[npt.NDArray[np.int64], ...]:
     return row, start, end
 
 
-def _check(rule: SpanRule, row: Offsets, start: Offsets, end: Offsets) -> None:
+def _check(rule: SpanRule, row: Counts, start: Counts, end: Counts) -> None:
     bad = (start < 0) | (end < start)
     if bad.any():
         at = int(bad.argmax())

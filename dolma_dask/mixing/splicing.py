@@ -15,18 +15,10 @@ import pyarrow as pa
 from dolma_dask.formats.json.block import Lines
 from dolma_dask.formats.json.exact import parse_object
 from dolma_dask.formats.json.scan import same_bytes, skip_space, skip_string, skip_value
-from dolma_dask.formats.json.write import (
-    Bytes,
-    Offsets,
-    for_kernel,
-    join_texts,
-    large_strings,
-    string_parts,
-    string_texts,
-    validity,
-)
+from dolma_dask.formats.json.write import string_texts
 from dolma_dask.text.bits import address_of, byte_at, copy_bytes
-from dolma_dask.text.kernels import kernel
+from dolma_dask.text.columns import for_kernel, join_texts, large_strings, string_parts, validity
+from dolma_dask.text.kernels import Bytes, Counts, kernel
 
 MAX_EDITS = 60
 """Members that one call can change: a bit of a word for each."""
@@ -77,20 +69,20 @@ def splice(lines: pa.Array, edits: Sequence[Edit]) -> pa.LargeBinaryArray:
     return spliced if not status.any() else _with_slow(spliced, block, edits, np.flatnonzero(status))
 
 
-def string_parts_of(lines: pa.Array) -> tuple[Offsets, Bytes]:
+def string_parts_of(lines: pa.Array) -> tuple[Counts, Bytes]:
     """Return offsets (n + 1,) and data of a column of texts or bytes, without a copy."""
     if pa.types.is_large_binary(lines.type):
         lines = lines.view(pa.large_string())
     return string_parts(lines)
 
 
-def binary_array(offsets: Offsets, data: Bytes) -> pa.LargeBinaryArray:
+def binary_array(offsets: Counts, data: Bytes) -> pa.LargeBinaryArray:
     """Return a column over kernel output; shares the memory."""
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[: offsets[-1]])]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
-def _values(edits: Sequence[Edit], rows: int) -> tuple[Offsets, Bytes, Bytes]:
+def _values(edits: Sequence[Edit], rows: int) -> tuple[Counts, Bytes, Bytes]:
     """Stack the new values: offsets (edits, n + 1) into one blob, and what to do (edits, n): 0 copy, 1 write, 2 leave out."""
     cuts = np.zeros((len(edits), rows + 1), np.int64)
     state = np.full((len(edits), rows), 2, np.uint8)

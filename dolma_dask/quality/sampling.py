@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.json.write import string_parts, validity
+from dolma_dask.text.columns import string_parts, validity
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, kernel
 
 _P1 = np.uint64(0x9E3779B185EBCA87)

@@ -20,7 +20,7 @@ from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.text.lengths import code_point_lengths
+from dolma_dask.text.columns import code_point_lengths
 from dolma_dask.writers.attributes import AttributeWriter, open_attribute_writer
 
 COLUMNS = ("id", "source", "text")

@@ -32,7 +32,7 @@ from dolma_dask.stages.packing.call import Hdf5Summary, Packing
 from dolma_dask.stages.packing.inputs import Documents, documents_of
 from dolma_dask.stages.packing.lm_options import Compat, LmOptions
 from dolma_dask.stages.packing.raw import RawTexts, raw_documents
-from dolma_dask.tokens.lm_cleaning import Normalizer
+from dolma_dask.tokens.cleaning import Normalizer
 from dolma_dask.tokens.modes import check_mode
 from dolma_dask.tokens.packing import Tail
 

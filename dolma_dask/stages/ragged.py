@@ -43,7 +43,7 @@ from dolma_dask.stages.selection import rule_notes, select
 from dolma_dask.stages.sinks import DocumentRows, DocumentStage, ShardFacts, WriterSink
 from dolma_dask.summary import Summary
 from dolma_dask.tokens.engine import TokenEngine
-from dolma_dask.tokens.policy import Framing, SpecialTokens
+from dolma_dask.tokens.specials import Framing, SpecialTokens
 from dolma_dask.writers.ragged import RaggedWriter, WrittenShard
 
 VERSION = 1

@@ -1,10 +1,14 @@
-"""A text column as the two numpy arrays that kernels read: its bytes and its offsets, without a copy."""
+"""Columns of texts for kernels, as numpy arrays of bytes and offsets, and back, without a copy; their lengths, and texts joined by Arrow."""
+
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dolma_dask.text.bits import WINDOW
-from dolma_dask.text.kernels import Bytes, Counts
+from dolma_dask.text.kernels import Bools, Bytes, Counts
 
 
 def text_buffers(text: pa.LargeStringArray) -> tuple[Bytes, Counts]:
@@ -37,3 +41,51 @@ def text_buffers(text: pa.LargeStringArray) -> tuple[Bytes, Counts]:
         data[: data_buffer.size] = np.frombuffer(data_buffer, np.uint8)
     offsets.flags.writeable = data.flags.writeable = False
     return data, offsets
+
+
+def code_point_lengths(text: pa.LargeStringArray) -> Counts:
+    """Count the code points of each text (n,), as ``len(str)`` does; no nulls. Arrow's own kernel: 4 to 6 GB per CPU-second."""
+    return np.asarray(pc.utf8_length(text).to_numpy(zero_copy_only=False), np.int64)
+
+
+def validity(column: pa.Array) -> Bools:
+    """Tell which slots are not null (n,)."""
+    if column.null_count == 0:
+        return np.ones(len(column), np.bool_)
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+
+
+def string_parts(strings: pa.Array) -> tuple[Counts, Bytes]:
+    """Counts (n + 1,) and data of a string column as arrays, without copying when it is large_string."""
+    strings = strings.cast(pa.large_string())
+    _, offsets, data = strings.buffers()
+    if offsets is None or len(strings) == 0:
+        return for_kernel(np.zeros(1, np.int64)), for_kernel(np.empty(0, np.uint8))
+    cut = np.frombuffer(offsets, np.int64, len(strings) + 1, 8 * strings.offset)
+    blob = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return for_kernel(cut), for_kernel(blob)
+
+
+def for_kernel(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the array contiguous and read-only: numba compiles a kernel anew for each kind of array that it meets."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def bitmap(valid: Bools) -> pa.Buffer | None:
+    """Return an Arrow validity bitmap, None if all are valid."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def large_strings(offsets: Counts, data: Bytes | pa.Buffer, valid: Bools) -> pa.LargeStringArray:
+    """Return an Arrow column over kernel output, null where `valid` is False; shares the memory."""
+    room = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+    buffers = [bitmap(valid), pa.py_buffer(offsets), room.slice(0, int(offsets[-1]))]
+    return pa.Array.from_buffers(pa.large_string(), len(valid), buffers)
+
+
+def join_texts(*pieces: pa.Array | str) -> pa.LargeStringArray:
+    """Glue texts row by row; a null in any piece makes the row null."""
+    parts = [pa.scalar(p, pa.large_string()) if isinstance(p, str) else p for p in pieces]
+    return pc.binary_join_element_wise(*parts, pa.scalar("", pa.large_string()))

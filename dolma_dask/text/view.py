@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import DataError
-from dolma_dask.text.columns import text_buffers
+from dolma_dask.text.columns import code_point_lengths, text_buffers
 from dolma_dask.text.kernels import Bytes, Counts, Words
-from dolma_dask.text.lengths import code_point_lengths
 from dolma_dask.text.lines import find_lines
 from dolma_dask.text.tables import load_tables
 from dolma_dask.text.words import find_words

@@ -118,7 +118,7 @@ class TokenEngine:
         Returns
         -------
         Tokens
-            Ids of type `dtype`. No special token is added (see `policy`), but one that is spelled out in a text
+            Ids of type `dtype`. No special token is added (see `specials`), but one that is spelled out in a text
             becomes its id, as in ``Tokenizer.encode``.
         """
         known = _encoded.get()

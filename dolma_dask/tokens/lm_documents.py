@@ -17,9 +17,9 @@ from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import check_lengths
 from dolma_dask.text.columns import text_buffers
 from dolma_dask.text.kernels import kernel
+from dolma_dask.tokens.cleaning import Cleaning
 from dolma_dask.tokens.engine import TokenEngine, Tokens
-from dolma_dask.tokens.lm_cleaning import Cleaning
-from dolma_dask.tokens.lm_specials import Specials
+from dolma_dask.tokens.specials import Specials
 
 _SPACE = 32
 _CONTINUES = 0x80

@@ -11,7 +11,7 @@ import pytest
 from dolma_dask.formats.ragged import RaggedNames, ragged_names
 from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.tokens.engine import load_tokenizer
-from dolma_dask.tokens.policy import Framing
+from dolma_dask.tokens.specials import Framing
 from dolma_dask.writers.ragged import RaggedWriter
 
 pytestmark = pytest.mark.conformance

@@ -32,7 +32,7 @@ from dolma_dask.formats.ragged_record import (
 )
 from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.tokens.engine import TokenEngine, Tokens, load_tokenizer
-from dolma_dask.tokens.policy import SpecialTokens
+from dolma_dask.tokens.specials import SpecialTokens
 from dolma_dask.writers.ragged import RaggedWriter
 
 NAMES = RaggedNames("wild.00000-of-00001")

@@ -28,6 +28,7 @@ from dolma_dask.formats.json.scan import (
 )
 from dolma_dask.formats.json.strings import copy_strings, is_utf8, mark_invalid_utf8
 from dolma_dask.formats.json.walk import walk_lines
+from dolma_dask.text.columns import bitmap, large_strings, validity
 from dolma_dask.text.kernels import kernel
 
 PADDING = 64
@@ -67,19 +68,19 @@ class Walk:
         offsets = np.zeros(extents.shape[1] + 1, np.int64)
         buffer = pa.allocate_buffer(size + PADDING)
         self.lines.copy_strings(extents, unescape, buffer.address, offsets)
-        return string_array(offsets, buffer.slice(0, int(offsets[-1])), extents[0] >= 0)
+        return large_strings(offsets, buffer, extents[0] >= 0)
 
     def doubles(self, column: int) -> pa.DoubleArray:
         """Return the numbers of one column as float64."""
-        validity = self.present[column] != 0
-        buffers = [bitmap(validity), pa.py_buffer(self.numbers[column])]
-        return pa.Array.from_buffers(pa.float64(), len(validity), buffers)
+        is_valid = self.present[column] != 0
+        buffers = [bitmap(is_valid), pa.py_buffer(self.numbers[column])]
+        return pa.Array.from_buffers(pa.float64(), len(is_valid), buffers)
 
     def booleans(self, column: int) -> pa.BooleanArray:
         """Return the booleans of one column."""
-        validity = self.present[column] != 0
-        values = np.packbits(validity & (self.numbers[column] != 0), bitorder="little")
-        return pa.Array.from_buffers(pa.bool_(), len(validity), [bitmap(validity), pa.py_buffer(values)])
+        is_valid = self.present[column] != 0
+        values = np.packbits(is_valid & (self.numbers[column] != 0), bitorder="little")
+        return pa.Array.from_buffers(pa.bool_(), len(is_valid), [bitmap(is_valid), pa.py_buffer(values)])
 
     def spans(self, column: int) -> pa.ListArray:
         """Return the span lists of one column."""
@@ -98,17 +99,6 @@ class Walk:
 
 SPAN = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())])
 """One span: code points `start` to `end`, end exclusive, and its score."""
-
-
-def bitmap(validity: np.ndarray) -> pa.Buffer | None:
-    """Return bool[n] as an Arrow validity bitmap, None if all are valid."""
-    return None if validity.all() else pa.py_buffer(np.packbits(validity, bitorder="little"))
-
-
-def string_array(offsets: np.ndarray, data: pa.Buffer, validity: np.ndarray) -> pa.LargeStringArray:
-    """Return a large_string array over `data`; `offsets` int64[n + 1], `validity` bool[n]."""
-    buffers = [bitmap(validity), pa.py_buffer(offsets), data]
-    return pa.Array.from_buffers(pa.large_string(), len(validity), buffers)
 
 
 def fill_strings(column: pa.LargeStringArray, values: Mapping[int, str | None]) -> pa.LargeStringArray:
@@ -130,9 +120,9 @@ def fill_strings(column: pa.LargeStringArray, values: Mapping[int, str | None]) 
         end = int(offsets[row + 1])
         data[end - len(text) : end] = np.frombuffer(text, np.uint8)
         data[end : offsets[following]] = source[old[row] : old[following]]
-    validity = column.is_valid().to_numpy(zero_copy_only=False)
-    validity[rows] = True
-    return string_array(offsets, buffer.slice(0, int(offsets[-1])), validity)
+    is_valid = validity(column).copy()
+    is_valid[rows] = True
+    return large_strings(offsets, buffer, is_valid)
 
 
 @kernel

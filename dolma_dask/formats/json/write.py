@@ -10,18 +10,14 @@ Python's own `repr`, about 0.3 us each. Cost: 10 ns per score, 1 ns per byte of 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dolma_dask.text.bits import copy_bytes
-from dolma_dask.text.kernels import kernel
-
-Bytes = NDArray[np.uint8]
-Offsets = NDArray[np.int64]
+from dolma_dask.text.columns import for_kernel, large_strings, string_parts, validity
+from dolma_dask.text.kernels import Bytes, Counts, kernel
 
 LARGEST_EASY = 1e9
 """Scores below this have at most 14 decimal digits after rounding, of which a float64 holds 15."""
@@ -43,7 +39,7 @@ class Numbers:
 
     values: NDArray[np.float64]
     state: NDArray[np.uint8]
-    offsets: Offsets
+    offsets: Counts
     hard: Bytes
 
 
@@ -84,7 +80,7 @@ def string_texts(strings: pa.Array) -> pa.LargeStringArray:
 
 
 def span_texts(
-    bounds: Offsets, valid: NDArray[np.bool_], starts: Offsets, ends: Offsets, scores: NDArray[np.float64]
+    bounds: Counts, valid: NDArray[np.bool_], starts: Counts, ends: Counts, scores: NDArray[np.float64]
 ) -> pa.LargeStringArray:
     """Lists of spans as ``[[start,end,score],...]``; list i is ``bounds[i]:bounds[i + 1]`` of the flat columns."""
     inside = np.repeat(valid, np.diff(bounds))
@@ -95,44 +91,6 @@ def span_texts(
     hard = (numbers.offsets, numbers.hard)
     _write_spans(bounds, starts, ends, for_kernel(scores), numbers.state, *hard, out, offsets)
     return large_strings(offsets, out, valid)
-
-
-def validity(column: pa.Array) -> NDArray[np.bool_]:
-    """Which slots are not null (n,)."""
-    if column.null_count == 0:
-        return np.ones(len(column), np.bool_)
-    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-
-
-def string_parts(strings: pa.Array) -> tuple[Offsets, Bytes]:
-    """Offsets (n + 1,) and data of a string column as arrays, without copying when it is large_string."""
-    strings = strings.cast(pa.large_string())
-    _, offsets, data = strings.buffers()
-    if offsets is None or len(strings) == 0:
-        return for_kernel(np.zeros(1, np.int64)), for_kernel(np.empty(0, np.uint8))
-    cut = np.frombuffer(offsets, np.int64, len(strings) + 1, 8 * strings.offset)
-    blob = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return for_kernel(cut), for_kernel(blob)
-
-
-def for_kernel(array: NDArray[Any]) -> NDArray[Any]:
-    """The array contiguous and read-only: numba compiles a kernel anew for each kind of array that it meets."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
-
-
-def large_strings(offsets: Offsets, data: Bytes, valid: NDArray[np.bool_]) -> pa.LargeStringArray:
-    """An Arrow column over kernel output, null where `valid` is False; shares the memory."""
-    mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    buffers = [mask, pa.py_buffer(offsets), pa.py_buffer(data[: offsets[-1]])]
-    return pa.Array.from_buffers(pa.large_string(), len(valid), buffers)
-
-
-def join_texts(*pieces: pa.Array | str) -> pa.LargeStringArray:
-    """Glue texts row by row; a null in any piece makes the row null."""
-    parts = [pa.scalar(p, pa.large_string()) if isinstance(p, str) else p for p in pieces]
-    return pc.binary_join_element_wise(*parts, pa.scalar("", pa.large_string()))
 
 
 @kernel
@@ -218,7 +176,7 @@ def _put_decimals(out: Bytes, p: int, rest: np.uint32) -> int:
 
 
 @kernel
-def put_piece(out: Bytes, p: int, data: Bytes, offsets: Offsets, k: int) -> int:
+def put_piece(out: Bytes, p: int, data: Bytes, offsets: Counts, k: int) -> int:
     """Copy piece `k` of `data`; return the position behind it."""
     size = int(offsets[k + 1] - offsets[k])
     copy_bytes(out, p, data, offsets[k], size)

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.formats import layout
-from dolma_dask.formats.json.write import join_texts, string_parts, string_texts
+from dolma_dask.formats.json.write import string_texts
 from dolma_dask.io import files
 from dolma_dask.io.id_lists import IdBlock, IdListFile
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.summary import Summary
+from dolma_dask.text.columns import join_texts, string_parts
 
 SHOWN = 20
 """Unmatched entries that a summary shows; the file has all."""

@@ -20,7 +20,6 @@ from dolma_dask.dedup.survivors import FLAGS, key_dtype
 from dolma_dask.engine import Task
 from dolma_dask.errors import DataError
 from dolma_dask.exchange import Emitted, ShardRecords
-from dolma_dask.formats.json.write import validity
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Record
 from dolma_dask.stages.deduplication.tally import Tally
@@ -34,6 +33,7 @@ from dolma_dask.stages.flag_rows import (
 )
 from dolma_dask.stages.flagging import ShardKeys
 from dolma_dask.stages.spool import Spool, read_staged
+from dolma_dask.text.columns import validity
 
 LEAST_INEXACT = 2.0**53
 """The first integer that shares its float64 with another one, 2**53 + 1; numbers are read as float64."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.formats.json.write import validity
 from dolma_dask.stages.flag_rows import FlagRows
+from dolma_dask.text.columns import validity
 
 MOST_SOURCES = 200
 """Sources that a shard's record tells apart; a dataset with more has no table by source."""

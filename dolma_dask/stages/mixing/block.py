@@ -16,7 +16,7 @@ from dolma_dask.formats.attribute_columns import column_texts
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS
 from dolma_dask.formats.json.attributes import AttributeKind, scan_attributes
 from dolma_dask.formats.json.block import SPAN, Lines
-from dolma_dask.formats.json.write import join_texts, number_texts, string_texts, validity
+from dolma_dask.formats.json.write import number_texts, string_texts
 from dolma_dask.io.attributes import OBJECT, member_texts
 from dolma_dask.io.records import Block
 from dolma_dask.mixing.filters import Filter, select
@@ -27,6 +27,7 @@ from dolma_dask.mixing.splicing import Edit, join_objects, splice, string_parts_
 from dolma_dask.mixing.values import Name
 from dolma_dask.stages.mixing.recipe import Recipe, SpanWork, prefix_of
 from dolma_dask.stages.selection import DOCUMENT_NAMES
+from dolma_dask.text.columns import join_texts, validity
 
 PROVENANCE = "provenance"
 

@@ -5,12 +5,12 @@ from typing import Any, Literal
 
 from dolma_dask.errors import UsageError
 from dolma_dask.stages.options import check_choice
+from dolma_dask.tokens.cleaning import Cleaning, Normalizer
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.lm import LmData
-from dolma_dask.tokens.lm_cleaning import Cleaning, Normalizer
 from dolma_dask.tokens.lm_documents import Cutting, LmRecipe
-from dolma_dask.tokens.lm_specials import AskedSpecials
 from dolma_dask.tokens.packing import Tail
+from dolma_dask.tokens.specials import AskedSpecials
 
 Compat = Literal["modelzoo-2.2"]
 

@@ -35,7 +35,7 @@ from dolma_dask.journal import Record, work_key
 from dolma_dask.stages.validation.attributes import AttributeCheck
 from dolma_dask.stages.validation.keys import row_keys
 from dolma_dask.stages.validation.problems import KINDS, WHOLE_FILE, Problem, Problems, add_error, shown
-from dolma_dask.text.lengths import code_point_lengths
+from dolma_dask.text.columns import code_point_lengths
 
 VERSION = 1
 """Raised whenever the checks of a shard find something else in the same files."""

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.formats.json.attributes import AttributeKind
-from dolma_dask.formats.json.write import validity
 from dolma_dask.stages.validation.problems import KINDS, Problem, Problems
+from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Bools, Counts, Floats, kernel
 
 OUTSIDE, NOT_FINITE, SEVERAL = 0, 1, 2

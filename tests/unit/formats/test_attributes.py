@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import DataError, SchemaError, UsageError
-from dolma_dask.formats import attribute_rows
+from dolma_dask.formats import attributes as attribute_file
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key, encode_rows, make_variable_name
 from dolma_dask.formats.json import write
 
@@ -278,7 +278,7 @@ def test_kernels_are_compiled_once():
         write._write_strings,
         write._write_numbers,
         write._write_spans,
-        attribute_rows._write_rows,
+        attribute_file._write_rows,
     )
     assert [len(kernel.compiled.signatures) for kernel in kernels] == [1, 1, 1, 1]
 

@@ -9,7 +9,7 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.tokens.engine import load_tokenizer
-from dolma_dask.tokens.lm_specials import read_config
+from dolma_dask.tokens.specials import read_config
 
 
 @pytest.fixture

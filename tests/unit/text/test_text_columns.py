@@ -8,8 +8,7 @@ import pytest
 
 from dolma_dask.testing.taggers import WILD_TEXTS
 from dolma_dask.text.bits import WINDOW
-from dolma_dask.text.columns import text_buffers
-from dolma_dask.text.lengths import code_point_lengths
+from dolma_dask.text.columns import code_point_lengths, text_buffers
 
 CASES = {
     "none": pa.array([], pa.large_string()),

@@ -12,8 +12,14 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import RowCounts
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.tokens.engine import load_tokenizer
-from dolma_dask.tokens.lm_rows import check_short, make_rows, shorten, shorten_like_modelzoo
-from dolma_dask.tokens.lm_text_of_rows import count_text, token_bytes
+from dolma_dask.tokens.lm import (
+    check_short,
+    count_text,
+    make_rows,
+    shorten,
+    shorten_like_modelzoo,
+    token_bytes,
+)
 from dolma_dask.tokens.packing import Windows, stream_windows
 
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats.ragged_record import SpecialToken
 from dolma_dask.tokens.engine import TokenEngine, Tokens, load_tokenizer
-from dolma_dask.tokens.policy import Framing, SpecialTokens
+from dolma_dask.tokens.specials import Framing, SpecialTokens
 
 BOS, EOS = SpecialToken("<s>", 901), SpecialToken("</s>", 902)
 
