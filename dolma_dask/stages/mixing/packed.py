@@ -172,7 +172,6 @@ class Packed:
             origin=self.parts[0].mixture.dataset.root,
             reads=layout.DOCUMENT_SUFFIXES,
             all_units=every if self.owns_folder else None,
-            max_bad_fraction=budget(self.policy),
             notes=self.notes if tasks is None else (),
         )
 
