@@ -1,11 +1,14 @@
 """Fixtures shared by the unit tests."""
 
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 
 @pytest.fixture(params=["local", "memory"])
