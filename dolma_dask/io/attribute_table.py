@@ -6,16 +6,19 @@ column's type tells it, and of maps the first rows.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.stored import WHOLE, Section
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 KINDS_KEY = b"dolma_dask.kinds"
 """Schema metadata of our tables: JSON object from key to kind."""
@@ -158,7 +161,7 @@ def table_kinds(url: str) -> dict[str, AttributeKind]:
     return kinds | msgspec.json.decode(declared, type=dict[str, AttributeKind])
 
 
-def _field_kinds(url: str, file: pq.ParquetFile, field: pa.Field) -> dict[str, AttributeKind]:
+def _field_kinds(url: str, file: "pq.ParquetFile", field: pa.Field) -> dict[str, AttributeKind]:
     if pa.types.is_struct(field.type):
         return {f"{field.name}.{member.name}": "dict" for member in field.type}
     if pa.types.is_map(field.type):

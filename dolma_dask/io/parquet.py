@@ -6,11 +6,11 @@ against their checksums. Slower than JSON lines where the whole line is asked (`
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from dolma_dask.errors import CorruptFileError, SchemaError
 from dolma_dask.formats.document_rows import (
@@ -26,6 +26,9 @@ from dolma_dask.io.files import is_local, local_path, open_read
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large
 from dolma_dask.io.stored import WHOLE, Member, Section
 
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
 __all__ = [
     "EXTRA",
     "DocumentTable",
@@ -37,7 +40,7 @@ __all__ = [
 ]
 
 
-def open_parquet(url: str) -> pq.ParquetFile:
+def open_parquet(url: str) -> "pq.ParquetFile":
     """Open a Parquet file; checksums of pages are verified where it has them.
 
     Raises
@@ -45,11 +48,14 @@ def open_parquet(url: str) -> pq.ParquetFile:
     CorruptFileError
         It is truncated, no Parquet file, or not there.
     """
+    import pyarrow.parquet as pq
+
     try:
         if is_local(url):
-            return pq.ParquetFile(local_path(url), page_checksum_verification=True)
-        source = open_read(url, scattered=True)  # what is needed of a row group is asked for at once
-        return pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
+            file = pq.ParquetFile(local_path(url), page_checksum_verification=True)
+        else:
+            source = open_read(url, scattered=True)  # what is needed of a row group is asked for at once
+            file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
     except FileNotFoundError:
         raise CorruptFileError(f"{url}: no such file; expected the table that was listed.", url=url) from None
     except (pa.ArrowInvalid, OSError) as error:
@@ -59,6 +65,9 @@ def open_parquet(url: str) -> pq.ParquetFile:
             f"{url}: not a whole Parquet file ({_on_one_line(error)}); expected 'PAR1' at both ends, as the suffix says. Fetch or write it again.",
             url=url,
         ) from error
+    if "[ns" in file.schema_arrow.to_string(show_schema_metadata=False):
+        import pandas  # noqa: F401  pyarrow shows nanoseconds as its timestamps
+    return file
 
 
 def _on_one_line(error: Exception) -> str:
@@ -77,7 +86,7 @@ def row_groups(url: str) -> tuple[tuple[Member, ...], int]:
         return tuple(members), row
 
 
-def batch_rows(file: pq.ParquetFile, block_bytes: int) -> int:
+def batch_rows(file: "pq.ParquetFile", block_bytes: int) -> int:
     """Return how many rows of `file` make about `block_bytes`."""
     size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
     return max(1, int(block_bytes * file.metadata.num_rows / max(size, 1)))
@@ -85,7 +94,7 @@ def batch_rows(file: pq.ParquetFile, block_bytes: int) -> int:
 
 def read_batches(
     url: str,
-    file: pq.ParquetFile,
+    file: "pq.ParquetFile",
     columns: Sequence[str] | None,
     block_bytes: int,
     section: Section = WHOLE,

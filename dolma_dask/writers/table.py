@@ -2,14 +2,17 @@
 
 from contextlib import ExitStack, suppress
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dolma_dask.io.files import join
 from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.writers.base import stamp_of
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 COMPRESSION_LEVEL = 1
 
@@ -73,8 +76,10 @@ class TableFile:
         with suppress(*(() if kind is None else (Exception,))):  # a file that failed is thrown away
             self._file.close()
 
-    def open(self, schema: pa.Schema) -> pq.ParquetWriter:
+    def open(self, schema: pa.Schema) -> "pq.ParquetWriter":
         """Fix the columns, unless that has been done."""
+        import pyarrow.parquet as pq
+
         if self._file is None:
             self._file = pq.ParquetWriter(
                 pa.PythonFile(ArrowSink(self._out), mode="w"),

@@ -78,6 +78,38 @@ def test_import_and_help_load_nothing_heavy():
     assert done.returncode == 0, done.stderr
 
 
+def test_commands_load_what_their_work_needs(tmp_path):
+    """In one process no verb needs pandas or a cluster, and one that has nothing to do needs no kernels and no Dask."""
+    (tmp_path / "v0/documents").mkdir(parents=True)
+    lines = [
+        json.dumps({"id": str(row), "source": "s", "text": "some words " * row}) + "\n" for row in range(20)
+    ]
+    (tmp_path / "v0/documents/a.jsonl").write_text("".join(lines))
+    verbs = [
+        ["tag", "v0", "--taggers", "gopher_v2"],
+        ["dedupe", "v0"],
+        ["mix", "v0", "--to", "v1", "--where", "word_count >= 9 and exact is None"],
+    ]
+    code = (
+        "import sys, dolma_dask.cli as cli\n"
+        "never = {'pandas', 'distributed', 'bokeh', 'jinja2', 'ftfy', 'h5py', 'fsspec', 'dask'}\n"
+        "unneeded = never | {'numba', 'scipy', 'llvmlite'} if sys.argv[1] == 'again' else never\n"
+        "status = cli.main(sys.argv[2:])\n"
+        "heavy = unneeded & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy or status else 0)"
+    )
+    for number in ("first", "again"):
+        for words in verbs:
+            done = subprocess.run(
+                [sys.executable, "-c", code, number, *words],
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=tmp_path,
+            )
+            assert done.returncode == 0, (number, words, done.stderr)
+
+
 def test_modules_say_what_they_are_and_no_bare_errors_reach_users():
     for path in (ROOT / "dolma_dask").rglob("*.py"):
         tree = ast.parse(path.read_text())
