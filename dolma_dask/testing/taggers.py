@@ -21,9 +21,10 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
-from dolma_dask.taggers.base import Kind, Tagger
+from dolma_dask.taggers.base import Kind, Tagger, ViewTagger
 from dolma_dask.taggers.functions import check_columns, fits_kind
 from dolma_dask.taggers.registry import check_tagger
+from dolma_dask.text.view import TextView
 
 WILD_TEXTS = (
     "",
@@ -164,6 +165,14 @@ class TaggerTests:
         before = _rows(batch)
         assert _rows(tagger(batch)) == _rows(tagger(batch)), "a second call must give the same"
         assert _rows(batch) == before, "the batch must not be changed"
+
+    def test_view(self, tagger: Tagger, batch: pa.RecordBatch) -> None:
+        """A tagger that takes the shared view of the texts answers as for the batch, also in the memory of an earlier view."""
+        if isinstance(tagger, ViewTagger):
+            texts = batch.column("text")
+            earlier = TextView(texts)
+            assert _rows(tagger.of_view(earlier)) == _rows(tagger(batch))
+            assert _rows(tagger.of_view(TextView(texts.slice(1), earlier))) == _rows(tagger(batch.slice(1)))
 
     def test_pickling(self, tagger: Tagger, batch: pa.RecordBatch) -> None:
         """A tagger survives the way to a worker: same identity, same result."""

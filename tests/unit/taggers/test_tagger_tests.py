@@ -82,6 +82,13 @@ def sorted_texts(batch):
     return counts(lambda batch: sorted(float(len(text)) for text in batch.column("text").to_pylist()))(batch)
 
 
+class OfView(Handmade):
+    """Takes a view, and gives its rows in another order."""
+
+    def of_view(self, view):
+        return good(make_batch(("text",), view.texts.to_pylist()[::-1]))
+
+
 BROKEN = {
     "name": ("test_attributes", Handmade(name="2_bad")),
     "name with a dash": ("test_attributes", Handmade(name="a-b")),
@@ -106,6 +113,7 @@ BROKEN = {
     "sorted": ("test_order", Handmade(sorted_texts)),
     "batch size": ("test_split", Handmade(by_batch_size)),
     "state": ("test_repeat", Handmade(remembers)),
+    "view": ("test_view", OfView()),
     "pickling": ("test_pickling", Handmade(version=object())),
     "other columns": ("test_reads", Handmade(looks_at_id)),
     "span too long": ("test_spans", Handmade(spans(lambda length: [(0, length + 1, 1.0)]))),
