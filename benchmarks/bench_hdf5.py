@@ -7,7 +7,7 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.stages.hdf5 import hdf5
 from dolma_dask.stages.packing.lm_options import LmOptions
 from dolma_dask.stages.packing.rows import RowPlan, RowsStage
-from dolma_dask.stages.packing.spools import Spool, SpoolFolder, SpoolWriter
+from dolma_dask.stages.packing.staging import StagedTokens, StagingFolder, StagingWriter
 from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.lm import LmData
 
@@ -70,28 +70,28 @@ def _one_by_one(job: Job, name: str, to: str) -> None:
 def rows_alone(job: Job) -> None:
     """Tokens to files, second pass alone, text lengths included; MB of token ids as int32."""
     mode = LmOptions().mode(load_tokenizer(tokenizer_path(job.corpus)))
-    folder = str(job.scratch / "spool")
-    warm, *spools = [
-        _spool(mode, folder, job.corpus.files("warm")[0], 0, 1),
-        _spool(mode, folder, job.corpus.files("few")[0], 1, COPIES),
+    folder = str(job.scratch / "staging file")
+    warm, *parts = [
+        _stage(mode, folder, job.corpus.files("warm")[0], 0, 1),
+        _stage(mode, folder, job.corpus.files("few")[0], 1, COPIES),
     ]
     _write(job, mode, folder, (warm,), "warm")
-    with job.measured(4 * sum(spool.tokens for spool in spools) / 1e6):
-        _write(job, mode, folder, tuple(spools), "out")
+    with job.measured(4 * sum(part.tokens for part in parts) / 1e6):
+        _write(job, mode, folder, tuple(parts), "out")
 
 
-def _spool(mode: LmData, folder: str, path: str, number: int, copies: int) -> Spool:
+def _stage(mode: LmData, folder: str, path: str, number: int, copies: int) -> StagedTokens:
     """Write the tokens of the first documents of a file, some times over."""
     block = next(iter(DocumentFile(path, ["text"])))
     tokens, _ = mode.encode(block.batch)
-    with SpoolWriter(folder, number, mode) as writer:
+    with StagingWriter(folder, number, mode) as writer:
         for _ in range(copies):
             writer.write(tokens)
-    return Spool(number, writer.tokens, copies * len(tokens.lengths))
+    return StagedTokens(number, writer.tokens, copies * len(tokens.lengths))
 
 
-def _write(job: Job, mode: LmData, folder: str, spools: tuple[Spool, ...], name: str) -> None:
-    plan = RowPlan(mode, spools, tuple(0 for _ in spools))
-    stage = RowsStage(str(job.scratch / name), SpoolFolder(folder, mode.engine.dtype), mode, plan.tokens)
+def _write(job: Job, mode: LmData, folder: str, parts: tuple[StagedTokens, ...], name: str) -> None:
+    plan = RowPlan(mode, parts, tuple(0 for _ in parts))
+    stage = RowsStage(str(job.scratch / name), StagingFolder(folder, mode.engine.dtype), mode, plan.tokens)
     for number, work in enumerate(plan.files(50_000)):
         stage.run_shard(stage.task(number, work, ""))

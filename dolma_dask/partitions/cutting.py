@@ -30,7 +30,7 @@ class LargePartitionWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Piece:
+class ShardPart:
     """Part of a partition that lies in one shard."""
 
     shard: Shard  # the documents
@@ -45,7 +45,7 @@ class Piece:
 class Partition:
     """Rows of one task: some shards, or a range of one."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ShardPart, ...]
 
     @property
     def rows(self) -> int | None:
@@ -194,7 +194,7 @@ def _partition(
         shard, part = dataset.shards[number], group.part
         rows = extents[number].rows if part is None else part.rows
         sources = tuple(_sources(sets, shard, part, places))
-        pieces.append(Piece(shard, sources, part, rows, extents[number].checksum))
+        pieces.append(ShardPart(shard, sources, part, rows, extents[number].checksum))
     return Partition(tuple(pieces))
 
 

@@ -35,7 +35,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundColumns:
     """Columns in their order, and the attribute sets that they are read from."""
 
     columns: tuple[Column, ...]
@@ -49,7 +49,7 @@ def find(
     *,
     prefix: bool = False,
     spans: bool = False,
-) -> Found:
+) -> FoundColumns:
     """Find the requested columns: those named first, then the other keys of the attribute sets; see `read_dataframe`."""
     names = words_of("columns", DEFAULT if columns is None else columns)
     selected = _sets_of(dataset, attributes)
@@ -72,7 +72,7 @@ def find(
     fields = find_fields(dataset, [key for name, key in places if name is None and is_field(key)])
     found = tuple(_column(place, fields, sets, prefix=prefix, spans=spans) for place in places)
     _check_names(found)
-    return Found(found, sets)
+    return FoundColumns(found, sets)
 
 
 _Place = tuple[str | None, str]

@@ -21,7 +21,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import Block
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.partitions.cutting import Partition, Piece
+from dolma_dask.partitions.cutting import Partition, ShardPart
 from dolma_dask.partitions.naming import Column
 
 OnBadRow = Literal["fail", "null"]
@@ -46,7 +46,7 @@ class PartitionSource:
         """Return the number of rows; lines are only counted where it is not known."""
         return sum(map(self._count, partition.pieces))
 
-    def _count(self, piece: Piece) -> int:
+    def _count(self, piece: ShardPart) -> int:
         if piece.rows is not None and not piece.checksum:
             return piece.rows
         info = shard_info(piece.shard)
@@ -56,12 +56,12 @@ class PartitionSource:
             return piece.rows
         return count_rows(url) if piece.part is None else self._count_part(piece)
 
-    def _count_part(self, piece: Piece) -> int:
+    def _count_part(self, piece: ShardPart) -> int:
         """Read some rows of a file that the journal does not know any more; raises if they are others than it knew."""
         work = replace(self._work(piece, ()), documents=("id",))
         return sum(block.num_rows for block in work.open(max_record_bytes=self.max_record_bytes))
 
-    def _edited(self, piece: Piece, found: str) -> SourceChangedError:
+    def _edited(self, piece: ShardPart, found: str) -> SourceChangedError:
         url = files.join(self.root, layout.document_path(piece.shard.path))
         return SourceChangedError(
             f"{url} {found}; expected {piece.rows} rows, as the journal says. Was it edited since? Read its shards whole "
@@ -84,7 +84,7 @@ class PartitionSource:
             if piece.rows not in (None, reader.state.rows) and not piece.checksum:
                 raise self._edited(piece, f"has {reader.state.rows} rows")
 
-    def _work(self, piece: Piece, columns: Sequence[Column]) -> AlignedShard:
+    def _work(self, piece: ShardPart, columns: Sequence[Column]) -> AlignedShard:
         fields: dict[str, Column] = {column.key: column for column in columns if column.set is None}
         wanted: dict[str, list[Column]] = {}
         for column in columns:

@@ -1,8 +1,8 @@
 """hdf5: documents -> rows of a fixed number of tokens in HDF5 files, as Cerebras ModelZoo trains on them.
 
-Two passes. The first tokenizes each shard once, into spools beside the output; sums of their tokens say which token every row begins with.
-The second writes the files from the spools, which are removed at the end. Rows follow from the order of documents alone: other shards,
-files or workers give the same rows. Disk: the spools take about half of the text. Memory: a few blocks and 1 MB of text being encoded.
+Two passes. The first tokenizes each shard once, into staging files beside the output; sums of their tokens say which token every row begins with.
+The second writes the files from the staging files, which are removed at the end. Rows follow from the order of documents alone: other shards,
+files or workers give the same rows. Disk: the staging files take about half of the text. Memory: a few blocks and 1 MB of text being encoded.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from dolma_dask.stages.options import (
     told,
     words_of,
 )
-from dolma_dask.stages.packing.call import Hdf5Summary, Packing
+from dolma_dask.stages.packing.call import Hdf5Job, Hdf5Summary
 from dolma_dask.stages.packing.inputs import Documents, documents_of
 from dolma_dask.stages.packing.lm_options import Compat, LmOptions
 from dolma_dask.stages.packing.raw import RawTexts, raw_documents
@@ -192,12 +192,12 @@ class Target:
             )
 
 
-def make_packing(documents: Documents, target: Target, wanted: LmOptions, policy: RecordPolicy) -> Packing:
+def make_packing(documents: Documents, target: Target, wanted: LmOptions, policy: RecordPolicy) -> Hdf5Job:
     """Return a call of `hdf5` that can be run."""
     tokens = open_tokenizer(target.tokenizer)
     sections = wanted.sections()
     known = {"tokenizer": tokens.file_name, "tokenizer_fingerprint": tokens.fingerprint}
-    return Packing(
+    return Hdf5Job(
         replace(documents, notes=(*documents.notes, *wanted.notes())),
         files.normalize(target.to),
         wanted.mode(tokens),

@@ -1,6 +1,6 @@
 """One stage for everything that documents become: a shard is read once, and each sink that lacks something takes the same rows.
 
-`Source` gives the documents of a shard, `Output` opens a `Sink` for each of its files, `DocumentStage` connects them. A new kind of file is an
+`DocumentSource` gives the documents of a shard, `Output` opens a `Sink` for each of its files, `DocumentStage` connects them. A new kind of file is an
 output: ``columns`` that it takes, ``open``, ``write`` and ``record``. Cost: none beyond reading and writing; rows are views of a block.
 """
 
@@ -62,7 +62,7 @@ class ShardFacts:
         )
 
 
-class Source(Protocol):
+class DocumentSource(Protocol):
     """Documents of one task; small, goes to workers."""
 
     @property
@@ -140,10 +140,10 @@ class Output(Protocol):
 
 
 @dataclass(frozen=True)
-class ShardWork:
+class DocumentWork:
     """Work of a task: a shard, and which output of the stage makes which unit (the first one unless it is listed)."""
 
-    source: Source
+    source: DocumentSource
     outputs: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -155,13 +155,13 @@ class DocumentStage:
     policy: RecordPolicy
     verb: str
 
-    def task(self, source: Source, unit: Unit) -> Task:
+    def task(self, source: DocumentSource, unit: Unit) -> Task:
         """Return the work on a shard that makes one unit, of the first output."""
-        return Task(source.name, (unit,), source.inputs, ShardWork(source))
+        return Task(source.name, (unit,), source.inputs, DocumentWork(source))
 
     def run_shard(self, task: Task) -> list[Record]:
         """Read one shard; return a record for each unit."""
-        work: ShardWork = task.work
+        work: DocumentWork = task.work
         name = work.source.name
         outputs = [self.outputs[work.outputs.get(unit.name, 0)] for unit in task.units]
         quarantine = Quarantines(
@@ -197,14 +197,14 @@ def _digest(batch: pa.RecordBatch, ids: RowDigest, content: RowDigest) -> None:
 def join_documents(plans: Sequence[Plan]) -> tuple[list[Plan], DocumentStage]:
     """Make one stage of the document stages of several plans over the same shards; see `dolma_dask.engine.run_jobs`."""
     stages = [plan.stage for plan in plans if isinstance(plan.stage, DocumentStage)]
-    sources: dict[str, Source] = {}
+    sources: dict[str, DocumentSource] = {}
     outputs: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for number, plan in enumerate(plans):
         for task in plan.tasks:
             sources[task.shard] = task.work.source
             outputs[task.shard].update({unit.name: number for unit in task.units})
     stage = replace(stages[0], verb="mix", outputs=tuple(output for one in stages for output in one.outputs))
-    works = {name: ShardWork(source, outputs[name]) for name, source in sources.items()}
+    works = {name: DocumentWork(source, outputs[name]) for name, source in sources.items()}
     joined = [
         replace(
             plan,

@@ -53,7 +53,7 @@ def check(world: Path, expected: dict[str, str]) -> None:
 
 
 def test_killed_in_both_passes(world, expected, tmp_path):
-    """Twelve spools, then as many files: the moments grow, so that each pass is stopped."""
+    """Twelve staging files, then as many files: the moments grow, so that each pass is stopped."""
     draw = random.Random(2)
     killed = 0
     for files in (draw.randrange(2, 10), draw.randrange(2, 10), draw.randrange(8, 20)):

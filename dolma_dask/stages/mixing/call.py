@@ -16,7 +16,7 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import work_key
-from dolma_dask.stages.mixing.cutting import DEFAULT_SIZE, Packing
+from dolma_dask.stages.mixing.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.stages.mixing.outputs import DocumentOutput
 from dolma_dask.stages.mixing.packed import Packed, Part
 from dolma_dask.stages.mixing.summary import MixSummary, summarize, with_others
@@ -43,7 +43,7 @@ class Goal:
     target: str | None  # root of the new documents; None: there are none
     file_format: FileFormat | None  # None: that of each input file, and for packed ones jsonl.gz
     name: str  # of packed files
-    packing: Packing | None  # how files are cut; None: there is one for each input file
+    packing: FilePacking | None  # how files are cut; None: there is one for each input file
     tokens: TokenOptions  # token files
     shown: Mapping[str, Any]  # the same for people
 
@@ -78,7 +78,9 @@ def make_goal(
     if not is_packed:
         return Goal(target, file_format, name, None, tokens, told({"format": file_format}))
     prefix = f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}"
-    packing = Packing(prefix, file_format or "jsonl.gz", DEFAULT_SIZE if max_size is None else max_size, seed)
+    packing = FilePacking(
+        prefix, file_format or "jsonl.gz", DEFAULT_SIZE if max_size is None else max_size, seed
+    )
     shown = {"max_size": max_size, "shuffle": seed is not None or None, "name": name, "format": file_format}
     return Goal(target, file_format, name, packing, tokens, told(shown))
 
@@ -113,7 +115,7 @@ class MixCall:
         """Parameters for the journal of the documents."""
         return {"from": self.dataset.root, **self.shown, **self.goal.shown}
 
-    def _packed(self, target: str, packing: Packing, options: ReadArgs) -> MixSummary:
+    def _packed(self, target: str, packing: FilePacking, options: ReadArgs) -> MixSummary:
         """Pack the documents of all shards into files of one size, then make tokens of these."""
         goal, policy = self.goal, record_policy(options)
         parts = tuple(Part(self.mixture, shard, shard.path) for shard in self.mixture.dataset.shards)

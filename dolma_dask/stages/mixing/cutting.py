@@ -29,7 +29,7 @@ _SUFFIX: Mapping[FileFormat, str] = {
 
 
 @dataclass(frozen=True)
-class Packing:
+class FilePacking:
     """Rule by which output files are cut and named."""
 
     prefix: str  # of their paths, with the folder and the name: ``documents/part``

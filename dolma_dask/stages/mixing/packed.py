@@ -21,10 +21,10 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, merge_rules
 from dolma_dask.journal import Record, work_key
-from dolma_dask.stages.mixing.cutting import PACKING_VERSION, Packing
+from dolma_dask.stages.mixing.cutting import PACKING_VERSION, FilePacking
 from dolma_dask.stages.mixing.outputs import PieceOutput
 from dolma_dask.stages.mixing.scatter import SortStage, bucket_count
-from dolma_dask.stages.mixing.slices import JoinStage, Slice, cut_by_inputs, fill_files
+from dolma_dask.stages.mixing.slices import JoinStage, MemberSlice, cut_by_inputs, fill_files
 from dolma_dask.stages.mixing.transform import MixSource, Mixture
 from dolma_dask.stages.options import budget
 from dolma_dask.stages.sinks import DocumentStage
@@ -55,7 +55,7 @@ class Packed:
     target: str
     title: str  # of the outputs, in the journal
     parts: tuple[Part, ...]  # all shards, in order
-    packing: Packing  # how files are cut
+    packing: FilePacking  # how files are cut
     policy: RecordPolicy
     mixture_key: str  # digest of all that decides the output besides the bytes of the inputs and the packing
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class Packed:
         ]
         return Pass(stage, tasks, reads=read)
 
-    def _join(self, work: WorkDir, slices: Sequence[Sequence[Slice]], key: str) -> Plan:
+    def _join(self, work: WorkDir, slices: Sequence[Sequence[MemberSlice]], key: str) -> Plan:
         tasks = []
         for number, group in enumerate(slices):
             name = self.packing.path(number, len(slices))

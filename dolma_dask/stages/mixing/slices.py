@@ -16,7 +16,7 @@ READ_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class Slice:
+class MemberSlice:
     """Some members of a piece, behind each other."""
 
     path: str  # of the piece
@@ -39,7 +39,7 @@ class JoinStage:
     def run_shard(self, task: Task) -> list[Record]:
         """Put one file together; see `dolma_dask.engine.Stage`."""
         unit = task.units[0]
-        slices: tuple[Slice, ...] = task.work
+        slices: tuple[MemberSlice, ...] = task.work
         members: list[tuple[int, int, int]] = []
         rows = text = 0
         with publish(files.join(self.target, unit.name)) as out:
@@ -71,9 +71,9 @@ def read_range(url: str, start: int, stop: int) -> Iterator[bytes]:
             yield data
 
 
-def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[Slice]]:
+def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[MemberSlice]]:
     """Return what output files are put together from: members in order, up to a stored size; an empty member if there are no rows."""
-    found: list[list[Slice]] = [[]]
+    found: list[list[MemberSlice]] = [[]]
     size = 0
     for piece in pieces:
         for member in members_of(piece):
@@ -86,7 +86,7 @@ def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[Slice]]:
     return [merged(slices) or [empty_member(pieces[0])] for slices in found]
 
 
-def cut_by_inputs(pieces: Sequence[Record], sizes: Sequence[int], max_bytes: int) -> list[list[Slice]]:
+def cut_by_inputs(pieces: Sequence[Record], sizes: Sequence[int], max_bytes: int) -> list[list[MemberSlice]]:
     """Return the same as the Dolma toolkit cuts files: by the stored sizes of the inputs, which are not divided."""
     groups: list[list[Record]] = [[]]
     size = 0
@@ -102,23 +102,23 @@ def cut_by_inputs(pieces: Sequence[Record], sizes: Sequence[int], max_bytes: int
     ]
 
 
-def members_of(piece: Record) -> Iterator[Slice]:
+def members_of(piece: Record) -> Iterator[MemberSlice]:
     """Yield the members of a piece that hold rows."""
     file = piece.files[0]
     starts = [*file.members, (file.bytes, file.rows, int(piece.info["text_bytes"]))]
     for (first, row, text), (end, last, stop) in pairwise(starts):
         if last > row:
-            yield Slice(file.path, first, end, last - row, stop - text, ((0, 0, 0),))
+            yield MemberSlice(file.path, first, end, last - row, stop - text, ((0, 0, 0),))
 
 
-def empty_member(piece: Record) -> Slice:
+def empty_member(piece: Record) -> MemberSlice:
     """Return the one member, without rows, of a piece that has none."""
-    return Slice(piece.files[0].path, 0, piece.files[0].bytes, 0, 0, ((0, 0, 0),))
+    return MemberSlice(piece.files[0].path, 0, piece.files[0].bytes, 0, 0, ((0, 0, 0),))
 
 
-def merged(slices: Sequence[Slice]) -> list[Slice]:
+def merged(slices: Sequence[MemberSlice]) -> list[MemberSlice]:
     """Join slices that lie behind each other in one piece."""
-    found: list[Slice] = []
+    found: list[MemberSlice] = []
     for one in slices:
         last = found[-1] if found else None
         if last is not None and last.path == one.path and last.stop == one.start:
@@ -126,7 +126,7 @@ def merged(slices: Sequence[Slice]) -> list[Slice]:
                 (at + last.stop - last.start, row + last.rows, text + last.text_bytes)
                 for at, row, text in one.members
             )
-            found[-1] = Slice(
+            found[-1] = MemberSlice(
                 last.path,
                 last.start,
                 one.stop,

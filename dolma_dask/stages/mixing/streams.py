@@ -20,7 +20,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.stages.mixing.call import check_apart, mix_key
-from dolma_dask.stages.mixing.cutting import DEFAULT_SIZE, Packing
+from dolma_dask.stages.mixing.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.stages.mixing.outputs import DocumentOutput
 from dolma_dask.stages.mixing.packed import Packed, Part
 from dolma_dask.stages.mixing.planning import make_mixture
@@ -49,7 +49,7 @@ class Stream:
     output_format: FileFormat | None = None
     packed: bool = True  # whether files are cut by size; else there is one for each input file
     seed: int | None = None  # of a shuffle
-    by_inputs: bool = False  # see `dolma_dask.stages.mixing.packed.Packing`
+    by_inputs: bool = False  # see `dolma_dask.stages.mixing.cutting.FilePacking`
 
     def params(self) -> dict[str, Any]:
         """Return the options for the journal."""
@@ -188,7 +188,7 @@ def output_place(path: str) -> tuple[str, str]:
 def _packed(stream: Stream, parts: tuple[Part, ...], policy: RecordPolicy, notes: tuple[str, ...]) -> Packed:
     root, prefix = output_place(stream.path)
     name = layout.check_name(stream.name, "stream")
-    packing = Packing(
+    packing = FilePacking(
         f"{prefix}{name}", stream.output_format or "jsonl.gz", stream.max_bytes, stream.seed, stream.by_inputs
     )
     keys = [

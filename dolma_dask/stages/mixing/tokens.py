@@ -21,7 +21,7 @@ from dolma_dask.stages.hdf5 import hdf5 as make_rows
 from dolma_dask.stages.mixing.summary import MixSummary, with_others
 from dolma_dask.stages.mixing.transform import Mixture
 from dolma_dask.stages.options import ReadArgs, check_outside, dataset_notes
-from dolma_dask.stages.packing.call import Packing
+from dolma_dask.stages.packing.call import Hdf5Job
 from dolma_dask.stages.packing.inputs import Documents
 from dolma_dask.stages.packing.lm_options import LmOptions
 from dolma_dask.stages.ragged import open_output
@@ -113,7 +113,7 @@ def packing_of(
     params: Mapping[str, Any],
     shown: Mapping[str, Any],
     policy: RecordPolicy,
-) -> Packing:
+) -> Hdf5Job:
     """Return the call of `hdf5` that makes rows of the documents of a mix."""
     documents = Documents(found.root, mixture.sources, params, shown, dataset_notes(found))
     return make_packing(documents, *rows, policy)

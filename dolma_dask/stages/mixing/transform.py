@@ -160,7 +160,7 @@ def _is_long(texts: pa.LargeStringArray, least: int) -> npt.NDArray[np.bool_] | 
 
 @dataclass(frozen=True)
 class MixSource:
-    """Documents of one shard, read and transformed; see `dolma_dask.stages.sinks.Source`."""
+    """Documents of one shard, read and transformed; see `dolma_dask.stages.sinks.DocumentSource`."""
 
     shard: AlignedShard
     recipe: Recipe

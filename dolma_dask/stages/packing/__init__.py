@@ -1,1 +1,1 @@
-"""The work of the verb `hdf5`: what is read, spools of tokens, and the rows of each file from them."""
+"""The verb `hdf5` behind its function: documents that are read, tokens staged in a first pass, and the rows of each file from them."""

@@ -1,7 +1,7 @@
 """A call of `hdf5` from its arguments to its result: what is left of both passes, and what says that all of it is done.
 
 The sums of the first pass stay in the journal with the checksums of all inputs; the keys of the files hold these checksums. So a finished
-call reads nothing but the listing, a lost file needs the spools of its own shards only, and any change of an input makes all files anew.
+call reads nothing but the listing, a lost file needs the staging files of its own shards only, and any change of an input makes all files anew.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -25,7 +25,7 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.stages.options import told
 from dolma_dask.stages.packing.inputs import Documents
 from dolma_dask.stages.packing.rows import RowPlan, RowsStage
-from dolma_dask.stages.packing.spools import VERB, Spool, SpoolFolder, SpoolOutput, spool_name
+from dolma_dask.stages.packing.staging import VERB, StagedTokens, StagingFolder, StagingOutput, staging_name
 from dolma_dask.stages.selection import rule_notes
 from dolma_dask.stages.sinks import DocumentStage
 from dolma_dask.summary import Summary
@@ -48,7 +48,7 @@ class Hdf5Summary(Summary):
 
 
 @dataclass(frozen=True)
-class Packing:
+class Hdf5Job:
     """A call of `hdf5`, with everything that decides its result; see `dolma_dask.engine.Job`."""
 
     documents: Documents
@@ -163,12 +163,12 @@ class Packing:
 
     @property
     def _stage(self) -> DocumentStage:
-        return DocumentStage((SpoolOutput(self.target, work_dir(self).url, self.mode),), self.policy, VERB)
+        return DocumentStage((StagingOutput(self.target, work_dir(self).url, self.mode),), self.policy, VERB)
 
     def _tokenize(self, work: WorkDir, numbers: Sequence[int], max_bad_fraction: float | None = None) -> Pass:
         """Return the pass that tokenizes some parts."""
         stage, parts = self._stage, self.documents.parts
-        tasks = [stage.task(parts[number], Unit(spool_name(number), self.key)) for number in numbers]
+        tasks = [stage.task(parts[number], Unit(staging_name(number), self.key)) for number in numbers]
         allowed = self.policy.max_bad_fraction if max_bad_fraction is None else max_bad_fraction
         return Pass(stage, tasks, max_bad_fraction=allowed, notes=self.documents.notes)
 
@@ -196,12 +196,14 @@ class Packing:
 
     def _row_plan(self, known: Record) -> RowPlan:
         sums = known.info["parts"]
-        spools = (Spool(number, tokens, sequences) for number, (tokens, sequences, _) in enumerate(sums))
-        return RowPlan(self.mode, tuple(spools), tuple(rows for _, _, rows in sums))
+        staged = (
+            StagedTokens(number, tokens, sequences) for number, (tokens, sequences, _) in enumerate(sums)
+        )
+        return RowPlan(self.mode, tuple(staged), tuple(rows for _, _, rows in sums))
 
     def _rows_plan(self, known: Record, folder: str = "") -> Plan:
         rows = self._row_plan(known)
-        stage = RowsStage(self.target, SpoolFolder(folder, self.mode.engine.dtype), self.mode, rows.tokens)
+        stage = RowsStage(self.target, StagingFolder(folder, self.mode.engine.dtype), self.mode, rows.tokens)
         content = {item.path: item.checksum for item in known.inputs}
         listed = [content[item.info.path] for item in self.inputs]
         key = work_key("hdf5", VERSION, {"set": self.key, "inputs": listed, "max_rows": self.max_rows})
@@ -224,7 +226,7 @@ class Packing:
     def _needed(self, plan: Plan, left: Set[str]) -> list[int]:
         """Return the parts whose tokens the files read that are left."""
         works = [task.work for task in plan.tasks if task.shard in left]
-        return sorted({spool.number for work in works for spool, _, _ in work.pieces})
+        return sorted({part.number for work in works for part, _, _ in work.pieces})
 
     def _params(self, known: Record, records: Iterable[Record]) -> bytes:
         """Return the content of ``data_params.json``: from the records of what was written."""

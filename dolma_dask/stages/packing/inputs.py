@@ -7,7 +7,7 @@ from typing import Any
 from dolma_dask.stages.mixing.planning import make_mixture
 from dolma_dask.stages.options import DatasetLike, ReadArgs, RuleLike, as_dataset, dataset_notes, selected
 from dolma_dask.stages.selection import select
-from dolma_dask.stages.sinks import Source
+from dolma_dask.stages.sinks import DocumentSource
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Documents:
     """All documents of a run, in the order of rows."""
 
     origin: str  # root of what is read
-    parts: tuple[Source, ...]
+    parts: tuple[DocumentSource, ...]
     params: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that decide the documents, besides the bytes of the files."""
     shown: Mapping[str, Any] = field(default_factory=dict)  # the same for people

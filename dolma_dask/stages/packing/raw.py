@@ -145,7 +145,7 @@ _COUNTS = ("documents_in", "documents_out", "text_bytes_in", "bad_records", "ski
 
 @dataclass(frozen=True)
 class RawSource:
-    """The texts of a raw file, or of neighbouring text files; see `dolma_dask.stages.sinks.Source`."""
+    """The texts of a raw file, or of neighbouring text files; see `dolma_dask.stages.sinks.DocumentSource`."""
 
     opener: RawOpener
     infos: tuple[FileInfo, ...]

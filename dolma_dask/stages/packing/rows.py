@@ -1,7 +1,7 @@
-"""Second pass of `hdf5`: the rows of each file, from the spools that they lie in.
+"""Second pass of `hdf5`: the rows of each file, from the staging files that they lie in.
 
 Which tokens make which row follows from the sums of the first pass alone, so that the files are the same for any shards and workers. A task
-writes one file and reads only its part of the spools. Memory: one batch of rows, 4 MB, and the lengths of a shard's documents if rows
+writes one file and reads only its part of the staging files. Memory: one batch of rows, 4 MB, and the lengths of a shard's documents if rows
 belong to documents.
 """
 
@@ -18,7 +18,7 @@ from dolma_dask.formats.hdf5 import RowCounts, RowShape, part_name
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Record
-from dolma_dask.stages.packing.spools import Spool, SpoolFolder, TokenRun
+from dolma_dask.stages.packing.staging import StagedTokens, StagingFolder, TokenRun
 from dolma_dask.tokens.modes import Mode
 from dolma_dask.tokens.packing import Windows, cut_files, pieces_of, stream_rows, stream_windows
 from dolma_dask.writers.hdf5 import Hdf5Writer
@@ -35,7 +35,7 @@ class FileWork:
 
     first: int  # its rows, among all
     stop: int
-    pieces: tuple[tuple[Spool, int, int], ...]
+    pieces: tuple[tuple[StagedTokens, int, int], ...]
     """Ranges of staged ids if all documents are one stream, else of rows."""
 
 
@@ -44,13 +44,13 @@ class RowPlan:
     """All rows of a run."""
 
     mode: Mode  # what a row is
-    spools: tuple[Spool, ...]  # in order
-    rows_of: tuple[int, ...]  # rows of each spool, if rows belong to documents
+    parts: tuple[StagedTokens, ...]  # in order
+    rows_of: tuple[int, ...]  # rows of each staging file, if rows belong to documents
 
     @property
     def tokens(self) -> int:
-        """Tokens of all spools."""
-        return sum(spool.tokens for spool in self.spools)
+        """Tokens of all staging files."""
+        return sum(part.tokens for part in self.parts)
 
     @property
     def rows(self) -> int:
@@ -64,14 +64,14 @@ class RowPlan:
             FileWork(first, stop, self._pieces(first, stop)) for first, stop in cut_files(self.rows, most)
         ]
 
-    def _pieces(self, first: int, stop: int) -> tuple[tuple[Spool, int, int], ...]:
+    def _pieces(self, first: int, stop: int) -> tuple[tuple[StagedTokens, int, int], ...]:
         """Return what rows are made of; rows of a stream overlap by one token, and the last may be short."""
         sizes: Sequence[int] = self.rows_of
         if self.mode.stream_tail is not None:
-            sizes = [spool.tokens for spool in self.spools]
+            sizes = [part.tokens for part in self.parts]
             first, stop = (first * self.mode.length, min(stop * self.mode.length + 1, self.tokens))
         found = pieces_of(sizes, first, stop)
-        return tuple((self.spools[piece.partition], piece.first, piece.stop) for piece in found)
+        return tuple((self.parts[piece.partition], piece.first, piece.stop) for piece in found)
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class RowsStage:
     """Second pass: one file."""
 
     target: str  # output root
-    spools: SpoolFolder  # where the ids are
+    staging: StagingFolder  # where the ids are
     mode: Mode  # makes the rows
-    tokens: int  # of all spools
+    tokens: int  # of all staging files
     verb: str = "hdf5"
 
     def task(self, number: int, work: FileWork, key: str) -> Task:
@@ -147,7 +147,7 @@ class RowsStage:
 
     def _of_stream(self, work: FileWork) -> Iterator[tuple[Rows, RowCounts]]:
         length = self.mode.length
-        with closing(TokenRun(self.spools, work.pieces)) as run:
+        with closing(TokenRun(self.staging, work.pieces)) as run:
             tokens = run.take(1)
             for row in range(work.first, work.stop, self._batch):
                 stop = min(row + self._batch, work.stop)
@@ -159,8 +159,8 @@ class RowsStage:
 
     def _of_documents(self, work: FileWork) -> Iterator[tuple[Rows, RowCounts]]:
         row = work.first
-        for spool, first, stop in work.pieces:
-            with closing(self.spools.open(spool)) as opened:
+        for part, first, stop in work.pieces:
+            with closing(self.staging.open(part)) as opened:
                 windows = self.mode.windows(opened.lengths()).slice(first, stop)
                 for at in range(0, len(windows), self._batch):
                     some = windows.slice(at, at + self._batch)

@@ -17,7 +17,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.stored import START, Member
 from dolma_dask.partitions import places as places_module
-from dolma_dask.partitions.cutting import Partition, Piece, cut, ranges
+from dolma_dask.partitions.cutting import Partition, ShardPart, cut, ranges
 from dolma_dask.partitions.places import Extent, Places, scan_lines
 
 
@@ -26,7 +26,7 @@ def partitions_of(root: str | Path, size: int | None, sets: tuple[str, ...] = ()
     return list(cut(dataset, open_attributes(dataset, sets), size, with_text=False))
 
 
-def pieces_of(partitions: list[Partition]) -> list[Piece]:
+def pieces_of(partitions: list[Partition]) -> list[ShardPart]:
     return [piece for partition in partitions for piece in partition.pieces]
 
 

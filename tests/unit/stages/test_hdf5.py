@@ -445,7 +445,7 @@ def test_raw_files_that_cannot_be_read(tmp_path, tokenizer):
 
 
 def test_an_object_store_gets_the_same_bytes(root, dataset, tmp_path, tokenizer):
-    """HDF5 seeks while it writes, which no store can: files go by way of scratch; spools are read from the store."""
+    """HDF5 seeks while it writes, which no store can: files go by way of scratch; staging files are read from the store."""
     pack(dataset, tmp_path / "expected", tokenizer, max_rows_per_file=4)
     url = files.join(root, "h5")
     for number, left in enumerate([None, "part-000001-00000.h5"]):

@@ -1,6 +1,6 @@
-"""Spools: the ids of each shard between the two passes of `hdf5`, raw, beside the output, and removed at the end.
+"""Staging files: the ids of each shard between the two passes of `hdf5`, raw, beside the output, and removed at the end.
 
-A spool is the ids of all sequences back to back, in the type of ragged shards, and behind them one int32 per sequence with its length. How
+A staging file is the ids of all sequences back to back, in the type of ragged shards, and behind them one int32 per sequence with its length. How
 many there are of each stands in the record of its task. Disk: 2 bytes per token for most vocabularies, half the text. Memory of the writer:
 4 bytes per document of a shard.
 """
@@ -34,25 +34,25 @@ VERB = "hdf5-tokens"
 SUFFIX = ".bin"
 
 
-def spool_name(number: int) -> str:
-    """Return the file of a part, relative to the folder of spools."""
+def staging_name(number: int) -> str:
+    """Return the file of a part, relative to the folder of staging files."""
     return f"{number:06d}{SUFFIX}"
 
 
 @dataclass(frozen=True)
-class Spool:
-    """Size of one spool."""
+class StagedTokens:
+    """Size of one staging file."""
 
     number: int  # of the part
     tokens: int  # what it holds
     sequences: int
 
 
-class SpoolWriter:
-    """Context manager that writes one spool; leaving it by an exception writes nothing."""
+class StagingWriter:
+    """Context manager that writes one staging file; leaving it by an exception writes nothing."""
 
     def __init__(self, folder: str, number: int, mode: Mode) -> None:
-        self._url = files.join(folder, spool_name(number))
+        self._url = files.join(folder, staging_name(number))
         self._engine = mode.engine
         self._lengths: list[NDArray[np.int32]] = []
         self._stack = ExitStack()
@@ -78,7 +78,7 @@ class SpoolWriter:
     @property
     def record(self) -> FileRecord:
         """Record of the file; after a clean exit."""
-        return FileRecord(spool_name(self.number), self._out.bytes, self._out.checksum)
+        return FileRecord(staging_name(self.number), self._out.bytes, self._out.checksum)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -89,22 +89,22 @@ class SpoolWriter:
 
 
 @dataclass(frozen=True)
-class SpoolFolder:
-    """Reads spools."""
+class StagingFolder:
+    """Reads staging files."""
 
     url: str  # of the folder
     dtype: np.dtype[Any]  # of the ids
 
-    def open(self, spool: Spool) -> "SpoolFile":
-        """Return a spool that must be closed."""
-        return SpoolFile(files.join(self.url, spool_name(spool.number)), spool, self.dtype)
+    def open(self, part: StagedTokens) -> "StagedFile":
+        """Return a staging file that must be closed."""
+        return StagedFile(files.join(self.url, staging_name(part.number)), part, self.dtype)
 
 
-class SpoolFile:
-    """One spool, open."""
+class StagedFile:
+    """One staging file, open."""
 
-    def __init__(self, url: str, spool: Spool, dtype: np.dtype[Any]) -> None:
-        self._url, self._spool, self._dtype = url, spool, dtype
+    def __init__(self, url: str, part: StagedTokens, dtype: np.dtype[Any]) -> None:
+        self._url, self._part, self._dtype = url, part, dtype
         try:
             self._file: BinaryIO = files.open_read(url)
         except FileNotFoundError:
@@ -120,8 +120,8 @@ class SpoolFile:
 
     def lengths(self) -> NDArray[np.int32]:
         """Return the lengths of its sequences."""
-        start = self._spool.tokens * self._dtype.itemsize
-        data = self._read(start, self._spool.sequences * LENGTH_DTYPE.itemsize)
+        start = self._part.tokens * self._dtype.itemsize
+        data = self._read(start, self._part.sequences * LENGTH_DTYPE.itemsize)
         return np.frombuffer(data, LENGTH_DTYPE).astype(np.int32)
 
     def _read(self, offset: int, count: int) -> bytes:
@@ -131,7 +131,7 @@ class SpoolFile:
             piece = self._file.read(left)
             if not piece:
                 raise CorruptFileError(
-                    f"{self._url} ends {left} bytes too early for {self._spool.tokens} ids and {self._spool.sequences} lengths; expected it as it "
+                    f"{self._url} ends {left} bytes too early for {self._part.tokens} ids and {self._part.sequences} lengths; expected it as it "
                     "was written. Run the same command again: it is made anew.",
                     url=self._url,
                 )
@@ -145,41 +145,41 @@ class SpoolFile:
 
 
 class TokenRun:
-    """Ids of several spools as one run, read from front to end; one spool is open at a time. A piece is a spool and a range of its ids."""
+    """Ids of several staging files as one run, read from front to end; one staging file is open at a time. A piece is a staging file and a range of its ids."""
 
-    def __init__(self, folder: SpoolFolder, pieces: Sequence[tuple[Spool, int, int]]) -> None:
+    def __init__(self, folder: StagingFolder, pieces: Sequence[tuple[StagedTokens, int, int]]) -> None:
         self._folder = folder
         self._left = deque(pieces)
-        self._file: SpoolFile | None = None
+        self._file: StagedFile | None = None
 
     def take(self, count: int) -> NDArray[np.int32]:
         """Return the next `count` ids; there must be as many."""
         chunks = [np.empty(0, np.int32)]
         while count:
-            spool, first, stop = self._left[0]
-            self._file = self._file or self._folder.open(spool)
+            part, first, stop = self._left[0]
+            self._file = self._file or self._folder.open(part)
             end = min(stop, first + count)
             chunks.append(self._file.tokens(first, end))
             count -= end - first
-            self._left[0] = (spool, end, stop)
+            self._left[0] = (part, end, stop)
             if end == stop:
                 self._left.popleft()
                 self.close()
         return np.concatenate(chunks)
 
     def close(self) -> None:
-        """Close the spool that is open."""
+        """Close the staging file that is open."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
-class SpoolSink(WriterSink[SpoolWriter]):
-    """Writes the spool of one part."""
+class StagingSink(WriterSink[StagingWriter]):
+    """Writes the staging file of one part."""
 
-    def __init__(self, output: "SpoolOutput", number: int) -> None:
+    def __init__(self, output: "StagingOutput", number: int) -> None:
         self._mode = output.mode
-        super().__init__(SpoolWriter(output.folder, number, output.mode))
+        super().__init__(StagingWriter(output.folder, number, output.mode))
         self._texts = TextCounts()
 
     def write(self, rows: DocumentRows) -> None:
@@ -203,11 +203,11 @@ class SpoolSink(WriterSink[SpoolWriter]):
 
 
 @dataclass(frozen=True)
-class SpoolOutput:
-    """A spool for each part."""
+class StagingOutput:
+    """A staging file for each part."""
 
     root: str  # of the output, for the quarantine
-    folder: str  # of the spools
+    folder: str  # of the staging files
     mode: Mode
     verb: ClassVar[str] = "hdf5"
 
@@ -216,6 +216,6 @@ class SpoolOutput:
         """Columns that the mode reads."""
         return self.mode.reads
 
-    def open(self, unit: Unit, shard: str) -> SpoolSink:
+    def open(self, unit: Unit, shard: str) -> StagingSink:
         """See `dolma_dask.stages.sinks.Output`."""
-        return SpoolSink(self, int(unit.name.removesuffix(SUFFIX)))
+        return StagingSink(self, int(unit.name.removesuffix(SUFFIX)))
