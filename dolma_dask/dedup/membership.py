@@ -1,4 +1,4 @@
-"""Which keys stand in a list: a hash table for lists that fit into memory, and a pass over sorted records for those that do not.
+"""Membership of keys in a list: a hash table for lists that fit into memory, and a pass over sorted records for those that do not.
 
 The table: 5 million entries take 150 MB and 0.3 s, a look-up 30 ns. The pass reads records of key and place; places of list entries are
 lower than those of all documents, so that an entry comes before what it may match.

@@ -1,4 +1,4 @@
-"""Who survives: from records sorted by key, the first of each key, and which records it stands for.
+"""Survivors among records sorted by key: the first of each key, and the records it stands for.
 
 Records are rows of uint64 words: two of the key, any that decide who is first (a rank), and the place last. A cluster is all records of one
 key; it may go on over any number of chunks, so that a key of ten million records needs no more memory than others. 2 ns
@@ -16,7 +16,7 @@ from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
 
 FLAGS = np.dtype([("location", "<u8"), ("size", "<u8")])
-"""What is known of a document that is not alone: 0 for one that another stands for, else the size of the cluster it stands for."""
+"""Flag of a document that is not alone: 0 for one that another stands for, else the size of the cluster it stands for."""
 
 LARGEST = 20
 """Clusters that are named, the largest first."""

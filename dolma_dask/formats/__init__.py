@@ -1,4 +1,4 @@
-"""What bytes mean: no I/O, no Dask."""
+"""Meaning of bytes: no I/O, no Dask."""
 
 from dolma_dask.formats.pandas_later import spare_pandas
 

@@ -100,7 +100,7 @@ def _quote(name: str) -> str:
 
 
 def _map_members(key: str, values: pa.MapArray) -> pa.LargeStringArray:
-    """The same of maps, whose members differ from row to row."""
+    """Return the same for maps, whose members differ from row to row."""
     bounds, rows = _bounds(values)
     items = values.items.slice(bounds[0], bounds[-1] - bounds[0])
     numbers = float_values(key, "dict", items)
@@ -153,7 +153,7 @@ def _integers(key: str, values: pa.Array) -> NDArray[np.int64]:
 
 
 def _bounds(lists: pa.Array) -> tuple[Counts, NDArray[np.int64]]:
-    """Where each list begins and ends in the flat values (n + 1,), and the row of each flat value."""
+    """Return where each list begins and ends in the flat values (n + 1,), and the row of each flat value."""
     bounds = np.zeros(1, np.int64)
     if len(lists):
         bounds = np.asarray(lists.offsets.to_numpy(), np.int64)

@@ -43,7 +43,7 @@ from dolma_dask.text.columns import for_kernel, join_texts, string_parts, validi
 from dolma_dask.text.kernels import Bytes, Counts, kernel
 
 AttributeKind = Literal["document", "spans", "scalar", "dict"]
-"""How a column becomes JSON; see `AttributeColumn`."""
+"""Form of a column in JSON; see `AttributeColumn`."""
 Form = Literal["nested", "flat"]
 RESERVED = frozenset({"id", "source", "attributes", "error"})
 """Top-level keys of a row, which no attribute of the flat form may take."""
@@ -168,7 +168,7 @@ def _check_ids(ids: pa.Array, readable: NDArray[np.bool_]) -> None:
 def _frames(
     ids: pa.Array, sources: pa.Array, errors: Mapping[int, str], form: Form
 ) -> tuple[pa.Array, pa.Array]:
-    """What stands before and behind the members of each row."""
+    """Return the texts before and behind the members of each row."""
     quoted = pc.fill_null(string_texts(ids), "null")
     source = pc.fill_null(string_texts(sources), '""')
     if form == "flat":

@@ -1,4 +1,4 @@
-"""What proves that an attribute file belongs to its documents: a digest over the rows of some string columns.
+"""Proof that an attribute file belongs to its documents: a digest over the rows of some string columns.
 
 xxh3-128 over, for each row and in it for each column, the byte length (uint32, little endian) and the UTF-8 bytes. The
 lengths keep ``("ab", "c")`` and ``("a", "bc")`` apart; null has the length 0xFFFFFFFF and no bytes. The digest depends

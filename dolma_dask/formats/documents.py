@@ -1,4 +1,4 @@
-"""What a document row is: the columns a reader can give, and which of them a record must have."""
+"""Columns of a document row: those that a reader can give, and those that a record must have."""
 
 from collections.abc import Collection, Sequence
 

@@ -1,4 +1,4 @@
-"""What an HDF5 token shard holds: one array ``data`` of int32, (rows, channels, max_seq_length), as Cerebras ModelZoo reads it.
+"""Content of an HDF5 token shard: one array ``data`` of int32, (rows, channels, max_seq_length), as Cerebras ModelZoo reads it.
 
 A row is what a trainer takes at once: the ids, the mask of what counts for the loss, and the ids to predict. Each row is a chunk of its
 own, deflated by HDF5's gzip filter: a loader that jumps inflates one row only, and no plug-in is needed to read it. ``n_examples`` is
@@ -41,7 +41,7 @@ LM_FEATURES = ("input_ids", "attention_mask", "labels")
 """Channels of a language-modelling row. ModelZoo calls the loss mask ``attention_mask``; it never masks attention."""
 
 MAX_PARTITIONS, MAX_INDEX = 10**6, 10**5
-"""What the digits of a name allow."""
+"""Limit that the digits of a name set."""
 
 
 def part_name(partition: int, index: int = 0) -> str:
@@ -87,7 +87,7 @@ class RowShape:
 
 @dataclass(frozen=True)
 class RowCounts:
-    """What was counted in rows as they were written."""
+    """Counts of rows, taken as they were written."""
 
     rows: int = 0  # rows
     tokens: int = 0  # positions of one channel: rows x max_seq_length
@@ -106,7 +106,7 @@ class RowCounts:
 
 @dataclass(frozen=True)
 class TextCounts:
-    """What was counted in the documents as they were tokenized."""
+    """Counts of documents, taken as they were tokenized."""
 
     documents: int = 0  # documents that were read
     empty: int = 0  # documents that gave no row of their own

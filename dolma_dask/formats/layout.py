@@ -23,7 +23,7 @@ DOCUMENT_SUFFIXES = (".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst", ".jsonl
 
 FileFormat = Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"]
 FORMATS: tuple[FileFormat, ...] = ("jsonl.gz", "jsonl.zst", "jsonl", "parquet")
-"""What documents and attributes can be written as."""
+"""Formats of documents and attributes that can be written."""
 
 _NAME = re.compile(r"[^\W_][\w.-]*")
 _PART = re.compile(r"-part-\d{5}(?=\.[a-z.]+$)")

@@ -15,7 +15,7 @@ from dolma_dask.formats.json.exact import LineError
 from dolma_dask.text.columns import join_texts
 
 PREFIX = "metadata."
-"""What the name of such a column begins with."""
+"""Prefix of the name of such a column."""
 
 _SCALARS = ("number", "bool", "string", "dict")
 

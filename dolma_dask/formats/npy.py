@@ -19,7 +19,7 @@ NPY_MAGIC = b"\x93NUMPY"
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What the head of an npy file says about a 1-D array."""
+    """Description of a 1-D array in the head of an npy file."""
 
     dtype: np.dtype[Any]  # type of one item
     count: int  # number of items

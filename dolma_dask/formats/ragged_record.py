@@ -28,7 +28,7 @@ class SpecialToken:
 
 @dataclass(frozen=True)
 class TokenizerRecord:
-    """Which tokenizer made the ids."""
+    """Tokenizer that made the ids."""
 
     fingerprint: str  # xxh3-128 of the tokenizer's JSON bytes, hex
     file: str | None  # file name without folders; None if the tokenizer was given as text
@@ -45,7 +45,7 @@ class TokenizerRecord:
 
 @dataclass(frozen=True)
 class SourceRecord:
-    """Which document shard the tokens come from."""
+    """Document shard that the tokens come from."""
 
     path: str  # path relative to the dataset, so that moving the dataset changes no byte
     digests: Mapping[str, str]  # what the caller knows of it, such as ``ids_digest`` and ``content_digest``

@@ -1,4 +1,4 @@
-"""What a tagger is: a rule that reads columns of a batch and returns one column per attribute.
+"""The tagger protocol: a rule that reads columns of a batch and returns one column per attribute.
 
 A tagger never sees files, Dask or JSON. It gets a batch of documents and returns a batch of the same length and
 order; keys, spans and bytes are made elsewhere (`dolma_dask.formats.attributes`). That keeps a published rule set in one small
@@ -13,7 +13,7 @@ import pyarrow as pa
 from dolma_dask.text.view import TextView
 
 Kind = Literal["document", "spans", "scalar", "dict"]
-"""How a column becomes JSON. ``document``: float64, written ``[[0, len(text), x]]`` (null: key left out);
+"""Form of a column in JSON. ``document``: float64, written ``[[0, len(text), x]]`` (null: key left out);
 ``spans``: ``list<struct<start: int64, end: int64, score: float64>>`` in code points, end exclusive;
 ``scalar``: a bare number, bool or string; ``dict``: a struct or map of numbers, written as an object."""
 

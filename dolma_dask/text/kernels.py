@@ -1,4 +1,4 @@
-"""How kernels and machine operations are compiled, in one place, and the names of the array types they take.
+"""Compilation of kernels and machine operations, in one place, and the names of the array types they take.
 
 Kernels hold no Python objects and allocate nothing, so reference counting is switched off for them: with it numba
 adds an atomic increment and decrement around inner calls, which made word scanning three times slower. A kernel must
@@ -86,7 +86,7 @@ class _Lazy:
 
     @property
     def _numba_type_(self) -> Any:
-        """What numba asks of a global that it does not know."""
+        """Type of this global for numba, which asks for it when it compiles a kernel that uses it."""
         from numba.core.registry import cpu_target
 
         context, made = cpu_target.typing_context, self.compiled

@@ -1,4 +1,4 @@
-"""Which word n-grams of a document repeat, for one n after the other, at almost no cost for normal text.
+"""Repeated word n-grams of a document, for one n after the other, at almost no cost for normal text.
 
 An n-gram can occur twice only if both (n-1)-grams in it do, so after the pairs only the few places that still repeat
 are looked at. From n = 3 on an n-gram is named by the first places of its two (n-1)-grams: two small integers, exact,

@@ -18,7 +18,7 @@ _E2, _NOT_ASCII, _LAST_CONTINUATION, _LAST_BYTE = (np.uint8(byte) for byte in (0
 _C2, _E1, _E3 = np.uint8(0xC2), np.uint8(0xE1), np.uint8(0xE3)
 
 LETTER, NUMBER_SIGN, ELLIPSIS = 1, 2, 4
-"""What a word holds: a letter, ``#``, U+2026."""
+"""Content of a word: a letter, ``#``, U+2026."""
 
 
 @kernel
@@ -61,11 +61,11 @@ def space_bits(data: Bytes, at: Int, end: Int) -> np.uint64:
     """
     spaces = range_bits(data, at, _TAB, _CARRIAGE_RETURN) | range_bits(data, at, _FILE_SEPARATOR, _BLANK)
     spaces |= ~low_bits(end - at)
-    doubtful = (range_bits(data, at, _C2, _C2) | range_bits(data, at, _E1, _E3)) & ~spaces
-    while doubtful:
-        place = first_bit(doubtful)
+    undecided = (range_bits(data, at, _C2, _C2) | range_bits(data, at, _E1, _E3)) & ~spaces
+    while undecided:
+        place = first_bit(undecided)
         spaces |= low_bits(space_bytes(data, at + place)) << np.uint64(place)
-        doubtful &= doubtful - ONE
+        undecided &= undecided - ONE
     return spaces
 
 

@@ -27,7 +27,7 @@ _PLAIN[38] = 0  # & may begin an entity
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What is done to every text.
+    """Repairs of every text.
 
     Raises `UsageError`: there is no such normalization.
     """

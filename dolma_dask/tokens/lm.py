@@ -266,7 +266,7 @@ class LmData:
 
     @property
     def stream_tail(self) -> Tail | None:
-        """What happens to the last tokens if all documents are one stream; None if they are not."""
+        """Treatment of the last tokens if all documents are one stream; None if they are not."""
         return self.tail if self.packs else None
 
     def params(self) -> Mapping[str, Any]:

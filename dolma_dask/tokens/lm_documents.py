@@ -46,7 +46,7 @@ class Cutting:
 
 @dataclass(frozen=True)
 class LmRecipe:
-    """How documents become ids."""
+    """Way from documents to ids."""
 
     engine: TokenEngine  # the tokenizer
     specials: Specials  # what stands around a document

@@ -1,4 +1,4 @@
-"""Where a mode of `hdf5` plugs in: how documents become sequences of ids, and sequences become rows.
+"""Plug for the modes of `hdf5`: how documents become sequences of ids, and sequences become rows.
 
 Work goes in two passes. The first encodes each shard once: ids back to back, and their lengths. Between them only sums are looked at: how many
 tokens (of a stream) or rows (of documents by themselves) each shard has. The second makes the rows of a file from the ids of the shards
@@ -25,7 +25,7 @@ class Mode(Protocol):
 
     @property
     def name(self) -> str:
-        """How users call it."""
+        """Name for users."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Which tokens make which row: arithmetic over counts, so that rows depend on the order of documents alone.
+"""Assignment of tokens to rows: arithmetic over counts, so that rows depend on the order of documents alone.
 
 A window is up to ``length + 1`` neighbouring tokens: all but its last are the input, all but its first the labels. Windows of a stream
 overlap by one token, so that each token but the very first is predicted once. Packed, all documents are one stream, and row ``r`` begins at
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dolma_dask.text.kernels import kernel
 
 Tail = Literal["pad", "drop"]
-"""What happens to the tokens behind the last full row of a stream."""
+"""Treatment of the tokens behind the last full row of a stream."""
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -25,7 +25,7 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Windows:
-    """Where rows begin in a run of tokens, and how many tokens each has."""
+    """Starts of rows in a run of tokens, and how many tokens each has."""
 
     starts: Int64s  # (n_rows,)
     sizes: Int64s  # (n_rows,) From 2 to length + 1

@@ -1,4 +1,4 @@
-"""Where a tokenizer comes from, and the one copy of it that each process holds.
+"""Origin of a tokenizer, and the one copy of it that each process holds.
 
 A `TokenizerSource` is small and travels with every task; the `tokenizers.Tokenizer` behind it (0.1 to 1 s to build,
 some 50 MB) is made once per process and found again by the digest of its JSON. Truncation and padding that the file
@@ -41,7 +41,7 @@ class TokenizerSource:
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Name for messages."""
         return self.path or self.origin or "given as JSON text"
 
     @property

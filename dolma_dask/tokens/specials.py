@@ -1,4 +1,4 @@
-"""Which tokens stand around a document: what the user asks for, what the tokenizer itself adds, the end of a document, and the padding.
+"""Tokens around a document: those that the user requests, those that the tokenizer itself adds, the end of a document, and the padding.
 
 `ragged` adds nothing by default, as the original tool: boundaries are in ``len.npy`` alone, and a trainer that wants an end token adds it.
 Requested, they are part of the document and count in its length; an empty document stays, with length 0 or its special tokens alone. Cost: 1
@@ -27,7 +27,7 @@ from dolma_dask.tokens.source import build
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """What the user asked for."""
+    """Request of the user."""
 
     # name or id of the token before and after every document; None for none
     bos: str | int | None = None
@@ -103,13 +103,13 @@ class Framing:
 
 
 EOS_NAMES = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>")
-"""What published tokenizers call the end of a document, where no config says it: GPT-2 and NeoX, T5 and Llama 2, Llama 3, Gemma, ChatML."""
+"""Names of the end of a document in published tokenizers, where no config says it: GPT-2 and NeoX, T5 and Llama 2, Llama 3, Gemma, ChatML."""
 
 PAD_NAMES = ("<|padding|>", "<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>")
-"""The same for padding: NeoX first."""
+"""Likewise for padding: NeoX first."""
 
 NO_TOKEN = "none"
-"""What a user writes for `eos` to have no token behind documents."""
+"""Value of `eos` to have no token behind documents."""
 
 GPT2_END = "<|endoftext|>"
 
@@ -140,7 +140,7 @@ class Specials:
 
 @dataclass(frozen=True)
 class AskedSpecials:
-    """What the user asked for: a token by name or by id.
+    """Request of the user: a token by name or by id.
 
     Raises `UsageError`: a token is given by name and by id.
     """

@@ -40,7 +40,7 @@ LEARNED_KEYS = 1024
 
 @dataclass(frozen=True)
 class WantedKey:
-    """One key whose values somebody wants."""
+    """Key whose values are requested."""
 
     name: str  # the key as it reads after decoding
     scope: int  # number of the object it stands in; 0 is the line's own object
@@ -51,7 +51,7 @@ class WantedKey:
 
 @dataclass(frozen=True)
 class Walk:
-    """What the kernel found in a block; see `walk_lines` for the arrays."""
+    """Findings of the kernel in a block; see `walk_lines` for the arrays."""
 
     lines: "Lines"
     extents: np.ndarray

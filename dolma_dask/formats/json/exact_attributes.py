@@ -17,7 +17,7 @@ import msgspec
 from dolma_dask.formats.json.exact import Field, LineError, field_value, kind_of, parse_object
 
 AttributeKind = Literal["document", "spans", "number", "bool", "string", "dict"]
-"""How the values of a key are read. ``document``: the score of the one span ``[[0, n, x]]``, as float64; ``spans``: all spans;
+"""Kind of the values of a key. ``document``: the score of the one span ``[[0, n, x]]``, as float64; ``spans``: all spans;
 ``number``: float64; ``bool``; ``string``; ``dict``: one number of an object, the key being ``outer.inner``, split at the first
 dot."""
 
