@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: a small world, made once, and what undisturbed runs make of it."""
+"""What the end-to-end tests share: a small world before and after all verbs, made once."""
 
 import shutil
 import sys
@@ -8,34 +8,30 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import small_world
+from small_world import Verbs
+
+from dolma_dask.testing.verb_laws import Worlds
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory) -> Path:
-    """A world in which every verb has run in one process, without disturbance."""
-    world = tmp_path_factory.mktemp("undisturbed") / "world"
-    small_world.make_world(world)
-    shutil.copytree(world, pristine_path(world))
-    for verb in small_world.VERBS.values():
-        assert small_world.run_here(verb.command(world)) == 0
-    return world
-
-
-def pristine_path(world: Path) -> Path:
-    """Where the world lies as it was before the verbs ran."""
-    return world.with_name("pristine")
-
-
-@pytest.fixture(scope="session")
-def expected(undisturbed) -> dict[str, dict[str, str]]:
-    """Digests of all files that each verb must leave, by verb."""
-    trees = {name: small_world.tree(undisturbed / verb.output) for name, verb in small_world.VERBS.items()}
-    assert all(len(found) >= 12 for found in trees.values())
-    return trees
+def worlds(tmp_path_factory) -> Worlds:
+    """A world before any verb ran, and one in which all have run in one process, without disturbance."""
+    return Verbs.make_worlds(tmp_path_factory.mktemp("worlds"))
 
 
 @pytest.fixture
-def world(undisturbed, tmp_path) -> Path:
+def world(worlds, tmp_path) -> Path:
     """A world of one's own, before any verb ran."""
-    return Path(shutil.copytree(pristine_path(undisturbed), tmp_path / "world"))
+    return Path(shutil.copytree(worlds.before, tmp_path / "world"))
+
+
+@pytest.fixture
+def done(worlds, tmp_path) -> Path:
+    """A world of one's own in which every verb has run."""
+    return Path(shutil.copytree(worlds.after, tmp_path / "world"))
+
+
+@pytest.fixture(scope="session")
+def expected(worlds) -> dict[str, dict[str, str]]:
+    """Digests of all files that each verb must leave below the world, by case."""
+    return worlds.expected

@@ -1,117 +1,28 @@
 """A small seeded world to run every verb in: raw files, a dataset to tag, a tagged dataset to mix and tokenize, and the commands."""
 
 import gzip
-import hashlib
 import json
 import random
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 
 from dolma_dask import cli
 from dolma_dask.testing.tokenizer import train_tokenizer
+from dolma_dask.testing.verb_laws import Case, VerbLaws
 
 TAGGERS = ("char_length_v1", "whitespace_tokenizer_v1", "gopher_v2")
 RULE = "gopher_v2__gopher_v2__word_count >= 20 and char_length_v1__char_length_v1__length < 3000"
 
-WILD = [
-    "naïve",
-    "coöperation",
-    "Straße",
-    "İstanbul",
-    "ﬁne",
-    "½",
-    "Ⅷ",
-    "１２３",
-    "٣٤٥",
-    "中文字",
-    "日本語です",
-    "한국어",
-    "שלום",
-    "مرحبا",
-    "हिन्दी",
-    "ไทยภาษา",
-    "ẹ́",
-    "́",
-    "👨\u200d👩\u200d👧",
-    "🇫🇷",
-    "\u200b",
-    "\ufeff",
-    "\x00",
-    "\x7f",
-    "\x1b[0m",
-    "\U0010ffff",
-    "\ue000",
-    "\ufdd0",
-    "…",
-    "-",
-    "•",
-    "https://example.org/?q=1&x=<y>",
-    "{json:[1]}",
-    "\\n",
-    "\\u0041",
-    '"quoted"',
-    "'single'",
-    "a/b",
-    "3.14159",
-    "------",
-    ".....",
-    "###",
-]
-ORDINARY = [
-    "the",
-    "of",
-    "and",
-    "to",
-    "in",
-    "a",
-    "is",
-    "that",
-    "for",
-    "it",
-    "as",
-    "was",
-    "with",
-    "be",
-    "by",
-    "on",
-    "not",
-    "he",
-    "his",
-    "but",
-    "at",
-    "are",
-    "this",
-    "have",
-    "from",
-    "or",
-    "had",
-    "an",
-    "they",
-    "which",
-    "one",
-    "you",
-    "were",
-    "all",
-    "water",
-    "people",
-    "history",
-    "language",
-    "curious",
-    "window",
-    "measure",
-    "harbour",
-    "reading",
-    "seldom",
-    "promise",
-    "winter",
-    "copper",
-    "machine",
-    "garden",
-    "village",
-]
+WILD = """\
+naïve coöperation Straße İstanbul ﬁne ½ Ⅷ １２３ ٣٤٥ 中文字 日本語です 한국어 שלום مرحبا हिन्दी ไทยภาษา e\u0301̣ \u0301
+👨\u200d👩\u200d👧 🇫🇷 \u200b \ufeff \x00 \x7f \x1b[0m \U0010ffff \ue000 \ufdd0 … - •
+https://example.org/?q=1&x=<y> {json:[1]} \\n \\u0041 "quoted" 'single' a/b 3.14159 ------ ..... ###""".split()  # noqa: SIM905
+ORDINARY = """\
+the of and to in a is that for it as was with be by on not he his but at are this have from or had an
+they which one you were all water people history language curious window measure harbour reading seldom
+promise winter copper machine garden village""".split()  # noqa: SIM905
 BREAKS = ("\n", "\n\n", "\r\n", "\u2028", "\t", "\u00a0", "\u3000")
 
 
@@ -186,120 +97,71 @@ def make_raw(root: Path, seed: int) -> None:
         store(root / f"dump/{number}.jsonl{('.gz', '.zst', '')[number % 3]}", lines, 2)
 
 
-@dataclass(frozen=True)
-class Verb:
-    """One verb as a command, and the folder it fills.
-
-    Attributes
-    ----------
-    name : str
-        Of the verb.
-    words : tuple of str
-        Arguments; ``{}`` stands for the world's folder.
-    output : str
-        Folder below the world that holds all it makes.
-    more : str
-        What tells it from other commands of the verb.
-    """
-
-    name: str
-    words: tuple[str, ...]
-    output: str
-    more: str = ""
-
-    @property
-    def key(self) -> str:
-        """Name in `VERBS`."""
-        return f"{self.name} {self.more}".rstrip()
-
-    def command(self, world: Path, *more: str) -> list[str]:
-        """Return the arguments in a certain world."""
-        return [word.replace("{}", str(world)) for word in (self.name, *self.words)] + list(more)
+TOKENS = "--tokenizer WORLD/tokenizer.json"
+ROWS = '"tokenizer": "WORLD/tokenizer.json", "max_seq_length": 64, "max_rows_per_file": 900'
+SHUFFLE = "--shuffle --seed 3 --max-size 100000"
 
 
-VERBS = {
-    verb.key: verb
-    for verb in (
-        Verb(
-            "convert",
-            (
-                "{}/raw",
-                "--to",
-                "{}/converted",
-                "--id",
-                "key",
-                "--text",
-                "body",
-                "--source",
-                "web",
-                "--shard-bytes",
-                "60000",
-            ),
-            "converted",
+class Verbs(VerbLaws):
+    """Every verb in the small world; a new one adds a line to `cases`."""
+
+    cases: ClassVar = {
+        "convert": Case(
+            "convert WORLD/raw --to WORLD/converted --id key --text body --source web --shard-bytes 60000",
+            ["converted"], others=["--source other"], redone=1,
         ),
-        Verb("tag", ("{}/untagged", "--taggers", *TAGGERS), "untagged"),
-        Verb("mix", ("{}/v0", "--to", "{}/v1", "--where", RULE), "v1"),
-        Verb(
-            "ragged",
-            (
-                "{}/v0",
-                "{}/tokens",
-                "--tokenizer",
-                "{}/tokenizer.json",
-                "--eos",
-                "<|endoftext|>",
-                "--where",
-                RULE,
-            ),
-            "tokens",
+        "tag": Case(f"tag WORLD/untagged --taggers {' '.join(TAGGERS)}", ["untagged/attributes"], others=["--source other"], redone=2),
+        "quantiles": Case("quantiles WORLD/v0 --signals word_count char_length_v1__length --by source --level regular", ["v0/quantiles"], others=["--by none"], passes=True, replaces=False),
+        "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
+        "block": Case("block WORLD/v0 WORLD/list.txt --name takedown", ["v0/attributes/takedown"], passes=True),
+        "validate": Case("validate WORLD/v0 --attributes gopher_v2 --to WORLD/report.json", ["report.json"], passes=True, replaces=False),
+        "mix": Case(f"mix WORLD/v0 --to WORLD/v1 --where '{RULE}'", ["v1"], others=["--where 'char_length_v1__length < 500'"], redone=2),
+        "packed": Case(f"mix WORLD/v0 --to WORLD/packed --where '{RULE}' --max-size 100000", ["packed"], others=["--max-size 300000", "--max-size 40000", "--format jsonl.zst"], passes=True),
+        "shuffled": Case(f"mix WORLD/v0 --to WORLD/shuffled --where '{RULE}' {SHUFFLE}", ["shuffled"], others=["--seed 4", "--max-size 300000", "--format jsonl.zst"], passes=True),
+        "ragged": Case(f"ragged WORLD/v0 WORLD/tokens {TOKENS} --eos '<|endoftext|>' --where '{RULE}'", ["tokens"], others=["--bos '<|endoftext|>'"], redone=2),
+        "hdf5": Case(f"hdf5 WORLD/v0 WORLD/rows {TOKENS} --max-seq-length 64 --max-rows-per-file 900 --where '{RULE}'", ["rows"], others=["--eos-id 7 --pad-id 7"], passes=True),
+        "mix to tokens": Case(
+            f"""mix WORLD/v0 --to WORLD/mixed/v1 --ragged '{{"to": "WORLD/mixed/tokens", "tokenizer": "WORLD/tokenizer.json"}}'"""
+            f""" --hdf5 '{{"to": "WORLD/mixed/rows", {ROWS}}}' --where '{RULE}'""",
+            ["mixed"], others=["--discard-fields x"],
         ),
-        Verb(
-            "hdf5",
-            (
-                "{}/v0",
-                "{}/rows",
-                "--tokenizer",
-                "{}/tokenizer.json",
-                "--max-seq-length",
-                "64",
-                "--max-rows-per-file",
-                "900",
-                "--where",
-                RULE,
-            ),
-            "rows",
-        ),
-        Verb(
-            "mix",
-            (
-                "{}/v0",
-                "--to",
-                "{}/mixed/v1",
-                "--ragged",
-                '{"to": "{}/mixed/tokens", "tokenizer": "{}/tokenizer.json"}',
-                "--hdf5",
-                '{"to": "{}/mixed/rows", "tokenizer": "{}/tokenizer.json", "max_seq_length": 64, "max_rows_per_file": 900}',
-                "--where",
-                RULE,
-            ),
-            "mixed",
-            "to tokens",
-        ),
-    )
-}
+    }  # fmt: skip
 
+    @classmethod
+    def make_world(cls, world):
+        """Raw files, twelve shards, one that repeats rows of the others, and a large one of which no rule keeps a row: its size makes a shuffle use four buckets."""
+        make_raw(world / "raw", 7)
+        make_documents(world / "untagged", 8)
+        make_documents(world / "v0", 8)
+        train_tokenizer(ORDINARY + WILD, world / "tokenizer.json", 300)
+        draw = random.Random(5)
+        lines = gzip.decompress((world / "v0/documents/2019-03/part_3.jsonl.gz").read_bytes()).splitlines()
+        copies = [dict(json.loads(draw.choice(lines)), id=f"copy-{number}") for number in range(300)]
+        store(world / "v0/documents/zzz.jsonl.gz", [json.dumps(copy).encode() + b"\n" for copy in copies])
+        padding = {
+            "id": "p",
+            "text": "padding",
+            "source": "padding",
+            "metadata": {"padding": "x" * 2_000_000},
+        }
+        lines = [json.dumps(dict(padding, id=f"p{row}")).encode() + b"\n" for row in range(10)]
+        store(world / "v0/documents/padding.jsonl", lines)
+        listed = [f"copy-{number}" for number in range(0, 300, 7)] + ["2019-01/part_1-5", "nobody"]
+        (world / "list.txt").write_text("".join(f"{identity}\n" for identity in listed))
+        cls.tag(world)
 
-PER_SHARD = ("convert", "tag", "mix", "ragged")
-"""Those of which a shard can be made by itself: rows of `hdf5` go on from shard to shard."""
+    @classmethod
+    def tag(cls, world):
+        assert run_here(["tag", f"{world}/v0", "--taggers", *TAGGERS]) == 0
 
-
-def make_world(world: Path, seed: int = 7) -> None:
-    """Make everything that the commands of `VERBS` need."""
-    make_raw(world / "raw", seed)
-    make_documents(world / "untagged", seed + 1)
-    shutil.copytree(world / "untagged", world / "v0")
-    train_tokenizer(ORDINARY + WILD, world / "tokenizer.json", 300)
-    assert run_here(["tag", str(world / "v0"), "--taggers", *TAGGERS]) == 0
+    @classmethod
+    def change(cls, world):
+        """One letter in two shards of each dataset, and in one raw file."""
+        for root in ("untagged", "v0"):
+            change_same_size(world / root / "documents/plain.jsonl")
+            change(world / root / "documents/2019-03/part_3.jsonl.gz")
+        change(world / "raw/dump/3.jsonl.gz")
+        cls.tag(world)
 
 
 def run_here(words: list[str]) -> int:
@@ -307,18 +169,19 @@ def run_here(words: list[str]) -> int:
     return cli.main([*words, "--scheduler", "synchronous", "--no-progress"])
 
 
-def tree(folder: Path) -> dict[str, str]:
-    """Return the sha256 of every file below `folder`, except the journal: what a law about bytes speaks of."""
-    found = (
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and "_journal" not in path.relative_to(folder).parts
+def change_same_size(path: Path) -> None:
+    """Change one letter in a text of a document file, keeping its stored size."""
+    data = bytearray(path.read_bytes())
+    at = data.index(b" the ") + 1
+    data[at : at + 3] = b"teh"
+    path.write_bytes(data)
+
+
+def change(path: Path) -> None:
+    """Change one letter in a gzipped document or attribute file."""
+    text = gzip.decompress(path.read_bytes())
+    path.write_bytes(
+        gzip.compress(
+            text.replace(b" the ", b" teh ", 1) if b" the " in text else text.replace(b"[[0", b"[[ 0", 1)
+        )
     )
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(found)
-    }
-
-
-def temporaries(folder: Path) -> list[str]:
-    """Return everything hidden below `folder`, the journal included: nothing may be left."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob(".*"))

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import exchange_world
 import one_key_world
-import psutil
 import pytest
-from commands import SLOW_DISK, Command, wait_until
 
 import dolma_dask as dk
 from dolma_dask.engine import RunOptions
 from dolma_dask.errors import DataError, StageError
+from dolma_dask.testing.commands import SLOW_DISK, Command, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -25,21 +24,10 @@ SLOWLY = {**SLOW_DISK, "SLOW_DISK_S": "0.015", "EXCHANGE_PAUSE_S": "0.02"}
 SEED = os.environ.get("KILL_SEED", "20")
 
 
-class Script(Command):
-    """A running `exchange_world`, to be watched and killed like a command."""
-
-    def __init__(self, root: Path, shuffle: str, scheduler: str, **environment: str) -> None:
-        self._log = root / "log"
-        with self._log.open("wb") as out:
-            self._popen = subprocess.Popen(
-                [sys.executable, exchange_world.__file__, str(root), shuffle, scheduler, "2"],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**os.environ, **environment},
-            )
-        self.process = psutil.Process(self._popen.pid)
-        self._family = {self.process.pid: self.process}
+def script(root: Path, shuffle: str, scheduler: str, **environment: str) -> Command:
+    """Start `exchange_world`, to be watched and killed like a command."""
+    words = [exchange_world.__file__, str(root), shuffle, scheduler, "2"]
+    return Command(words, root / "log", **environment)
 
 
 @pytest.fixture(scope="module")
@@ -103,17 +91,17 @@ def test_workers_are_killed_in_each_pass(tmp_path, expected):
     shuffle = "files"
     draw = random.Random(f"{SEED} {shuffle}")
     killed = []
-    with Script(tmp_path, shuffle, "cluster", **SLOWLY) as script:
+    with script(tmp_path, shuffle, "cluster", **SLOWLY) as running:
         for phase in PASSES:
             wanted = draw.randrange(1, 5)
-            wait_until(lambda: len(files_of(tmp_path, phase)) >= wanted or not script.running(), phase)  # noqa: B023
-            if workers := script.workers():
+            wait_until(lambda: len(files_of(tmp_path, phase)) >= wanted or not running.running(), phase)  # noqa: B023
+            if workers := running.workers():
                 draw.choice(workers).kill()
                 killed.append(phase)
-        assert script.wait() == 0, script.output
-        script.wait_for_family()
+        assert running.wait() == 0, running.output
+        running.wait_for_family()
     assert killed == list(PASSES)
-    assert "Traceback" not in script.output, "what Dask says about a killed worker is noise to the user"
+    assert "Traceback" not in running.output, "what Dask says about a killed worker is noise to the user"
     check(tmp_path, expected)
 
 
@@ -122,13 +110,13 @@ def test_whole_process_is_killed_in_each_pass(shuffle, scheduler, tmp_path, expe
     draw = random.Random(f"{SEED} {shuffle} {scheduler}")
     for phase in PASSES:
         wanted = draw.randrange(1, 5)
-        with Script(tmp_path, shuffle, scheduler, **SLOWLY) as script:
-            wait_until(lambda: len(files_of(tmp_path, phase)) >= wanted or not script.running(), phase)  # noqa: B023
-            assert script.running(), f"{phase} ended before it was killed: {script.output}"
-            script.kill(group=draw.random() < 0.5)
-            script.wait_for_family()
-    with Script(tmp_path, shuffle, scheduler) as script:
-        assert script.wait() == 0, script.output
+        with script(tmp_path, shuffle, scheduler, **SLOWLY) as running:
+            wait_until(lambda: len(files_of(tmp_path, phase)) >= wanted or not running.running(), phase)  # noqa: B023
+            assert running.running(), f"{phase} ended before it was killed: {running.output}"
+            running.kill(group=draw.random() < 0.5)
+            running.wait_for_family()
+    with script(tmp_path, shuffle, scheduler) as running:
+        assert running.wait() == 0, running.output
     check(tmp_path, expected)
 
 

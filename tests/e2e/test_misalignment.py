@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from small_world import ORDINARY, run_here, store, temporaries, tree
+from small_world import ORDINARY, run_here, store
 
 import dolma_dask as dk
 from dolma_dask import errors
@@ -21,6 +21,7 @@ from dolma_dask.stages.dedupe import dedupe
 from dolma_dask.stages.quantiles import quantiles
 from dolma_dask.stages.validate import validate
 from dolma_dask.testing.tokenizer import train_tokenizer
+from dolma_dask.testing.verb_laws import leftovers, tree
 
 pytestmark = pytest.mark.e2e
 
@@ -309,7 +310,7 @@ def test_a_misalignment_is_the_right_error(name, case, world, capsys):
         assert words in shown
     assert "Traceback" not in shown
     assert not any((world / path).exists() for path in reader.outputs)
-    assert temporaries(world) == []
+    assert leftovers(world) == []
     if case.make.__name__ in AT_ONCE:
         assert tree(world) == before
     else:

@@ -4,11 +4,12 @@ import random
 import time
 
 import pytest
-from commands import SLOW_DISK, Command, Watched, wait_until
-from small_world import PER_SHARD, RULE, TAGGERS, VERBS, temporaries, tree
+from small_world import RULE, TAGGERS, Verbs
 
 from dolma_dask import clusters
 from dolma_dask.config.pipeline import run
+from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, wait_until
+from dolma_dask.testing.verb_laws import leftovers, tree
 
 pytestmark = pytest.mark.e2e
 
@@ -50,7 +51,7 @@ stages:
       where: {RULE}
 """
 
-NAMES = (*PER_SHARD, "mix to tokens")
+NAMES = ("convert", "tag", "mix", "ragged", "mix to tokens")
 
 
 @pytest.fixture
@@ -62,8 +63,8 @@ def words(world, tmp_path):
 
 def check(world, expected):
     for name in NAMES:
-        assert tree(world / VERBS[name].output) == expected[name], name
-        assert temporaries(world / VERBS[name].output) == []
+        assert tree(world, Verbs.cases[name].writes) == expected[name], name
+    assert leftovers(world) == []
 
 
 def test_one_cluster_and_the_bytes_of_the_verbs_one_by_one(words, world, expected, monkeypatch):

@@ -14,18 +14,19 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from commands import Command, Watched, wait_until
 from s3_server import KEY, SECRET, Proxy, S3Server, find_rclone, kind_of, put_environment
 from s3fs import S3FileSystem
-from small_world import RULE, TAGGERS, make_documents, make_raw, run_here, temporaries, tree
+from small_world import RULE, TAGGERS, make_documents, make_raw, run_here
 
 import dolma_dask as dk
 from dolma_dask.engine.attempts import is_transient
 from dolma_dask.errors import StoreError
 from dolma_dask.io import files, stores
 from dolma_dask.io.publish import publish
+from dolma_dask.testing.commands import Command, Watched, wait_until
 from dolma_dask.testing.corpus import collect_corpus
 from dolma_dask.testing.tokenizer import train_tokenizer
+from dolma_dask.testing.verb_laws import leftovers, tree
 
 pytestmark = [
     pytest.mark.e2e,
@@ -132,8 +133,7 @@ def check(worlds: Worlds, place: Path, *below: str) -> None:
     assert {
         path: digest for path, digest in outputs(place).items() if path.startswith(below or "")
     } == expected
-    assert temporaries(place) == []
-    assert not list(place.rglob("_work"))
+    assert leftovers(place) == []
 
 
 @pytest.fixture(scope="module")
@@ -501,8 +501,7 @@ def test_the_demos_pipeline_in_a_bucket(server, through, tmp_path, capsys):
         "h5",
     }
     assert outputs(there) == expected
-    assert temporaries(there) == []
-    assert not list(there.rglob("_work"))
+    assert leftovers(there) == []
     before, proxy = [times(there), (there / "page.html").stat().st_mtime_ns], through()
     capsys.readouterr()
     assert run_here([*demo_words("s3://demo"), "--json"]) == 0

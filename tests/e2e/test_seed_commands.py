@@ -164,6 +164,22 @@ def test_create_hdf5_dataset_with_a_file_of_parameters(place):
         assert file["data"].shape[1:] == (3, 128)
 
 
+def test_create_hdf5_dataset_gives_the_rows_of_hdf5(place):
+    """Truth values with words behind them and options in YAML are those of the verb; the command line counts more."""
+    store("raw/a.jsonl", [{"text": text} for text in TEXTS])
+    Path("params.yaml").write_text(
+        "setup:\n  input_dir: raw\n  processes: 1\n"
+        "processing:\n  tokenizer_type: NeoXTokenizer\n  encoder_file: encoder.json\n  max_seq_length: 99\n"
+        "dataset:\n  use_ftfy: True\n"
+    )
+    options = "--params params.yaml --max_seq_length 64 --use_ftfy False --pack_sequences True"
+    assert call(f"hdf5 LMData {options} --eos_id 0 --scheduler synchronous") == 0
+    assert call(f"convert raw --to v0 --source x {HERE}") == 0
+    assert call(f"hdf5 v0 h5 --tokenizer encoder.json --max-seq-length 64 --eos-id 0 {HERE}") == 0
+    name = "part-000000-00000.h5"
+    assert Path("data_dir", name).read_bytes() == Path("h5", name).read_bytes()
+
+
 def test_help_of_a_mode_is_that_of_the_verb(capsys):
     assert call("hdf5 LMData --help") == 0
     assert "Usage: dolma-dask hdf5" in capsys.readouterr().out

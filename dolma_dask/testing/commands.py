@@ -1,4 +1,4 @@
-"""Commands in their own process groups, to be watched and killed."""
+"""Commands in their own process groups, to be watched and killed (needs psutil)."""
 
 import os
 import signal
@@ -11,24 +11,26 @@ from pathlib import Path
 
 import psutil
 
-HERE = Path(__file__).resolve().parent
-SLOW_DISK = {"PYTHONPATH": str(HERE / "slow_disk"), "SLOW_DISK_S": "0.04"}
+DISTURBED = str(Path(__file__).resolve().parent / "disturbed")
+SLOW_DISK = {"PYTHONPATH": DISTURBED, "SLOW_DISK_S": "0.04"}
 """Environment in which each fsync takes longer, so that there are moments worth killing at."""
-
-PLUGIN = {"PYTHONPATH": str(HERE / "plugin")}
-"""Environment in which the taggers of a plug-in are found."""
 
 DEADLINE_S = 120.0
 """For whatever must happen some time: far more than it takes."""
 
 
+def killed_at(operation: int, within: str | Path) -> dict[str, str]:
+    """Return the environment of a process group that dies before an operation on files whose path holds a text; the first is 1."""
+    return {"PYTHONPATH": DISTURBED, "KILL_AT": str(operation), "KILL_IN": str(within)}
+
+
 class Command:
-    """A running ``python -m dolma_dask``.
+    """A running command.
 
     Parameters
     ----------
     words : sequence of str
-        Arguments.
+        Arguments of ``python -m dolma_dask``, or, where the first ends in ``.py``, of ``python``.
     log : Path
         Gets standard output and standard error.
     **environment : str
@@ -37,9 +39,10 @@ class Command:
 
     def __init__(self, words: Sequence[str], log: Path, **environment: str) -> None:
         self._log = log
+        program = () if words[0].endswith(".py") else ("-m", "dolma_dask")
         with log.open("wb") as out:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "dolma_dask", *words],
+                [sys.executable, *program, *words],
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -117,7 +120,7 @@ def parent_of(process: psutil.Process) -> int | None:
 def is_alive(process: psutil.Process) -> bool:
     """Tell whether a process can still do anything."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

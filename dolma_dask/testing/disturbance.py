@@ -1,0 +1,69 @@
+"""Slow disks and sudden deaths, for the processes of tests.
+
+A process that has the folder ``disturbed`` in PYTHONPATH is disturbed as its environment says: with ``SLOW_DISK_S`` each fsync takes so many seconds longer,
+so that there are moments worth killing at; with ``KILL_AT`` it and its whole process group get SIGKILL before the n-th operation on files
+whose path holds ``KILL_IN``. An operation is a file opened for writing, renamed or removed, so that n counts through all states a disk can be
+left in; in one thread it counts the same every time.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+class Operations:
+    """Counts operations on files whose path holds a text, while it is active."""
+
+    def __init__(self) -> None:
+        self.within = ""
+        self.count = 0
+        self.fatal = 0  # the one before which this process dies
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Hear of an event (see `sys.addaudithook`)."""
+        if not self.within or event not in ("open", "os.rename", "os.remove", "shutil.rmtree"):
+            return
+        if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            return
+        if self.within in str(arguments[0]):
+            self.count += 1
+            if self.count == self.fatal:
+                os.killpg(0, signal.SIGKILL)
+
+
+_counted = Operations()
+_hooked: list[Operations] = []
+
+
+@contextmanager
+def counting(within: str | Path) -> Iterator[Operations]:
+    """Count the operations of this process on files whose path holds a text."""
+    if not _hooked:  # a hook stays for ever
+        _hooked.append(_counted)
+        sys.addaudithook(_counted)
+    _counted.within, _counted.count = str(within), 0
+    try:
+        yield _counted
+    finally:
+        _counted.within = ""
+
+
+def disturb() -> None:
+    """Disturb this process as its environment says."""
+    if delay := float(os.environ.get("SLOW_DISK_S", "0")):
+        fsync = os.fsync
+
+        def slow(file: int) -> None:
+            time.sleep(delay)
+            fsync(file)
+
+        os.fsync = slow  # type: ignore[assignment]
+    if operation := int(os.environ.get("KILL_AT", "0")):
+        operations = Operations()
+        operations.within, operations.fatal = os.environ["KILL_IN"], operation
+        sys.addaudithook(operations)

@@ -1,0 +1,5 @@
+"""For processes that have this folder in PYTHONPATH."""
+
+from dolma_dask.testing.disturbance import disturb
+
+disturb()

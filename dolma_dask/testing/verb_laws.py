@@ -1,0 +1,448 @@
+"""The laws that every verb keeps, as tests: the same bytes anywhere and after any death, whole files or none, nothing done twice.
+
+Subclass `VerbLaws` in a test module, say what there is before and which commands run; pytest does the rest::
+
+    class TestMine(VerbLaws):
+        cases = {"tag": Case("tag {}/v0 --taggers my_signal_v1", ["v0/attributes"], ["--source other"], redone=1)}
+
+        @classmethod
+    def make_world(cls, world):
+            write_documents(world / "v0/documents")
+
+        @classmethod
+    def change(cls, world):
+            ...  # one letter of one document
+
+A verb more is a case more. Needs pytest and psutil. Cost: about 40 runs of each command on the world, 7 of them as processes with worker processes.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import random
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dask
+import pytest
+
+from dolma_dask import clusters
+from dolma_dask.registry import load
+from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, killed_at, wait_until
+from dolma_dask.testing.disturbance import counting
+
+PLACES = ("threads", "processes", "config", "cluster of 1", "cluster of 2", "active client")
+"""Where commands run, besides one process without threads."""
+
+SEED = os.environ.get("KILL_SEED", "20")
+"""Another seed kills at other moments."""
+
+NOWHERE = "tcp://127.0.0.1:1"
+"""No scheduler answers there: a run with something to do fails."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of a verb."""
+
+    words: str  # the command; WORLD is the folder of the world
+    writes: Sequence[str]  # files and folders below the world that hold all it makes
+    others: Sequence[str] = ()  # options that stand for its own of that name and give other bytes
+    redone: int | None = (
+        None  # units of work that are done again after `VerbLaws.change`; None: as many as it takes
+    )
+    passes: bool = (
+        False  # has several, each of which starts processes anew: not run with the scheduler processes
+    )
+    replaces: bool = True  # asks for --overwrite before it replaces files that it did not make
+
+    def command(self, world: Path, *more: str) -> list[str]:
+        """Return the words in a certain world; options in `more` stand for those of that name."""
+        words = [part.replace("WORLD", str(world)) for part in shlex.split(self.words)]
+        for option in (word for word in more if word.startswith("--") and word in words):
+            at = words.index(option)
+            end = next((n for n in range(at + 1, len(words)) if words[n].startswith("--")), len(words))
+            del words[at:end]
+        return [*words, *more]
+
+
+def _cases(wanted: Callable[[Case], object]) -> Callable[[Any], Any]:
+    """Return a decorator that leaves out the cases for which a law is not meant."""
+
+    def decorate(law: Any) -> Any:
+        law.wanted = wanted
+        return law
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """A world before any of the commands ran, and one after all of them did."""
+
+    before: Path
+    after: Path
+    expected: dict[str, dict[str, str]] = field(default_factory=dict)  # digests of what each case writes
+    counts: dict[str, Any] = field(default_factory=dict)  # of its summary
+    operations: dict[str, int] = field(default_factory=dict)  # on files
+
+
+def tree(folder: Path, below: Sequence[str] = ("",)) -> dict[str, str]:
+    """Return the sha256 of every file below a folder, except journals."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and "_journal" not in path.parts and name.startswith(tuple(below)):
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Return everything below a folder that no finished run may leave: hidden files, journals included, and work folders."""
+    return sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("[._]*")
+        if path.name not in ("_journal", "_quarantine")
+    )
+
+
+@contextlib.contextmanager
+def running_at(place: str) -> Iterator[list[str]]:
+    """Yield the options with which a command runs at a place."""
+    with contextlib.ExitStack() as stack:
+        if place.startswith("cluster"):
+            stack.enter_context(clusters.cluster("laptop", workers=int(place[-1])))
+        elif place == "config":
+            stack.enter_context(dask.config.set(scheduler="threading", num_workers=3))
+        elif place == "active client":
+            from distributed import Client
+
+            small: dict[str, Any] = {"processes": False, "n_workers": 1, "dashboard_address": None}
+            stack.enter_context(Client(threads_per_worker=3, **small))
+        yield ["--scheduler", place, "--workers", "2"] if place in PLACES[:2] else []
+
+
+def displaced(world: Path, how: str) -> Path:
+    """Move, copy or touch a world, which changes names or time stamps and no byte; return where it is now."""
+    if how == "touch":
+        for path in world.rglob("*"):
+            path.touch()
+        return world
+    place = world.with_name("elsewhere") / "world"
+    place.parent.mkdir()
+    if how == "move":
+        return world.rename(place)
+    shutil.copytree(world, place, copy_function=shutil.copyfile)
+    for path in (path for path in place.rglob("*") if path.is_file()):
+        os.utime(path, ns=(10**18, 10**18 + path.stat().st_size))
+    return place
+
+
+class VerbLaws:
+    """What holds for every verb; subclasses give `cases`, `make_world` and `change`."""
+
+    cases: ClassVar[Mapping[str, Case]] = {}
+    script: ClassVar[str] = (
+        ""  # a Python file that runs the commands as a process; default: ``python -m dolma_dask``
+    )
+
+    @classmethod
+    def main(cls, words: list[str]) -> int:
+        """Run a command in this process and return its exit status; it knows ``--json``, ``--dry-run``, ``--scheduler``, ``--workers``."""
+        command: Callable[[list[str]], int] = load("dolma_dask.cli:main")
+        return command(words)
+
+    @classmethod
+    def make_world(cls, world: Path) -> None:
+        """Write what the commands read."""
+        raise NotImplementedError("say what there is before the commands run")
+
+    @classmethod
+    def change(cls, world: Path) -> None:
+        """Change inputs of all cases, and make again what they need between themselves and these."""
+        raise NotImplementedError("say what changes")
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run a law for each case, by name."""
+        if "name" in metafunc.fixturenames:
+            wanted = getattr(metafunc.function, "wanted", lambda case: True)
+            metafunc.parametrize("name", [name for name, case in self.cases.items() if wanted(case)])
+
+    # ---------------------------------------------------------------------------------------------- worlds and commands
+
+    @classmethod
+    def make_worlds(cls, root: Path) -> Worlds:
+        """Make a world before and one after all commands; both folders have one name, which some outputs hold."""
+        worlds = Worlds(root / "before/world", root / "after/world")
+        worlds.before.mkdir(parents=True)
+        cls.make_world(worlds.before)
+        shutil.copytree(worlds.before, worlds.after)
+        for name, case in cls.cases.items():
+            with counting(worlds.after) as operations:
+                worlds.counts[name] = cls.run(case.command(worlds.after))["counts"]
+            worlds.operations[name] = operations.count
+            worlds.expected[name] = tree(worlds.after, case.writes)
+            assert worlds.expected[name], f"{name} wrote nothing to {case.writes}"
+        assert leftovers(worlds.after) == []
+        return worlds
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def worlds(cls, tmp_path_factory: pytest.TempPathFactory) -> Worlds:
+        """Return a world before and one after all commands."""
+        return cls.make_worlds(tmp_path_factory.mktemp("worlds"))
+
+    @pytest.fixture
+    def world(self, worlds: Worlds, tmp_path: Path) -> Path:
+        """Return a world of one's own before any of the commands ran."""
+        return Path(shutil.copytree(worlds.before, tmp_path / "world"))
+
+    @pytest.fixture
+    def done(self, worlds: Worlds, tmp_path: Path) -> Path:
+        """Return a world of one's own in which all of them have run."""
+        return Path(shutil.copytree(worlds.after, tmp_path / "world"))
+
+    @classmethod
+    def run(cls, words: Sequence[str], status: int = 0) -> dict[str, Any]:
+        """Run a command in one process, without Dask's processes; return its summary, or what it says if it fails."""
+        scheduler = [] if "--scheduler" in words else ["--scheduler", "synchronous"]
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            found = cls.main([*words, *scheduler, "--json"])
+        assert found == status, f"exit status {found} of {words}: {out.getvalue()}{err.getvalue()}"
+        summary: dict[str, Any] = json.loads(out.getvalue()) if out.getvalue() else {}
+        return {**summary, "said": err.getvalue()} if status else summary
+
+    def process(self, words: Sequence[str], log: Path, **environment: str) -> Command:
+        """Start a command as a process group."""
+        return Command([*([self.script] if self.script else []), *words], log, **environment)
+
+    def check(self, name: str, world: Path, worlds: Worlds) -> None:
+        """Check that a command has left what it must, and nothing else."""
+        assert tree(world, self.cases[name].writes) == worlds.expected[name], name
+        assert leftovers(world) == [], name
+
+    def fresh(self, name: str, world: Path, *more: str) -> dict[str, str]:
+        """Return what a command writes in a world before it ran."""
+        self.run(self.cases[name].command(world, *more))
+        return tree(world, self.cases[name].writes)
+
+    # ---------------------------------------------------------------------------------------------- the same bytes
+
+    @pytest.mark.parametrize("place", PLACES)
+    def test_same_bytes_everywhere(self, place: str, world: Path, worlds: Worlds) -> None:
+        """Not a byte depends on where tasks run, or on how many run at once."""
+        with running_at(place) as options:
+            for name, case in self.cases.items():
+                if case.passes and place == "processes":
+                    continue
+                assert self.main([*case.command(world), *options, "--no-progress"]) == 0
+                self.check(name, world, worlds)
+
+    def die(self, name: str, world: Path, operation: int, log: Path) -> bool:
+        """Run a command that is killed before an operation on files; tell whether it came to that."""
+        words = [*self.cases[name].command(world), "--scheduler", "synchronous"]
+        with self.process(words, log, **killed_at(max(operation, 1), world)) as command:
+            status = command.wait()
+        assert status in (0, -9), command.output
+        return status != 0
+
+    def go_on(self, name: str, world: Path, worlds: Worlds) -> dict[str, Any]:
+        """Run a command to its end: the bytes and counts of an undisturbed run."""
+        summary = self.run(self.cases[name].command(world))
+        self.check(name, world, worlds)
+        assert summary["counts"] == worlds.counts[name]
+        return summary
+
+    def test_killed_and_gone_on_with(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
+        """Whoever is killed, again and again, at whatever state of the disk, goes on."""
+        draw, count = random.Random(f"{SEED} {name}"), worlds.operations[name]
+        moments = [round(draw.uniform(0.1, 0.4) * count) for _ in range(3)]
+        killed = [self.die(name, world, moment, tmp_path / "log") for moment in moments]
+        assert killed[0], f"it ended before operation {moments[0]} of {count}"
+        self.go_on(name, world, worlds)
+
+    def test_killed_at_its_end(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
+        """Files are there of which no record speaks, or the records are and a work folder is left."""
+        draw, count = random.Random(f"{SEED} {name} end"), worlds.operations[name]
+        assert self.die(name, world, count - draw.randrange(min(6, count // 2)), tmp_path / "log")
+        self.go_on(name, world, worlds)
+
+    def disturbed(self, name: str, scheduler: str, world: Path, worlds: Worlds, log: Path) -> None:
+        """Run a command that is killed, alone or with its workers, and once more, when a worker is killed."""
+        words = [*self.cases[name].command(world), "--scheduler", scheduler, "--workers", "2"]
+        draw = random.Random(f"{SEED} {name} {scheduler}")
+        group = (
+            draw.random() < 0.5 and scheduler == "cluster"
+        )  # else workers see by themselves that it is gone
+        watched, files = Watched(world), draw.randrange(6)
+        with self.process(words, log, **SLOW_DISK) as command:
+            wait_until(lambda: watched.count() > files or not command.running(), f"{files} files")
+            assert command.running(), command.output
+            command.kill(group)
+            command.wait_for_family()
+        watched = Watched(world)
+        with self.process(words, log, **SLOW_DISK) as command:
+            wait_until(lambda: watched.count() > 3 or not command.running(), "workers at work")
+            wait_until(lambda: command.workers() or not command.running(), "workers")
+            assert command.workers(), command.output
+            command.workers()[0].kill()
+            assert command.wait() == 0, command.output
+            command.wait_for_family()
+        assert "Traceback" not in command.output, "what Dask says about a killed worker is noise to the user"
+        self.check(name, world, worlds)
+
+    def test_killed_with_a_cluster(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
+        """Nothing that runs in other processes outlives the command, and none of them is missed."""
+        self.disturbed(name, "cluster", world, worlds, tmp_path / "log")
+
+    @_cases(lambda case: not case.passes)
+    def test_killed_with_processes(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
+        """The same for processes without a cluster."""
+        self.disturbed(name, "processes", world, worlds, tmp_path / "log")
+
+    # ---------------------------------------------------------------------------------------------- nothing twice
+
+    @pytest.mark.parametrize("how", ["move", "copy", "touch"])
+    def test_what_is_done_starts_nothing(self, how: str, done: Path, worlds: Worlds) -> None:
+        """Moving, copying and touching redo nothing; no scheduler is asked, and what was done before counts."""
+        place = displaced(done, how)
+        for name, case in self.cases.items():
+            assert not self.run(case.command(place, "--dry-run"))["planned"], name
+            summary = self.run(case.command(place, "--scheduler", NOWHERE))
+            assert (summary["done"], summary["failed"]) == (0, 0), name
+            assert summary["counts"] == worlds.counts[name], name
+            self.check(name, place, worlds)
+
+    def test_a_dry_run_writes_nothing(self, name: str, world: Path) -> None:
+        """It names what it would do."""
+        before = {path: path.stat().st_mtime_ns for path in world.rglob("*")}
+        assert self.run(self.cases[name].command(world, "--dry-run"))["planned"]
+        assert {path: path.stat().st_mtime_ns for path in world.rglob("*")} == before
+
+    def test_changed_inputs_are_found(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
+        """What depends on them is made again, and nothing else: the bytes of a run on the changed inputs alone."""
+        done = Path(shutil.copytree(worlds.after, tmp_path / "done/world"))
+        for place in (world, done):
+            self.change(place)
+        wanted, summary = self.fresh(name, world), self.run(self.cases[name].command(done))
+        assert tree(done, self.cases[name].writes) == wanted
+        assert leftovers(done) == []
+        redone = self.cases[name].redone
+        assert summary["done"] == (summary["done"] if redone is None else redone) > 0
+        assert self.run(self.cases[name].command(done))["done"] == 0
+
+    @_cases(lambda case: case.others)
+    def test_other_options_make_all_anew(
+        self, name: str, world: Path, worlds: Worlds, tmp_path: Path
+    ) -> None:
+        """And back: no file of one run passes for one of the other."""
+        done = Path(shutil.copytree(worlds.after, tmp_path / "done/world"))
+        for number, options in enumerate(self.cases[name].others):
+            place = Path(shutil.copytree(world, tmp_path / f"{number}/world"))
+            wanted = self.fresh(name, place, *shlex.split(options))
+            summary = self.run(self.cases[name].command(done, *shlex.split(options)))
+            assert (summary["skipped"] if self.cases[name].redone else not summary["done"]) == 0
+            assert (tree(done, self.cases[name].writes), leftovers(done)) == (wanted, [])
+        self.go_on(name, done, worlds)
+
+    @_cases(lambda case: case.redone is not None)
+    def test_only_prune_and_overwrite(self, name: str, world: Path, worlds: Worlds) -> None:
+        """Shards can be requested by name and number, and be made again; a rehearsal names what is left."""
+        command = self.cases[name].command
+        planned = self.run(command(world, "--dry-run"))["planned"]
+        first = sorted(planned, key=str.encode)[:2]
+        assert len(planned) > 3
+        assert self.run(command(world, "--only", planned[0]))["done"] == 1
+        assert self.run(command(world, "--prune", "2", "--overwrite"))["done"] == 2
+        left = [path for path in planned if path not in (*first, planned[0])]
+        assert self.run(command(world, "--dry-run"))["planned"] == left
+        assert self.run(command(world, "--overwrite"))["skipped"] == 0
+        self.check(name, world, worlds)
+
+    # ---------------------------------------------------------------------------------------------- whole files or none
+
+    def test_lost_and_torn_files_are_made_again(self, name: str, done: Path, worlds: Worlds) -> None:
+        """Those alone, where files do not depend on each other."""
+        files = [path for path in sorted(worlds.expected[name]) if (done / path).stat().st_size > 9]
+        torn = done / files[-1]
+        for spoil in ((done / files[0]).unlink, lambda: torn.write_bytes(torn.read_bytes()[:-9])):
+            spoil()
+            summary = self.go_on(name, done, worlds)
+            assert self.cases[name].redone is None or summary["done"] == 1
+
+    @_cases(lambda case: case.replaces)
+    def test_files_of_others_are_refused(self, name: str, world: Path, worlds: Worlds) -> None:
+        """What another program wrote at the same place is not ours to replace, unless we are asked to."""
+        made = (path for path in worlds.expected[name] if path.startswith(self.cases[name].writes[0]))
+        first = next(path for path in made if not (world / path).exists())
+        (world / first).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(worlds.after / first, world / first)
+        before = tree(world)
+        for more in ([], ["--dry-run"]):
+            assert (
+                "--overwrite"
+                in self.run(self.cases[name].command(world, *more), status=2)["error"]["message"]
+            )
+            assert tree(world) == before
+        self.run(self.cases[name].command(world, "--overwrite"))
+        self.check(name, world, worlds)
+
+    def test_a_reader_sees_whole_files_only(
+        self, name: str, world: Path, worlds: Worlds, tmp_path: Path
+    ) -> None:
+        """Every file that is visible at any moment is a whole one of this run, or of the one before, whose files it replaces."""
+        case, seen = self.cases[name], dict[str, tuple[int, int]]()
+        done = Path(shutil.copytree(worlds.after, tmp_path / "done/world"))
+        other = shlex.split([*case.others, "--overwrite"][0])
+        allowed = {*worlds.expected[name].values(), *self.fresh(name, world, *other).values()}
+        words = [*case.command(done, *other), "--scheduler", "threads"]
+        with self.process(words, tmp_path / "log", **SLOW_DISK) as command:
+            while command.running():
+                for path in _visible(done, case.writes):
+                    with contextlib.suppress(FileNotFoundError):  # replaced or removed meanwhile
+                        stamp, data = path.stat(), path.read_bytes()
+                        if seen.get(str(path)) != (stamp.st_mtime_ns, stamp.st_ino):
+                            assert hashlib.sha256(data).hexdigest() in allowed, f"{path}: {len(data)} bytes"
+                            seen[str(path)] = (stamp.st_mtime_ns, stamp.st_ino)
+                            _check_token_shard(path)
+                time.sleep(0.001)
+            assert command.wait() == 0, command.output
+        assert seen
+
+    def test_two_commands_at_once_do_no_harm(
+        self, name: str, world: Path, worlds: Worlds, tmp_path: Path
+    ) -> None:
+        """Both work, or one says that the other does."""
+        words = [*self.cases[name].command(world), "--scheduler", "threads", "--workers", "2"]
+        with (
+            self.process(words, tmp_path / "a", **SLOW_DISK) as one,
+            self.process(words, tmp_path / "b", **SLOW_DISK) as other,
+        ):
+            statuses = sorted((one.wait(), other.wait()))
+            assert statuses in ([0, 0], [0, 2]), one.output + other.output
+        self.check(name, world, worlds)
+        assert self.run(self.cases[name].command(world, "--scheduler", NOWHERE))["done"] == 0
+
+
+def _visible(world: Path, writes: Sequence[str]) -> Iterator[Path]:
+    """Yield the visible files of a case; folders may vanish meanwhile."""
+    for where, folders, names in os.walk(world):
+        folders[:] = [folder for folder in folders if folder[0] not in "._"]
+        for path in (Path(where, name) for name in names if name[0] != "."):
+            if path.relative_to(world).as_posix().startswith(tuple(writes)):
+                yield path
+
+
+def _check_token_shard(path: Path) -> None:
+    """Whoever sees the ids of a token shard sees all of it."""
+    if path.name.endswith(".data.npy"):
+        stem = path.name.removesuffix(".data.npy")
+        assert all(path.with_name(stem + end).exists() for end in (".len.npy", ".json")) or not path.exists()
