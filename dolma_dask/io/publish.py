@@ -6,6 +6,7 @@ a hidden ``.tmp`` file, which `sweep` removes once the process that made it is g
 """
 
 import errno
+import glob
 import os
 import re
 import socket
@@ -239,12 +240,13 @@ def _owner() -> str:
     return f"{host}_{space}"
 
 
-def sweep(root: str) -> int:
-    """Remove temporary files below a local `root` whose writers on this host are gone; return their number."""
+def sweep(root: str, name: str | None = None) -> int:
+    """Remove temporary files below a local `root`, or of one file in it, whose writers on this host are gone; return their number."""
     if not is_local(root):
         return 0  # an upload that was not completed is not visible
     pattern = re.compile(rf"\..*\.{_owner()}-(\d+)-[0-9a-f]{{8}}{re.escape(_SUFFIX)}", re.DOTALL)
-    left = [path for path in local_path(root).rglob(f".*{_SUFFIX}") if _is_orphan(pattern, path)]
+    names = f"**/.*{_SUFFIX}" if name is None else f".{glob.escape(name)}.*{_SUFFIX}"
+    left = [path for path in local_path(root).glob(names) if _is_orphan(pattern, path)]
     for path in left:
         path.unlink(missing_ok=True)
     return len(left)

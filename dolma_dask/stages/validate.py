@@ -16,7 +16,7 @@ from dolma_dask.engine import run_job
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange import Shuffle, check_shuffle
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish
+from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.stages.options import (
     DatasetLike,
@@ -216,5 +216,6 @@ def _report_url(to: str, options: RunArgs) -> str:
 
 
 def _publish(target: str, summary: ValidateSummary) -> None:
+    sweep(*target.rsplit("/", 1))  # of a run that was killed
     with publish(target) as out:
         out.write(json.dumps(summary.report(), indent=2, ensure_ascii=False).encode() + b"\n")
