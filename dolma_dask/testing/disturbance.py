@@ -23,6 +23,7 @@ class Operations:
         self.within = ""
         self.count = 0
         self.fatal = 0  # the one before which this process dies
+        self.opened: list[str] = []  # for writing
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Hear of an event (see `sys.addaudithook`)."""
@@ -32,6 +33,8 @@ class Operations:
             return
         if self.within in str(arguments[0]):
             self.count += 1
+            if event == "open":
+                self.opened.append(str(arguments[0]))
             if self.count == self.fatal:
                 os.killpg(0, signal.SIGKILL)
 
@@ -46,7 +49,7 @@ def counting(within: str | Path) -> Iterator[Operations]:
     if not _hooked:  # a hook stays for ever
         _hooked.append(_counted)
         sys.addaudithook(_counted)
-    _counted.within, _counted.count = str(within), 0
+    _counted.within, _counted.count, _counted.opened = str(within), 0, []
     try:
         yield _counted
     finally:

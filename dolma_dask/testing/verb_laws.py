@@ -3,17 +3,18 @@
 Subclass `VerbLaws` in a test module, say what there is before and which commands run; pytest does the rest::
 
     class TestMine(VerbLaws):
-        cases = {"tag": Case("tag {}/v0 --taggers my_signal_v1", ["v0/attributes"], ["--source other"], redone=1)}
+        cases = {"tag": Case("tag WORLD/v0 --taggers my_signal_v1", ["v0/attributes"], ["--source other"], redone=1)}
 
         @classmethod
-    def make_world(cls, world):
+        def make_world(cls, world):
             write_documents(world / "v0/documents")
 
         @classmethod
-    def change(cls, world):
-            ...  # one letter of one document
+        def change(cls, world):
+            change_one_letter(world / "v0/documents/a.jsonl.gz")
 
-A verb more is a case more. Needs pytest and psutil. Cost: about 40 runs of each command on the world, 7 of them as processes with worker processes.
+A verb more is a case more. Needs pytest and psutil. Cost: about 30 runs of each command, most of them in this process, twelve in processes of
+their own, of which three start worker processes.
 """
 
 import contextlib
@@ -55,13 +56,11 @@ class Case:
     words: str  # the command; WORLD is the folder of the world
     writes: Sequence[str]  # files and folders below the world that hold all it makes
     others: Sequence[str] = ()  # options that stand for its own of that name and give other bytes
-    redone: int | None = (
-        None  # units of work that are done again after `VerbLaws.change`; None: as many as it takes
-    )
+    redone: int | None = None  # units done again after `VerbLaws.change`; None: rows depend on all shards
     passes: bool = (
-        False  # has several, each of which starts processes anew: not run with the scheduler processes
+        False  # has several passes, for each of which the scheduler processes starts anew: left out
     )
-    replaces: bool = True  # asks for --overwrite before it replaces files that it did not make
+    replaces: bool = True  # refuses to replace files that it did not make, without --overwrite
 
     def command(self, world: Path, *more: str) -> list[str]:
         """Return the words in a certain world; options in `more` stand for those of that name."""
@@ -111,6 +110,11 @@ def leftovers(folder: Path) -> list[str]:
         for path in folder.rglob("[._]*")
         if path.name not in ("_journal", "_quarantine")
     )
+
+
+def is_visible(path: Path, world: Path) -> bool:
+    """Tell whether a file is one that readers look at: neither hidden nor in a journal or work folder."""
+    return not any(part[0] in "._" for part in path.relative_to(world).parts)
 
 
 @contextlib.contextmanager
@@ -188,6 +192,8 @@ class VerbLaws:
             with counting(worlds.after) as operations:
                 worlds.counts[name] = cls.run(case.command(worlds.after))["counts"]
             worlds.operations[name] = operations.count
+            visible = [path for path in operations.opened if is_visible(Path(path), worlds.after)]
+            assert not visible, f"{name} opens files for writing that readers can see: {visible}"
             worlds.expected[name] = tree(worlds.after, case.writes)
             assert worlds.expected[name], f"{name} wrote nothing to {case.writes}"
         assert leftovers(worlds.after) == []
@@ -406,7 +412,9 @@ class VerbLaws:
         words = [*case.command(done, *other), "--scheduler", "threads"]
         with self.process(words, tmp_path / "log", **SLOW_DISK) as command:
             while command.running():
-                for path in _visible(done, case.writes):
+                for path in (
+                    path for top in case.writes for path in _files(done / top) if is_visible(path, done)
+                ):
                     with contextlib.suppress(FileNotFoundError):  # replaced or removed meanwhile
                         stamp, data = path.stat(), path.read_bytes()
                         if seen.get(str(path)) != (stamp.st_mtime_ns, stamp.st_ino):
@@ -432,13 +440,11 @@ class VerbLaws:
         assert self.run(self.cases[name].command(world, "--scheduler", NOWHERE))["done"] == 0
 
 
-def _visible(world: Path, writes: Sequence[str]) -> Iterator[Path]:
-    """Yield the visible files of a case; folders may vanish meanwhile."""
-    for where, folders, names in os.walk(world):
-        folders[:] = [folder for folder in folders if folder[0] not in "._"]
-        for path in (Path(where, name) for name in names if name[0] != "."):
-            if path.relative_to(world).as_posix().startswith(tuple(writes)):
-                yield path
+def _files(top: Path) -> Iterator[Path]:
+    """Yield a file, or those of a folder whose folders may vanish meanwhile."""
+    if top.is_file():
+        yield top
+    yield from (Path(where, name) for where, _, names in os.walk(top) for name in names)
 
 
 def _check_token_shard(path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import ClassVar
 import pyarrow as pa
 
 from dolma_dask import cli
+from dolma_dask.testing import Case, VerbLaws
 from dolma_dask.testing.tokenizer import train_tokenizer
-from dolma_dask.testing.verb_laws import Case, VerbLaws
 
 TAGGERS = ("char_length_v1", "whitespace_tokenizer_v1", "gopher_v2")
 RULE = "gopher_v2__gopher_v2__word_count >= 20 and char_length_v1__char_length_v1__length < 3000"
