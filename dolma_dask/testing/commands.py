@@ -112,7 +112,7 @@ class Command:
 def parent_of(process: psutil.Process) -> int | None:
     """Return the number of a process's parent; none if it is gone."""
     try:
-        return process.ppid()
+        return int(process.ppid())
     except psutil.Error:
         return None
 
