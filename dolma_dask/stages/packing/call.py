@@ -18,7 +18,7 @@ from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Unit, Wo
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import PARAMS_NAME, DataParams, RowCounts, TextCounts
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish
+from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import merge_rules
 from dolma_dask.journal import Journal, Record, work_key
@@ -114,6 +114,7 @@ class Hdf5Job:
         ran = yield plan
         params = self._params(known, ran.records.values())
         if not self._has_params(params):
+            sweep(self.target, PARAMS_NAME)  # of a run that was killed here
             with publish(files.join(self.target, PARAMS_NAME)) as out:
                 out.write(params)
         return ran
