@@ -7,7 +7,7 @@ merged in, which costs some microseconds each (`Filter.is_slow`). Both give the 
 import importlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, cast
@@ -121,11 +121,6 @@ def _is_something(value: object) -> bool:
     return bool(value)
 
 
-def attributes_of(filters: Sequence[Filter]) -> frozenset[str]:
-    """Return the columns that the rules of filters need."""
-    return frozenset().union(*(item.rule.names for item in filters if item.rule is not None))
-
-
 _JQ_KEY = re.compile(
     r"\.\s*(?:attributes\b|\"attributes\"|\[\s*\"attributes\"\s*\])\s*\??"
     r"(?:\.?\s*\[\s*(?P<index>\"(?:[^\"\\]|\\.)*\")\s*\]|\.\s*(?P<string>\"(?:[^\"\\]|\\.)*\")|\.\s*(?P<name>[A-Za-z_]\w*))?"
@@ -162,7 +157,7 @@ def _in_jq(text: str) -> list[str]:
 
 
 _Base = tuple[Step, ...] | None
-"""Where ``@`` stands, from the row; None: below an attribute or elsewhere, where no keys of attributes are."""
+"""Path of ``@`` from the row; None: below an attribute or elsewhere, where no keys of attributes are."""
 
 
 def _walk(path: Path, base: _Base, found: set[str]) -> None:
