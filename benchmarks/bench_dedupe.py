@@ -8,8 +8,8 @@ import numpy as np
 from benchmarks.bench_commands import DOLMA, _command, _dolma
 from benchmarks.bench_verbs import OPTIONS, linked
 from benchmarks.harness import Goal, Job, benchmark
-from dolma_dask.stages.block import block
-from dolma_dask.stages.dedupe import dedupe
+from dolma_dask.verbs.block.verb import block
+from dolma_dask.verbs.dedupe.verb import dedupe
 
 HASHED_MB = 100
 
@@ -95,7 +95,7 @@ def hash_texts(job: Job) -> None:
 
 
 def _hash(job: Job, size: int) -> None:
-    from dolma_dask.dedup.xxh3 import hash_strings
+    from dolma_dask.text.xxh3 import hash_strings
 
     count = HASHED_MB * 1_000_000 // size
     data = np.frombuffer(random.Random(1).randbytes(count * size), np.uint8)

@@ -9,12 +9,12 @@ import pyarrow as pa
 from benchmarks.bench_verbs import OPTIONS, tagged
 from benchmarks.harness import Goal, Job, benchmark
 from dolma_dask.io.publish import publish
-from dolma_dask.quality.order_statistics import order_statistics
-from dolma_dask.quality.ordered_bits import values_of
-from dolma_dask.quality.quantile_table import PROBABILITIES, interpolated, ranks_of
-from dolma_dask.stages.quantile.files import ValueWriter
-from dolma_dask.stages.quantile.select import Index, Kept, SignalValues
-from dolma_dask.stages.quantiles import quantiles
+from dolma_dask.rules.ordered_bits import values_of
+from dolma_dask.rules.quantile_table import PROBABILITIES, interpolated, ranks_of
+from dolma_dask.verbs.quantiles.files import ValueWriter
+from dolma_dask.verbs.quantiles.order_statistics import order_statistics
+from dolma_dask.verbs.quantiles.select import Index, Kept, SignalValues
+from dolma_dask.verbs.quantiles.verb import quantiles
 
 UNIT = "M values"
 BATCH = 1 << 16

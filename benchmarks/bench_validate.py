@@ -2,8 +2,8 @@
 
 from benchmarks.bench_verbs import OPTIONS
 from benchmarks.harness import Job, benchmark
-from dolma_dask.stages.tag import tag
-from dolma_dask.stages.validate import validate
+from dolma_dask.verbs.tag import tag
+from dolma_dask.verbs.validate.verb import validate
 
 
 @benchmark("validate")

@@ -25,10 +25,10 @@ _EXPORTS = {
     "open_dataset": "dolma_dask.dataset:open_dataset",
     "Summary": "dolma_dask.summary:Summary",
     "cluster": "dolma_dask.clusters:cluster",
-    "thresholds": "dolma_dask.stages.quantile.thresholds:thresholds",
-    "read_thresholds": "dolma_dask.stages.quantile.thresholds:read_thresholds",
-    "duplicates": "dolma_dask.mixing.rules:duplicates",
-    "listed": "dolma_dask.mixing.rules:listed",
+    "thresholds": "dolma_dask.verbs.quantiles.thresholds:thresholds",
+    "read_thresholds": "dolma_dask.verbs.quantiles.thresholds:read_thresholds",
+    "duplicates": "dolma_dask.rules.rules:duplicates",
+    "listed": "dolma_dask.rules.rules:listed",
     "read_dataframe": "dolma_dask.partitions.dataframe:read_dataframe",
     "read_bag": "dolma_dask.partitions.dataframe:read_bag",
     "list_taggers": "dolma_dask.taggers.registry:list_taggers",
@@ -45,27 +45,27 @@ if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/te
     from dolma_dask.dataset import Dataset as Dataset
     from dolma_dask.dataset import open_dataset as open_dataset
     from dolma_dask.loaders.ragged import open_ragged as open_ragged
-    from dolma_dask.mixing.rules import duplicates as duplicates
-    from dolma_dask.mixing.rules import listed as listed
     from dolma_dask.partitions.dataframe import read_bag as read_bag
     from dolma_dask.partitions.dataframe import read_dataframe as read_dataframe
     from dolma_dask.questions.status import status as status
-    from dolma_dask.stages.block import block as block
-    from dolma_dask.stages.convert import convert as convert
-    from dolma_dask.stages.dedupe import dedupe as dedupe
-    from dolma_dask.stages.hdf5 import hdf5 as hdf5
-    from dolma_dask.stages.mix import mix as mix
-    from dolma_dask.stages.quantile.thresholds import read_thresholds as read_thresholds
-    from dolma_dask.stages.quantile.thresholds import thresholds as thresholds
-    from dolma_dask.stages.quantiles import quantiles as quantiles
-    from dolma_dask.stages.ragged import ragged as ragged
-    from dolma_dask.stages.report import report as report
-    from dolma_dask.stages.tag import tag as tag
-    from dolma_dask.stages.validate import validate as validate
+    from dolma_dask.rules.rules import duplicates as duplicates
+    from dolma_dask.rules.rules import listed as listed
     from dolma_dask.summary import Summary as Summary
     from dolma_dask.taggers.registry import get_tagger as get_tagger
     from dolma_dask.taggers.registry import list_taggers as list_taggers
     from dolma_dask.taggers.registry import tagger as tagger
+    from dolma_dask.verbs.block.verb import block as block
+    from dolma_dask.verbs.convert.verb import convert as convert
+    from dolma_dask.verbs.dedupe.verb import dedupe as dedupe
+    from dolma_dask.verbs.hdf5.verb import hdf5 as hdf5
+    from dolma_dask.verbs.mix.verb import mix as mix
+    from dolma_dask.verbs.quantiles.thresholds import read_thresholds as read_thresholds
+    from dolma_dask.verbs.quantiles.thresholds import thresholds as thresholds
+    from dolma_dask.verbs.quantiles.verb import quantiles as quantiles
+    from dolma_dask.verbs.ragged import ragged as ragged
+    from dolma_dask.verbs.report.verb import report as report
+    from dolma_dask.verbs.tag import tag as tag
+    from dolma_dask.verbs.validate.verb import validate as validate
 
 __all__ = sorted(_EXPORTS)
 

@@ -15,12 +15,12 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode
 from dolma_dask.config.signatures import arguments_of
 from dolma_dask.config.yaml_files import Mistakes, convert_options, is_nothing, pairs, read_yaml, scalar
 from dolma_dask.errors import UsageError
-from dolma_dask.stages.hdf5 import hdf5
-from dolma_dask.stages.packing.call import Hdf5Summary
-from dolma_dask.stages.packing.lm_options import MODELZOO
-from dolma_dask.stages.packing.raw import RawTexts
 from dolma_dask.tokens.modes import ANNOUNCED, MODES, check_mode
 from dolma_dask.tokens.specials import load_gpt2
+from dolma_dask.verbs.hdf5.job import Hdf5Summary
+from dolma_dask.verbs.hdf5.lm_options import MODELZOO
+from dolma_dask.verbs.hdf5.raw import RawTexts
+from dolma_dask.verbs.hdf5.verb import hdf5
 
 OUTPUT_DIR = "./data_dir/"
 """Where files go if nothing is said."""

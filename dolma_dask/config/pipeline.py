@@ -19,7 +19,7 @@ from dolma_dask.config.stages import StagePlan, selected
 from dolma_dask.config.yaml_files import listed
 from dolma_dask.display import counted, html_table, text_table
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
-from dolma_dask.stages.options import Many, words_of
+from dolma_dask.verbs.options import Many, words_of
 
 State = Literal[
     "done", "done before", "failed", "left out", "not reached", "would run", "waits", "nothing to do"

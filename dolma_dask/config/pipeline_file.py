@@ -42,7 +42,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.tokenizer import find_tokenizer
 from dolma_dask.registry import VERBS, load
-from dolma_dask.stages.options import ReadArgs
+from dolma_dask.verbs.options import ReadArgs
 
 COMMAND_ONLY = ("dry_run",)
 """Options that belong to the command."""
@@ -254,7 +254,7 @@ def _spelled(name: object, value: object) -> str:
 
 _CHECKS = {
     "taggers": "dolma_dask.taggers.registry:get_tagger",
-    "where": "dolma_dask.mixing.where:parse",
+    "where": "dolma_dask.rules.where:parse",
     "mapping": "dolma_dask.sources.presets:preset",
 }
 
@@ -290,15 +290,15 @@ def _check_value(name: str, value: Any, stage: StagePlan) -> None:
         load(_CHECKS[name])(value)
     elif name in ("include", "exclude"):
         syntax = stage.arguments.get("syntax", "jsonpath")
-        load("dolma_dask.mixing.filters:check_expression")(value, syntax)
+        load("dolma_dask.rules.filters:check_expression")(value, syntax)
     elif name == "replace" and isinstance(value, Mapping):
-        load("dolma_dask.mixing.replacements:make_replacement")(value)
+        load("dolma_dask.rules.replacements:make_replacement")(value)
     elif name in ("ragged", "hdf5"):
         if not isinstance(value, Mapping):
             raise UsageError(
                 f"{value!r}; expected a map with the options of {name}: {{to: FOLDER, tokenizer: FILE}}."
             )
-        load("dolma_dask.stages.mixing.tokens:token_options")(**{"ragged": None, "hdf5": None, name: value})
+        load("dolma_dask.verbs.mix.tokens:token_options")(**{"ragged": None, "hdf5": None, name: value})
 
 
 def _is_there(name: str, url: str) -> bool:

@@ -272,7 +272,7 @@ def _objects(lines: Lines, form: Form) -> pa.LargeStringArray:
     """Return the attributes of each row as a JSON object."""
     if form == "nested":
         return member_texts(lines, "attributes")
-    from dolma_dask.mixing.splicing import Edit, binary_array, splice  # rarely needed kernels
+    from dolma_dask.rules.splicing import Edit, binary_array, splice  # rarely needed kernels
 
     rows = binary_array(lines.starts, lines.block)
     objects = splice(rows, [Edit(name, None) for name in _OF_ROW])

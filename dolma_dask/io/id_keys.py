@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dolma_dask.dedup.hashing import keys128
-from dolma_dask.dedup.membership import FREE, KeyTable
 from dolma_dask.errors import SourceChangedError
+from dolma_dask.formats.keys import keys128
 from dolma_dask.io.id_lists import IdBlock, IdListFile, ListFacts
+from dolma_dask.rules.membership import FREE, KeyTable
 from dolma_dask.text.kernels import Bools, Places, Words
 
 KEPT = 4

@@ -8,12 +8,12 @@ from typing import overload
 
 import xxhash
 
-from dolma_dask.alignment import AttributeSets, AttributeSource, RowRange
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
 from dolma_dask.io.stored import START, Member, Section
 from dolma_dask.partitions.places import Extent, Places, last_before
+from dolma_dask.reading import AttributeSets, AttributeSource, RowRange
 
 PARTITION_BYTES = 64_000_000
 """Default for the bytes of lines in a partition: seconds of work, far above the cost of a task."""

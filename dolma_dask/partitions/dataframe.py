@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
-from dolma_dask.alignment import Kind
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import METADATA
@@ -16,6 +15,7 @@ from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.partitions.cutting import PARTITION_BYTES, Partition, Partitions, cut
 from dolma_dask.partitions.naming import Column, find, words_of
 from dolma_dask.partitions.reading import OnBadRow, PartitionSource
+from dolma_dask.reading import Kind
 from dolma_dask.summary import Summary
 
 if TYPE_CHECKING:

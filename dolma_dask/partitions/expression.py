@@ -13,10 +13,10 @@ from dask.dataframe.dask_expr._reductions import Len
 from dask.dataframe.dask_expr.io import FromMapProjectable
 from pandas.api.extensions import ExtensionDtype
 
-from dolma_dask.alignment import Kind
 from dolma_dask.partitions.cutting import Partition, Partitions, sum_known
 from dolma_dask.partitions.naming import Column
 from dolma_dask.partitions.reading import PartitionSource
+from dolma_dask.reading import Kind
 
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
 

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from dolma_dask.alignment import AlignedShard, AttributeSets, Catalog, Kind, find_fields, find_keys, full_name
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import METADATA, STRINGS
 from dolma_dask.formats.layout import format_of
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io.attributes import AttributeFile
+from dolma_dask.reading import AlignedShard, AttributeSets, Catalog, Kind, find_fields, find_keys, full_name
 
 DEFAULT = ("id", "source", "text")
 """Columns that are read where none are named."""

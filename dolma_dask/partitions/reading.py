@@ -9,8 +9,6 @@ from typing import Literal
 
 import pyarrow as pa
 
-from dolma_dask.alignment import AlignedReader, AlignedShard
-from dolma_dask.alignment.follower import checksum_of, count_rows
 from dolma_dask.dataset import shard_info
 from dolma_dask.errors import BadRecordError, SourceChangedError
 from dolma_dask.formats import layout
@@ -23,6 +21,8 @@ from dolma_dask.io.records import Block
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.partitions.cutting import Partition, ShardPart
 from dolma_dask.partitions.naming import Column
+from dolma_dask.reading import AlignedReader, AlignedShard
+from dolma_dask.reading.follower import checksum_of, count_rows
 
 OnBadRow = Literal["fail", "null"]
 

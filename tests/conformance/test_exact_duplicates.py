@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dolma_dask.stages.dedupe import dedupe
+from dolma_dask.verbs.dedupe.verb import dedupe
 
 pytestmark = pytest.mark.conformance
 

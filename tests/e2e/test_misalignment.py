@@ -17,11 +17,11 @@ from small_world import ORDINARY, run_here, store
 import dolma_dask as dk
 from dolma_dask import errors
 from dolma_dask.partitions.dataframe import read_bag, read_dataframe
-from dolma_dask.stages.dedupe import dedupe
-from dolma_dask.stages.quantiles import quantiles
-from dolma_dask.stages.validate import validate
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.testing.verb_laws import leftovers, tree
+from dolma_dask.verbs.dedupe.verb import dedupe
+from dolma_dask.verbs.quantiles.verb import quantiles
+from dolma_dask.verbs.validate.verb import validate
 
 pytestmark = pytest.mark.e2e
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dolma_dask.reports import page
-from dolma_dask.reports.bins import signal_histogram
-from dolma_dask.reports.histogram import Histogram
-from dolma_dask.reports.model import (
+from dolma_dask.verbs.report import page
+from dolma_dask.verbs.report.bins import signal_histogram
+from dolma_dask.verbs.report.histogram import Histogram
+from dolma_dask.verbs.report.model import (
     Example,
     FailureRow,
     QuarantineRow,

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.alignment import AlignedShard, open_attributes
 from dolma_dask.dataset import open_dataset
 from dolma_dask.errors import AlignmentError, CorruptFileError
 from dolma_dask.formats.attributes import AttributeColumn
@@ -23,6 +22,7 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import publish
 from dolma_dask.io.stream import Member, Section, StoredFile, compression_of, read_lines
 from dolma_dask.journal import Journal, JournalWriter, Record
+from dolma_dask.reading import AlignedShard, open_attributes
 from dolma_dask.writers import jsonl
 from dolma_dask.writers.attributes import open_attribute_writer
 from dolma_dask.writers.open import open_writer

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dolma_dask.formats.json.block import SPAN
-from dolma_dask.mixing.replacing import SpanRule, move_spans, replace_spans
-from dolma_dask.mixing.splicing import Edit, join_objects, splice
+from dolma_dask.rules.replacing import SpanRule, move_spans, replace_spans
+from dolma_dask.rules.splicing import Edit, join_objects, splice
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 WORDS = st.text(st.sampled_from("aé中😀\n\u0301{}"), max_size=4)

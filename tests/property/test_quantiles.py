@@ -10,14 +10,14 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.mixing.where import parse
-from dolma_dask.quality import order_statistics as selection
-from dolma_dask.quality.groups import label_of, spelled, unspelled
-from dolma_dask.quality.order_statistics import order_statistics
-from dolma_dask.quality.ordered_bits import Extents, values_of, write_keys
-from dolma_dask.quality.quantile_table import interpolated, probability_name, ranks_of
-from dolma_dask.quality.sampling import sampled
-from dolma_dask.quality.thresholds import Thresholds, thresholds_of
+from dolma_dask.rules.groups import label_of, spelled, unspelled
+from dolma_dask.rules.ordered_bits import Extents, values_of, write_keys
+from dolma_dask.rules.quantile_table import interpolated, probability_name, ranks_of
+from dolma_dask.rules.sampling import sampled
+from dolma_dask.rules.thresholds import Thresholds, thresholds_of
+from dolma_dask.rules.where import parse
+from dolma_dask.verbs.quantiles import order_statistics as selection
+from dolma_dask.verbs.quantiles.order_statistics import order_statistics
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 EDGES = st.sampled_from(

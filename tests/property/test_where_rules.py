@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dolma_dask.errors import ExpressionError
-from dolma_dask.mixing.rules import Missing, Not, Rule
-from dolma_dask.mixing.where import parse
+from dolma_dask.rules.rules import Missing, Not, Rule
+from dolma_dask.rules.where import parse
 
 TICKED = "`my-col 1`"
 TYPES = {

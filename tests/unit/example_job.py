@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from dolma_dask.alignment import find_columns
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Announce, Passes, Plan, Ran, Task, Unit, WorkDir, inputs_of
 from dolma_dask.exchange import Emitted, ShardRecords, exchange
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.journal import Record, work_key
+from dolma_dask.reading import find_columns
 from dolma_dask.text.columns import code_point_lengths
 from dolma_dask.writers.attributes import open_attribute_writer
 

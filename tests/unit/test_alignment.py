@@ -10,14 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dolma_dask.alignment import (
-    AlignedReader,
-    AlignedShard,
-    AttributeSets,
-    ReadState,
-    open_attributes,
-    shard_inputs,
-)
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.errors import (
     AlignmentError,
@@ -36,6 +28,14 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record
+from dolma_dask.reading import (
+    AlignedReader,
+    AlignedShard,
+    AttributeSets,
+    ReadState,
+    open_attributes,
+    shard_inputs,
+)
 from dolma_dask.writers.attributes import open_attribute_writer
 from dolma_dask.writers.open import open_writer
 
@@ -559,7 +559,7 @@ def test_a_shard_can_be_read_again(world: World) -> None:
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def set_limit(size: int) -> None:
-        monkeypatch.setattr("dolma_dask.alignment.reader.MAX_RECORD_BYTES", size)
+        monkeypatch.setattr("dolma_dask.reading.reader.MAX_RECORD_BYTES", size)
 
     return set_limit
 

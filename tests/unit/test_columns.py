@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.alignment import columns as columns_module
-from dolma_dask.alignment import find_columns
 from dolma_dask.errors import (
     AlignmentError,
     ExpressionError,
@@ -19,6 +17,8 @@ from dolma_dask.errors import (
     UsageError,
 )
 from dolma_dask.io import documents as documents_module
+from dolma_dask.reading import columns as columns_module
+from dolma_dask.reading import find_columns
 
 WORDS = "gopher_v2__gopher_v2__word_count"
 LENGTH = "char_length_v1__char_length_v1__length"

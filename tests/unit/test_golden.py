@@ -17,15 +17,17 @@ from tokenizers import pre_tokenizers
 import dolma_dask as dk
 from dolma_dask.formats import ragged_record
 from dolma_dask.sources import base as sources
-from dolma_dask.stages import convert, convert_attributes, ragged, tag
-from dolma_dask.stages.blocking import run as block_run
-from dolma_dask.stages.deduplication import run as dedupe_run
-from dolma_dask.stages.mixing import call as mix_call
-from dolma_dask.stages.mixing import cutting as mix_packing
-from dolma_dask.stages.packing import call as hdf5_packing
-from dolma_dask.stages.quantile import run as quantile_run
-from dolma_dask.stages.validation import shard as validation_shard
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
+from dolma_dask.verbs import ragged, tag
+from dolma_dask.verbs.block import job as block_run
+from dolma_dask.verbs.convert import attributes as convert_attributes
+from dolma_dask.verbs.convert import verb as convert
+from dolma_dask.verbs.dedupe import job as dedupe_run
+from dolma_dask.verbs.hdf5 import job as hdf5_packing
+from dolma_dask.verbs.mix import call as mix_call
+from dolma_dask.verbs.mix import cutting as mix_packing
+from dolma_dask.verbs.quantiles import job as quantile_run
+from dolma_dask.verbs.validate import shard as validation_shard
 from dolma_dask.writers.open import open_writer
 
 
@@ -37,60 +39,58 @@ class Golden(NamedTuple):
 
 
 GOLDEN = {
-    "block": Golden(versions={"stages.blocking.run.VERSION": 2}, digest="e112943758e15471ad86d6a4611c5ac2"),
+    "block": Golden(versions={"verbs.block.job.VERSION": 2}, digest="e112943758e15471ad86d6a4611c5ac2"),
     "convert lines": Golden(
-        versions={"stages.convert.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
+        versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
         digest="a43f2e126e07c65ccb95e0372f159d49",
     ),
     "convert parquet": Golden(
-        versions={"stages.convert.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
+        versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
         digest="383bd3562771976e1a096633b9f5e336",
     ),
     "convert texts": Golden(
-        versions={"stages.convert.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
+        versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
         digest="f02360a4c531fba335813502e255da73",
     ),
     "convert_attributes": Golden(
-        versions={"stages.convert_attributes.VERSION": 2}, digest="3ce22343e1f4f9fd251f4c561897b7b9"
+        versions={"verbs.convert.attributes.VERSION": 2}, digest="3ce22343e1f4f9fd251f4c561897b7b9"
     ),
-    "dedupe": Golden(
-        versions={"stages.deduplication.run.VERSION": 2}, digest="508be5529d28b75a3622c6ec2ab5c9ac"
-    ),
+    "dedupe": Golden(versions={"verbs.dedupe.job.VERSION": 2}, digest="508be5529d28b75a3622c6ec2ab5c9ac"),
     "gzip members": Golden(
         versions={
-            "stages.convert.VERSION": 2,
+            "verbs.convert.verb.VERSION": 2,
             "sources.base.CONVERTER_VERSION": 1,
-            "stages.tag.VERSION": 2,
-            "stages.mixing.call.VERSION": 2,
+            "verbs.tag.VERSION": 2,
+            "verbs.mix.call.VERSION": 2,
         },
         digest="57e662a745a93e6ef592f1c987437b3c",
     ),
-    "hdf5": Golden(versions={"stages.packing.call.VERSION": 1}, digest="ba629a1730cf4a382b65618766bb0349"),
-    "mix": Golden(versions={"stages.mixing.call.VERSION": 2}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
+    "hdf5": Golden(versions={"verbs.hdf5.job.VERSION": 1}, digest="ba629a1730cf4a382b65618766bb0349"),
+    "mix": Golden(versions={"verbs.mix.call.VERSION": 2}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
     "mix packed": Golden(
-        versions={"stages.mixing.call.VERSION": 2, "stages.mixing.cutting.PACKING_VERSION": 1},
+        versions={"verbs.mix.call.VERSION": 2, "verbs.mix.cutting.PACKING_VERSION": 1},
         digest="6619b9aecda8a39807e86173982acb26",
     ),
     "quantiles": Golden(
-        versions={"stages.quantile.run.VERSION": 1}, digest="8de988546c79cdba84dbaa29d6a6899e"
+        versions={"verbs.quantiles.job.VERSION": 1}, digest="8de988546c79cdba84dbaa29d6a6899e"
     ),
     "ragged": Golden(
-        versions={"stages.ragged.VERSION": 1, "formats.ragged_record.SIDECAR_VERSION": 1},
+        versions={"verbs.ragged.VERSION": 1, "formats.ragged_record.SIDECAR_VERSION": 1},
         digest="ded909763e8a4c2e3b2dd7c459810f34",
     ),
     "tag char_length_v1": Golden(
-        versions={"stages.tag.VERSION": 2, "char_length_v1.version": 1},
+        versions={"verbs.tag.VERSION": 2, "char_length_v1.version": 1},
         digest="da00cc472794af20e0276cba61676bbe",
     ),
     "tag gopher_v2": Golden(
-        versions={"stages.tag.VERSION": 2, "gopher_v2.version": 1}, digest="1ee67f3fe894fefe163a5bb8ce43fee6"
+        versions={"verbs.tag.VERSION": 2, "gopher_v2.version": 1}, digest="1ee67f3fe894fefe163a5bb8ce43fee6"
     ),
     "tag whitespace_tokenizer_v1": Golden(
-        versions={"stages.tag.VERSION": 2, "whitespace_tokenizer_v1.version": 1},
+        versions={"verbs.tag.VERSION": 2, "whitespace_tokenizer_v1.version": 1},
         digest="8cd0b5612c0e3c3757a31ddf0b148ff6",
     ),
     "validate": Golden(
-        versions={"stages.validation.shard.VERSION": 1}, digest="bb10989304d8bb9c755bd19fcfe206ae"
+        versions={"verbs.validate.shard.VERSION": 1}, digest="bb10989304d8bb9c755bd19fcfe206ae"
     ),
 }
 
@@ -98,31 +98,31 @@ GOLDEN = {
 def current_versions() -> dict[str, dict[str, int | str]]:
     """Return the versions that decide each output, by the name that must be raised."""
     conversion = {
-        "stages.convert.VERSION": convert.VERSION,
+        "verbs.convert.verb.VERSION": convert.VERSION,
         "sources.base.CONVERTER_VERSION": sources.CONVERTER_VERSION,
     }
-    tagging = {"stages.tag.VERSION": tag.VERSION}
+    tagging = {"verbs.tag.VERSION": tag.VERSION}
     return {
         "convert lines": conversion,
         "convert texts": conversion,
         "convert parquet": conversion,
         **{f"tag {name}": {**tagging, f"{name}.version": get_tagger(name).version} for name in BUILT_IN},
-        "convert_attributes": {"stages.convert_attributes.VERSION": convert_attributes.VERSION},
-        "dedupe": {"stages.deduplication.run.VERSION": dedupe_run.VERSION},
-        "block": {"stages.blocking.run.VERSION": block_run.VERSION},
-        "quantiles": {"stages.quantile.run.VERSION": quantile_run.VERSION},
-        "validate": {"stages.validation.shard.VERSION": validation_shard.VERSION},
-        "mix": {"stages.mixing.call.VERSION": mix_call.VERSION},
+        "convert_attributes": {"verbs.convert.attributes.VERSION": convert_attributes.VERSION},
+        "dedupe": {"verbs.dedupe.job.VERSION": dedupe_run.VERSION},
+        "block": {"verbs.block.job.VERSION": block_run.VERSION},
+        "quantiles": {"verbs.quantiles.job.VERSION": quantile_run.VERSION},
+        "validate": {"verbs.validate.shard.VERSION": validation_shard.VERSION},
+        "mix": {"verbs.mix.call.VERSION": mix_call.VERSION},
         "mix packed": {
-            "stages.mixing.call.VERSION": mix_call.VERSION,
-            "stages.mixing.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
+            "verbs.mix.call.VERSION": mix_call.VERSION,
+            "verbs.mix.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
         },
-        "hdf5": {"stages.packing.call.VERSION": hdf5_packing.VERSION},
+        "hdf5": {"verbs.hdf5.job.VERSION": hdf5_packing.VERSION},
         "ragged": {
-            "stages.ragged.VERSION": ragged.VERSION,
+            "verbs.ragged.VERSION": ragged.VERSION,
             "formats.ragged_record.SIDECAR_VERSION": ragged_record.SIDECAR_VERSION,
         },
-        "gzip members": {**conversion, **tagging, "stages.mixing.call.VERSION": mix_call.VERSION},
+        "gzip members": {**conversion, **tagging, "verbs.mix.call.VERSION": mix_call.VERSION},
     }
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from dolma_dask import cli, registry
 from dolma_dask.config.pipeline import run
-from dolma_dask.reports.history import History, Step
-from dolma_dask.reports.model import ResultTable
-from dolma_dask.stages.options import RunArgs
-from dolma_dask.stages.reporting.results import result_tables
 from dolma_dask.summary import Summary
+from dolma_dask.verbs.options import RunArgs
+from dolma_dask.verbs.report.history import History, Step
+from dolma_dask.verbs.report.model import ResultTable
+from dolma_dask.verbs.report.results import result_tables
 
 
 def count(dataset: str, /, *, to: str, words: str = "", **options: Unpack[RunArgs]) -> Summary:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.dedup.survivors import FLAGS, LARGEST, SurvivorReducer, key_dtype, largest_of
+from dolma_dask.verbs.dedupe.survivors import FLAGS, LARGEST, SurvivorReducer, key_dtype, largest_of
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 4)), max_size=60)
 

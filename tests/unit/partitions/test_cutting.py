@@ -11,7 +11,6 @@ import pytest
 from partition_worlds import FORMATS, MANY, ROWS, rewrite
 
 import dolma_dask as dk
-from dolma_dask.alignment import open_attributes
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.errors import UsageError
 from dolma_dask.io.parquet import row_groups
@@ -19,6 +18,7 @@ from dolma_dask.io.stored import START, Member
 from dolma_dask.partitions import places as places_module
 from dolma_dask.partitions.cutting import Partition, ShardPart, cut, ranges
 from dolma_dask.partitions.places import Extent, Places, scan_lines
+from dolma_dask.reading import open_attributes
 
 
 def partitions_of(root: str | Path, size: int | None, sets: tuple[str, ...] = ()) -> list[Partition]:

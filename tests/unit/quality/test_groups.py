@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import UsageError
-from dolma_dask.quality import groups
-from dolma_dask.quality.groups import Groups, label_of, spelled, unspelled, value_of
+from dolma_dask.rules import groups
+from dolma_dask.rules.groups import Groups, label_of, spelled, unspelled, value_of
 
 
 def test_codes_go_on_over_batches_and_missing_is_0():

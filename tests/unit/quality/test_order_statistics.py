@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from dolma_dask.errors import DataError
-from dolma_dask.quality import order_statistics as selection
-from dolma_dask.quality.order_statistics import order_statistics
-from dolma_dask.quality.ordered_bits import NULL, Extents, values_of
-from dolma_dask.quality.quantile_table import PROBABILITIES, ranks_of
-from dolma_dask.quality.refinement import Cells, FirstBins
+from dolma_dask.rules.ordered_bits import NULL, Extents, values_of
+from dolma_dask.rules.quantile_table import PROBABILITIES, ranks_of
+from dolma_dask.verbs.quantiles import order_statistics as selection
+from dolma_dask.verbs.quantiles.order_statistics import order_statistics
+from dolma_dask.verbs.quantiles.refinement import Cells, FirstBins
 
 
 def keys_of(values):

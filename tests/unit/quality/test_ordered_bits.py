@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dolma_dask.quality.ordered_bits import NULL, Extents, values_of, write_keys
+from dolma_dask.rules.ordered_bits import NULL, Extents, values_of, write_keys
 
 LARGEST = float(np.finfo(np.float64).max)
 VALUES = [-LARGEST, -1.5, -1e-300, -5e-324, 0.0, 5e-324, 1e-300, 1.0, np.nextafter(1.0, 2.0), LARGEST]

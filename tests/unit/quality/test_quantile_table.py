@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dolma_dask.errors import UsageError
-from dolma_dask.quality.quantile_table import (
+from dolma_dask.rules.quantile_table import (
     PROBABILITIES,
     check_probabilities,
     entry,
@@ -14,7 +14,7 @@ from dolma_dask.quality.quantile_table import (
     probability_name,
     ranks_of,
 )
-from dolma_dask.quality.thresholds import LEVELS
+from dolma_dask.rules.thresholds import LEVELS
 
 
 def quantiles(values, probabilities):

@@ -6,7 +6,7 @@ import pytest
 import xxhash
 
 from dolma_dask.errors import UsageError
-from dolma_dask.quality.sampling import check_fraction, sampled, xxh64
+from dolma_dask.rules.sampling import check_fraction, sampled, xxh64
 
 TEXTS = ["é" * (size % 3) + "x" * size for size in range(80)] + ["日本語" * 30, "\x00", ""]
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import ExpressionError, UsageError
-from dolma_dask.mixing.rules import And
-from dolma_dask.mixing.where import parse, resolve
-from dolma_dask.quality.quantile_table import PROBABILITIES, probability_name
-from dolma_dask.quality.tails import KNOWN_TAILS
-from dolma_dask.quality.thresholds import LEVELS, Thresholds, thresholds_of
+from dolma_dask.rules.quantile_table import PROBABILITIES, probability_name
+from dolma_dask.rules.rules import And
+from dolma_dask.rules.tails import KNOWN_TAILS
+from dolma_dask.rules.thresholds import LEVELS, Thresholds, thresholds_of
+from dolma_dask.rules.where import parse, resolve
 
 WORDS, NOISE = "g__g__word_count", "r__r__ccnet_perplexity"
 

@@ -12,11 +12,11 @@ from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import documents
 from dolma_dask.journal import Journal
 from dolma_dask.questions.status import status
-from dolma_dask.stages.dedupe import dedupe
-from dolma_dask.stages.hdf5 import hdf5
-from dolma_dask.stages.quantiles import quantiles
-from dolma_dask.stages.validate import validate
 from dolma_dask.testing.tokenizer import train_tokenizer
+from dolma_dask.verbs.dedupe.verb import dedupe
+from dolma_dask.verbs.hdf5.verb import hdf5
+from dolma_dask.verbs.quantiles.verb import quantiles
+from dolma_dask.verbs.validate.verb import validate
 
 HERE = {"scheduler": "synchronous", "progress": False}
 

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dolma_dask.errors import CorruptFileError, UsageError
-from dolma_dask.reports.bins import DISPLAY_BINS, display_edges, signal_histogram
-from dolma_dask.reports.histogram import MAX_BINS, Histogram
-from dolma_dask.reports.model import SignalHistogram
+from dolma_dask.verbs.report.bins import DISPLAY_BINS, display_edges, signal_histogram
+from dolma_dask.verbs.report.histogram import MAX_BINS, Histogram
+from dolma_dask.verbs.report.model import SignalHistogram
 
 any_value = st.one_of(
     st.floats(width=64),

@@ -1,6 +1,6 @@
 import pytest
 
-from dolma_dask.reports import numbers
+from dolma_dask.verbs.report import numbers
 
 
 @pytest.mark.parametrize(

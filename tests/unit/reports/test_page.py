@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.reports import page, plots, views
-from dolma_dask.reports.bins import signal_histogram
-from dolma_dask.reports.histogram import Histogram
-from dolma_dask.reports.model import (
+from dolma_dask.verbs.report import page, plots, views
+from dolma_dask.verbs.report.bins import signal_histogram
+from dolma_dask.verbs.report.histogram import Histogram
+from dolma_dask.verbs.report.model import (
     Example,
     FailureRow,
     QuarantineRow,
@@ -405,7 +405,7 @@ def test_funnel_counts_from_the_first_known_number():
 
 
 def test_the_records_alone_need_no_bokeh():
-    code = "import sys, dolma_dask.reports.bins, dolma_dask.reports.model; sys.exit('bokeh' in sys.modules or 'jinja2' in sys.modules)"
+    code = "import sys, dolma_dask.verbs.report.bins, dolma_dask.verbs.report.model; sys.exit('bokeh' in sys.modules or 'jinja2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.mixing.rules import all_of
-from dolma_dask.mixing.where import parse
-from dolma_dask.reports import survey as module
-from dolma_dask.reports.histogram import Histogram
-from dolma_dask.reports.survey import (
+from dolma_dask.rules.rules import all_of
+from dolma_dask.rules.where import parse
+from dolma_dask.verbs.report import survey as module
+from dolma_dask.verbs.report.histogram import Histogram
+from dolma_dask.verbs.report.survey import (
     EXCERPT_CHARACTERS,
     OTHER_SOURCES,
     Bound,
@@ -25,8 +25,8 @@ from dolma_dask.reports.survey import (
     largest_sources,
     look_at,
 )
-from dolma_dask.reports.tables import example_rows, quantiles, rule_rows, signal_rows, source_rows
-from dolma_dask.stages.selection import conjuncts
+from dolma_dask.verbs.report.tables import example_rows, quantiles, rule_rows, signal_rows, source_rows
+from dolma_dask.verbs.selection import conjuncts
 
 OPERATORS = {
     "<": operator.lt,

@@ -1,1 +1,0 @@
-"""Keys by which documents are the same, and who survives."""

@@ -1,1 +1,0 @@
-"""Quantiles of attributes, and the thresholds that are made of them."""

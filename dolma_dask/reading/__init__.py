@@ -1,0 +1,32 @@
+"""Documents with their attributes: an attribute file lines up row by row with its document file, or reading fails.
+
+Begin with `AlignedShard` in `reader`: columns of a shard that are read side by side. `columns` finds columns by name, `catalog` the attribute
+files of a dataset and what the journal says of them, `follower` compares one attribute file with its documents: ids and sources row by row, and
+the digests in its record with those of the documents read now. Files without a record pass on the rows alone and are called unproved.
+"""
+
+from dolma_dask.reading.catalog import Catalog, check_clash, open_attributes
+from dolma_dask.reading.columns import Columns, Kind, find_columns, find_fields, find_keys, full_name
+from dolma_dask.reading.reader import AlignedReader, AlignedShard, ReadState, RowRange
+from dolma_dask.reading.sets import CONVERTED, AttributeSets, AttributeSource, Proof, shard_inputs
+
+__all__ = [
+    "CONVERTED",
+    "AlignedReader",
+    "AlignedShard",
+    "AttributeSets",
+    "AttributeSource",
+    "Catalog",
+    "Columns",
+    "Kind",
+    "Proof",
+    "ReadState",
+    "RowRange",
+    "check_clash",
+    "find_columns",
+    "find_fields",
+    "find_keys",
+    "full_name",
+    "open_attributes",
+    "shard_inputs",
+]

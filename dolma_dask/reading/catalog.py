@@ -1,0 +1,342 @@
+"""Catalog of a dataset's attribute files: those of each shard, their keys, and proofs from the journal.
+
+Cost: one listing per attribute set that is looked into, the journals of the dataset, and the first rows of each file that no journal
+knows.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.errors import (
+    AlignmentError,
+    CorruptFileError,
+    DataError,
+    MissingAttributesError,
+    SchemaError,
+    StaleAttributesError,
+    UsageError,
+)
+from dolma_dask.formats import layout
+from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.formats.metadata import is_field
+from dolma_dask.io import files
+from dolma_dask.io.attributes import sample_file
+from dolma_dask.io.files import FileInfo
+from dolma_dask.journal import Record, is_same_file, journals
+from dolma_dask.reading.sets import AttributeSets, Proof, advice
+
+_DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
+"""Columns that a tagger may read without depending on the text."""
+
+_UNDIGESTED = {"added", "created", "metadata"}
+"""Fields that the digests of documents do not cover."""
+
+_WHOLE_UNIT = re.compile(f"{layout.ATTRIBUTES}/[^/]+/")
+"""Unit of the dataset-wide record of a set."""
+
+_Listed = Callable[[str], Mapping[str, FileInfo]]
+"""Gives the files of an attribute set, by their paths in it."""
+
+
+def open_attributes(dataset: Dataset, names: Sequence[str]) -> AttributeSets:
+    """Find the files, keys and proofs of attribute sets for every shard of a dataset, as they are listed now; no two may have one key."""
+    sets = Catalog(dataset).open(names)
+    check_clash(sets.kinds, sets.keys)
+    return sets
+
+
+def check_clash(kinds: Mapping[str, Collection[str]], keys: Collection[str]) -> None:
+    """Refuse one of `keys` that several sets have; `kinds` gives the keys of each set."""
+    for key in keys:
+        owners = [name for name, known in kinds.items() if key in known]
+        if len(owners) > 1:
+            raise UsageError(
+                f"key {key!r} stands in {_count(len(owners))} attribute sets, {', '.join(owners[:-1])} and {owners[-1]}; expected one. "
+                f"Choose the sets to read, such as: --attributes {owners[0]}"
+            )
+
+
+def _count(number: int) -> str:
+    return "two" if number == 2 else str(number)
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The attribute sets of a dataset; each file is looked into at most once."""
+
+    dataset: Dataset  # its attribute sets are listed on first use
+    _listed: dict[str, dict[str, FileInfo]] = field(default_factory=dict, repr=False)
+    _merged: dict[str, Mapping[str, AttributeKind]] = field(default_factory=dict, repr=False)
+    _declared: dict[str, Mapping[str, AttributeKind]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def _records(self) -> dict[str, tuple[str, Record]]:
+        """The newest record of each attribute file, and the verb that wrote it."""
+        found: dict[str, tuple[str, Record]] = {}
+        for journal in journals(self.dataset.root):
+            for path, record in journal.by_file().items():
+                is_newer = path not in found or found[path][1].finished <= record.finished
+                if is_newer and path.startswith(f"{layout.ATTRIBUTES}/"):
+                    found[path] = (journal.verb, record)
+        return found
+
+    @cached_property
+    def _proofs(self) -> dict[str, Proof]:
+        records = self._records.items()
+        return {path: _proof(verb, path, record) for path, (verb, record) in records if _proves(record)}
+
+    @cached_property
+    def _makers(self) -> dict[str, tuple[str, float]]:
+        """By attribute set: the verb that made most lately a file of it, and when."""
+        found: dict[str, tuple[str, float]] = {}
+        for path, (verb, record) in self._records.items():
+            name = path.split("/", 2)[1]
+            if name not in found or found[name][1] <= record.finished:
+                found[name] = verb, record.finished
+        return found
+
+    def open(self, names: Sequence[str]) -> AttributeSets:
+        """Find the files, keys and proofs of sets for every shard; see `open_attributes`, but keys may clash."""
+        self._check_names(names)
+        files_of = {name: self._files_of(name) for name in names}
+        for name, found in files_of.items():
+            self.check_whole(name, found)
+        kinds = {name: self.kinds(name) for name in names}
+        makers = {name: self._makers[name][0] for name in names if name in self._makers}
+        return AttributeSets(files_of, kinds, self._proofs, makers)
+
+    def check_whole(self, name: str, found: Mapping[str, FileInfo]) -> None:
+        """Refuse files of a set whose rows depend on more than their own shard, if they cannot be believed; see `check_whole`."""
+        known = {
+            shard: self._records[info.path] for shard, info in found.items() if info.path in self._records
+        }
+        verbs = {verb for verb, _ in known.values()}
+        whole = self._wholes.get((*verbs, name)) if len(verbs) == 1 else None
+        _check_whole(self.dataset, name, found, known, whole, self._list)
+
+    @cached_property
+    def _wholes(self) -> dict[tuple[str, ...], Record]:
+        """By verb and attribute set: the newest record of the set as a whole."""
+        return {
+            (journal.verb, unit.split("/")[1]): record
+            for journal in journals(self.dataset.root)
+            for unit, record in journal.records.items()
+            if _WHOLE_UNIT.fullmatch(unit)
+        }
+
+    def kinds(self, name: str) -> Mapping[str, AttributeKind]:
+        """Return the keys of a set, which must be finished, and their kinds over all shards; raises as `open_attributes`."""
+        if name not in self._merged:
+            self._merged[name] = self._kinds_of(self._files_of(name))
+        return self._merged[name]
+
+    def keys(self, name: str) -> tuple[frozenset[str], DataError | None]:
+        """Return the keys of a set as far as its files can be read, finished or not, and the first error of those that cannot."""
+        keys: set[str] = set()
+        error = None
+        for info in self._readable(name):
+            try:
+                keys.update(self._declare(info))
+            except DataError as caught:
+                error = error or caught
+        return frozenset(keys), error
+
+    def _readable(self, name: str) -> Iterator[FileInfo]:
+        listed = self._list(name)
+        for shard in self.dataset.shards:
+            for path in layout.attribute_candidates(shard.path):
+                if path in listed:
+                    yield _inside(name, listed[path])
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        known = files.list_folders(self.dataset.url(layout.ATTRIBUTES))
+        for name in names:
+            if name not in known:
+                raise UsageError(
+                    f"{self.dataset.root} has no attribute set {name!r}; it has: {', '.join(known) or 'none'}. Make it: dolma-dask tag."
+                )
+
+    def _list(self, name: str) -> dict[str, FileInfo]:
+        if name not in self._listed:
+            found = files.list_files(self.dataset.url(f"{layout.ATTRIBUTES}/{name}"))
+            self._listed[name] = {info.path: info for info in found}
+        return self._listed[name]
+
+    def _files_of(self, name: str) -> dict[str, FileInfo]:
+        return {shard.path: self.file_of(name, shard) for shard in self.dataset.shards}
+
+    def file_of(self, name: str, shard: Shard) -> FileInfo:
+        """Return the file of a set for a shard; raises if there is none, or two."""
+        listed, folder = self._list(name), self.dataset.url(f"{layout.ATTRIBUTES}/{name}")
+        found = [listed[path] for path in layout.attribute_candidates(shard.path) if path in listed]
+        if len(found) > 1:
+            found = [info for info in found if info.path == shard.path or not self._is_shard(info.path)]
+        if not found:
+            verb, _ = self._makers.get(name, (None, 0.0))
+            raise MissingAttributesError(
+                f"{folder}/{shard.path} is missing; documents/{shard.path} needs it. {advice(name, shard.path, verb)}",
+                shard=shard.path,
+                attributes=name,
+            )
+        if len(found) > 1:
+            raise AlignmentError(
+                f"documents/{shard.path} has two attribute files in {folder}: {found[0].path} and {found[1].path}; "
+                "expected one. Remove the one that is not wanted.",
+                shard=shard.path,
+                attributes=name,
+            )
+        return _inside(name, found[0])
+
+    def _is_shard(self, path: str) -> bool:
+        """Tell whether there are documents of this very name, so that attributes of the name are theirs."""
+        return files.stat(self.dataset.url(layout.document_path(path))) is not None
+
+    def _kinds_of(self, found: Mapping[str, FileInfo]) -> dict[str, AttributeKind]:
+        """Merge the kinds of all files; one that cannot be read is left to its reader, so that it fails its own shard alone."""
+        merged: dict[str, AttributeKind] = {}
+        unread: list[DataError] = []
+        for info in found.values():
+            try:
+                kinds = self._declare(info)
+            except CorruptFileError as error:
+                unread.append(error)
+                continue
+            for key, kind in kinds.items():
+                merged[key] = _agree(info.path, key, merged.get(key, kind), kind)
+        if unread and not merged:
+            raise unread[0]
+        return merged
+
+    def _declare(self, info: FileInfo) -> Mapping[str, AttributeKind]:
+        """Return the kinds of a file: from the journal where it can be about the file as it is now, else from its first rows."""
+        if info.path not in self._declared:
+            self._declared[info.path] = self._recorded(info) or sample_file(self.dataset.url(info.path))
+        return self._declared[info.path]
+
+    def _recorded(self, info: FileInfo) -> dict[str, AttributeKind] | None:
+        if info.path not in self._records:
+            return None
+        record = self._records[info.path][1]
+        is_same = any(file.path == info.path and file.bytes == info.bytes for file in record.files)
+        return record.info.get("kinds") if is_same else None
+
+
+def _inside(name: str, info: FileInfo) -> FileInfo:
+    return FileInfo(f"{layout.ATTRIBUTES}/{name}/{info.path}", info.bytes, info.stamp)
+
+
+def _proves(record: Record) -> bool:
+    """Tell whether a record says from which documents a file was made; what was made of an unproved file is unproved too."""
+    return bool(record.ids_digest) and record.info.get("unproved") is not True
+
+
+def _proof(verb: str, path: str, record: Record) -> Proof:
+    file = next(file for file in record.files if file.path == path)
+    reads = set(record.info.get("reads", ["text"]))
+    document = layout.document_path(record.shard)
+    return Proof(
+        checksum=file.checksum,
+        rows=record.rows,
+        ids_digest=record.ids_digest,
+        content_digest=record.content_digest,
+        reads_text=not reads <= _DOCUMENT_FIELDS,
+        verb=verb,
+        documents=next((item for item in record.inputs if item.path == document), None),
+        members=file.members,
+        undigested=tuple(sorted(name for name in reads if name in _UNDIGESTED or is_field(name))),
+        is_whole=record.info.get("dataset_wide") is True,
+    )
+
+
+def _agree(path: str, key: str, one: AttributeKind, other: AttributeKind) -> AttributeKind:
+    if one == other:
+        return one
+    if {one, other} == {"document", "spans"}:
+        return "spans"
+    raise SchemaError(
+        f"{path}: key {key!r} is {other}, in earlier shards it is {one}; expected one kind in all shards. Make the attributes again "
+        "with one tagger.",
+        key=key,
+    )
+
+
+def _check_whole(
+    dataset: Dataset,
+    name: str,
+    found: Mapping[str, FileInfo],
+    known: Mapping[str, tuple[str, Record]],
+    whole: Record | None,
+    listed: _Listed,
+) -> None:
+    """Refuse files of a set whose rows depend on all shards, if they cannot be believed; sets of other kinds pass.
+
+    Which duplicate survives depends on all documents: with flags of two runs a document could be dropped as a copy of one that is dropped too.
+    So such a set has a dataset-wide record (`whole`), written before its files: the key that they must have (``info["key"]``), all that it was
+    made of, and ``info["depends_on"]``, "list" if its rows depend on a list and their own shard only. `found` gives the file of each shard,
+    `known` the verb that wrote it and its record.
+    """
+    made = {shard: record for shard, (_, record) in known.items() if record.info.get("dataset_wide") is True}
+    if not made:
+        return
+    first = next(iter(made))
+    verb = known[first][0]
+    again = f"Re-run: dolma-dask {verb} ... --name {name}"
+    key = whole.info.get("key") if whole else None
+    for shard, info in found.items():
+        record = made.get(shard)
+        if record is None or record.key != key or all(file.bytes != info.bytes for file in record.files):
+            raise AlignmentError(
+                f"attribute set {name} was not made by one run of `{verb}` that has ended: {info.path} is of another one, or has been changed; "
+                f"expected one, since its rows depend on more than their own shard. {again}",
+                shard=shard,
+                attributes=name,
+            )
+    if whole and whole.info.get("depends_on") != "list":
+        by_ids = set(made[first].info.get("reads", ())) <= {"id", "source"}
+        _check_inputs(dataset, name, whole, listed, first, again, by_ids)
+
+
+def _check_inputs(
+    dataset: Dataset, name: str, whole: Record, listed: _Listed, shard: str, again: str, by_ids: bool
+) -> None:
+    """Refuse a set that was made of other files than there are now.
+
+    What the shards of `dataset` hold is proved when they are read (other texts are no matter if the set depends on ids alone); other files
+    are hashed if their stamps differ.
+    """
+    now = _now(dataset, whole, listed)
+    then = {item.path: item for item in whole.inputs}
+    read = {layout.document_path(one.path) for one in dataset.shards}
+    changed = sorted(
+        path
+        for path in then.keys() | now.keys()
+        if path not in then
+        or path not in now
+        or (then[path].bytes != now[path].bytes and not (by_ids and path in read))
+    )
+    changed += sorted(
+        path
+        for path in then.keys() - set(changed) - read
+        if not is_same_file(then[path], dataset.url(path), now[path])
+    )
+    if changed:
+        what = "is new" if changed[0] not in then else "is gone" if changed[0] not in now else "has changed"
+        raise StaleAttributesError(
+            f"attribute set {name} is stale: {changed[0]} {what} since it was made, one of {len(changed):,}, and its rows depend on all files. "
+            f"{again}",
+            shard=shard,
+            attributes=name,
+        )
+
+
+def _now(dataset: Dataset, whole: Record, listed: _Listed) -> dict[str, FileInfo]:
+    """Return the files that are there now: all documents, and those of the attributes that the set was made of."""
+    documents = files.list_files(dataset.url(layout.DOCUMENTS))
+    paths = [(layout.document_path(info.path), info) for info in documents if layout.suffix_of(info.path)]
+    then = {item.path for item in whole.inputs}
+    for name in {path.split("/")[1] for path in then if path.startswith(f"{layout.ATTRIBUTES}/")}:
+        paths += [(f"{layout.ATTRIBUTES}/{name}/{info.path}", info) for info in listed(name).values()]
+    return {path: info for path, info in paths if path in then or path.startswith(f"{layout.DOCUMENTS}/")}

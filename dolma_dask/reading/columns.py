@@ -1,0 +1,190 @@
+"""Columns of a dataset by name: fields of documents and of their metadata, and attributes, in lockstep and proved.
+
+Only what is requested is read: attributes alone leave the documents closed wherever the journal proves that they belong together
+(`dolma_dask.reading.reader`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.errors import DataError, ExpressionError, SchemaError, UsageError
+from dolma_dask.formats import layout
+from dolma_dask.formats.documents import METADATA, STRINGS
+from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.formats.metadata import is_field, metadata_kinds
+from dolma_dask.io import files
+from dolma_dask.io.documents import DocumentFile
+from dolma_dask.reading.catalog import Catalog, check_clash
+from dolma_dask.reading.reader import AlignedShard
+from dolma_dask.reading.sets import AttributeSets
+from dolma_dask.rules.values import unknown_name
+
+Kind = Literal["text", "document", "spans", "number", "bool", "string", "dict"]
+"""Kind of a column: "text" for a string of the documents, else see `dolma_dask.formats.json.attributes.AttributeKind`."""
+
+SAMPLED_SHARDS = 8
+"""Shards, evenly spread, whose first rows tell the kinds of the fields of the metadata; the others are looked into if a field is in none of these."""
+
+SAMPLED_AT_ONCE = 64
+"""Further shards that are looked into at a time while a field is not found."""
+
+SAMPLING_THREADS = 8
+
+SAMPLED_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a dataset that were found; see `find_columns`."""
+
+    dataset: Dataset  # all of its shards
+    names: tuple[str, ...]  # full names, in the order of the request
+    kinds: Mapping[str, Kind]  # what each holds
+    fields: Mapping[str, AttributeKind]  # those of the metadata
+    sets: AttributeSets | None  # the attribute sets that the others are read from
+
+    def work(self, shard: Shard) -> AlignedShard:
+        """Return these columns of `shard`."""
+        return AlignedShard(
+            self.dataset.root,
+            shard,
+            tuple(name for name in self.names if name in (*STRINGS, METADATA)),
+            self.sets.sources(shard, self.names) if self.sets else (),
+            self.fields,
+            self.dataset.source,
+            order=self.names,
+        )
+
+    def params(self) -> dict[str, Any]:
+        """Return what decides the values, besides the files."""
+        sets = list(self.sets.files) if self.sets else []
+        return {"columns": list(self.names), "attributes": sets, "source": self.dataset.source}
+
+
+def find_columns(dataset: Dataset, names: Sequence[str], attributes: Sequence[str] = ()) -> Columns:
+    """Find columns by name.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        As it was listed; its attribute sets are listed now.
+    names : sequence of str
+        ``id text source added created metadata`` (its JSON text), ``metadata.<field>``, and attribute keys, for which a unique ending is enough.
+    attributes : sequence of str
+        Attribute sets to look in; by default all. Only those that have one of the names are read.
+
+    Raises
+    ------
+    ExpressionError
+        There is no such column, or a short name stands for several.
+    UsageError
+        A name was asked twice, an attribute set is unknown, or a key stands in two sets.
+    MissingAttributesError
+        A shard lacks an attribute file.
+    """
+    fields = find_fields(dataset, [name for name in names if is_field(name)])
+    keys = [name for name in names if not is_field(name) and name not in (*STRINGS, METADATA)]
+    full, sets = find_keys(Catalog(dataset), keys, attributes) if keys else ({}, None)
+    found = tuple(full.get(name, name) for name in names)
+    for name in found:
+        if found.count(name) > 1:
+            raise UsageError(f"column {name!r} is asked twice; expected each once.", name=name)
+    kinds: dict[str, Kind] = {name: "text" for name in found if name in (*STRINGS, METADATA)}
+    kinds.update(fields)
+    kinds.update({name: sets.kinds[sets.owner(name)][name] for name in full.values()} if sets else {})
+    return Columns(dataset, found, {name: kinds[name] for name in found}, fields, sets)
+
+
+def find_keys(
+    catalog: Catalog, names: Sequence[str], attributes: Sequence[str] = ()
+) -> tuple[dict[str, str], AttributeSets]:
+    """Return the full name of each attribute key, and the sets that have them; see `find_columns`."""
+    sets = tuple(attributes) or catalog.dataset.with_current_attributes().attributes
+    if attributes:
+        catalog.open(attributes)  # all that were named have to be there
+    looked = {name: catalog.keys(name) for name in sets}
+    keys = {name: found for name, (found, _) in looked.items()}
+    known = [*STRINGS, METADATA, *sorted(frozenset().union(*keys.values()))]
+    try:
+        full = {name: full_name(name, known) for name in names}
+    except ExpressionError as error:
+        unread = [f"{name} could not be read ({why})" for name, (_, why) in looked.items() if why]
+        if not unread:
+            raise
+        raise ExpressionError(f"{error}. Attribute set {'; '.join(unread)}", **error.details) from error
+    check_clash(keys, sorted(full.values()))
+    return full, catalog.open([name for name in sets if not keys[name].isdisjoint(full.values())])
+
+
+def full_name(name: str, known: Sequence[str]) -> str:
+    """Return the column that a name stands for: its own, or the only one that ends in it behind ``__``."""
+    if name in known:
+        return name
+    ends = sorted(column for column in known if column.endswith(f"__{name}"))
+    if len(ends) > 1:
+        raise ExpressionError(
+            f"{name} is short for several columns: {', '.join(ends)}; write one of them", name=name
+        )
+    if not ends:
+        raise ExpressionError(unknown_name(name, known), name=name)
+    return ends[0]
+
+
+def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKind]:
+    """Return the kinds of fields of the metadata, as the first rows of some shards show them; of all shards while a field is not found."""
+    if not names:
+        return {}
+    found = _sampled_kinds(dataset, names)
+    kinds: dict[str, AttributeKind] = {}
+    for name in names:
+        if name not in found:
+            raise ExpressionError(
+                f"{unknown_name(name, found)} (fields of the metadata in the first rows)", name=name
+            )
+        if len(found[name]) > 1:
+            raise SchemaError(
+                f"{name} is a {' and a '.join(sorted(found[name]))} in different documents of {dataset.root}; expected one kind in all. "
+                "Convert the field, or use another.",
+                name=name,
+            )
+        (kinds[name],) = found[name]
+    return kinds
+
+
+def _sampled_kinds(dataset: Dataset, names: Sequence[str]) -> dict[str, set[AttributeKind]]:
+    """Return the kinds of all fields that were seen on the way to the requested ones."""
+    found: dict[str, set[AttributeKind]] = {}
+    with ThreadPoolExecutor(SAMPLING_THREADS) as pool:
+        for shards in _rounds(dataset.shards):
+            for kinds in pool.map(partial(_sample, dataset), shards):
+                for name, kind in kinds.items():
+                    found.setdefault(name, set()).add(kind)
+            if found.keys() >= set(names):
+                break
+    return found
+
+
+def _rounds(shards: Sequence[Shard]) -> Iterator[Sequence[Shard]]:
+    """Yield some shards from all over the listing, then the others in their order."""
+    count = len(shards)
+    spread = {number * count // SAMPLED_SHARDS for number in range(SAMPLED_SHARDS)} if count else set()
+    yield [shards[number] for number in sorted(spread)]
+    others = [shard for number, shard in enumerate(shards) if number not in spread]
+    for first in range(0, len(others), SAMPLED_AT_ONCE):
+        yield others[first : first + SAMPLED_AT_ONCE]
+
+
+def _sample(dataset: Dataset, shard: Shard) -> dict[str, AttributeKind]:
+    """Return the fields of the metadata in the first rows of a shard; what is wrong with the file, its reader says."""
+    documents = DocumentFile(
+        files.join(dataset.root, layout.document_path(shard.path)), (METADATA,), source=dataset.source
+    )
+    try:
+        block = next(iter(documents), None)
+    except DataError:
+        return {}
+    return metadata_kinds(block.batch.column(METADATA).slice(0, SAMPLED_ROWS)) if block else {}

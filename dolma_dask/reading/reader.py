@@ -1,0 +1,390 @@
+"""The only reader of documents with attributes: columns of a shard side by side, in blocks, proved to belong together.
+
+Only what is requested is read. Attributes alone leave the documents closed where the journal proves that each attribute file is as it was
+written, and made from the document file as it is now; else ids are compared row by row, and texts by their digest where attributes depend on
+them. Some rows of a large shard are entered at members of its files; what only whole files can tell is then checked once per process.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.dataset import Shard, shard_info
+from dolma_dask.errors import AlignmentError, CorruptFileError, SchemaError, SourceChangedError
+from dolma_dask.formats import layout
+from dolma_dask.formats.digests import RowDigest
+from dolma_dask.formats.documents import METADATA
+from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.formats.metadata import scan_metadata
+from dolma_dask.io import files
+from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.quarantine import Quarantine, Quarantines
+from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.io.stored import WHOLE, Section
+from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES
+from dolma_dask.reading.follower import (
+    REMEMBERED,
+    Follower,
+    checksum_of,
+    count_rows,
+    is_still,
+    remembered,
+)
+from dolma_dask.reading.sets import AttributeSource, Proof, shard_inputs
+
+_DIGESTED = ("id", "text", "source")
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """Consecutive rows of a shard."""
+
+    section: Section = WHOLE  # of the document file
+    rows: int = 0
+    is_last: bool = True  # the file ends with them
+
+    @property
+    def first_row(self) -> int:
+        """Row of the first."""
+        return self.section.start.row
+
+
+@dataclass
+class ReadState:
+    """Facts about a shard, complete after its last block; without inputs and digests for a range of rows."""
+
+    rows: int = 0
+    ids_digest: str = ""  # empty where id and source were not read
+    content_digest: str = ""  # empty where the text was not read
+    inputs: tuple[InputRecord, ...] = ()
+    unproved: tuple[str, ...] = ()  # attribute sets without a valid record
+    bad_records: int = 0
+
+
+@dataclass(frozen=True)
+class AlignedShard:
+    """Columns of one shard that are read side by side: documents, fields of their metadata, attributes. Small; goes to workers."""
+
+    root: str
+    shard: Shard
+    documents: tuple[str, ...] = ()  # columns of documents
+    sources: tuple[AttributeSource, ...] = ()  # attribute files with the keys to read
+    fields: Mapping[str, AttributeKind] = field(default_factory=dict)  # metadata.<field>
+    default_source: str | None = None  # of documents that lack the field
+    range: RowRange | None = None  # None: all rows
+    digests: bool = False  # read and digest id, source and text, whatever the journal proves
+    checksum: bool = True  # see `DocumentFile`
+    order: tuple[str, ...] = ()  # of the columns; empty: documents, fields, attributes
+
+    @property
+    def files(self) -> tuple[FileInfo, ...]:
+        """Files to read, relative to the dataset."""
+        return shard_inputs(self.shard, self.sources)
+
+    @property
+    def url(self) -> str:
+        """The document file."""
+        return files.join(self.root, layout.document_path(self.shard.path))
+
+    def open(
+        self,
+        *,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+        block_bytes: int = BLOCK_BYTES,
+        quarantine: Quarantine | Quarantines | None = None,
+    ) -> "AlignedReader":
+        """Return the rows as an iterable of blocks; bad records go to the quarantine first, which may refuse them."""
+        return AlignedReader(self, max_record_bytes, block_bytes, quarantine)
+
+
+@dataclass
+class AlignedReader:
+    """Blocks of one shard with the requested columns.
+
+    Strings and text are large_string; "document", "number" and "dict" attributes float64; spans ``list<struct<start, end, score>>``. A value is
+    null where a document has none, or could not be read.
+
+    Raises
+    ------
+    AlignmentError, StaleAttributesError, BadRecordError, CorruptFileError, SchemaError
+        While iterating; stale attributes may be found after the last block only.
+    SourceChangedError
+        While iterating: the document file is not the one that the range was made for.
+    """
+
+    work: AlignedShard
+    max_record_bytes: int = MAX_RECORD_BYTES  # rows of attributes may always have `MAX_RECORD_BYTES`
+    block_bytes: int = BLOCK_BYTES
+    quarantine: Quarantine | Quarantines | None = None
+    state: ReadState = field(default_factory=ReadState)
+    first_unreadable: int | None = None
+    """Row of the first document of the last block that could not be read, now or when attributes that are read alone were made."""
+
+    def __iter__(self) -> Iterator[Block]:
+        self.state.rows = self.state.bad_records = 0
+        try:
+            for block in self._whole() if self.work.range is None else self._range(self.work.range):
+                if self.quarantine is not None:
+                    self.quarantine.admit(block)
+                yield block
+        except AlignmentError as error:
+            if not self.work.digests:
+                self._raise_if_unreadable(error)
+            raise
+
+    def _whole(self) -> Iterator[Block]:
+        work = self.work
+        settled = [] if work.digests else [source for source in work.sources if self._is_settled(source)]
+        try:
+            yield from self._side_by_side(
+                self._columns([source for source in work.sources if source not in settled])
+            )
+        except AlignmentError:
+            self._compare(settled)  # by rows: the error may not be about the first difference
+            raise
+        # written since the journal spoke of them: the rows themselves have to tell
+        self._compare([source for source in settled if source.name in self.state.unproved])
+
+    def _columns(self, unsettled: Sequence[AttributeSource]) -> tuple[str, ...]:
+        """Return the document columns to read: those requested, and those that a proof needs."""
+        needed: tuple[str, ...] = ()
+        if self.work.digests or any(source.proof and source.proof.reads_text for source in unsettled):
+            needed = _DIGESTED
+        elif unsettled:
+            needed = ("id", "source")
+        return tuple(dict.fromkeys((*needed, *self._requested)))
+
+    @property
+    def _requested(self) -> tuple[str, ...]:
+        return (*self.work.documents, *((METADATA,) if self.work.fields else ()))
+
+    def _is_settled(self, source: AttributeSource) -> bool:
+        """Tell whether the journal knows the attribute file to be made from the document file as it is now."""
+        proof = source.proof
+        is_known = proof is not None and proof.documents is not None and self.work.default_source is None
+        return is_known and _is_made_from(proof, self.work.url)
+
+    def _compare(self, sources: Sequence[AttributeSource]) -> None:
+        """Compare attribute files with the ids and texts of the documents."""
+        work = self.work
+        whole = AlignedShard(work.root, work.shard, (), tuple(sources), {}, work.default_source, digests=True)
+        for _ in whole.open(max_record_bytes=self.max_record_bytes) if sources else ():
+            pass
+
+    def _range(self, part: RowRange) -> Iterator[Block]:
+        work = self.work
+        for source in work.sources:
+            # stale attributes do not show in the rows themselves
+            if source.proof is not None and not _is_made_from(source.proof, work.url):
+                self._check_whole(source)
+        columns = self._requested
+        if columns or not all(map(self._is_as_written, work.sources)):
+            columns = tuple(dict.fromkeys((*(("id", "source") if work.sources else ()), *columns)))
+        try:
+            if columns or not work.sources:
+                self._check_start(part)
+            yield from self._side_by_side(columns)
+        except (AlignmentError, CorruptFileError) as error:
+            self._check_files()
+            if isinstance(error, AlignmentError):
+                raise
+            raise self._changed(part, f"cannot be read from the middle ({error})") from error
+        if self.state.rows != part.rows:
+            raise self._changed(part, f"has {self.state.rows} rows")
+
+    def _is_as_written(self, source: AttributeSource) -> bool:
+        """Tell whether an attribute file can be read without the documents."""
+        proof = source.proof
+        if proof is None or self.work.default_source is not None or not _is_made_from(proof, self.work.url):
+            return False
+        return checksum_of(files.join(self.work.root, source.info.path), source.info) == proof.checksum
+
+    def _side_by_side(self, columns: Sequence[str]) -> Iterator[Block]:
+        """Yield the rows of all files; without columns, those of the attribute files alone."""
+        part, state = self.work.range, self.state
+        ids, content = RowDigest(), RowDigest()
+        documents = self._documents(columns) if columns or not self.work.sources else None
+        with ExitStack() as stack:
+            followers = [self._follower(source, stack) for source in self.work.sources]
+            for block, taken in self._blocks(documents, followers):
+                state.rows += block.num_rows
+                if part is None:
+                    _digest(block, ids, content)
+                self.first_unreadable = _first_unreadable(block)
+                yield self._joined(block, taken)
+            if part is not None:
+                for follower in followers:
+                    follower.finish_part(part.is_last)
+                state.unproved = tuple(item.name for item in self.work.sources if item.proof is None)
+                return
+            state.ids_digest = ids.hexdigest() if {"id", "source"} <= set(columns) else ""
+            state.content_digest = content.hexdigest() if set(_DIGESTED) <= set(columns) else ""
+            proved = [follower.finish(state.ids_digest, state.content_digest) for follower in followers]
+        state.inputs = (self._known_input() if documents is None else self._input(documents), *proved)
+        state.unproved = tuple(follower.source.name for follower in followers if not follower.proved)
+
+    def _blocks(
+        self, documents: DocumentFile | None, followers: Sequence[Follower]
+    ) -> Iterator[tuple[Block, list[Mapping[str, pa.Array]]]]:
+        """Yield blocks with the attributes of their rows; without documents, the first attribute file leads."""
+        if documents is not None:
+            for block in documents:
+                self.state.bad_records += len(block.bad)
+                yield block, [self._fields_of(block), *(follower.take(block) for follower in followers)]
+            return
+        leader, *others = followers
+        for block, columns in leader.lead(self.work.range.rows if self.work.range else sys.maxsize):
+            self.state.bad_records += block.batch.column("id").null_count
+            yield block, [columns, *(follower.take(block) for follower in others)]
+
+    def _joined(self, block: Block, taken: Sequence[Mapping[str, pa.Array]]) -> Block:
+        columns = {name: block.batch.column(name) for name in self.work.documents}
+        for name, column in (item for one in taken for item in one.items()):
+            columns.setdefault(name, column)
+        if not columns:  # rows without columns still have a number
+            return replace(block, batch=block.batch.select([]))
+        names = self.work.order or tuple(columns)
+        batch = pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
+        return replace(block, batch=batch)
+
+    def _fields_of(self, block: Block) -> Mapping[str, pa.Array]:
+        if not self.work.fields:
+            return {}
+        columns, errors = scan_metadata(block.batch.column(METADATA), self.work.fields)
+        path = self.work.shard.path
+        for row, error in errors:
+            raise SchemaError(
+                f"{layout.document_path(path)}, row {block.first_row + row}: {error.expected}, in the metadata as in earlier "
+                "rows; expected one kind of value in all documents. Convert the field, or leave it out.",
+                shard=path,
+                row=block.first_row + row,
+            )
+        return columns
+
+    def _documents(self, columns: Sequence[str]) -> DocumentFile:
+        work = self.work
+        return DocumentFile(
+            work.url,
+            columns,
+            source=work.default_source,
+            section=work.range.section if work.range else None,
+            max_record_bytes=self.max_record_bytes,
+            block_bytes=self.block_bytes,
+            checksum=work.checksum,
+        )
+
+    def _follower(self, source: AttributeSource, stack: ExitStack) -> Follower:
+        follower = Follower(
+            self.work.root,
+            self.work.shard,
+            source,
+            max_record_bytes=max(self.max_record_bytes, MAX_RECORD_BYTES),
+            block_bytes=self.block_bytes,
+            first_row=self.work.range.first_row if self.work.range else 0,
+        )
+        stack.callback(follower.close)
+        return follower
+
+    def _input(self, documents: DocumentFile) -> InputRecord:
+        stored = documents.stored
+        path = layout.document_path(self.work.shard.path)
+        return InputRecord(path, stored.info.bytes, stored.info.stamp, stored.checksum)
+
+    def _known_input(self) -> InputRecord:
+        """Return the document file, which was not read, as the journal knows it."""
+        known = next(source.proof.documents for source in self.work.sources if source.proof)
+        assert known is not None, "only what the journal knows is read without its documents"
+        return InputRecord(known.path, known.bytes, self.work.shard.stamp, known.checksum)
+
+    def _raise_if_unreadable(self, error: AlignmentError) -> None:
+        """Raise with the reason why a document cannot be read, if that is why its row differs: attributes were made when it could be."""
+        row = error.details.get("row")
+        if not isinstance(row, int):
+            return
+        whole = replace(self.work, range=None, checksum=False)
+        for block in replace(self, work=whole)._documents(("id", "source")):
+            for record in block.bad:
+                if record.row == row:
+                    raise AlignmentError(f"{record}. {error}", **error.details) from error
+            if block.first_row + block.num_rows > row:
+                return
+
+    def _check_start(self, part: RowRange) -> None:
+        """Refuse to begin inside of a line: every range looks at its beginning, so that none loses its end."""
+        start, url = part.section.start, self.work.url
+        if layout.format_of(url) != "jsonl" or not start.offset:
+            return
+        with files.open_read(url, scattered=True) as handle:
+            handle.seek(start.offset - 1)
+            found = handle.read(1)
+        if found != b"\n":
+            raise self._changed(
+                part, f"has {found!r} before byte {start.offset}, where row {start.row} should begin"
+            )
+
+    def _check_whole(self, source: AttributeSource) -> None:
+        work = self.work
+        check = remembered(_check_whole, source.info, shard_info(work.shard))
+        check(
+            work.root, work.shard, source.name, source.info, source.proof, source.maker, work.default_source
+        )
+
+    def _check_files(self) -> None:
+        """Raise an error about the files as a whole, if there is one, rather than about their middle."""
+        for source in self.work.sources:
+            self._check_whole(source)
+        count_rows(self.work.url)
+
+    def _changed(self, part: RowRange, found: str) -> SourceChangedError:
+        url = self.work.url
+        return SourceChangedError(
+            f"{url} {found}; expected {part.rows} rows from row {part.first_row} on, as the journal or an earlier look says. Was it "
+            "edited since? Read its shards whole (partition_bytes=None), or write the documents again.",
+            url=url,
+            row=part.first_row,
+        )
+
+
+def _is_made_from(proof: Proof | None, url: str) -> bool:
+    """Tell whether attributes were made from the document file as it is now."""
+    return proof is not None and proof.documents is not None and is_still(proof.documents, url)
+
+
+def _first_unreadable(block: Block) -> int | None:
+    if block.bad:
+        return block.bad[0].row
+    ids = block.batch.column("id") if "id" in block.batch.schema.names else None
+    if ids is None or not ids.null_count:
+        return None
+    return block.first_row + int(pc.index(pc.is_null(ids), True).as_py())
+
+
+def _digest(block: Block, ids: RowDigest, content: RowDigest) -> None:
+    """Add the rows of a block to the digests whose columns it has."""
+    columns = {name: block.batch.column(name) for name in block.batch.schema.names}
+    if "id" in columns and "source" in columns:
+        ids.update(columns["source"], columns["id"])
+        if "text" in columns:
+            content.update(columns["source"], columns["id"], columns["text"])
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _check_whole(
+    root: str,
+    shard: Shard,
+    name: str,
+    info: FileInfo,
+    proof: Proof | None,
+    maker: str | None,
+    default_source: str | None,
+) -> None:
+    """Prove that a whole attribute file belongs to its documents, or raise the difference."""
+    source = AttributeSource(name, info, {}, proof, maker)
+    for _ in AlignedShard(root, shard, sources=(source,), default_source=default_source).open():
+        pass

@@ -1,1 +1,0 @@
-"""Reports for people: one web page and its JSON twin, drawn from plain records."""

@@ -1,0 +1,113 @@
+"""The groups of rows that quantiles are made for: labels of a column as small codes, and how they are spelled in JSON.
+
+A label is a string, true or false, or a number that few documents have each. Code 0 stands for rows without a label. Cost: 10 to 20 ns
+per row, whatever the number of signals.
+"""
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dolma_dask.errors import UsageError
+from dolma_dask.rules.ordered_bits import Codes
+
+ALL = "all"
+"""Name of the group of all rows."""
+
+MOST_GROUPS = 1000
+
+LabelKind = Literal["string", "number", "bool"]
+"""Type of the values that labels stand for."""
+
+_ESCAPE = "="
+_EXACT = 2**53
+
+
+class Groups:
+    """Numbers the labels of a column in the order in which they appear.
+
+    Parameters
+    ----------
+    by : str
+        Name of the column, for messages.
+
+    Attributes
+    ----------
+    labels : list of str
+        Label of code 1, of code 2, ...
+    """
+
+    def __init__(self, by: str) -> None:
+        self.labels: list[str] = []
+        self._by = by
+        self._codes: dict[str, int] = {}
+
+    def codes(self, column: pa.Array) -> Codes:
+        """Return the code of each row, (n,).
+
+        Raises
+        ------
+        UsageError
+            There are more than `MOST_GROUPS` labels.
+        """
+        encoded = column.dictionary_encode()
+        own = encoded.dictionary.to_pylist() if len(encoded.dictionary) <= 2 * MOST_GROUPS else None
+        if own is None:
+            raise too_many(self._by)
+        codes = np.array([*(self._code(label_of(value)) for value in own), 0], np.uint16)
+        places: npt.NDArray[np.int32] = encoded.indices.fill_null(len(own)).to_numpy(zero_copy_only=False)
+        return codes[places]
+
+    def _code(self, label: str | None) -> int:
+        if label is None:
+            return 0
+        code = self._codes.get(label)
+        if code is None:
+            if len(self.labels) == MOST_GROUPS:
+                raise too_many(self._by)
+            self.labels.append(label)
+            code = self._codes[label] = len(self.labels)
+        return code
+
+
+def too_many(by: str) -> UsageError:
+    """Return the error for a column with more than `MOST_GROUPS` different values."""
+    return UsageError(
+        f"by={by!r} has more than {MOST_GROUPS:,} different values; expected a column with few, such as source or language. Choose another "
+        "one, or leave the groups out: by=None.",
+        by=by,
+    )
+
+
+def label_of(value: str | float | bool | None) -> str | None:
+    """Return the label of a value: a string is its own, 2.0 is "2", true is "true"; missing and NaN have none."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    number = float(value)
+    if number != number:
+        return None
+    return str(int(number)) if number.is_integer() and abs(number) < _EXACT else repr(number)
+
+
+def value_of(label: str, kind: LabelKind) -> str | float | bool:
+    """Return the value that a label stands for."""
+    if kind == "bool":
+        return label == "true"
+    return float(label) if kind == "number" else label
+
+
+def spelled(label: str) -> str:
+    """Return how JSON names the group of a label: as it is, but "all" is "=all", "=all" is "==all" and so on.
+
+    So the name "all" stands for all rows, and no two labels share a name.
+    """
+    return _ESCAPE + label if label.lstrip(_ESCAPE) == ALL else label
+
+
+def unspelled(name: str) -> str:
+    """Return the label behind a name that `spelled` gave."""
+    return name[1:] if name.startswith(_ESCAPE) and name.lstrip(_ESCAPE) == ALL else name

@@ -1,0 +1,282 @@
+"""Rules: which rows to keep, as small immutable objects that Arrow compute evaluates column by column.
+
+Trees come from `dolma_dask.rules.where.parse`, or from other rules by ``&``, ``|`` and ``~``; ``str(rule)`` parses back to an
+equal one. Inside of rules stand the values of `dolma_dask.rules.values`.
+
+The logic has two values. A comparison, membership or flag with a missing operand is false, also ``!=`` and ``not in``;
+what follows (``not and or``) is plain logic. Missing are null and NaN, and the results of dividing by zero.
+Integers are compared exactly with integers; everything else, and all arithmetic, is in float64.
+"""
+
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.errors import ExpressionError, SchemaError
+from dolma_dask.formats.layout import check_name
+from dolma_dask.rules.values import (
+    Columns,
+    Literal,
+    Name,
+    Node,
+    Value,
+    alike,
+    check_comparable,
+    every_row,
+    is_in,
+    two_valued,
+)
+
+COMPARE = {
+    "==": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+class Rule(Node):
+    """A condition on rows."""
+
+    def mask(self, columns: Columns) -> pa.BooleanArray:
+        """Apply the rule.
+
+        Parameters
+        ----------
+        columns : Mapping[str, pa.Array]
+            At least the columns `names`, (n,) each; numbers, strings or bools, and anything for ``is None``. Empty arrays
+            will do to find out whether names and types are right.
+
+        Returns
+        -------
+        pa.BooleanArray
+            (n,) true where a row is kept, without nulls.
+
+        Raises
+        ------
+        ExpressionError
+            If a column is missing, or of a type that the rule cannot take.
+        """
+        lengths = {len(column) for column in columns.values()}
+        if len(lengths) != 1:
+            raise SchemaError(
+                f"columns of {sorted(lengths)} rows; a rule needs at least one column, and equal lengths"
+            )
+        return self.rows(columns, lengths.pop())
+
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        """`mask`, given the number of rows."""
+        raise NotImplementedError
+
+    def __and__(self, other: "Rule") -> "Rule":
+        return all_of(self, other) if isinstance(other, Rule) else NotImplemented
+
+    def __or__(self, other: "Rule") -> "Rule":
+        return any_of(self, other) if isinstance(other, Rule) else NotImplemented
+
+    def __invert__(self) -> "Rule":
+        return Not(self)
+
+    def __bool__(self) -> bool:
+        raise ExpressionError(f"the rule `{self}` has no truth value of its own; combine rules with & | ~")
+
+
+@dataclass(frozen=True)
+class Compare(Rule):
+    """``left sign right``."""
+
+    sign: str
+    left: Value
+    right: Value
+    level = 4
+
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        left, right = self.left.evaluate(columns), self.right.evaluate(columns)
+        if "missing" in (left.kind, right.kind):
+            return every_row(False, count)
+        check_comparable(left, right, self.sign)
+        pair = alike(left.data, right.data) if left.kind == "number" else (left.data, right.data)
+        return two_valued(COMPARE[self.sign](*pair), count)
+
+    def __str__(self) -> str:
+        return f"{self._spell(self.left, 5)} {self.sign} {self._spell(self.right, 5)}"
+
+
+@dataclass(frozen=True)
+class Membership(Rule):
+    """``operand in (...)``, or ``not in``, which is false for a missing operand too."""
+
+    operand: Value
+    literals: tuple[Literal, ...]
+    negated: bool = False
+    level = 4
+
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        operand = self.operand.evaluate(columns)
+        if operand.kind == "missing":
+            return every_row(False, count)
+        for literal in {literal.kind: literal for literal in self.literals}.values():
+            check_comparable(operand, literal.evaluate(columns), "==")
+        data = operand.data
+        if isinstance(data, pa.Scalar):
+            data = pa.repeat(data, count)
+        found = is_in(data, [literal.value for literal in self.literals])
+        return pc.and_(data.is_valid(), pc.invert(found)) if self.negated else found
+
+    def __str__(self) -> str:
+        inner = ", ".join(map(str, self.literals)) + ("," if len(self.literals) == 1 else "")
+        return f"{self._spell(self.operand, 5)} {'not in' if self.negated else 'in'} ({inner})"
+
+
+@dataclass(frozen=True)
+class Missing(Rule):
+    """``operand is None``, or ``is not None``."""
+
+    operand: Value
+    negated: bool = False
+    level = 4
+
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        data = self.operand.evaluate(columns).data
+        return two_valued(pc.is_valid(data) if self.negated else pc.is_null(data), count)
+
+    def __invert__(self) -> "Missing":
+        return Missing(self.operand, not self.negated)
+
+    def __str__(self) -> str:
+        return f"{self._spell(self.operand, 5)} {'is not' if self.negated else 'is'} None"
+
+
+@dataclass(frozen=True)
+class Flag(Rule):
+    """A bool column by itself."""
+
+    column: Name
+
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        operand = self.column.evaluate(columns)
+        if operand.kind not in ("bool", "missing"):
+            example = {"number": "> 0", "string": "== '...'"}.get(operand.kind, "is not None")
+            found = f"{operand.called} is a {operand.kind} and no rule by itself"
+            raise ExpressionError(f"{found}; write a comparison such as `{self.column} {example}`")
+        return two_valued(operand.data.cast(pa.bool_()), count)
+
+    def __str__(self) -> str:
+        return str(self.column)
+
+
+@dataclass(frozen=True)
+class Constant(Rule):
+    """``True``: every row; ``False``: none."""
+
+    value: bool
+
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        return every_row(self.value, count)
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True)
+class Not(Rule):
+    """Rows that `rule` leaves out."""
+
+    rule: Rule
+    level = 3
+
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        return pc.invert(self.rule.rows(columns, count))
+
+    def __str__(self) -> str:
+        return f"not {self._spell(self.rule, 3)}"
+
+
+@dataclass(frozen=True)
+class And(Rule):
+    """Rows that all `rules` keep; make it with `all_of`."""
+
+    rules: tuple[Rule, ...]
+    level = 2
+
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        return reduce(pc.and_, (rule.rows(columns, count) for rule in self.rules))
+
+    def __str__(self) -> str:
+        return " and ".join(self._spell(rule, 3) for rule in self.rules)
+
+
+@dataclass(frozen=True)
+class Or(Rule):
+    """Rows that any of `rules` keeps; make it with `any_of`."""
+
+    rules: tuple[Rule, ...]
+    level = 1
+
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        return reduce(pc.or_, (rule.rows(columns, count) for rule in self.rules))
+
+    def __str__(self) -> str:
+        return " or ".join(self._spell(rule, 2) for rule in self.rules)
+
+
+def all_of(*rules: Rule) -> Rule:
+    """Join by ``and``; nested ones become one flat rule. Without rules every row is kept."""
+    flat = tuple(part for rule in rules for part in (rule.rules if isinstance(rule, And) else (rule,)))
+    return And(flat) if len(flat) > 1 else flat[0] if flat else Constant(True)
+
+
+def any_of(*rules: Rule) -> Rule:
+    """Join by ``or``; nested ones become one flat rule. Without rules no row is kept."""
+    flat = tuple(part for rule in rules for part in (rule.rules if isinstance(rule, Or) else (rule,)))
+    return Or(flat) if len(flat) > 1 else flat[0] if flat else Constant(False)
+
+
+def duplicates(name: str = "exact") -> Rule:
+    """Return the rule that holds for documents which `dedupe` has marked.
+
+    Parameters
+    ----------
+    name : str
+        Attribute set that dedupe wrote.
+
+    Returns
+    -------
+    Rule
+        The same as ``"exact is not None"``; ``~`` turns it round.
+
+    Raises
+    ------
+    UsageError
+        No attribute set can have such a name.
+    """
+    return _marked(name)
+
+
+def listed(name: str) -> Rule:
+    """Return the rule that holds for documents which stand in the list that `block` was given.
+
+    Parameters
+    ----------
+    name : str
+        Attribute set that block wrote.
+
+    Returns
+    -------
+    Rule
+        The same as ``"takedown is not None"``: drop listed documents with ``~``, or keep them alone.
+
+    Raises
+    ------
+    UsageError
+        No attribute set can have such a name.
+    """
+    return _marked(name)
+
+
+def _marked(name: str) -> Rule:
+    return Missing(Name(check_name(name, "attribute set")), negated=True)

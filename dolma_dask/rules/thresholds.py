@@ -1,0 +1,266 @@
+"""Thresholds: lower and upper bounds per signal and group, taken from quantiles, as a rule over rows.
+
+``Thresholds`` is a rule itself: it joins with others by ``& | ~`` and stands in ``where=``. Bounds are inclusive. A missing value, a
+missing group and a group that had no values are not inside.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from dolma_dask.display import html_table, text_table
+from dolma_dask.errors import UsageError
+from dolma_dask.rules.bounds import Bound, Bounds, read_bounds, some
+from dolma_dask.rules.groups import ALL, LabelKind, unspelled
+from dolma_dask.rules.levels import LEVELS, Level, check_level
+from dolma_dask.rules.quantile_table import Entry, QuantileTable, probability_name
+from dolma_dask.rules.rules import And, Constant, Rule
+from dolma_dask.rules.tails import Tail, matching, short_name, short_names, tails_of
+from dolma_dask.rules.values import Name
+from dolma_dask.rules.within import Within, bounded, labelled
+
+MOST_SHOWN = 30
+"""Lines of a table; how many more there are is told."""
+
+
+@dataclass(frozen=True)
+class Thresholds(And):
+    """Rows inside of the bounds of all signals; make them with `thresholds_of` or `Thresholds.from_json`.
+
+    Attributes
+    ----------
+    rules : tuple of Rule
+        That must all hold.
+    bounds : tuple of Bounds
+        What the rules were made of.
+    strictness : str or None
+        Name of the level.
+    by : str or None
+        Column whose value chooses the bounds of a row.
+    kind : {"string", "number", "bool"}
+        Type of that column.
+    """
+
+    bounds: tuple[Bounds, ...] = ()
+    strictness: Level | None = None
+    by: str | None = None
+    kind: LabelKind = "string"
+
+    @classmethod
+    def of(
+        cls, bounds: Sequence[Bounds], strictness: Level | None, by: str | None, kind: LabelKind
+    ) -> "Thresholds":
+        """Return thresholds with these bounds.
+
+        Raises
+        ------
+        UsageError
+            There is no signal.
+        """
+        if not bounds:
+            raise UsageError("thresholds of no signals; expected one or more. Name them: signals=[...].")
+        groups = sorted({label for one in bounds for label, _, _ in one.groups if label != ALL})
+        if by is None:
+            rules = [rule for one in bounds for rule in _plain(one, ALL)]
+        elif len(groups) == 1:
+            member = labelled(Name(by), unspelled(groups[0]), kind)
+            rules = [member, *(rule for one in bounds for rule in _plain(one, groups[0]))]
+        else:
+            rules = [Within(Name(one.signal), Name(by), kind, _by_label(one)) for one in bounds]
+        return cls(tuple(dict.fromkeys(rules)), tuple(bounds), strictness, by, kind)
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Full names of the columns that have bounds."""
+        return tuple(one.signal for one in self.bounds)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Groups that have bounds, "all" among them."""
+        return tuple(dict.fromkeys(label for one in self.bounds for label, _, _ in one.groups))
+
+    def lower(self, signal: str, group: str | None = None) -> float | None:
+        """Return the lower bound of a signal, None if it has none there.
+
+        Parameters
+        ----------
+        signal : str
+            Column; a unique ending of an attribute key is enough.
+        group : str, optional
+            As the quantiles name it; default: all rows.
+
+        Raises
+        ------
+        UsageError
+            There is no such signal or group.
+        """
+        return self._bound(signal, group)[1]
+
+    def upper(self, signal: str, group: str | None = None) -> float | None:
+        """Return the upper bound of a signal; see `lower`."""
+        return self._bound(signal, group)[2]
+
+    def _bound(self, signal: str, group: str | None) -> Bound:
+        name = ALL if group is None else group
+        one = self._find(signal)
+        for bound in one.groups:
+            if bound[0] == name:
+                return bound
+        raise UsageError(
+            f"{one.signal} has no bounds in the group {name!r}; expected one of {some([bound[0] for bound in one.groups])}.",
+            group=name,
+        )
+
+    def _find(self, signal: str) -> Bounds:
+        names = list(self.signals)
+        found = matching(signal, names)
+        if len(found) != 1:
+            near = found or get_close_matches(signal, [*names, *(name.rpartition("__")[2] for name in names)])
+            hint = f"{'it is short for' if found else 'near it are'} {', '.join(near)}; " if near else ""
+            raise UsageError(
+                f"no thresholds for {signal!r}; {hint}expected one of {some(names)}.", name=signal
+            )
+        return self.bounds[names.index(found[0])]
+
+    def inside(self, signals: Sequence[str] | str | None = None) -> "Thresholds":
+        """Return the rule that rows lie inside of the bounds of some signals; default: of all.
+
+        Raises
+        ------
+        UsageError
+            There is no such signal.
+        """
+        if signals is None:
+            return self
+        names = [signals] if isinstance(signals, str) else signals
+        chosen = list(dict.fromkeys(self._find(name) for name in names))
+        return Thresholds.of(chosen, self.strictness, self.by, self.kind)
+
+    def canonical(self) -> list[Any]:
+        return And(self.rules).canonical()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads: level, column of the groups, and bounds by signal and group."""
+        bounds = {
+            one.signal: {label: {"lower": lower, "upper": upper} for label, lower, upper in one.groups}
+            for one in self.bounds
+        }
+        return {"level": self.strictness, "by": self.by, "kind": self.kind, "bounds": bounds}
+
+    @classmethod
+    def from_json(cls, content: Any, where: str = "thresholds") -> "Thresholds":
+        """Return thresholds from what `to_json` gave, or a person wrote.
+
+        Parameters
+        ----------
+        content : object
+            ``{"bounds": {signal: {group: {"lower":, "upper":}}}}`` with ``by``, ``kind`` and ``level`` if need be.
+        where : str
+            What the content was read from, for messages.
+
+        Raises
+        ------
+        UsageError
+            It is something else.
+        """
+        expected = 'expected {"by": ..., "bounds": {signal: {group: {"lower": number, "upper": number}}}}'
+        if not isinstance(content, dict) or not isinstance(content.get("bounds"), dict):
+            raise UsageError(f"{where}: no thresholds; {expected}. Make them: dolma-dask quantiles --level.")
+        level, by, kind = content.get("level"), content.get("by"), content.get("kind", "string")
+        if kind not in get_args(LabelKind) or not isinstance(by, str | None):
+            raise UsageError(
+                f"{where}: by={by!r}, kind={kind!r}; expected a column of strings, numbers or bools."
+            )
+        bounds = [
+            read_bounds(name, groups, f"{where}, {name!r}", expected)
+            for name, groups in content["bounds"].items()
+        ]
+        return cls.of(bounds, None if level is None else check_level(level), by, kind)
+
+    def table(self) -> list[tuple[str, str, str, str]]:
+        """Return the lines of a table, its heading first: signal, group, lower and upper bound."""
+        short = short_names(list(self.signals))
+        lines = [
+            (short[one.signal], label, _shown(lower), _shown(upper))
+            for one in self.bounds
+            for label, lower, upper in one.groups
+        ]
+        heading = ("signal", short_name(self.by or ""), "lower", "upper")
+        more = [(f"and {len(lines) - MOST_SHOWN:,} more", "", "", "")]
+        return [heading, *lines[:MOST_SHOWN], *(more if len(lines) > MOST_SHOWN else [])]
+
+    def __repr__(self) -> str:
+        return "\n".join([f"Thresholds, {self._title()}", *text_table(self.table())])
+
+    def _title(self) -> str:
+        groups = f" by {self.by}" if self.by else ""
+        return f"{self.strictness or 'no level'}{groups}"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"thresholds, {self._title()}", self.table())
+
+
+def thresholds_of(
+    table: QuantileTable,
+    level: str,
+    by: str | None = None,
+    kind: LabelKind = "string",
+    tails: Mapping[str, str] | None = None,
+) -> Thresholds:
+    """Make thresholds of quantiles.
+
+    Parameters
+    ----------
+    table : mapping
+        Quantiles by signal and group.
+    level : {"regular", "strict", "even_stricter", "strictest"}
+        10 and 90 %, 20 and 80 %, 30 and 70 %, 40 and 60 %.
+    by : str, optional
+        Column of the groups; without one the bounds of all rows hold for each.
+    kind : {"string", "number", "bool"}
+        Type of that column.
+    tails : mapping of str to {"lower", "upper", "both"}, optional
+        Which bounds are used; default: see `dolma_dask.rules.tails`.
+
+    Raises
+    ------
+    UsageError
+        The level is unknown, its probabilities are not among the quantiles, or a tail or its signal is unknown.
+    """
+    strictness = check_level(level)
+    sides = tails_of(list(table), tails)
+    bounds = [_bounds(signal, groups, strictness, sides[signal]) for signal, groups in table.items()]
+    return Thresholds.of(bounds, strictness, by, kind)
+
+
+def _bounds(signal: str, groups: Mapping[str, Entry], level: Level, tail: Tail) -> Bounds:
+    low, high = (probability_name(item) for item in LEVELS[level])
+    found: list[Bound] = []
+    for group, entry in sorted(groups.items()):
+        missing = [name for name in (low, high) if name not in entry["q"]]
+        if missing:
+            raise UsageError(
+                f"{signal}: the level {level!r} needs the quantiles {low} and {high}, there are {some(list(entry['q']))}. Make them again: "
+                f"dolma-dask quantiles --probabilities {low} {high}, or without --probabilities."
+            )
+        if entry["n"]:
+            lower = None if tail == "upper" else entry["q"][low]
+            upper = None if tail == "lower" else entry["q"][high]
+            found.append((group, lower, upper))
+    return Bounds(signal, tuple(found))
+
+
+def _plain(one: Bounds, group: str) -> tuple[Rule, ...]:
+    """Return the plain rules of one group of a signal; none of its rows are inside if it had no values."""
+    found = [bounded(Name(one.signal), lower, upper) for label, lower, upper in one.groups if label == group]
+    return found[0] if found else (Constant(False),)
+
+
+def _by_label(one: Bounds) -> tuple[Bound, ...]:
+    real = ((unspelled(label), lower, upper) for label, lower, upper in one.groups if label != ALL)
+    return tuple(sorted(real, key=lambda bound: bound[0]))
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:,.6g}"

@@ -1,0 +1,103 @@
+"""A rule for one signal with other bounds in each group of rows: a look-up per row instead of a comparison per group.
+
+It means the same as the plain rule that it is spelled as, ``source == 'a' and x >= 1.0 and x <= 2.0 or source == 'b' and ...``. Cost:
+20 ns per row, whatever the number of groups; the plain rule costs 6 ns per row and group.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dolma_dask.errors import ExpressionError
+from dolma_dask.rules.bounds import Bound
+from dolma_dask.rules.groups import LabelKind, label_of, value_of
+from dolma_dask.rules.rules import Compare, Missing, Rule, all_of, any_of
+from dolma_dask.rules.values import Columns, Literal, Name, Operand, every_row
+
+
+def bounded(signal: Name, lower: float | None, upper: float | None) -> tuple[Rule, ...]:
+    """Return the plain rules for one pair of bounds; a signal without any has to be there at least."""
+    if lower is None and upper is None:
+        return (Missing(signal, negated=True),)
+    ends = ((">=", lower), ("<=", upper))
+    return tuple(Compare(sign, signal, Literal(bound)) for sign, bound in ends if bound is not None)
+
+
+def labelled(by: Name, label: str, kind: LabelKind) -> Rule:
+    """Return the plain rule that a row belongs to a group."""
+    return Compare("==", by, Literal(value_of(label, kind)))
+
+
+@dataclass(frozen=True)
+class Within(Rule):
+    """Rows whose signal lies inside of the bounds of their group; false where one of both is missing, or the group has no bounds.
+
+    Attributes
+    ----------
+    signal, by : Name
+        Columns: of numbers, and of labels.
+    kind : {"string", "number", "bool"}
+        Type of the labels.
+    bounds : tuple of (str, float or None, float or None)
+        Sorted by label.
+    """
+
+    signal: Name
+    by: Name
+    kind: LabelKind
+    bounds: tuple[Bound, ...]
+
+    @property
+    def level(self) -> int:  # type: ignore[override]
+        return self.plain.level
+
+    @cached_property
+    def plain(self) -> Rule:
+        """The same as a rule without look-ups."""
+        groups = [
+            all_of(labelled(self.by, label, self.kind), *bounded(self.signal, lower, upper))
+            for label, lower, upper in self.bounds
+        ]
+        return any_of(*groups)
+
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        signal, by = self.signal.evaluate(columns), self.by.evaluate(columns)
+        _check_kind(signal, "number")
+        _check_kind(by, self.kind)
+        if "missing" in (signal.kind, by.kind):
+            return every_row(False, count)
+        values = signal.data.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False)
+        groups = self._groups(by.data)
+        lower, upper = self._limits
+        return pa.array((values >= lower[groups]) & (values <= upper[groups]))
+
+    @cached_property
+    def _limits(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Lower and upper bounds of the groups, (n_groups + 1,) each; the last stands for all other groups and holds for nothing."""
+        lower = [-np.inf if low is None else low for _, low, _ in self.bounds]
+        upper = [np.inf if high is None else high for _, _, high in self.bounds]
+        return np.array([*lower, np.nan]), np.array([*upper, np.nan])
+
+    def _groups(self, column: pa.Array) -> npt.NDArray[np.int64]:
+        """Return the place in `bounds` of the group of each row, (n,); those without come last."""
+        encoded = column.dictionary_encode()
+        places = {label: place for place, (label, _, _) in enumerate(self.bounds)}
+        other = len(places)
+        found = [places.get(str(label_of(value)), other) for value in encoded.dictionary.to_pylist()]
+        which: npt.NDArray[np.int32] = encoded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
+        numbers = np.array([*found, other], np.int64)
+        return numbers[which]
+
+    def __str__(self) -> str:
+        return str(self.plain)
+
+
+def _check_kind(operand: Operand, kind: str) -> None:
+    if operand.kind not in (kind, "missing"):
+        raise ExpressionError(
+            f"thresholds need {operand.called} to be a {kind}, it is a {operand.kind}; expected the column that they were made from. Make them "
+            "again: dolma-dask quantiles."
+        )

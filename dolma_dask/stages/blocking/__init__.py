@@ -1,1 +1,0 @@
-"""The work of the verb `block`: lists of ids looked up in memory or through the exchange, one attribute file per shard."""

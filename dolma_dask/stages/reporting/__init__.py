@@ -1,1 +1,0 @@
-"""The work of the verb `report`: what is on a page, and what a journal says of it."""

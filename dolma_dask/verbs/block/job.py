@@ -1,0 +1,226 @@
+"""The job of `block`: flags of every shard, and the entries of the list that no document has.
+
+The dataset-wide record says what is known of the list, and is valid while list and documents are what they were. Such a record is also
+announced before the first flag: it tells readers which flags hold, so that those of another list are refused from then on.
+"""
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from dolma_dask.engine import (
+    Announce,
+    Gather,
+    Input,
+    Passes,
+    Plan,
+    Ran,
+    Stage,
+    Step,
+    Task,
+    Unit,
+    WorkDir,
+    inputs_of,
+)
+from dolma_dask.exchange import Exchanged, exchange
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.id_keys import list_keys
+from dolma_dask.io.id_lists import ListFacts
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.rules.membership import MembershipReducer
+from dolma_dask.verbs.block.shards import (
+    ENTRIES_PER_SHARD,
+    ListedByExchange,
+    ListedInMemory,
+    ListEmitter,
+    MatchedEntries,
+    entry_shards,
+    numbers_of,
+)
+from dolma_dask.verbs.block.summary import BlockSummary, summarize, unmatched_path, write_unmatched
+from dolma_dask.verbs.flagging import Flagging, dataset_unit
+
+VERSION = 2
+"""Raised whenever other documents are flagged, or in another way, for the same documents and list."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocking(Flagging):
+    """A call of `block`, with everything that decides its result."""
+
+    facts: ListFacts
+    by_exchange: bool = False  # else the list is held in memory
+
+    verb = "block"
+    depends_on = "list"
+
+    @property
+    def flags_key(self) -> str:
+        """Key of every shard's flags."""
+        params = {
+            "name": self.name,
+            "list": self.facts.checksum,
+            "format": self.facts.format,
+            "entries": [self.facts.bare, self.facts.pairs],
+            "source": self.dataset.source,
+            "max_record_bytes": self.policy.max_record_bytes,
+        }
+        return work_key("block", VERSION, params)
+
+    @property
+    def key(self) -> str:
+        """Digest of what was requested."""
+        every = [shard.path for shard in self.dataset.shards]
+        listing = {"selected": [shard.path for shard in self.selected.shards]} if self.is_partial else {}
+        return work_key("block", VERSION, {"set": self.flags_key, "shards": every, **listing})
+
+    @property
+    def record(self) -> str | None:
+        """Unit of the dataset-wide record, which speaks of all shards."""
+        return None if self.is_partial else dataset_unit(self.name)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some shards are left out."""
+        return len(self.selected.shards) < len(self.dataset.shards)
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:
+        """Return the plan of the flags, under a key that nothing has while others hold and no dataset-wide record will say so."""
+        is_announced = not self.is_partial or self._announced_key == self.flags_key
+        return self._plan(self._in_memory, key=self.flags_key if is_announced else "")
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Announce the list, write the flags that are missing, and find the entries that match nothing."""
+        yield from self._announce()
+        exchanged = None
+        if self.by_exchange:
+            exchanged = yield from self._exchange(work)
+            ran: Ran = yield self._by_exchange(work, exchanged)
+        else:
+            ran = yield self._plan(self._in_memory)
+        if known is None and not self.is_partial:
+            if exchanged is None:
+                repeated, unmatched = yield from self._unmatched_in_memory(ran)
+            else:
+                repeated = sum(info["repeated"] for info in exchanged.infos)
+                unmatched = self._unmatched_numbers(exchanged)
+            yield Announce(self._found(ran, repeated, unmatched))
+        return ran
+
+    def summarize(self, ran: Ran, known: Record | None) -> BlockSummary:
+        """Return the summary; entries that match nothing are known when all shards are done."""
+        summary = ran.summary
+        if summary.planned:
+            return summarize(summary, self.facts.entries, None)
+        if self.is_partial:
+            summary = replace(summary, notes=(*summary.notes, *self._partial_notes()))
+        info = known.info if known and "unmatched" in known.info else None
+        return summarize(summary, self.facts.entries, info)
+
+    def _partial_notes(self) -> Iterator[str]:
+        yield "only some shards were looked at: entries that match nothing are known when all are done"
+        records = Journal(self.root, self.verb).records
+        paths = [self.path(shard) for shard in self.dataset.shards]
+        others = [path for path in paths if path in records and records[path].key != self.flags_key]
+        if others:
+            count = "file of marks is" if len(others) == 1 else "files of marks are"
+            yield f"{len(others):,} {count} of another list, and refused by readers until block has run over all shards; first {others[0]}"
+
+    @property
+    def _in_memory(self) -> Stage:
+        return ListedInMemory(self.root, self.name, self.facts, self.policy)
+
+    def _plan(self, stage: Stage, works: Mapping[str, Any] | None = None, key: str | None = None) -> Plan:
+        if works is None:
+            works = {shard.path: self.columns.work(shard) for shard in self.selected.shards}
+        return self.plan(stage, self.flags_key if key is None else key, works)
+
+    # the list
+
+    def _announce(self) -> Generator[Step, Any, None]:
+        """Say, before the first flag is written, that only flags of this list hold from now on."""
+        if self._announced_key == self.flags_key:
+            return
+        # under the key of the flags, not of the job: nothing is finished yet
+        unit = Unit(dataset_unit(self.name), self.flags_key)
+        yield Announce(self.dataset_record(unit, self.flags_key, info=self._list_info))
+        files.remove(self.dataset.url(unmatched_path(self.name)))
+
+    @property
+    def _announced_key(self) -> str | None:
+        """Key of the flags that hold."""
+        record = Journal(self.root, self.verb).records.get(dataset_unit(self.name))
+        return None if record is None else record.info.get("key")
+
+    @property
+    def _list_info(self) -> dict[str, Any]:
+        return {"list": msgspec.to_builtins(self.facts)}
+
+    def _unmatched_in_memory(self, ran: Ran) -> Generator[Step, Any, tuple[int, Iterator[Numbers]]]:
+        """Return how many entries are repeated, and the numbers of those that no flagged document has."""
+        stage = MatchedEntries(self.root, self.name, self.facts)
+        keys = list_keys(self.facts.url, self.facts.checksum)
+        unmatched = keys.first()
+        for numbers in (
+            yield Gather(stage, [self._reading_flags(record) for record in ran.records.values()])
+        ):
+            unmatched[numbers] = False
+        found = np.flatnonzero(unmatched)
+        return keys.repeated, iter([found] if len(found) else [])
+
+    def _reading_flags(self, record: Record) -> Task:
+        file = next(file for file in record.files if file.path == record.unit)
+        return Task(file.path, (), inputs_of(self.root, [FileInfo(file.path, file.bytes, "")]), file.path)
+
+    def _found(self, ran: Ran, repeated: int, unmatched: Iterator[Numbers]) -> Record:
+        """Write the unmatched entries, and return the record of what is known of the list."""
+        file, examples = write_unmatched(self.root, self.name, self.facts.url, unmatched)
+        info = {
+            **self._list_info,
+            "repeated": repeated,
+            "unmatched": file.rows if file else 0,
+            "examples": examples,
+            "file": file.path if file else "",
+        }
+        inputs = [item for record in ran.records.values() for item in record.inputs]
+        kept: tuple[FileRecord, ...] = (file,) if file else ()
+        unit = Unit(dataset_unit(self.name), self.key)
+        return self.dataset_record(unit, self.flags_key, inputs, kept, info=info)
+
+    # through the exchange
+
+    def _exchange(self, work: WorkDir) -> Generator[Step, Any, Exchanged]:
+        before = entry_shards(self.facts)
+        paths = {shard.path for shard in self.selected.shards}
+        numbers = [number for number, shard in enumerate(self.dataset.shards) if shard.path in paths]
+        facts = FileInfo(self.facts.url, self.facts.bytes, self.facts.stamp)
+        list_task = Task(f"list {self.facts.url}", (), (Input(self.facts.url, facts),))
+        return exchange(
+            work,
+            ListEmitter(self.root, self.facts, self.policy),
+            [list_task, *self.reading(numbers, before)],
+            MembershipReducer(before << 32),
+            shards=before + len(self.dataset.shards),
+        )
+
+    def _by_exchange(self, work: WorkDir, exchanged: Exchanged) -> Plan:
+        staged = {
+            self.dataset.shards[one["number"] - entry_shards(self.facts)].path: one
+            for record in exchanged.emitted.values()
+            for one in record.info["shards"]
+        }
+        return self._plan(ListedByExchange(self.root, self.name, work.url, exchanged.by_shard), staged)
+
+    def _unmatched_numbers(self, exchanged: Exchanged) -> Iterator[Numbers]:
+        for number in range(entry_shards(self.facts)):
+            rows = numbers_of(exchanged.by_shard, number)
+            if len(rows):
+                yield rows + number * ENTRIES_PER_SHARD

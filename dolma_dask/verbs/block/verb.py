@@ -1,0 +1,165 @@
+"""block: mark the documents that stand in a list of ids, so that `mix` can drop them, or keep them alone.
+
+A list of up to five million entries is held in the memory of each process, and each shard is read once, by itself. A longer one meets the
+documents in the exchange: 24 bytes per entry and document go through files, and memory does not depend on the list. Both write the same bytes.
+"""
+
+from os import PathLike, fspath
+from typing import Unpack
+
+import msgspec
+
+from dolma_dask.engine import run_job
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
+from dolma_dask.io.id_keys import list_keys
+from dolma_dask.io.id_lists import ListFacts, list_name, read_facts
+from dolma_dask.journal import Journal
+from dolma_dask.reading.columns import find_columns
+from dolma_dask.verbs.block.job import Blocking
+from dolma_dask.verbs.block.summary import BlockSummary
+from dolma_dask.verbs.flag_rows import COLUMNS
+from dolma_dask.verbs.flagging import dataset_unit
+from dolma_dask.verbs.options import (
+    DatasetLike,
+    RecordArgs,
+    as_dataset,
+    check_format,
+    checked,
+    record_policy,
+    run_options,
+    selected,
+    told,
+)
+
+SMALL_BYTES = 64_000_000
+"""Stored bytes of a list that is read into memory without counting its entries first."""
+
+MOST_IN_MEMORY = 5_000_000
+"""Entries of a list that is held in the memory of each process (150 MB); a longer one goes through the exchange."""
+
+
+def block(
+    dataset: DatasetLike,
+    list_file: str,
+    /,
+    *,
+    name: str | None = None,
+    format: FileFormat | None = None,
+    source: str | None = None,
+    exchange: bool | None = None,
+    **options: Unpack[RecordArgs],
+) -> BlockSummary:
+    """Mark the documents that stand in a list of ids, or of sources and ids, and write the marks beside the documents.
+
+    Example: dolma-dask block corpus/wiki takedown.txt --name takedown
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ in it.
+    list_file : str
+        A file with an id per line, or source, tab and id; .jsonl with "id" and perhaps "source"; .csv, .tsv or .parquet with a column id and
+        perhaps source; each also .gz or .zst. An id without source stands for that id in every source.
+    name : str, optional
+        Attribute set to write, and its only key; by default the name of the file without its suffix.
+    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
+        Format of the attribute files; by default that of the document file.
+    source : str, optional
+        Source of all documents, for files that lack the field.
+    exchange : bool, optional
+        Hold the list in memory (False), or sort it together with all documents on disk (True); by default the latter only for more than five
+        million entries. Not a byte of the output depends on it.
+
+    Returns
+    -------
+    BlockSummary
+        Listed documents, and the entries of the list that no document has.
+
+    Raises
+    ------
+    StageError
+        Some shards failed.
+    BadRecordError, CorruptFileError, SchemaError
+        The list cannot be read; the message names the line.
+    UsageError
+        An argument is unknown or has a value that it cannot have, or there is an attribute set of this name that block did not make.
+
+    Notes
+    -----
+    A listed document has [[0, length, 1.0]] under the key, in code points, others have nothing. To drop listed documents:
+    mix --where "takedown is None"; to keep them alone: mix --where "takedown is not None". When the list has changed, marks of the old
+    one are refused by all readers from the start of the run that makes the new ones; after a run with only or prune, those of the other
+    shards are, until block has run over all. All entries that match nothing are in
+    _quarantine/block/<name>.unmatched.jsonl. With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one
+    of them makes the exit status 1.
+    """
+    options = checked(block, options, RecordArgs)
+    check_format(format)
+    url = _list_url(list_file)
+    name = set_name(url, "Give it another: --name") if name is None else layout.check_name(name, "name")
+    found = as_dataset(dataset, source)
+    layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
+    if exchange is not None and not isinstance(exchange, bool):
+        raise UsageError(f"exchange={exchange!r}; expected True, False or nothing.")
+    journal = Journal(found.root, "block")
+    facts = _known_facts(journal, name, url) or _read_facts(url, exchange)
+    job = Blocking(
+        dataset=found,
+        selected=selected(found, options),
+        columns=find_columns(found, COLUMNS),
+        name=name,
+        file_format=format,
+        policy=record_policy(options),
+        params=told({"list": url, "name": name, "format": format, "source": source}),
+        facts=facts,
+        by_exchange=facts.entries > MOST_IN_MEMORY if exchange is None else exchange,
+    )
+    return run_job(job, run_options(options))
+
+
+def set_name(url: str, advice: str) -> str:
+    """Return the name of the attribute set that a list is called after.
+
+    Raises
+    ------
+    UsageError
+        It cannot be one; the message ends in `advice`.
+    """
+    name = list_name(url)
+    try:
+        return layout.check_name(name, "name")
+    except UsageError as error:
+        raise UsageError(
+            f"{url} would give its name {name!r} to an attribute set; expected letters, digits, '-', '_' or '.', with a letter or digit at "
+            f"its start. {advice}"
+        ) from error
+
+
+def _list_url(list_file: object) -> str:
+    if not isinstance(list_file, str | PathLike):
+        raise UsageError(f"the list is of type {type(list_file).__name__}; expected a path or URL of a file.")
+    return files.normalize(fspath(list_file))
+
+
+def _read_facts(url: str, exchange: bool | None) -> ListFacts:
+    """Read the list: a small one into memory at once, where the shards will need it."""
+    info = files.stat(url)
+    is_small = info is not None and info.bytes <= SMALL_BYTES
+    return list_keys(url).facts if is_small and not exchange else read_facts(url)
+
+
+def _known_facts(journal: Journal, name: str, url: str) -> ListFacts | None:
+    """Return what the journal knows of the list, if the file is as it was."""
+    record = journal.records.get(dataset_unit(name))
+    info = files.stat(url)
+    if record is None or info is None:
+        return None
+    try:
+        facts = msgspec.convert(record.info["list"], ListFacts)
+    except msgspec.ValidationError:  # as an earlier version wrote it
+        return None
+    same = (facts.url, facts.bytes, facts.stamp) == (url, info.bytes, info.stamp)
+    return facts if same and info.stamp else None

@@ -1,0 +1,251 @@
+"""convert, for attributes: the flat rows of AI2's pretrain-data layout to nested ones of the Dolma toolkit, and back.
+
+Values stay byte for byte. The file is read beside its documents first, so that only attributes that line up are converted. The proof that
+the journal has of the old file goes over to the new one; what was made of a file without a proof has none either.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Unpack
+
+import msgspec
+import pyarrow as pa
+
+import dolma_dask
+from dolma_dask import engine
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.engine import Plan, Task, Unit, inputs_of
+from dolma_dask.errors import BadRecordError, UsageError
+from dolma_dask.formats import layout
+from dolma_dask.formats.attributes import RESERVED, Form
+from dolma_dask.formats.json.exact import LineError, parse_object
+from dolma_dask.io import files
+from dolma_dask.io.records import BadRecord
+from dolma_dask.io.stream import LineBlock, StoredFile, compression_of, read_lines
+from dolma_dask.journal import Record, work_key
+from dolma_dask.reading import (
+    CONVERTED,
+    AlignedShard,
+    AttributeSets,
+    AttributeSource,
+    ReadState,
+    open_attributes,
+    shard_inputs,
+)
+from dolma_dask.summary import Summary
+from dolma_dask.verbs.options import ReadArgs, RunArgs, dataset_notes, run_options, selected, told
+from dolma_dask.writers.jsonl import JsonlWriter
+
+VERSION = 2
+"""Raised whenever a row is written otherwise."""
+
+
+def convert_attributes(
+    dataset: Dataset, name: str, *, form: Form, rename: str | None = None, **options: Unpack[ReadArgs]
+) -> Summary:
+    """Write an attribute set in another form, as a further set of the same dataset.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Holds the documents and the set.
+    name : str
+        The attribute set.
+    form : {"nested", "flat"}
+        Form to write.
+    rename : str, optional
+        Name of the new set; default: the old one with ``-nested`` or ``-flat``.
+    **options
+        See `dolma_dask.verbs.options.ReadArgs`.
+    """
+    target = layout.check_name(rename or f"{name}-{form}", "attribute set")
+    if target == name:
+        raise UsageError(
+            f"attribute set {name!r} cannot be converted in place; expected another name in `rename`."
+        )
+    chosen = selected(dataset, options)
+    sets = open_attributes(chosen, [name])
+    stage = AttributeFormStage(dataset.root, dataset.source, target, form)
+    plan = Plan(
+        stage=stage,
+        root=dataset.root,
+        tasks=[stage.task(shard, sets) for shard in chosen.shards],
+        params=told({"attributes": name, "form": form, "rename": target}),
+        writes=(f"{layout.ATTRIBUTES}/{target}/",),
+        version=dolma_dask.__version__,
+        notes=dataset_notes(dataset),
+    )
+    return engine.run(plan, run_options(options)).summary
+
+
+def check_convertible(
+    inputs: Sequence[str] | str, raw: Mapping[str, object], options: Mapping[str, object]
+) -> str:
+    """Return the dataset whose attributes are to be converted; refuse what can be said of raw files only.
+
+    Parameters
+    ----------
+    inputs : str or sequence of str
+        As `convert` takes them.
+    raw : mapping
+        Options for raw files: name and value, None where it is not given.
+    options : mapping
+        See `dolma_dask.verbs.options.ReadArgs`.
+
+    Raises
+    ------
+    UsageError
+        There are several inputs, or an option has no meaning for attributes.
+    """
+    found = [inputs] if isinstance(inputs, str) else list(inputs)
+    if len(found) != 1:
+        raise UsageError(
+            f"attributes are converted in one dataset; expected its folder or URL, found {len(found)} inputs."
+        )
+    given = [name for name, value in raw.items() if value is not None]
+    given += [name for name in ReadArgs.__annotations__ if name in options and name not in _RUNS]
+    if given:
+        raise UsageError(
+            f"{', '.join(given)}: for raw files only; attributes are converted with form, rename, source, only, prune and the like. "
+            "Leave it out."
+        )
+    return found[0]
+
+
+_RUNS = frozenset(RunArgs.__annotations__)
+
+
+@dataclass(frozen=True)
+class _Work:
+    shard: Shard
+    source: AttributeSource
+
+
+@dataclass(frozen=True)
+class AttributeFormStage:
+    """The work on one attribute file.
+
+    Attributes
+    ----------
+    root : str
+        Of the dataset.
+    default_source : str or None
+        Source of documents that lack the field.
+    target : str
+        The new attribute set.
+    form : {"nested", "flat"}
+        Form to write.
+    """
+
+    root: str
+    default_source: str | None
+    target: str
+    form: Form
+    verb: str = CONVERTED
+
+    def task(self, shard: Shard, sets: AttributeSets) -> Task:
+        """Return the work on `shard`."""
+        (source,) = sets.sources(shard, ())
+        below = source.info.path.split("/", 2)[2]
+        path = layout.attribute_path(self.target, layout.with_format(below, _json_format(below)))
+        key = work_key(self.verb, VERSION, {"form": self.form, "source": self.default_source})
+        inputs = inputs_of(self.root, shard_inputs(shard, (source,)))
+        return Task(shard.path, (Unit(path, key),), inputs, _Work(shard, source))
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Convert one attribute file; see `dolma_dask.engine.Stage`."""
+        work: _Work = task.work
+        unit = task.units[0]
+        aligned = AlignedShard(
+            self.root, work.shard, sources=(work.source,), default_source=self.default_source, digests=True
+        ).open()
+        for _ in aligned:
+            pass
+        with JsonlWriter(self.root, unit.name) as writer:
+            for rows in self._rows(work.source):
+                writer.write(rows)
+        state = aligned.state
+        return [
+            Record(
+                unit=unit.name,
+                shard=work.shard.path,
+                key=unit.key,
+                inputs=state.inputs,
+                files=(writer.record,),
+                rows=state.rows,
+                ids_digest=state.ids_digest,
+                content_digest=state.content_digest,
+                counts={"documents_in": state.rows, "unproved_attribute_files": len(state.unproved)},
+                info=_standing(state, work.source),
+            )
+        ]
+
+    def _rows(self, source: AttributeSource) -> Iterator[pa.LargeBinaryArray]:
+        url = files.join(self.root, source.info.path)
+        stored = StoredFile(url)
+        try:
+            for block in read_lines(stored, compression_of(url)):
+                yield pa.array(
+                    [self._row(url, block, row) for row in range(len(block.starts) - 1)], pa.large_binary()
+                )
+        finally:
+            stored.close()
+
+    def _row(self, url: str, block: LineBlock, row: int) -> bytes:
+        start, stop = block.starts[row : row + 2]
+        try:
+            members = parse_object(block.data[start:stop].tobytes())
+            return _nested(members) if self.form == "nested" else _flat(members)
+        except LineError as error:
+            place = BadRecord(
+                url, block.first_row + row, block.byte_offset + int(start), error.reason, error.expected, b""
+            )
+            raise BadRecordError(f"{place}. Make the attributes again.", url=url, row=place.row) from error
+
+
+def _standing(state: ReadState, source: AttributeSource) -> dict[str, object]:
+    """Return what the old file's proof, if it holds, says of the new one."""
+    if state.unproved or source.proof is None:
+        return {"unproved": True}
+    return {"reads": ["text"] if source.proof.reads_text else ["id"]}
+
+
+def _json_format(path: str) -> layout.FileFormat:
+    found = layout.format_of(path)
+    if found == "parquet":
+        raise UsageError(
+            f"{path}: attributes in Parquet have neither the flat nor the nested form; expected JSON lines."
+        )
+    return found
+
+
+def _nested(members: dict[str, bytes]) -> bytes:
+    """Return the nested row; a nested one stays."""
+    identity, source, error = (members.pop(name, None) for name in ("id", "source", "error"))
+    inside = members["attributes"].strip() if "attributes" in members else _object(members)
+    row = {"id": identity or b"null", "attributes": inside, "source": source, "error": error}
+    return _object({name: value for name, value in row.items() if value is not None}) + b"\n"
+
+
+def _flat(members: dict[str, bytes]) -> bytes:
+    """Return the flat row; a flat one stays."""
+    inside = parse_object(members["attributes"]) if "attributes" in members else {}
+    taken = sorted(RESERVED & set(inside))
+    if taken:
+        raise LineError(
+            "wrong_type", f"attribute keys other than {', '.join(sorted(RESERVED))}; found {taken[0]!r}"
+        )
+    values = inside or {name: value for name, value in members.items() if name not in RESERVED}
+    row: dict[str, bytes] = {name: members[name] for name in ("source", "id") if name in members}
+    row.update(values)
+    if "error" in members:
+        row["error"] = members["error"]
+    return _object(row) + b"\n"
+
+
+def _object(members: dict[str, bytes]) -> bytes:
+    return (
+        b"{"
+        + b",".join(msgspec.json.encode(name) + b":" + value.strip() for name, value in members.items())
+        + b"}"
+    )

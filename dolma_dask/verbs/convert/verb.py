@@ -1,0 +1,410 @@
+"""convert: raw files of any known kind -> documents in the Dolma layout, with stable ids and nothing lost.
+
+One output shard per input file keeps names traceable; text files, which hold one document each, are put together. With `shard_bytes`
+small inputs share a shard and large ones are cut. Memory: a few blocks per worker.
+"""
+
+import posixpath
+from collections.abc import Iterator, Sequence, Set
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Unpack, get_args
+
+import numpy as np
+import pyarrow as pa
+
+import dolma_dask
+from dolma_dask import engine
+from dolma_dask.dataset import matches
+from dolma_dask.engine import Input, Plan, Task, Unit
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.formats.attributes import Form
+from dolma_dask.formats.digests import RowDigest
+from dolma_dask.formats.documents import text_bytes
+from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.journal import Record, work_key
+from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_shard, plan_shards, preset
+from dolma_dask.sources.listing import list_raw
+from dolma_dask.summary import Summary
+from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
+from dolma_dask.verbs.options import (
+    Many,
+    ReadArgs,
+    as_dataset,
+    budget,
+    check_choice,
+    checked,
+    record_policy,
+    run_options,
+    told,
+    words_of,
+)
+from dolma_dask.writers.open import open_writer
+
+VERSION = 2
+"""Raised whenever convert writes other bytes for the same raw file."""
+
+
+def convert(
+    inputs: Annotated[Sequence[str] | str, Many],
+    /,
+    *,
+    to: str,
+    mapping: str = "dolma",
+    id: str | None = None,
+    text: str | None = None,
+    source_field: str | None = None,
+    added: str | None = None,
+    created: str | None = None,
+    source: str | None = None,
+    metadata: Annotated[Sequence[str] | None, Many] = None,
+    generated_id: str | None = None,
+    under: str | None = None,
+    shard_bytes: int | None = None,
+    format: FileFormat = "jsonl.gz",
+    attributes: str | None = None,
+    form: Form = "nested",
+    rename: str | None = None,
+    **options: Unpack[ReadArgs],
+) -> Summary:
+    """Turn raw files into documents: .jsonl .json .jsonl.gz .jsonl.zst .jsonl.zst.tar .parquet .txt .md, files, folders and globs.
+
+    Example: dolma-dask convert raw/c4 --to corpus/c4/v0 --mapping c4
+
+    Parameters
+    ----------
+    inputs : list of str
+        Files, folders or globs, local or URLs.
+    to : str
+        Root of the dataset; its documents/ is written.
+    mapping : str, optional
+        Field names of published data: dolma, c4, fineweb, pile, redpajama_v1, redpajama_v2, refinedweb, slimpajama, wikipedia.
+    id : str, optional
+        Field that becomes the id; a dot goes into objects (meta.id). Records without an id get one from file and row.
+    text : str, optional
+        Field that becomes the text.
+    added : str, optional
+        Field that becomes the time stamp added.
+    created : str, optional
+        Field that becomes the time stamp created.
+    source_field : str, optional
+        Field that holds the source.
+    source : str, optional
+        Source of all records, or of those without the field.
+    metadata : list of str, optional
+        Further fields to keep under metadata; by default all, byte for byte.
+    generated_id : str, optional
+        Pattern of the ids of records without one, over {path}, {stem} and {row}; default "{stem}-{row:08d}".
+        With `under`, that folder stands before it, so that ids of different sources differ.
+    under : str, optional
+        Folder below documents/ to write to, so that several sources can be converted into one dataset.
+    shard_bytes : int, optional
+        Bytes of JSON per output shard, about; by default one shard per input file.
+    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
+        Format of the documents.
+    attributes : str, optional
+        Instead of raw files, convert this attribute set of the dataset INPUTS; `to` is the same dataset.
+    form : {"nested", "flat"}, optional
+        Form of the converted attributes: that of the Dolma toolkit, or keys at the top level.
+    rename : str, optional
+        Name of the converted attribute set; default: the old name with the form behind it.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    StageError
+        Some files failed.
+    UsageError
+        A file has an unknown suffix, or no file was found; or an argument is unknown, or has a value that it cannot have.
+    """
+    options = checked(convert, options, ReadArgs)
+    inputs = words_of("inputs", inputs)
+    metadata = None if metadata is None else words_of("metadata", metadata, may_be_empty=True)
+    check_choice("format", format, layout.FORMATS)
+    check_choice("form", form, get_args(Form))
+    if attributes is not None:
+        raw = {
+            "mapping": None if mapping == "dolma" else mapping,
+            "id": id,
+            "text": text,
+            "source_field": source_field,
+            "added": added,
+            "created": created,
+            "metadata": metadata,
+            "generated_id": generated_id,
+            "under": under,
+            "shard_bytes": shard_bytes,
+            "format": None if format == "jsonl.gz" else format,
+        }
+        dataset = as_dataset(check_convertible(inputs, raw, options), source)
+        _check_in_place(dataset.root, to)
+        return convert_attributes(dataset, attributes, form=form, rename=rename, **options)
+    if rename is not None or form != "nested":
+        raise UsageError("form and rename are of attributes; expected the set to convert in attributes too.")
+    base, found = list_raw(inputs)
+    fields = _mapping(
+        preset(mapping),
+        id=id,
+        text=text,
+        source=source_field,
+        added=added,
+        created=created,
+        source_name=source,
+        metadata_fields=None if metadata is None else tuple(metadata),
+        generated_id=generated_id,
+    )
+    target = layout.dataset_root(files.normalize(to))
+    _check_outside(inputs, target)
+    policy = record_policy(options)
+    folder = _folder(under)
+    fields = replace(fields, generated_id=folder + fields.generated_id)
+    stage = ConvertStage(target, base, fields, _checked_size(shard_bytes), policy)
+    groups = _groups(plan_shards(found), shard_bytes, format, folder)
+    chosen = _selected(groups, tuple(options.get("only", ())), options.get("prune"))
+    plan = Plan(
+        stage=stage,
+        root=target,
+        tasks=[stage.task(group) for group in chosen],
+        params=told(
+            {
+                "inputs": base,
+                "mapping": fields.canonical(),
+                "under": under,
+                "shard_bytes": shard_bytes,
+                "format": format,
+            }
+        ),
+        writes=(f"{layout.DOCUMENTS}/{folder}",),
+        version=dolma_dask.__version__,
+        origin=base,
+        reads=layout.DOCUMENT_SUFFIXES,
+        all_units=frozenset(layout.document_path(group.path) for group in groups),
+        max_bad_fraction=budget(policy),
+    )
+    return engine.run(plan, run_options(options)).summary
+
+
+def _folder(under: str | None) -> str:
+    """Return the checked folder below ``documents/``, which also begins generated ids: they differ between sources."""
+    parts = under.strip("/").split("/") if under is not None else []
+    return "".join(f"{layout.check_name(part, 'folder')}/" for part in parts)
+
+
+def _checked_size(shard_bytes: int | None) -> int | None:
+    if shard_bytes is not None and shard_bytes < 1:
+        raise UsageError(
+            f"shard_bytes={shard_bytes}; expected a number of bytes from 1 on, such as 1000000000."
+        )
+    return shard_bytes
+
+
+def _check_outside(inputs: Sequence[str], target: str) -> None:
+    """Refuse a target inside of an input folder: the next run would read the documents as raw files."""
+    documents = files.resolved(files.join(target, layout.DOCUMENTS))
+    for item in inputs:
+        folder = files.resolved(files.normalize(item))
+        if f"{documents}/".startswith(f"{folder}/"):
+            raise UsageError(
+                f"convert to {target} would write into its own input {item}; expected a folder outside of it."
+            )
+
+
+def _check_in_place(root: str, to: str) -> None:
+    if layout.dataset_root(files.normalize(to)) != root:
+        raise UsageError(
+            f"attributes are converted inside their dataset {root}; expected --to {root}, found {to}."
+        )
+
+
+def _mapping(base: FieldMapping, **asked: Any) -> FieldMapping:
+    """Return `base` with what was asked for in its place."""
+    return replace(base, **{name: value for name, value in asked.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class RawGroup:
+    """Raw shards that become one output, or one that is cut into parts.
+
+    Attributes
+    ----------
+    path : str
+        Relative to ``documents/``.
+    shards : tuple of RawShard
+        In row order.
+    """
+
+    path: str
+    shards: tuple[RawShard, ...]
+
+
+def _groups(
+    shards: Sequence[RawShard], shard_bytes: int | None, file_format: FileFormat, folder: str
+) -> list[RawGroup]:
+    if shard_bytes is None:
+        return [RawGroup(folder + layout.with_format(shard.path, file_format), (shard,)) for shard in shards]
+    groups: list[list[RawShard]] = []
+    size = 0
+    for shard in shards:
+        if not groups or size + shard.bytes > shard_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(shard)
+        size += shard.bytes
+    return [
+        RawGroup(f"{folder}shard-{number:05d}.{file_format}", tuple(group))
+        for number, group in enumerate(groups)
+    ]
+
+
+def _selected(groups: Sequence[RawGroup], only: Sequence[str], prune: int | None) -> list[RawGroup]:
+    if prune is not None and prune < 1:
+        raise UsageError(f"prune={prune} leaves no shard; expected 1 or more.")
+    kept = [group for group in groups if not only or _is_named(group, only)]
+    if not kept:
+        raise UsageError(f"no input matches {' '.join(only)!r}; the first output is {groups[0].path!r}.")
+    return kept[:prune]
+
+
+def _is_named(group: RawGroup, only: Sequence[str]) -> bool:
+    paths = [group.path, *(info.path for shard in group.shards for info in shard.files)]
+    return any(matches(path, only) for path in paths)
+
+
+@dataclass(frozen=True)
+class ConvertStage:
+    """The work of `convert` on one group of raw files.
+
+    Attributes
+    ----------
+    target, base : str
+        Of the dataset, and the raw folder.
+    mapping : FieldMapping
+        Which field is what.
+    shard_bytes : int or None
+        Bytes of JSON after which a further part begins.
+    policy : RecordPolicy
+        What happens to bad records.
+    """
+
+    target: str
+    base: str
+    mapping: FieldMapping
+    shard_bytes: int | None
+    policy: RecordPolicy = field(default_factory=RecordPolicy)
+    verb: str = "convert"
+
+    def task(self, group: RawGroup) -> Task:
+        """Return the work on one group."""
+        params = {
+            "mapping": self.mapping.canonical(),
+            "converter": CONVERTER_VERSION,
+            "shard_bytes": self.shard_bytes,
+            "max_record_bytes": self.policy.max_record_bytes,
+            "on_bad_record": self.policy.on_bad_record,
+            "files": [info.path for shard in group.shards for info in shard.files],
+        }
+        unit = Unit(layout.document_path(group.path), work_key(self.verb, VERSION, params))
+        infos = [info for shard in group.shards for info in shard.files]
+        inputs = tuple(Input(files.join(self.base, info.path), info) for info in infos)
+        return Task(group.path, (unit,), inputs, group)
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Convert one group; see `dolma_dask.engine.Stage`."""
+        group: RawGroup = task.work
+        unit = task.units[0]
+        quarantine = Quarantine(self.target, self.verb, group.path, self.policy)
+        ids, content = RowDigest(), RowDigest()
+        counts = dict.fromkeys(("documents_in", "documents_out", "text_bytes_out"), 0)
+        inputs: list[InputRecord] = []
+        with _Parts(self.target, unit.name, self.shard_bytes) as parts:
+            for batch in self._documents(group, quarantine, counts, inputs):
+                ids.update(batch.column("source"), batch.column("id"))
+                content.update(batch.column("source"), batch.column("id"), batch.column("text"))
+                counts["documents_out"] += batch.num_rows
+                counts["text_bytes_out"] += text_bytes(batch.column("text"))
+                parts.write(batch.column("raw"))
+        self._remove_left_over(unit.name, {item.path for item in parts.records})
+        kept = quarantine.close()
+        record = Record(
+            unit=unit.name,
+            shard=group.path,
+            key=unit.key,
+            inputs=tuple(inputs),
+            files=(*parts.records, *kept),
+            rows=counts["documents_out"],
+            ids_digest=ids.hexdigest(),
+            content_digest=content.hexdigest(),
+            counts={
+                **counts,
+                "bad_records": quarantine.count,
+                "bytes_in": task.bytes,
+                "bytes_out": sum(item.bytes for item in parts.records),
+            },
+        )
+        return [record]
+
+    def _documents(
+        self, group: RawGroup, quarantine: Quarantine, counts: dict[str, int], inputs: list[InputRecord]
+    ) -> Iterator[pa.RecordBatch]:
+        for shard in group.shards:
+            source = open_shard(self.base, shard, self.mapping, max_record_bytes=self.policy.max_record_bytes)
+            for block in source.read(inputs):
+                quarantine.admit(block)
+                counts["documents_in"] += block.num_rows
+                yield block.batch.filter(block.batch.column("id").is_valid()) if block.bad else block.batch
+
+    def _remove_left_over(self, unit: str, written: Set[str]) -> None:
+        """Remove further parts that a killed run may have left: there may be fewer of them now."""
+        if self.shard_bytes is None:
+            return
+        folder = posixpath.dirname(unit)
+        for info in files.list_files(files.join(self.target, folder)):
+            path = f"{folder}/{info.path}"
+            if layout.unit_of(path) == unit and path not in written:
+                files.remove(files.join(self.target, path))
+
+
+class _Parts:
+    """Writes rows to the unit's file and, each time `shard_bytes` are reached, goes on in a further part."""
+
+    def __init__(self, root: str, unit: str, shard_bytes: int | None) -> None:
+        self._root = root
+        self._unit = unit
+        self._limit = shard_bytes
+        self._size = 0
+        self.records: list[FileRecord] = []
+
+    def __enter__(self) -> "_Parts":
+        self._open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._stack.__exit__(kind, error, None)
+        if kind is None:
+            self.records.append(self._writer.record)
+
+    def _open(self) -> None:
+        index = len(self.records)
+        path = layout.part_path(self._unit, index) if index else self._unit
+        self._stack = ExitStack()
+        self._writer = self._stack.enter_context(open_writer(self._root, path))
+        self._size = 0
+
+    def write(self, rows: pa.LargeBinaryArray) -> None:
+        while self._limit is not None and len(rows):
+            if self._size >= self._limit:
+                self.__exit__(None, None, None)
+                self._open()
+            ends = np.frombuffer(rows.buffers()[1], np.int64)[rows.offset : rows.offset + len(rows) + 1]
+            stop = min(int(np.searchsorted(ends[1:], ends[0] + self._limit - self._size)) + 1, len(rows))
+            self._writer.write(rows.slice(0, stop))
+            self._size += int(ends[stop] - ends[0])
+            rows = rows.slice(stop)
+        self._writer.write(rows)

@@ -1,0 +1,135 @@
+"""The job of `dedupe`: keys of all shards through the exchange, then the flags of every shard.
+
+The flags of a shard depend on all shards, so their key holds the checksums of all inputs, which the dataset-wide record of the last run knows,
+or else the exchange. When everything is finished, nothing is started.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from dolma_dask.engine import Announce, Passes, Plan, Ran, Unit, WorkDir
+from dolma_dask.exchange import Exchanged, Shuffle, exchange
+from dolma_dask.exchange.contract import word_count
+from dolma_dask.io.records import InputRecord
+from dolma_dask.journal import Record, work_key
+from dolma_dask.verbs.dedupe.shards import (
+    ROW_BITS,
+    FlagStage,
+    KeyEmitter,
+    KeyRecipe,
+    ShardFlags,
+    staged_shards,
+)
+from dolma_dask.verbs.dedupe.summary import DedupeSummary, summarize
+from dolma_dask.verbs.dedupe.survivors import SurvivorReducer, largest_of
+from dolma_dask.verbs.flagging import Flagging, dataset_unit
+
+VERSION = 2
+"""Raised whenever other documents are flagged, or in another way, for the same input and arguments."""
+
+_DOCUMENT_READS = ("id", "source", "added", "created", "text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deduplication(Flagging):
+    """A call of `dedupe`, with everything that decides its result."""
+
+    recipe: KeyRecipe
+    shuffle: Shuffle = "files"
+
+    verb = "dedupe"
+    depends_on = "documents"
+
+    @property
+    def key(self) -> str:
+        """Digest of what was requested."""
+        recipe = {
+            "kind": self.recipe.kind,
+            "column": self.columns.names[self.recipe.column],
+            "keep": self.recipe.keep,
+            "rank": None if self.recipe.rank is None else self.columns.names[self.recipe.rank],
+        }
+        params = {
+            **self.columns.params(),
+            **recipe,
+            "name": self.name,
+            "max_record_bytes": self.policy.max_record_bytes,
+        }
+        return work_key("dedupe", VERSION, params)
+
+    @property
+    def record(self) -> str:
+        """Unit of the dataset-wide record."""
+        return dataset_unit(self.name)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Document columns that the flags depend on; attributes may be made of the text."""
+        by = ("id", "source") if self.recipe.kind == "id" else (self.columns.names[self.recipe.column],)
+        rank = {"first": (), "longest": ("text",)}.get(self.recipe.keep)
+        if rank is None:
+            rank = (self.columns.names[self.recipe.rank or 0],)
+        return tuple(sorted({_document_column(column) for column in (*by, *rank)}))
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
+        """Return the plan of the flags, under a key that nothing has if the inputs are not known."""
+        key = self._flags_key(known.inputs) if known else ""
+        return self._plan(key if known and known.info.get("key") == key else "")
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Exchange the keys of all documents, announce which flags hold, and write them."""
+        count = len(self.dataset.shards)
+        emitter = KeyEmitter(self.root, "dedupe", self.recipe, self.policy)
+        exchanged = yield from exchange(
+            work,
+            emitter,
+            self.reading(range(count)),
+            SurvivorReducer(word_count(emitter.dtype)),
+            shards=count,
+            shuffle=self.shuffle,
+        )
+        emitted = exchanged.emitted.values()
+        inputs = sorted((item for record in emitted for item in record.inputs), key=lambda item: item.path)
+        key = self._flags_key(inputs)
+        seconds = sum(record.seconds for record in emitted)
+        yield Announce(self.dataset_record(Unit(self.record, self.key), key, inputs, seconds=seconds))
+        ran: Ran = yield self._plan(key, work.url, exchanged)
+        return ran
+
+    def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
+        """Return the summary, with the tables that the records of all shards make."""
+        listing = {shard.path: number for number, shard in enumerate(self.dataset.shards)}
+        return summarize(ran.summary, tuple(ran.records.values()), listing)
+
+    def _flags_key(self, inputs: Iterable[InputRecord]) -> str:
+        """Return the key of every shard's flags: it depends on the bytes of all shards."""
+        checksums = {item.path: item.checksum for item in inputs}
+        content = [checksums[item.info.path] for item in self.inputs]
+        return work_key("dedupe", VERSION, {"set": self.key, "inputs": content})
+
+    def _plan(self, key: str, folder: str = "", exchanged: Exchanged | None = None) -> Plan:
+        stage = FlagStage(self.root, self.name, self.reads)
+        if exchanged is None:
+            return self.plan(stage, key, {})
+        stage = replace(stage, folder=folder, records=exchanged.by_shard)
+        return self.plan(stage, key, self._works(exchanged))
+
+    def _works(self, exchanged: Exchanged) -> Mapping[str, ShardFlags]:
+        largest = largest_of(cluster for info in exchanged.infos for cluster in info["largest"])
+        works: dict[str, ShardFlags] = {}
+        for staged in staged_shards(exchanged.emitted):
+            inside = tuple(
+                (size, location & 0xFFFFFFFF)
+                for size, location in largest
+                if location >> ROW_BITS == staged.number
+            )
+            shard = self.dataset.shards[staged.number]
+            works[shard.path] = ShardFlags(shard, staged, inside)
+        return works
+
+
+def _document_column(column: str) -> str:
+    """Return the document column behind a column: itself, the metadata, or the text, of which attributes may be made."""
+    if column.startswith("metadata"):
+        return "metadata"
+    return column if column in _DOCUMENT_READS else "text"

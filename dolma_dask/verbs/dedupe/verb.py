@@ -1,0 +1,199 @@
+"""dedupe: mark every document but one of those that have the same text, id or other value, over all shards of a dataset.
+
+Each shard is read once. 24 bytes per document go through the exchange, which holds 32 MB of them in memory at a time; 40 bytes per
+document wait on disk until the marks of its shard are written. The survivor is the first in the order that was asked, then in the listing: the
+marks are the same for any number of workers.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, Unpack
+
+from dolma_dask.dataset import Dataset
+from dolma_dask.engine import run_job
+from dolma_dask.errors import UsageError
+from dolma_dask.exchange import Shuffle, check_shuffle
+from dolma_dask.formats import layout
+from dolma_dask.formats.layout import FileFormat
+from dolma_dask.reading.columns import Columns, find_columns
+from dolma_dask.verbs.dedupe.job import Deduplication
+from dolma_dask.verbs.dedupe.shards import (
+    Keep,
+    KeyKind,
+    KeyRecipe,
+)
+from dolma_dask.verbs.dedupe.summary import DedupeSummary
+from dolma_dask.verbs.flag_rows import COLUMNS
+from dolma_dask.verbs.options import (
+    DatasetLike,
+    Many,
+    RecordArgs,
+    as_dataset,
+    check_choice,
+    check_format,
+    checked,
+    record_policy,
+    run_options,
+    selected,
+    told,
+    words_of,
+)
+
+_KEYS: Mapping[str, KeyKind] = {
+    "text": "string",
+    "string": "string",
+    "document": "number",
+    "number": "number",
+    "dict": "number",
+    "bool": "number",
+}
+
+
+def dedupe(
+    dataset: DatasetLike,
+    /,
+    *,
+    how: Literal["exact"] = "exact",
+    by: str = "text",
+    keep: Keep = "first",
+    rank: str | None = None,
+    name: str = "exact",
+    format: FileFormat | None = None,
+    source: str | None = None,
+    attributes: Annotated[Sequence[str], Many] = (),
+    shuffle: Shuffle = "files",
+    **options: Unpack[RecordArgs],
+) -> DedupeSummary:
+    """Mark every document but one of those that are equal, over all shards, and write the marks beside the documents.
+
+    Example: dolma-dask dedupe corpus/wiki --by text --keep longest
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ in it.
+    how : {"exact"}
+        Documents are duplicates if they are equal in `by`.
+    by : str
+        "text"; "id", which means source and id together; another field of documents; "metadata.<field>"; or an attribute key with one value
+        per document (a unique ending is enough). A document without a value is nobody's duplicate. Numbers of 2**53 or more, such as hashes
+        of 64 bits, are an error, since double precision would make different ones equal: keep them as strings.
+    keep : {"first", "longest", "highest", "lowest"}
+        Which of equal documents survives: the first in the listing, that with the longest text, or with the highest or lowest `rank`. Among
+        equals the first in the listing survives; a document without rank comes behind those that have one.
+    rank : str, optional
+        For "highest" and "lowest": an attribute key or a field of the metadata that is a number, compared in double precision.
+    name : str
+        Attribute set to write, and its only key.
+    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
+        Format of the attribute files; by default that of the document file.
+    source : str, optional
+        Source of all documents, for files that lack the field.
+    attributes : list of str, optional
+        Attribute sets to look for `by` and `rank` in; by default all.
+    shuffle : {"files", "dask"}
+        How keys reach each other: through files beside the dataset, or through Dask's dataframe shuffle, for slow shared storage.
+
+    Returns
+    -------
+    DedupeSummary
+        Documents, duplicates and clusters, by source, and the largest clusters.
+
+    Raises
+    ------
+    StageError
+        Some shards failed.
+    ExpressionError
+        There is no such column.
+    UsageError
+        An argument is unknown or has a value that it cannot have, or there is an attribute set of this name that dedupe did not make.
+
+    Notes
+    -----
+    A survivor has nothing under the key, the others have [[0, length, 1.0]] in code points: keep survivors with --where "exact is None".
+    There is no max_bad_fraction: with on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them
+    makes the exit status 1.
+    """
+    options = checked(dedupe, options, RecordArgs)
+    _check_names(by, rank)
+    _check_choices(how, keep, rank, shuffle)
+    check_format(format)
+    layout.check_name(name, "name")
+    found = as_dataset(dataset, source)
+    layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
+    _check_whole(options)
+    columns = _find(found, by, rank, words_of("attributes", attributes), name)
+    params = {
+        "how": how,
+        "by": by,
+        "keep": keep,
+        "rank": rank,
+        "name": name,
+        "format": format,
+        "source": source,
+    }
+    job = Deduplication(
+        dataset=found,
+        selected=selected(found, options),
+        columns=columns,
+        name=name,
+        file_format=format,
+        policy=record_policy(options),
+        params=told(params),
+        recipe=_recipe(columns, by, keep, rank),
+        shuffle=shuffle,
+    )
+    return run_job(job, run_options(options))
+
+
+def _check_names(by: object, rank: object) -> None:
+    if not isinstance(by, str):
+        raise UsageError(f"by={by!r}; expected the name of a column, such as text, id or metadata.url.")
+    if rank is not None and not isinstance(rank, str):
+        raise UsageError(f"rank={rank!r}; expected the name of a column of numbers.")
+
+
+def _check_choices(how: str, keep: str, rank: str | None, shuffle: str) -> None:
+    check_choice("how", how, ("exact",))
+    check_choice("keep", keep, ("first", "longest", "highest", "lowest"))
+    check_shuffle(shuffle)
+    if (keep in ("highest", "lowest")) != (rank is not None):
+        raise UsageError(
+            f"keep={keep!r} with rank={rank!r}; expected a rank for keep='highest' or 'lowest' and for nothing else, such as "
+            "keep='highest', rank='word_count'."
+        )
+
+
+def _check_whole(options: RecordArgs) -> None:
+    """Refuse to mark duplicates among some of the shards: the set would look like that of all."""
+    if ("only" in options or "prune" in options) and not options.get("dry_run"):
+        raise UsageError(
+            "dedupe was given --only or --prune; expected all shards, since a duplicate may be in any of them and the marks of some would "
+            "look like those of all. Leave it out, rehearse with --dry-run, or make a dataset of some shards: dolma-dask mix ... --only."
+        )
+
+
+def _find(dataset: Dataset, by: str, rank: str | None, attributes: Sequence[str], name: str) -> Columns:
+    """Find the columns that decide; they may not be those that are written."""
+    more = [column for column in (by, rank) if column is not None and column not in COLUMNS]
+    columns = find_columns(dataset, [*COLUMNS, *more], attributes)
+    if columns.sets is not None and name in columns.sets.files:
+        raise UsageError(
+            f"attribute set {name!r} would be written and is read for {' and '.join(more)}; expected another set. Choose another --name."
+        )
+    return columns
+
+
+def _recipe(columns: Columns, by: str, keep: Keep, rank: str | None) -> KeyRecipe:
+    more = [column for column in (by, rank) if column is not None and column not in COLUMNS]
+    place = {column: len(COLUMNS) + more.index(column) for column in more} | {
+        column: COLUMNS.index(column) for column in COLUMNS
+    }
+    kinds = [columns.kinds[column] for column in columns.names]
+    if kinds[place[by]] not in _KEYS:
+        raise UsageError(
+            f"by={by!r} has many spans per document; expected one value per document: text, id, another field, or a key with one value."
+        )
+    if rank is not None and _KEYS.get(kinds[place[rank]]) != "number":
+        raise UsageError(f"rank={rank!r} is of kind {kinds[place[rank]]}; expected a number per document.")
+    kind = "id" if by == "id" else _KEYS[kinds[place[by]]]
+    return KeyRecipe(kind, place[by], keep, None if rank is None else place[rank])

@@ -1,0 +1,339 @@
+"""Raw texts for `hdf5`, as create_hdf5_dataset reads them: a folder of .jsonl, .json.gz, .jsonl.zst, .jsonl.zst.tar, .parquet and .txt files.
+
+One field of every record is the text: a string, a list of strings (joined by blank lines) or a number. A line may be a bare string. Files are
+read in the order of their paths.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.dataset import matches
+from dolma_dask.display import counted
+from dolma_dask.engine import Input, inputs_of
+from dolma_dask.errors import SchemaError, UsageError
+from dolma_dask.formats.documents import text_bytes
+from dolma_dask.formats.json.exact import LineError, kind_of, parse_object
+from dolma_dask.formats.json.lines import Field, scan_fields
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.parquet import open_parquet, read_batches
+from dolma_dask.io.quarantine import Quarantines, RecordPolicy
+from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, InputRecord, too_large
+from dolma_dask.io.stream import BLOCK_BYTES, Compression, LineBlock, StoredFile, compression_of, read_lines
+from dolma_dask.sources.base import finish
+from dolma_dask.sources.listing import list_raw
+from dolma_dask.sources.mapping import FieldMapping
+from dolma_dask.sources.naming import split_suffix
+from dolma_dask.sources.plan import TEXT_SHARD_BYTES, TEXT_SHARD_FILES
+from dolma_dask.sources.tar import TarArchive, _MemberFile
+from dolma_dask.sources.text import TextFiles
+from dolma_dask.verbs.hdf5.inputs import Documents
+from dolma_dask.verbs.options import ReadArgs
+from dolma_dask.verbs.sinks import DocumentRows, ShardFacts
+
+UPSTREAM_SUFFIXES = (".jsonl", ".json.gz", ".jsonl.zst", ".jsonl.zst.tar", ".txt", ".parquet")
+"""Files that ModelZoo 2.2 finds; others in the folder are passed over."""
+
+MORE_SUFFIXES = (".jsonl.gz", ".json", ".json.zst", ".ndjson", ".tar", ".txt.gz", ".txt.zst")
+"""Files that are found besides."""
+
+_decode_string = msgspec.json.Decoder(str).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+@dataclass(frozen=True)
+class RawTexts:
+    """Raw texts to read.
+
+    Attributes
+    ----------
+    input_dir : str or None
+        Folder that is searched.
+    metadata_files : tuple of str
+        Files with a path per line, relative to the current folder; `input_dir` is ignored then.
+    key : str
+        Field or column of the text.
+    is_lenient : bool
+        As ModelZoo 2.2: records without the field, with null or with an empty value are skipped and counted; else the first two are bad.
+
+    Raises
+    ------
+    UsageError
+        Neither folder nor metadata files are given.
+    """
+
+    input_dir: str | None = None
+    metadata_files: tuple[str, ...] = ()
+    key: str = "text"
+    is_lenient: bool = False
+
+    def __post_init__(self) -> None:
+        if self.input_dir is None and not self.metadata_files:
+            raise UsageError("neither input_dir nor metadata_files was given; expected one of them.")
+
+
+def raw_documents(raw: RawTexts, options: ReadArgs) -> Documents:
+    """Return the texts of raw files."""
+    base, found = list_raw(_named(raw.metadata_files) if raw.metadata_files else [str(raw.input_dir)])
+    suffixes = UPSTREAM_SUFFIXES if raw.is_lenient else (*UPSTREAM_SUFFIXES, *MORE_SUFFIXES)
+    known = [info for info in found if info.path.lower().endswith(suffixes)]
+    only, prune = tuple(options.get("only", ())), options.get("prune")
+    selected = [info for info in known if not only or matches(info.path, only)][:prune]
+    if not selected or (prune is not None and prune < 1):
+        raise UsageError(
+            f"{base}: none of {counted(len(found), 'file')} is to be read; expected {', '.join(suffixes)}. Name another folder, or convert the "
+            "files: dolma-dask convert."
+        )
+    left_out = len(found) - len(known)
+    notes = (f"{counted(left_out, 'file')} of another kind left out",) if left_out else ()
+    opener = RawOpener(base, raw.key, raw.is_lenient)
+    return Documents(
+        origin=base,
+        parts=tuple(RawSource(opener, tuple(group)) for group in _groups(selected)),
+        params={"key": raw.key, "is_lenient": raw.is_lenient},
+        shown={"jsonl_key": raw.key},
+        notes=notes,
+    )
+
+
+def _named(metadata_files: Sequence[str]) -> list[str]:
+    """Return the paths that metadata files list."""
+    lines = [line.strip() for url in metadata_files for line in files.read_bytes(url).decode().splitlines()]
+    paths = [line if "://" in line else os.path.abspath(line) for line in lines if line]  # noqa: PTH100
+    if not paths:
+        raise UsageError(f"{', '.join(metadata_files)} list no files; expected a path on every line.")
+    return paths
+
+
+def _groups(found: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
+    """Yield files that are read together: neighbouring texts, each of which is one document; else a file alone."""
+    for is_text, group in groupby(found, lambda info: split_suffix(info.path).kind == "text"):
+        if not is_text:
+            yield from ([info] for info in group)
+            continue
+        some: list[FileInfo] = []
+        for info in group:
+            if some and (
+                sum(item.bytes for item in some) + info.bytes > TEXT_SHARD_BYTES
+                or len(some) == TEXT_SHARD_FILES
+            ):
+                yield some
+                some = []
+            some.append(info)
+        yield some
+
+
+@dataclass(frozen=True)
+class RawOpener:
+    """Options of reading raw files; see `RawTexts`."""
+
+    base: str  # folder that paths are relative to
+    key: str
+    is_lenient: bool
+
+
+_COUNTS = ("documents_in", "documents_out", "text_bytes_in", "bad_records", "skipped_records")
+
+
+@dataclass(frozen=True)
+class RawSource:
+    """The texts of a raw file, or of neighbouring text files; see `dolma_dask.verbs.sinks.DocumentSource`."""
+
+    opener: RawOpener
+    infos: tuple[FileInfo, ...]
+
+    @property
+    def name(self) -> str:
+        """The first file."""
+        return self.infos[0].path
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """All files."""
+        return inputs_of(self.opener.base, self.infos)
+
+    def read(
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantines, facts: ShardFacts
+    ) -> Iterator[DocumentRows]:
+        """Yield the texts."""
+        if columns != {"text"}:
+            raise UsageError(
+                f"raw files give texts; expected a mode that reads them, not {', '.join(sorted(columns))}."
+            )
+        read: list[InputRecord] = []
+        counts = facts.counts = dict.fromkeys(_COUNTS, 0.0)
+        for block in self._blocks(policy, read):
+            quarantine.admit(block)
+            texts = block.batch.column("text").drop_null()
+            counts["documents_in"] += block.num_rows
+            counts["documents_out"] += len(texts)
+            counts["text_bytes_in"] += text_bytes(texts)
+            counts["bad_records"] += len(block.bad)
+            counts["skipped_records"] += block.num_rows - len(texts) - len(block.bad)
+            yield DocumentRows(pa.record_batch({"text": texts}), _NO_ROWS)
+        facts.inputs = tuple(read)
+
+    def _blocks(self, policy: RecordPolicy, read: list[InputRecord]) -> Iterator[Block]:
+        paths = tuple(info.path for info in self.infos)
+        urls = tuple(files.join(self.opener.base, path) for path in paths)
+        kind, limit = split_suffix(paths[0]).kind, policy.max_record_bytes
+        mapping = FieldMapping(source_name="raw")
+        if kind == "text":
+            return TextFiles(urls, paths, mapping, max_record_bytes=limit).read(read)
+        if kind == "tar":
+            archive = _TextArchive(urls[0], paths[0], mapping, max_record_bytes=limit, opener=self.opener)
+            return archive.read(read)
+        return _file(urls[0], paths[0], kind, self.opener, limit, read)
+
+
+_NO_ROWS = np.empty(0, np.int64)
+
+
+def _file(
+    url: str, path: str, kind: str, opener: RawOpener, max_record_bytes: int, read: list[InputRecord]
+) -> Iterator[Block]:
+    with closing(StoredFile(url)) as stored:
+        if kind == "parquet":
+            yield from read_table(url, opener)
+        else:
+            yield from read_texts(stored, compression_of(url.lower()), opener, max_record_bytes)
+        finish(stored, path, read)
+
+
+@dataclass(frozen=True)
+class _TextArchive(TarArchive):
+    """A tar whose members are lines with texts, or texts."""
+
+    opener: RawOpener = field(default_factory=lambda: RawOpener("", "text", False))
+
+    def _read(self, file: _MemberFile) -> Iterator[Block]:
+        name = split_suffix(file.name)
+        if name.kind == "text":
+            yield self._text(file, name)
+            return
+        yield from read_texts(file, name.compression, self.opener, self.max_record_bytes)
+
+
+def read_texts(
+    stored: StoredFile, compression: Compression | None, opener: RawOpener, max_record_bytes: int
+) -> Iterator[Block]:
+    """Yield the texts of JSON lines, in blocks with the column ``text``; null where a record has none or is bad."""
+    for lines in read_lines(stored, compression, max_record_bytes=max_record_bytes):
+        if lines.oversize_bytes:
+            reason = too_large(lines.oversize_bytes, max_record_bytes)
+            bad = BadRecord(
+                stored.url, lines.first_row, lines.byte_offset, TOO_LARGE, reason, lines.data.tobytes()
+            )
+            yield _block([None], lines.first_row, (bad,))
+            continue
+        yield _scanned(lines, opener, max_record_bytes) or _parsed(
+            lines, stored.url, opener, max_record_bytes
+        )
+
+
+def _scanned(lines: LineBlock, opener: RawOpener, max_record_bytes: int) -> Block | None:
+    """Return a block of objects that all have a string in the field, at the speed of the kernel; None if any has not."""
+    if int(np.diff(lines.starts).max(initial=0)) > max_record_bytes:
+        return None
+    batch, status = scan_fields(lines.data, lines.starts, (Field(opener.key),), (opener.key,))
+    if status.any():
+        return None
+    texts = batch.column(0)
+    if opener.is_lenient:
+        texts = pc.if_else(pc.equal(pc.binary_length(texts), 0), pa.scalar(None, pa.large_string()), texts)
+    return Block(pa.RecordBatch.from_arrays([texts], names=["text"]), lines.first_row)
+
+
+def _parsed(lines: LineBlock, url: str, opener: RawOpener, max_record_bytes: int) -> Block:
+    """Return a block of lines that are read one by one."""
+    texts: list[str | None] = []
+    bad = []
+    data = lines.data.tobytes()
+    for start, stop in pairwise(lines.starts.tolist()):
+        line, text = data[start:stop].rstrip(b"\n"), None
+        place = (url, lines.first_row + len(texts), lines.byte_offset + start)
+        if stop - start > max_record_bytes:
+            reason = too_large(stop - start, max_record_bytes)
+            bad.append(BadRecord(*place, TOO_LARGE, reason, line[:QUARANTINE_HEAD]))
+        else:
+            try:
+                text = text_of(line, opener)
+            except LineError as error:
+                bad.append(BadRecord(*place, error.reason, error.expected, line))
+        texts.append(text)
+    return _block(texts, lines.first_row, tuple(bad))
+
+
+def _block(texts: Sequence[str | None], first_row: int, bad: tuple[BadRecord, ...] = ()) -> Block:
+    column = pa.array(texts, pa.large_string())
+    return Block(pa.RecordBatch.from_arrays([column], names=["text"]), first_row, bad)
+
+
+def text_of(line: bytes, opener: RawOpener) -> str | None:
+    """Return the text of a JSON line; None for a record without one, where that is allowed."""
+    record = parse_object(b'{"text":%b}' % line) if line.lstrip().startswith(b'"') else None
+    key = opener.key if record is None else "text"
+    value = (parse_object(line) if record is None else record).get(key)
+    text = None if value is None or value == b"null" else _text_of_value(value, key)
+    if text is None and not opener.is_lenient:
+        found = "which is missing" if value is None else "found null"
+        raise LineError(
+            "missing_field" if value is None else "wrong_type", f"a text in field {key!r}, {found}"
+        )
+    return None if opener.is_lenient and value and not msgspec.json.decode(value) else text
+
+
+def _text_of_value(value: bytes, key: str) -> str:
+    if value.startswith(b'"'):
+        return _decode_string(value)
+    if value.startswith(b"["):
+        items = _decode_list(value)
+        if all(bytes(item).startswith(b'"') for item in items):
+            return "\n\n".join(_decode_string(item) for item in items)
+    elif kind_of(value) == "a number":
+        return str(msgspec.json.decode(value))
+    raise LineError(
+        "wrong_type", f"a string, a list of strings or a number in field {key!r}, found {kind_of(value)}"
+    )
+
+
+def read_table(url: str, opener: RawOpener) -> Iterator[Block]:
+    """Yield the texts of a Parquet column; null where it is null."""
+    row = 0
+    with open_parquet(url) as file:
+        schema = file.schema_arrow
+        if schema.names.count(opener.key) != 1:
+            raise SchemaError(
+                f"{url}: no column {opener.key!r}; it has {', '.join(schema.names)}. Expected the texts in one: jsonl_key.",
+                url=url,
+            )
+        for batch in read_batches(url, file, [opener.key], BLOCK_BYTES):
+            texts = _as_texts(url, opener.key, batch.column(0))
+            bad = () if opener.is_lenient else _nulls(url, row, texts, opener.key)
+            yield Block(pa.RecordBatch.from_arrays([texts], names=["text"]), row, bad)
+            row += batch.num_rows
+
+
+def _as_texts(url: str, key: str, column: pa.Array) -> pa.LargeStringArray:
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return pa.array(
+            [None if value is None else str(value) for value in column.to_pylist()], pa.large_string()
+        )
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
+        return column.cast(pa.large_string())
+    raise SchemaError(f"{url}: column {key!r} holds {kind}; expected strings or numbers.", url=url)
+
+
+def _nulls(url: str, first_row: int, texts: pa.Array, key: str) -> tuple[BadRecord, ...]:
+    rows = np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False))
+    expected = f"a text in column {key!r}, found null"
+    return tuple(BadRecord(url, first_row + int(row), 0, "wrong_type", expected, b"") for row in rows)

@@ -1,0 +1,221 @@
+"""Staging files: the ids of each shard between the two passes of `hdf5`, raw, beside the output, and removed at the end.
+
+A staging file is the ids of all sequences back to back, in the type of ragged shards, and behind them one int32 per sequence with its length. How
+many there are of each stands in the record of its task. Disk: 2 bytes per token for most vocabularies, half the text. Memory of the writer:
+4 bytes per document of a shard.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, BinaryIO, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dolma_dask.engine import Unit
+from dolma_dask.errors import CorruptFileError
+from dolma_dask.formats.hdf5 import TextCounts
+from dolma_dask.formats.ragged import LENGTH_DTYPE, check_ids
+from dolma_dask.io import files
+from dolma_dask.io.publish import PublishedFile, publish
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Record
+from dolma_dask.tokens.engine import Tokens
+from dolma_dask.tokens.modes import Mode
+from dolma_dask.verbs.sinks import DocumentRows, ShardFacts, WriterSink
+
+VERB = "hdf5-tokens"
+"""Name of the first pass in progress, failures and its journal."""
+
+
+SUFFIX = ".bin"
+
+
+def staging_name(number: int) -> str:
+    """Return the file of a part, relative to the folder of staging files."""
+    return f"{number:06d}{SUFFIX}"
+
+
+@dataclass(frozen=True)
+class StagedTokens:
+    """Size of one staging file."""
+
+    number: int  # of the part
+    tokens: int  # what it holds
+    sequences: int
+
+
+class StagingWriter:
+    """Context manager that writes one staging file; leaving it by an exception writes nothing."""
+
+    def __init__(self, folder: str, number: int, mode: Mode) -> None:
+        self._url = files.join(folder, staging_name(number))
+        self._engine = mode.engine
+        self._lengths: list[NDArray[np.int32]] = []
+        self._stack = ExitStack()
+        self.number = number
+        self.tokens = 0
+
+    def __enter__(self) -> Self:
+        self._out: PublishedFile = self._stack.enter_context(publish(self._url))
+        return self
+
+    def write(self, tokens: Tokens) -> None:
+        """Append sequences."""
+        check_ids(tokens.ids, self._engine.max_id, where=self._url)
+        self._out.write(np.ascontiguousarray(tokens.ids, self._engine.dtype))
+        self._lengths.append(tokens.lengths)
+        self.tokens += tokens.ids.size
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Lengths of all sequences so far."""
+        return np.concatenate([np.empty(0, LENGTH_DTYPE), *self._lengths])
+
+    @property
+    def record(self) -> FileRecord:
+        """Record of the file; after a clean exit."""
+        return FileRecord(staging_name(self.number), self._out.bytes, self._out.checksum)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._out.write(self.lengths)
+        self._stack.__exit__(kind, error, trace)
+
+
+@dataclass(frozen=True)
+class StagingFolder:
+    """Reads staging files."""
+
+    url: str  # of the folder
+    dtype: np.dtype[Any]  # of the ids
+
+    def open(self, part: StagedTokens) -> "StagedFile":
+        """Return a staging file that must be closed."""
+        return StagedFile(files.join(self.url, staging_name(part.number)), part, self.dtype)
+
+
+class StagedFile:
+    """One staging file, open."""
+
+    def __init__(self, url: str, part: StagedTokens, dtype: np.dtype[Any]) -> None:
+        self._url, self._part, self._dtype = url, part, dtype
+        try:
+            self._file: BinaryIO = files.open_read(url)
+        except FileNotFoundError:
+            raise CorruptFileError(
+                f"{url} is gone; expected the tokens of the first pass. Run the same command again: they are made anew.",
+                url=url,
+            ) from None
+
+    def tokens(self, first: int, stop: int) -> NDArray[np.int32]:
+        """Return some of its ids."""
+        data = self._read(first * self._dtype.itemsize, (stop - first) * self._dtype.itemsize)
+        return np.frombuffer(data, self._dtype).astype(np.int32)
+
+    def lengths(self) -> NDArray[np.int32]:
+        """Return the lengths of its sequences."""
+        start = self._part.tokens * self._dtype.itemsize
+        data = self._read(start, self._part.sequences * LENGTH_DTYPE.itemsize)
+        return np.frombuffer(data, LENGTH_DTYPE).astype(np.int32)
+
+    def _read(self, offset: int, count: int) -> bytes:
+        self._file.seek(offset)
+        pieces, left = [], count
+        while left:
+            piece = self._file.read(left)
+            if not piece:
+                raise CorruptFileError(
+                    f"{self._url} ends {left} bytes too early for {self._part.tokens} ids and {self._part.sequences} lengths; expected it as it "
+                    "was written. Run the same command again: it is made anew.",
+                    url=self._url,
+                )
+            pieces.append(piece)
+            left -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TokenRun:
+    """Ids of several staging files as one run, read from front to end; one staging file is open at a time. A piece is a staging file and a range of its ids."""
+
+    def __init__(self, folder: StagingFolder, pieces: Sequence[tuple[StagedTokens, int, int]]) -> None:
+        self._folder = folder
+        self._left = deque(pieces)
+        self._file: StagedFile | None = None
+
+    def take(self, count: int) -> NDArray[np.int32]:
+        """Return the next `count` ids; there must be as many."""
+        chunks = [np.empty(0, np.int32)]
+        while count:
+            part, first, stop = self._left[0]
+            self._file = self._file or self._folder.open(part)
+            end = min(stop, first + count)
+            chunks.append(self._file.tokens(first, end))
+            count -= end - first
+            self._left[0] = (part, end, stop)
+            if end == stop:
+                self._left.popleft()
+                self.close()
+        return np.concatenate(chunks)
+
+    def close(self) -> None:
+        """Close the staging file that is open."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class StagingSink(WriterSink[StagingWriter]):
+    """Writes the staging file of one part."""
+
+    def __init__(self, output: "StagingOutput", number: int) -> None:
+        self._mode = output.mode
+        super().__init__(StagingWriter(output.folder, number, output.mode))
+        self._texts = TextCounts()
+
+    def write(self, rows: DocumentRows) -> None:
+        """See `dolma_dask.verbs.sinks.Sink`."""
+        tokens, counts = self._mode.encode(rows.batch)
+        self.writer.write(tokens)
+        self._texts += counts
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.verbs.sinks.Sink`."""
+        mode, lengths = self._mode, self.writer.lengths
+        info = {
+            "tokens": self.writer.tokens,
+            "sequences": len(lengths),
+            "rows": len(mode.windows(lengths)) if mode.stream_tail is None else 0,
+            "texts": vars(self._texts),
+        }
+        counts = {"tokens": self.writer.tokens}
+        files = (self.writer.record, *quarantined)
+        return facts.record(unit, files, self._texts.documents, counts=counts, info=info)
+
+
+@dataclass(frozen=True)
+class StagingOutput:
+    """A staging file for each part."""
+
+    root: str  # of the output, for the quarantine
+    folder: str  # of the staging files
+    mode: Mode
+    verb: ClassVar[str] = "hdf5"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that the mode reads."""
+        return self.mode.reads
+
+    def open(self, unit: Unit, shard: str) -> StagingSink:
+        """See `dolma_dask.verbs.sinks.Output`."""
+        return StagingSink(self, int(unit.name.removesuffix(SUFFIX)))

@@ -1,0 +1,333 @@
+"""A block of documents with every column that filters and replacements may need; what is not needed is not made."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.errors import SchemaError
+from dolma_dask.formats import layout
+from dolma_dask.formats.attribute_columns import column_texts
+from dolma_dask.formats.documents import METADATA, RAW, STRINGS
+from dolma_dask.formats.json.attributes import AttributeKind, scan_attributes
+from dolma_dask.formats.json.block import SPAN, Lines
+from dolma_dask.formats.json.write import number_texts, string_texts
+from dolma_dask.io.attributes import OBJECT, member_texts
+from dolma_dask.io.records import Block
+from dolma_dask.reading import AlignedShard
+from dolma_dask.rules.filters import Filter, select
+from dolma_dask.rules.replacing import Replaced, SpanRule, move_spans, replace_spans
+from dolma_dask.rules.row_columns import ATTRIBUTE_PREFIX, ATTRIBUTES, SpanItem
+from dolma_dask.rules.rules import Rule
+from dolma_dask.rules.splicing import Edit, join_objects, splice, string_parts_of
+from dolma_dask.rules.values import Name
+from dolma_dask.text.columns import join_texts, validity
+from dolma_dask.verbs.mix.recipe import Recipe, SpanWork, prefix_of
+from dolma_dask.verbs.selection import DOCUMENT_NAMES
+
+PROVENANCE = "provenance"
+
+
+class MixBlock:
+    """A block of documents with every column that filters and replacements may need; what is not needed is not made."""
+
+    def __init__(self, shard: AlignedShard, recipe: Recipe, block: Block) -> None:
+        self.shard, self.recipe = shard, recipe
+        own = [name for name in block.batch.schema.names if name in (*STRINGS, METADATA, RAW)]
+        self.batch = block.batch.select(own)
+        self.first_row = block.first_row
+        self.numbers: npt.NDArray[np.int64] = np.arange(self.batch.num_rows) + self.first_row
+        others = [name for name in block.batch.schema.names if name not in own]
+        self.columns: Mapping[str, pa.Array] = {name: block.batch.column(name) for name in others}
+        self._own: pa.LargeStringArray | None = None
+        self._made: dict[str, pa.Array] = {}
+        self._parsed: list[dict[str, Any] | None] | None = None
+
+    def take(self, taken: pa.BooleanArray | pa.Int64Array) -> "MixBlock":
+        """Return some of the rows."""
+        if pa.types.is_boolean(taken.type) and taken.true_count == len(taken):
+            return self
+
+        def part(array: pa.Array) -> pa.Array:
+            return array.filter(taken) if pa.types.is_boolean(taken.type) else array.take(taken)
+
+        rows: MixBlock = object.__new__(MixBlock)
+        rows.shard, rows.recipe, rows.first_row = self.shard, self.recipe, self.first_row
+        rows.batch = part(self.batch)
+        rows.numbers = part(pa.array(self.numbers)).to_numpy()
+        needed = self.recipe.spans or self.recipe.options.merge_attributes
+        rows.columns = {name: part(array) for name, array in self.columns.items()} if needed else {}
+        rows._own = None if self._own is None else part(self._own)
+        rows._made = {}
+        rows._parsed = None
+        return rows
+
+    @property
+    def lengths(self) -> pa.Array:
+        """Code points of the texts."""
+        if "lengths" not in self._made:
+            self._made["lengths"] = pc.utf8_length(self.batch.column("text"))
+        return self._made["lengths"]
+
+    @property
+    def own(self) -> pa.LargeStringArray:
+        """The documents' own attributes as JSON text, null for none."""
+        if self._own is None:
+            raw = self.batch.column(RAW)
+            cut, data = string_parts_of(raw.fill_null(b"\n") if raw.null_count else raw)
+            self._own = member_texts(Lines(data[cut[0] : cut[-1]], cut - cut[0]), ATTRIBUTES)
+            strange = pc.fill_null(pc.invert(pc.starts_with(self._own, "{")), False)
+            if pc.any(strange).as_py():
+                raise self.error(
+                    pc.index(strange, True).as_py(),
+                    "attributes that are no object; expected an object, or none",
+                )
+        return self._own
+
+    def error(self, at: int, found: str) -> SchemaError:
+        """Return an error about a row of this block."""
+        row = int(self.numbers[at])
+        return SchemaError(
+            f"{layout.document_path(self.shard.shard.path)}, row {row}: {found}.",
+            shard=self.shard.shard.path,
+            row=row,
+        )
+
+    def mask(self, item: Filter) -> pa.BooleanArray:
+        """Return for which rows a filter matches."""
+        if item.rule is not None:
+            return self._rule_mask(item.rule)
+        return pa.array([row is not None and item.matches(row) for row in self.parsed()], pa.bool_())
+
+    def _rule_mask(self, rule: Rule) -> pa.BooleanArray:
+        columns = {name: self.column(name) for name in rule.names}
+        return rule.mask(columns or {"": pa.nulls(self.batch.num_rows)})
+
+    def column(self, name: str) -> pa.Array:
+        """Return a column by the name that filters know it under."""
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> pa.Array:
+        if name.startswith(ATTRIBUTE_PREFIX):
+            return self._attribute(name.removeprefix(ATTRIBUTE_PREFIX))
+        return self.columns[name] if name in self.columns else self.batch.column(name)
+
+    def _attribute(self, key: str) -> pa.Array:
+        """Return the values of an attribute; later sets win over earlier ones, and all over the documents themselves."""
+        found = [self.columns[prefix_of(name) + key] for name in self.recipe.columns[key]]
+        if key in self.recipe.own:
+            found.insert(0, self._own_columns()[key])
+        if not found:
+            return pa.nulls(self.batch.num_rows, _SPANS)
+        if key in self.recipe.lists:
+            found = [as_spans(column, self.lengths) for column in found]
+        return found[0] if len(found) == 1 else pc.coalesce(*reversed(found))
+
+    def _own_columns(self) -> Mapping[str, pa.Array]:
+        lines = join_texts('{"id":"","attributes":', self.own.fill_null("{}"), "}\n")
+        cut, data = string_parts_of(lines)
+        batch = scan_attributes(data[cut[0] : cut[-1]], cut - cut[0], self.recipe.own)
+        for row, error in batch.errors:
+            raise self.error(row, f"{error.expected}, as in earlier documents")
+        return batch.columns
+
+    def for_where(self) -> Mapping[str, pa.Array]:
+        """Return the columns of the `where` rule."""
+        columns = {
+            name: self.batch.column(name) for name in self.batch.schema.names if name in DOCUMENT_NAMES
+        }
+        columns.update({name: self.columns[name] for name in self.shard.fields})
+        for key, name in self.recipe.where_keys.items():
+            column = self.columns[prefix_of(name) + key]
+            columns[key] = (
+                SpanItem(Name(key), 0, 2).evaluate({key: column}).data
+                if pa.types.is_list(column.type)
+                else column
+            )
+        return columns
+
+    def objects(self) -> pa.LargeStringArray:
+        """Return all attributes of each row as one JSON object: the documents' own, and over them those of the sets."""
+        own = self.own
+        found = [self._object(name) for name in self.recipe.objects]
+        if not found:
+            return own
+        return join_objects(found if own.null_count == len(own) else [own, *found])
+
+    def _object(self, name: str) -> pa.LargeStringArray:
+        prefix = prefix_of(name)
+        if prefix + OBJECT in self.columns:
+            return self.columns[prefix + OBJECT]
+        (source,) = (item for item in self.shard.sources if item.name == name)
+        return object_texts(
+            {key: self.columns[prefix + key] for key in source.kinds}, source.kinds, self.lengths
+        )
+
+    def parsed(self) -> list[dict[str, Any] | None]:
+        """Return each document as Python's JSON values with its attributes merged in; None for one that cannot be read."""
+        if self._parsed is None:
+            readable = self.batch.column("id").is_valid()
+            pairs = zip(self.batch.column(RAW), self.objects(), readable, strict=True)
+            self._parsed = [_document(raw, text) if valid.as_py() else None for raw, text, valid in pairs]
+        return self._parsed
+
+    def replaced(self, spans: Sequence[SpanWork]) -> Replaced:
+        """Replace spans in all texts."""
+        try:
+            return replace_spans(self.batch.column("text"), [self._span_rule(span) for span in spans])
+        except SchemaError as error:
+            raise self.error(int(str(error.details.get("row", 0))), str(error).rstrip(".")) from None
+
+    def _span_rule(self, span: SpanWork) -> SpanRule:
+        rule = span.rule
+        column = (
+            self.column(ATTRIBUTE_PREFIX + span.key) if span.key is not None else self._selected_spans(span)
+        )
+        texts = pa.array([rule.replacement], pa.large_string())
+        if span.column is not None:
+            texts = self.column(span.column)
+        elif rule.selects:
+            texts = self._selected_texts(span, column)
+        return SpanRule(rule.span, column, rule.min_score, rule.max_score, texts, expands=not rule.selects)
+
+    def _selected_spans(self, span: SpanWork) -> pa.ListArray:
+        rows = [self._spans_of(span, at, row) for at, row in enumerate(self.parsed())]
+        return pa.array(rows, _SPANS)
+
+    def _spans_of(self, span: SpanWork, at: int, row: dict[str, Any] | None) -> list[dict[str, float]]:
+        found: list[dict[str, float]] = []
+        for value in select(span.rule.span, span.rule.syntax, row) if row is not None else ():
+            spans = [value] if _is_span(value) else value
+            if spans is None:
+                continue
+            if not isinstance(spans, list) or not all(map(_is_span, spans)):
+                raise self.error(at, f"{span.rule.span} finds {value!r}; expected spans [start, end, score]")
+            found += [dict(zip(("start", "end", "score"), item, strict=False)) for item in spans]
+        return found
+
+    def _selected_texts(self, span: SpanWork, column: pa.ListArray) -> pa.LargeStringArray:
+        """Ask the documents that have spans for what replaces them."""
+        text, syntax = span.rule.selector()
+        counts = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
+        found = [
+            _one_string(select(text, syntax, row)) if count and row is not None else None
+            for count, row in zip(counts, self.parsed(), strict=True)
+        ]
+        return pa.array(found, pa.large_string())
+
+    def edits(self, replaced: Replaced | None) -> list[Edit]:
+        """Return what changes in the lines of these rows."""
+        options = self.recipe.options
+        edits = {name: Edit(name, None) for name in options.discard_fields}
+        changed = replaced is not None and bool(replaced.count)
+        if changed and "text" not in edits:
+            assert replaced is not None
+            edits["text"] = Edit(
+                "text", _where(replaced.changed, lambda mask: string_texts(replaced.texts.filter(mask)))
+            )
+        merges = options.merge_attributes and bool(self.recipe.objects)
+        if ATTRIBUTES not in edits and (merges or changed):
+            attributes = self.objects() if merges else self.own
+            if changed:
+                assert replaced is not None
+                attributes = move_spans(attributes, replaced)
+            edits[ATTRIBUTES] = Edit(ATTRIBUTES, attributes)
+        if options.provenance:
+            edits[METADATA] = Edit(METADATA, self._provenance(METADATA in edits))
+        return list(edits.values())
+
+    def _provenance(self, anew: bool) -> pa.LargeStringArray:
+        """Return the metadata of each row with the place of the row in it; `anew`: with nothing else."""
+        name = self.shard.shard.path.rsplit("/", 1)[-1]
+        places = join_texts(f"{name}:", pa.array(self.numbers + 1).cast(pa.large_string()))
+        metadata = self.batch.column(METADATA)
+        known = pc.fill_null(pc.starts_with(metadata, "{"), False)
+        if anew:
+            known = pa.repeat(pa.scalar(False), len(metadata))
+        lines = join_texts(pc.if_else(known, metadata, pa.scalar("{}", pa.large_string())), "\n")
+        spliced = splice(lines, [Edit(PROVENANCE, string_texts(places))])
+        return pc.utf8_rtrim(spliced.cast(pa.large_string()), characters="\n")
+
+
+_SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
+
+
+def _document(raw: pa.Scalar, attributes: pa.Scalar) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.json.decode(raw.as_py())
+    if attributes.is_valid:
+        inside = msgspec.json.decode(attributes.as_py())
+        document[ATTRIBUTES] = {key: value for key, value in inside.items() if value is not None}
+    return document
+
+
+def _is_span(value: object) -> bool:
+    """Tell whether a value is ``[start, end, score]``."""
+    if not isinstance(value, list) or len(value) < 3:
+        return False
+    numbers = all(isinstance(item, int | float) and not isinstance(item, bool) for item in value[:3])
+    return numbers and float(value[0]).is_integer() and float(value[1]).is_integer()
+
+
+def _one_string(values: Sequence[object]) -> str | None:
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else None
+
+
+def _where(mask: npt.NDArray[np.bool_], make: Any) -> pa.LargeStringArray:
+    """Return what `make` gives for the rows of `mask`, null in the others (n,)."""
+    places = np.cumsum(mask) - 1
+    return make(pa.array(mask)).take(pa.array(places, mask=~mask))
+
+
+def as_spans(column: pa.Array, lengths: pa.Array) -> pa.ListArray:
+    """Return a column of spans as it is; scores of documents as spans ``[0, length, score]``."""
+    if not pa.types.is_floating(column.type):
+        return column
+    valid = validity(column)
+    offsets = np.zeros(len(column) + 1, np.int32)
+    np.cumsum(valid, out=offsets[1:])
+    kept = pa.array(valid)
+    ends = lengths.filter(kept).cast(pa.int64())
+    starts = pa.array(np.zeros(len(ends), np.int64))
+    spans = pa.StructArray.from_arrays([starts, ends, column.filter(kept)], fields=list(SPAN))
+    mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.list_(SPAN), len(column), [mask, pa.py_buffer(offsets)], children=[spans])
+
+
+def object_texts(
+    columns: Mapping[str, pa.Array], kinds: Mapping[str, AttributeKind], lengths: pa.Array
+) -> pa.LargeStringArray:
+    """Return attributes that were read as columns (n,) as one JSON object per row, for documents of `lengths` (n,) code points; missing values are left
+    out.
+    """
+    texts = {key: _texts(key, kinds[key], column, lengths).to_pylist() for key, column in columns.items()}
+    objects = [
+        _object({key: column[row] for key, column in texts.items()}, kinds) for row in range(len(lengths))
+    ]
+    return pa.array(objects, pa.large_string())
+
+
+def _texts(key: str, kind: AttributeKind, column: pa.Array, lengths: pa.Array) -> pa.LargeStringArray:
+    if kind in ("document", "spans"):
+        return column_texts(key, "spans", as_spans(column, lengths))
+    if pa.types.is_floating(column.type):
+        return number_texts(column.fill_null(0.0).to_numpy(), validity(column), rounded=False)
+    return column_texts(key, "scalar", column)
+
+
+def _object(texts: Mapping[str, str | None], kinds: Mapping[str, AttributeKind]) -> str:
+    inside: dict[str, Any] = {}
+    for key, text in texts.items():
+        if text is None:
+            continue
+        outer, _, inner = key.partition(".")
+        if kinds[key] == "dict":
+            inside.setdefault(outer, {})[inner] = msgspec.Raw(text.encode())
+        else:
+            inside[key] = msgspec.Raw(text.encode())
+    return msgspec.json.encode(inside).decode()

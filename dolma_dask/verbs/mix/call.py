@@ -1,0 +1,190 @@
+"""One call of `mix`, from its options to its outputs: documents, packed or not, and token files.
+
+Cost: that of reading the documents and attributes once; packed and shuffled documents are copied once or twice more as they are stored.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import dolma_dask
+from dolma_dask.dataset import Dataset
+from dolma_dask.engine import Job, MapJob, Plan, RunOptions, Unit, remove_abandoned, run_job, run_jobs
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.journal import work_key
+from dolma_dask.summary import Summary
+from dolma_dask.verbs.mix.cutting import DEFAULT_SIZE, FilePacking
+from dolma_dask.verbs.mix.outputs import DocumentOutput
+from dolma_dask.verbs.mix.packed import Packed, Part
+from dolma_dask.verbs.mix.summary import MixSummary, summarize, with_others
+from dolma_dask.verbs.mix.tokens import (
+    TokenOptions,
+    check_tokens,
+    packing_of,
+    tokens_of_packed,
+)
+from dolma_dask.verbs.mix.transform import Mixture
+from dolma_dask.verbs.options import ReadArgs, budget, check_format, record_policy, run_options, told
+from dolma_dask.verbs.ragged import open_output
+from dolma_dask.verbs.sinks import DocumentStage, join_documents
+
+VERSION = 2
+"""Raised whenever mix writes other bytes for the same input and rule."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """Outputs of a mix."""
+
+    target: str | None  # root of the new documents; None: there are none
+    file_format: FileFormat | None  # None: that of each input file, and for packed ones jsonl.gz
+    name: str  # of packed files
+    packing: FilePacking | None  # how files are cut; None: there is one for each input file
+    tokens: TokenOptions  # token files
+    shown: Mapping[str, Any]  # the same for people
+
+    def check(self, root: str) -> None:
+        """Refuse what would write over the input, or among its documents, and token files that cannot be made."""
+        if self.target is not None:
+            check_apart(root, self.target)
+        check_tokens(self.tokens, [place for place in (root, self.target) if place is not None])
+
+
+def make_goal(
+    *,
+    to: str | None,
+    tokens: TokenOptions,
+    file_format: FileFormat | None,
+    name: str,
+    max_size: int | None,
+    seed: int | None,
+) -> Goal:
+    """Check what a mix is to write; `seed` is that of a shuffle."""
+    check_format(file_format)
+    is_packed = max_size is not None or seed is not None
+    if to is None and not tokens:
+        raise UsageError(
+            "mix has nothing to write; expected a root of new documents in `to`, or `ragged` or `hdf5`."
+        )
+    if to is None and is_packed:
+        raise UsageError(
+            "shuffle and max_size without `to`; expected a root of new documents, since token files are made from the packed ones."
+        )
+    target = None if to is None else layout.dataset_root(files.normalize(to))
+    if not is_packed:
+        return Goal(target, file_format, name, None, tokens, told({"format": file_format}))
+    prefix = f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}"
+    packing = FilePacking(
+        prefix, file_format or "jsonl.gz", DEFAULT_SIZE if max_size is None else max_size, seed
+    )
+    shown = {"max_size": max_size, "shuffle": seed is not None or None, "name": name, "format": file_format}
+    return Goal(target, file_format, name, packing, tokens, told(shown))
+
+
+@dataclasses.dataclass(frozen=True)
+class MixCall:
+    """A mixture of some shards of a dataset, and its outputs."""
+
+    dataset: Dataset  # with all shards
+    mixture: Mixture  # of the shards that are mixed
+    goal: Goal
+    shown: Mapping[str, Any]  # options of the documents, for people
+    notes: tuple[str, ...]  # for people
+
+    def run(self, options: ReadArgs) -> MixSummary:
+        """Make what is left of everything."""
+        target, packing = self.goal.target, self.goal.packing
+        if target is not None and packing is not None:
+            return self._packed(target, packing, options)
+        made = self._side_by_side(record_policy(options), run_options(options))
+        if target is not None and made.done:
+            remove_abandoned(target, "mix")  # by a packed mix that was stopped and is not wanted any more
+        return made
+
+    @property
+    def _name(self) -> str:
+        """Of token files where they have no other: that of the dataset, whether or not its documents are written again."""
+        return files.normalize(self.dataset.root).rsplit("/", 1)[-1]
+
+    @property
+    def _params(self) -> dict[str, Any]:
+        """Parameters for the journal of the documents."""
+        return {"from": self.dataset.root, **self.shown, **self.goal.shown}
+
+    def _packed(self, target: str, packing: FilePacking, options: ReadArgs) -> MixSummary:
+        """Pack the documents of all shards into files of one size, then make tokens of these."""
+        goal, policy = self.goal, record_policy(options)
+        parts = tuple(Part(self.mixture, shard, shard.path) for shard in self.mixture.dataset.shards)
+        key = mix_key(self.mixture, policy)
+        packed = Packed(
+            target, goal.name, parts, packing, policy, key, self._params, self.notes, owns_folder=True
+        )
+        made = summarize(run_job(packed, run_options(options)))
+        return tokens_of_packed(made, target, goal.tokens, self.dataset.source, self._name, options)
+
+    def _side_by_side(self, policy: RecordPolicy, options: RunOptions) -> MixSummary:
+        """Make files of every kind for each shard, from one reading."""
+        tokens, params = self.goal.tokens, {**self.mixture.params(), "mix": VERSION}
+        jobs: dict[str, Job[Summary]] = {}
+        if self.goal.target is not None:
+            jobs["mix"] = MapJob(self._documents(self.goal.target, policy))
+        if tokens.ragged is not None:
+            arrays = tokens.ragged
+            output = open_output(arrays.to, arrays.tokenizer, arrays.bos, arrays.eos)
+            name = arrays.name or self._name
+            plan = output.plan(self.mixture, self.dataset, name, params, self.shown, policy)
+            jobs["ragged"] = MapJob(plan)
+        if tokens.hdf5 is not None:
+            jobs["hdf5"] = packing_of(tokens.hdf5, self.dataset, self.mixture, params, self.shown, policy)
+        made = run_jobs(list(jobs.values()), options, join_documents)
+        return self._summary(dict(zip(jobs, made, strict=True)))
+
+    def _summary(self, made: Mapping[str, Summary]) -> MixSummary:
+        """Return the outcome: that of the first kind of files, and of the others below it."""
+        (first, *others) = made.items()
+        mixed = summarize(dataclasses.replace(first[1], verb="mix"), self.notes)
+        return with_others(mixed, others)
+
+    def _documents(self, target: str, policy: RecordPolicy) -> Plan:
+        """Return the plan of one file of documents per shard."""
+        output = DocumentOutput(target, self.goal.file_format)
+        stage, key = DocumentStage((output,), policy, "mix"), mix_key(self.mixture, policy)
+        every = [output.path(shard) for shard in self.dataset.shards]
+        layout.check_no_collision(every)
+        return Plan(
+            stage=stage,
+            root=target,
+            tasks=[
+                stage.task(source, Unit(output.path(source.shard.shard), key))
+                for source in self.mixture.sources
+            ],
+            params=self._params,
+            writes=(f"{layout.DOCUMENTS}/",),
+            version=dolma_dask.__version__,
+            origin=self.dataset.root,
+            reads=layout.DOCUMENT_SUFFIXES,
+            all_units=frozenset(every),
+            max_bad_fraction=budget(policy),
+            notes=self.notes,
+        )
+
+
+def mix_key(mixture: Mixture, policy: RecordPolicy) -> str:
+    """Return the key of the outputs of a mix."""
+    params = {"max_record_bytes": policy.max_record_bytes, "on_bad_record": policy.on_bad_record}
+    return work_key("mix", VERSION, {**mixture.params(), **params})
+
+
+def check_apart(root: str, target: str) -> None:
+    """Refuse a target that is the input, or lies among its documents, or holds it among the new ones."""
+    ours, theirs = (
+        files.resolved(files.join(layout.dataset_root(url), layout.DOCUMENTS)) for url in (root, target)
+    )
+    if f"{ours}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{ours}/"):
+        raise UsageError(
+            f"mix to {target} would write over its own input {root}; expected another folder or URL in --to."
+        )

@@ -1,0 +1,372 @@
+"""Planning of a mix, from its options to the columns that are read: mistakes in filters and replacements show here, before a shard is read.
+
+Cost: the first rows of the files that no journal knows, and the first rows of eight document files.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.errors import DolmaDaskError, UsageError
+from dolma_dask.formats import layout
+from dolma_dask.formats.json.attributes import AttributeKind, sample_kinds
+from dolma_dask.formats.json.exact import LineError, parse_object
+from dolma_dask.formats.layout import format_of
+from dolma_dask.formats.metadata import PREFIX as METADATA_PREFIX
+from dolma_dask.io import files
+from dolma_dask.io.stream import StoredFile, compression_of, read_lines
+from dolma_dask.reading import AttributeSets, Catalog, find_fields
+from dolma_dask.rules.filters import attributes_in, make_filter
+from dolma_dask.rules.jsonpath_nodes import Field, Index
+from dolma_dask.rules.replacements import Replacement
+from dolma_dask.rules.row_columns import ATTRIBUTE_PREFIX, LISTS, RowKinds, find_column
+from dolma_dask.rules.values import Name, unknown_name
+from dolma_dask.verbs.mix.recipe import MixOptions, Recipe, SpanWork
+from dolma_dask.verbs.mix.transform import Mixture
+from dolma_dask.verbs.selection import Selection
+
+
+def make_mixture(
+    selection: Selection,
+    options: MixOptions | None = None,
+    names: Sequence[str] = (),
+    *,
+    in_order: bool = False,
+) -> Mixture:
+    """Resolve the options of a mix.
+
+    Parameters
+    ----------
+    selection : Selection
+        The dataset, with its `where` rule.
+    options : MixOptions
+        The rest.
+    names : sequence of str
+        Attribute sets to read for filters and replacements; empty: those that have what they need.
+    in_order : bool
+        Whether a key may stand in several sets, of which later ones win, and all sets are read.
+
+    Raises
+    ------
+    ExpressionError
+        An expression cannot be read.
+    UsageError
+        An attribute is in no set, or in several.
+    """
+    return _Planner(selection, options or MixOptions(), tuple(names), in_order).plan()
+
+
+class _Planner:
+    """Finds out what has to be read."""
+
+    def __init__(
+        self, selection: Selection, options: MixOptions, names: tuple[str, ...], in_order: bool
+    ) -> None:
+        self.selection = selection
+        self.dataset = selection.dataset
+        self.options = options
+        self.names = names
+        self.in_order = in_order
+        self.catalog = Catalog(self.dataset)
+        self.mentioned = [attributes_in(text, syntax) for text, syntax in options.expressions]
+        self.notes: list[str] = []
+        self.fields: dict[str, AttributeKind] = {}
+
+    def plan(self) -> Mixture:
+        looks = bool(self.mentioned) or self.options.merge_attributes
+        own = own_attributes(self.dataset) if looks else {}
+        seen = self.seen_keys()
+        requested = frozenset().union(*(keys for keys in self.mentioned if keys is not None))
+        unseen = {key for key in requested if not any(_has(keys, key) for keys in seen.values())}
+        odd = odd_keys(self.dataset, tuple(seen), unseen)
+        every = frozenset(own).union(*seen.values())
+        self.check_seen({key for key in unseen if key not in odd and not _has(own, key)}, every, seen)
+        known = self.known_sets(seen, frozenset(name for names in odd.values() for name in names))
+        if not self.names and not self.in_order:
+            _check_clash(
+                {
+                    key: [name for name, kinds in known.items() if _has(kinds, key)]
+                    for key in sorted(requested)
+                }
+            )
+        kinds, strange = _merged([own, *known.values()])
+        recipe = self.recipe(
+            RowKinds(kinds, strange | odd.keys(), lru_cache(None)(self.field), always=bool(known))
+        )
+        return self.mixture(recipe, known, own)
+
+    def seen_keys(self) -> dict[str, frozenset[str]]:
+        """Return the keys of the sets that may be read, as far as their files can be, by set."""
+        if not self.mentioned and not self.in_order:
+            return {}
+        if self.names or self.in_order:
+            self.catalog.open(self.names)  # all that were named have to be there
+        names = self.names if self.names or self.in_order else self.dataset.attributes
+        return {name: self.catalog.keys(name)[0] for name in names}
+
+    def known_sets(
+        self, seen: Mapping[str, frozenset[str]], odd: frozenset[str]
+    ) -> dict[str, Mapping[str, AttributeKind]]:
+        """Return the sets to read, with the kinds of their keys: those that were named, else those that have the keys."""
+        selected = [
+            name
+            for name, keys in seen.items()
+            if self.names or self.in_order or name in odd or self.touches(keys)
+        ]
+        return {name: self.catalog.kinds(name) for name in selected}
+
+    def touches(self, keys: frozenset[str]) -> bool:
+        """Tell whether some expression may look at one of `keys`."""
+        return any(
+            bool(keys) if some is None else any(_has(keys, key) for key in some) for some in self.mentioned
+        )
+
+    def check_seen(self, unseen: Set[str], every: frozenset[str], seen: Mapping[str, frozenset[str]]) -> None:
+        """Refuse attributes that cannot be there, and speak of those that no row has which was looked at."""
+        for key in sorted(unseen):
+            if not _is_plausible(key, every, seen):
+                near = unknown_name(key, every).replace("column", "attribute")
+                raise UsageError(
+                    f"no row has the attribute {key!r}: {near}. Correct the expression, or make the attributes: dolma-dask tag.",
+                    name=key,
+                )
+            self.notes.append(f"no row that was looked at has the attribute {key}")
+
+    def field(self, name: str) -> AttributeKind | None:
+        """Return the kind of a field of the metadata if it has one kind in the rows that are looked at."""
+        try:
+            kinds = find_fields(self.dataset, [name])
+        except DolmaDaskError:
+            return None
+        return kinds[name]
+
+    def recipe(self, kinds: RowKinds) -> Recipe:
+        options = self.options
+        include, exclude = (
+            tuple(make_filter(text, options.syntax, kinds) for text in texts)
+            for texts in (options.include, options.exclude)
+        )
+        spans = tuple(_span_work(item, kinds) for item in options.replacements)
+        rule = self.selection.rule
+        sets = self.selection.sets
+        where_keys = (
+            {name: sets.owner(name) for name in rule.names if name in sets.owners}
+            if rule is not None and sets is not None
+            else {}
+        )
+        recipe = Recipe(rule, where_keys, include, exclude, spans, options)
+        slow = [item.text for item in recipe.filters if item.is_slow] + [
+            item.rule.span for item in spans if item.is_slow
+        ]
+        self.notes += [
+            f"{text} has no form over columns: every document is parsed for it, which is slow"
+            for text in slow
+        ]
+        return recipe
+
+    def mixture(
+        self,
+        recipe: Recipe,
+        known: Mapping[str, Mapping[str, AttributeKind]],
+        own: Mapping[str, AttributeKind],
+    ) -> Mixture:
+        keys = {
+            name.removeprefix(ATTRIBUTE_PREFIX)
+            for name in _columns(recipe)
+            if name.startswith(ATTRIBUTE_PREFIX)
+        }
+        columns = {key: tuple(name for name, kinds in known.items() if key in kinds) for key in sorted(keys)}
+        everything = self.in_order or recipe.is_slow
+        objects = tuple(known) if recipe.is_slow or self.options.merge_attributes else ()
+        names = (
+            tuple(known)
+            if everything
+            else tuple(name for name in known if any(name in sets for sets in columns.values()))
+        )
+        sets = self.all_sets(names)
+        kinds = {name: dict[str, AttributeKind]() for name in (sets.files if sets else ())}
+        wanted = {key: self.wanted_kind(key, names, known, own) for key, names in columns.items()}
+        for key, owners in columns.items():
+            for name in owners:
+                kinds[name][key] = wanted[key]
+        for key, name in recipe.where_keys.items():
+            assert self.selection.sets is not None
+            kinds[name].setdefault(key, self.selection.sets.kinds[name][key])
+        fields = {name: self.field(name) for name in _columns(recipe) if name.startswith(METADATA_PREFIX)}
+        own_wanted = {key: kind for key, kind in wanted.items() if key in own}
+        lists = frozenset(key for key, kind in wanted.items() if kind == "spans")
+        done = replace(recipe, columns=columns, lists=lists, own=own_wanted, objects=objects)
+        found_fields = {name: kind for name, kind in fields.items() if kind is not None} | dict(
+            self.selection.fields
+        )
+        return Mixture(self.dataset, done, sets, kinds, found_fields, self.selection, tuple(self.notes))
+
+    def all_sets(self, names: Sequence[str]) -> AttributeSets | None:
+        """Open the sets of filters and replacements, and those of the `where` rule before them."""
+        if not names:
+            return self.selection.sets
+        of_rule = tuple(self.selection.sets.files) if self.selection.sets else ()
+        every = tuple(dict.fromkeys((*(name for name in of_rule if name not in names), *names)))
+        return self.catalog.open(every) if every else None
+
+    def wanted_kind(
+        self,
+        key: str,
+        names: Sequence[str],
+        known: Mapping[str, Mapping[str, AttributeKind]],
+        own: Mapping[str, AttributeKind],
+    ) -> AttributeKind:
+        """Return as what a key is read: lists of spans always as such."""
+        kind = next((known[name][key] for name in names), own.get(key, "spans"))
+        return "spans" if kind in LISTS else kind
+
+
+def _is_plausible(key: str, every: frozenset[str], seen: Mapping[str, frozenset[str]]) -> bool:
+    """Tell whether a key that was not seen may be there: its tagger wrote others, or nothing at all into a set."""
+    start, mark, _ = key.rpartition("__")
+    if mark and any(other.startswith(start + mark) for other in every):
+        return True
+    return any(not keys for keys in seen.values())
+
+
+def _columns(recipe: Recipe) -> Iterator[str]:
+    """Yield the columns that filters and replacements need."""
+    for item in recipe.filters:
+        yield from item.rule.names if item.rule is not None else ()
+    for span in recipe.spans:
+        if span.key is not None:
+            yield ATTRIBUTE_PREFIX + span.key
+        if span.column is not None:
+            yield span.column
+
+
+def _span_work(rule: Replacement, kinds: RowKinds) -> SpanWork:
+    key = rule.key
+    if key is not None and (key in kinds.odd or kinds.attributes.get(key, "spans") not in LISTS):
+        raise UsageError(
+            f"{rule.span} holds no spans; expected an attribute with spans [start, end, score]. Name another.",
+            name=key,
+        )
+    column = None
+    path = rule.path() if rule.selects else None
+    if path is not None:
+        steps = [
+            step.names[0] if isinstance(step, Field) else step.places[0]
+            for step in path.steps
+            if isinstance(step, Field | Index)
+        ]
+        found = find_column(steps, kinds)
+        column = (
+            found.value.name
+            if found is not None and found.kind == "string" and isinstance(found.value, Name)
+            else None
+        )
+    return SpanWork(rule, key, column)
+
+
+def _has(keys: Any, key: str) -> bool:
+    """Tell whether a key is among `keys`, by itself or as an object."""
+    return key in keys or any(known.startswith(f"{key}.") for known in keys)
+
+
+def _merged(
+    sets: Sequence[Mapping[str, AttributeKind]],
+) -> tuple[dict[str, AttributeKind], frozenset[str]]:
+    """Return the kinds of all keys, and the keys that have values of different kinds in different sets."""
+    merged: dict[str, AttributeKind] = {}
+    odd: set[str] = set()
+    for kinds in sets:
+        for key, kind in kinds.items():
+            known = merged.setdefault(key, kind)
+            if known != kind and not {known, kind} <= set(LISTS):
+                odd.add(key)
+    return merged, frozenset(odd)
+
+
+def _check_clash(columns: Mapping[str, Sequence[str]]) -> None:
+    for key, sets in columns.items():
+        if len(sets) > 1:
+            raise UsageError(
+                f"key {key!r} stands in the attribute sets {', '.join(sets[:-1])} and {sets[-1]}; expected one. Choose the sets to read, of which later "
+                f"ones win, such as: --attributes {sets[0]}"
+            )
+
+
+SHARDS = 8
+"""Files, evenly spread, that are looked into."""
+
+ROWS = 1000
+_SAMPLE_BYTES = 1 << 20
+
+
+def own_attributes(dataset: Dataset) -> dict[str, AttributeKind]:
+    """Return the attributes that stand in the documents themselves, as the first rows of some shards show them."""
+    lines: list[bytes] = []
+    for shard in _spread(dataset.shards):
+        for line in _first_lines(dataset.url(layout.document_path(shard.path)), b'"attributes"'):
+            raw = _member(line, "attributes")
+            lines += [b'{"attributes":%b}' % raw] if raw and raw.startswith(b"{") else []
+    return sample_kinds(lines, "nested")
+
+
+def odd_keys(dataset: Dataset, names: Sequence[str], keys: Set[str]) -> dict[str, frozenset[str]]:
+    """Return which of some keys, which no column holds, stand in attribute files all the same, and in the files of which sets.
+
+    Their values are of several types, for example.
+    """
+    found: dict[str, set[str]] = {}
+    for name in names if keys else ():
+        for shard in _spread(dataset.shards):
+            for line in _attribute_lines(dataset, name, shard, keys):
+                for key in keys:
+                    if name not in found.get(key, ()) and _has_value(line, key):
+                        found.setdefault(key, set()).add(name)
+    return {key: frozenset(sets) for key, sets in found.items()}
+
+
+def _attribute_lines(dataset: Dataset, name: str, shard: Shard, keys: Set[str]) -> Iterator[bytes]:
+    for path in layout.attribute_candidates(shard.path):
+        url = dataset.url(f"{layout.ATTRIBUTES}/{name}/{path}")
+        if files.stat(url) is not None:
+            yield from _first_lines(url, *(key.encode() for key in keys))
+            return
+
+
+def _has_value(line: bytes, key: str) -> bool:
+    raw = _member(line, "attributes")
+    inside = raw if raw is not None and raw.startswith(b"{") else line
+    return _member(inside, key) is not None
+
+
+def _member(line: bytes, name: str) -> bytes | None:
+    try:
+        raw = parse_object(line).get(name, b"null")
+    except LineError:
+        return None
+    return None if raw == b"null" else raw
+
+
+def _spread(shards: Sequence[Shard]) -> Sequence[Shard]:
+    return shards[:: max(1, len(shards) // SHARDS)][:SHARDS]
+
+
+def _first_lines(url: str, *wanted: bytes) -> Iterator[bytes]:
+    """Yield lines from the start of a file that hold one of the wanted words; what is wrong with the file, its reader says."""
+    if format_of(url) == "parquet":
+        return
+    stored = StoredFile(url)
+    try:
+        block = next(read_lines(stored, compression_of(url), block_bytes=_SAMPLE_BYTES), None)
+    except DolmaDaskError:
+        return
+    finally:
+        stored.close()
+    if block is None or block.oversize_bytes:
+        return
+    data = block.data.tobytes()
+    if any(word in data for word in wanted):
+        lines = (data[start:stop] for start, stop in pairwise(block.starts[: ROWS + 1].tolist()))
+        yield from (line for line in lines if any(word in line for word in wanted))

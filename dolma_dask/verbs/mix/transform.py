@@ -1,0 +1,253 @@
+"""The transform between the reader and the sinks: a `where` rule, filters, a sample, replaced spans, spliced lines; and all that is counted.
+
+What is not requested costs nothing: kept lines stay views of the block that was read. Documents and attributes go through memory once, a block
+of 2 MB at a time.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.engine import Input, inputs_of
+from dolma_dask.formats.documents import METADATA, OPTIONAL, RAW, text_bytes
+from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.formats.layout import format_of
+from dolma_dask.io import files
+from dolma_dask.io.quarantine import Quarantines, RecordPolicy
+from dolma_dask.io.records import Block, RuleCount
+from dolma_dask.reading import AlignedShard, AttributeSets, AttributeSource
+from dolma_dask.rules.sampling import sampled
+from dolma_dask.rules.splicing import splice
+from dolma_dask.verbs.mix.block import MixBlock
+from dolma_dask.verbs.mix.recipe import Recipe, prefix_of
+from dolma_dask.verbs.selection import Selection, conjuncts
+from dolma_dask.verbs.sinks import DocumentRows, ShardFacts
+
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+"""Unicode's White_Space, which does not count for the least length of a text."""
+
+_ALWAYS = ("id", "source", "text")
+
+_Kind = Literal["where", "include", "exclude"]
+
+
+class Transform:
+    """Changes the documents of one shard, block by block, and counts.
+
+    Counts are ``documents_in, documents_out, text_bytes_in, text_bytes_out``, and ``spans_replaced``, ``documents_changed``,
+    ``documents_too_short``, ``documents_not_sampled`` and ``documents_again`` where they can be.
+    """
+
+    def __init__(self, shard: AlignedShard, recipe: Recipe, columns: frozenset[str]) -> None:
+        self._shard, self._recipe = shard, recipe
+        self._names = (*_ALWAYS, *sorted(columns.difference(_ALWAYS, {RAW})))
+        self._writes_lines = RAW in columns
+        self._where = {str(part): part for part in conjuncts(recipe.where)}
+        self._include = {item.text: item for item in recipe.include}
+        self._exclude = {item.text: item for item in recipe.exclude}
+        self._matched: dict[tuple[_Kind, str], int] = {
+            **{("where", rule): 0 for rule in self._where},
+            **{("include", rule): 0 for rule in self._include},
+            **{("exclude", rule): 0 for rule in self._exclude},
+        }
+        names = ["documents_in", "documents_out", "text_bytes_in", "text_bytes_out"]
+        options = recipe.options
+        names += ["spans_replaced", "documents_changed"] if options.replacements else []
+        names += ["documents_too_short"] if options.min_text_length else []
+        names += ["documents_not_sampled", "documents_again"] if options.sample_rate is not None else []
+        self.counts: Counter[str] = Counter(dict.fromkeys(names, 0))
+
+    @property
+    def rules(self) -> tuple[RuleCount, ...]:
+        """Documents so far for which each part of the rule holds, and that each filter matches."""
+        return tuple(RuleCount(kind, rule, count) for (kind, rule), count in self._matched.items())
+
+    def __call__(self, block: Block) -> DocumentRows:
+        """Return the documents of a block that go on."""
+        rows = MixBlock(self._shard, self._recipe, block)
+        self.counts["documents_in"] += block.num_rows
+        self.counts["text_bytes_in"] += text_bytes(block.batch.column("text"))
+        kept = self._changed(rows, self._sampled(rows, self._kept(rows)))
+        self.counts["documents_out"] += kept.batch.num_rows
+        self.counts["text_bytes_out"] += text_bytes(kept.batch.column("text"))
+        return kept
+
+    def _kept(self, rows: MixBlock) -> pa.BooleanArray:
+        """Return which rows the `where` rule and the filters keep."""
+        readable = pc.is_valid(rows.batch.column("id"))
+        kept = readable
+        columns = rows.for_where() if self._where else {}
+        for rule, part in self._where.items():
+            kept = pc.and_(kept, self._count("where", rule, part.mask(columns), readable))
+        if self._include:
+            found = [
+                self._count("include", text, rows.mask(item), readable)
+                for text, item in self._include.items()
+            ]
+            kept = pc.and_(kept, _any(found))
+        if self._exclude:
+            found = [
+                self._count("exclude", text, rows.mask(item), readable)
+                for text, item in self._exclude.items()
+            ]
+            kept = pc.and_not(kept, _any(found))
+        return kept
+
+    def _count(
+        self, kind: _Kind, rule: str, mask: pa.BooleanArray, readable: pa.BooleanArray
+    ) -> pa.BooleanArray:
+        holds = pc.and_(mask, readable)
+        self._matched[kind, rule] += holds.true_count
+        return holds
+
+    def _sampled(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray | pa.Int64Array:
+        """Return which rows are taken: a mask, or row numbers where some are taken several times."""
+        rate, seed = self._recipe.options.sample_rate, self._recipe.options.seed
+        if rate is None:
+            return kept
+        whole, part = divmod(rate, 1.0)
+        more = (
+            sampled(rows.batch.column("source"), rows.batch.column("id"), part, seed)
+            if part
+            else pa.repeat(pa.scalar(False), len(kept))
+        )
+        times = (int(whole) + more.to_numpy(zero_copy_only=False)) * kept.to_numpy(zero_copy_only=False)
+        self.counts["documents_not_sampled"] += kept.true_count - int((times > 0).sum())
+        self.counts["documents_again"] += int(np.maximum(times - 1, 0).sum())
+        return pa.array(np.repeat(np.arange(len(kept)), times))
+
+    def _changed(self, rows: MixBlock, taken: pa.BooleanArray | pa.Int64Array) -> DocumentRows:
+        """Replace spans in the rows that are taken, leave out those that became too short, and splice the lines of the others."""
+        spans = self._recipe.spans
+        kept = rows.take(taken)
+        replaced = kept.replaced(spans) if spans else None
+        texts = kept.batch.column("text") if replaced is None else replaced.texts
+        long = _is_long(texts, self._recipe.options.min_text_length)
+        if long is not None and not long.all():
+            self.counts["documents_too_short"] += int((~long).sum())
+            mask = pa.array(long)
+            kept, texts = kept.take(mask), texts.filter(mask)
+            replaced = None if replaced is None else kept.replaced(spans)
+        if replaced is not None:
+            self.counts["spans_replaced"] += replaced.count
+            self.counts["documents_changed"] += int(replaced.changed.sum())
+        lines = splice(kept.batch.column(RAW), kept.edits(replaced)) if self._writes_lines else None
+        columns = {name: texts if name == "text" else kept.batch.column(name) for name in self._names}
+        return DocumentRows(pa.record_batch(columns), kept.numbers, lines)
+
+
+def _any(masks: Sequence[pa.BooleanArray]) -> pa.BooleanArray:
+    found = masks[0]
+    for mask in masks[1:]:
+        found = pc.or_(found, mask)
+    return found
+
+
+def _is_long(texts: pa.LargeStringArray, least: int) -> npt.NDArray[np.bool_] | None:
+    if not least:
+        return None
+    sizes = pc.binary_length(pc.utf8_trim(texts, characters=WHITE_SPACE))
+    return np.asarray(sizes.to_numpy(zero_copy_only=False)) >= least
+
+
+@dataclass(frozen=True)
+class MixSource:
+    """Documents of one shard, read and transformed; see `dolma_dask.verbs.sinks.DocumentSource`."""
+
+    shard: AlignedShard
+    recipe: Recipe
+    name: str
+    has_roots: bool = False  # paths of inputs include the root of their dataset
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Document and attribute files."""
+        found = inputs_of(self.shard.root, self.shard.files)
+        if not self.has_roots:
+            return found
+        return tuple(replace(item, info=replace(item.info, path=item.url)) for item in found)
+
+    def read(
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantines, facts: ShardFacts
+    ) -> Iterator[DocumentRows]:
+        """Yield the documents that go on."""
+        transform = Transform(self.shard, self.recipe, columns)
+        shard = replace(self.shard, documents=self._documents(columns))
+        reader = shard.open(max_record_bytes=policy.max_record_bytes, quarantine=quarantine)
+        for block in reader:
+            yield transform(block)
+        inputs = reader.state.inputs
+        if self.has_roots:
+            root = self.shard.root
+            inputs = tuple(msgspec.structs.replace(one, path=files.join(root, one.path)) for one in inputs)
+        facts.inputs, facts.unproved = inputs, reader.state.unproved
+        facts.counts = {**transform.counts, "bad_records": quarantine.count}
+        facts.rules = transform.rules
+
+    def _documents(self, columns: frozenset[str]) -> tuple[str, ...]:
+        """Return the columns of documents to read: those that sinks take, and those that rules and changes need."""
+        needed = [*_ALWAYS, *sorted(columns), *(name for name in OPTIONAL if name in self.recipe.names)]
+        needed += [METADATA] if self.recipe.options.provenance and RAW in columns else []
+        needed += [RAW] if self.recipe.looks_inside else []
+        return tuple(dict.fromkeys(needed))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A dataset with what is done to its documents."""
+
+    dataset: Dataset
+    recipe: Recipe
+    sets: AttributeSets | None  # attribute sets to read
+    kinds: Mapping[str, Mapping[str, AttributeKind]]  # by set: the keys to read
+    fields: Mapping[str, AttributeKind]  # of the metadata
+    selection: Selection
+    notes: tuple[str, ...] = ()  # for people
+
+    @property
+    def sources(self) -> tuple[MixSource, ...]:
+        """Documents of all shards."""
+        return tuple(map(self.source, self.dataset.shards))
+
+    def source(self, shard: Shard, name: str | None = None) -> MixSource:
+        """Return the documents of one shard; one with a name of its own is known by paths with roots."""
+        sources = tuple(self._attributes(each, shard) for each in (self.sets.files if self.sets else ()))
+        dataset = self.dataset
+        aligned = AlignedShard(
+            dataset.root,
+            shard,
+            sources=sources,
+            fields=self.fields,
+            default_source=dataset.source,
+            digests=True,
+        )
+        return MixSource(aligned, self.recipe, name or shard.path, name not in (None, shard.path))
+
+    def _attributes(self, name: str, shard: Shard) -> AttributeSource:
+        assert self.sets is not None
+        (source,) = (item for item in self.sets.sources(shard, ()) if item.name == name)
+        kinds, is_table = dict(self.kinds[name]), format_of(source.info.path) == "parquet"
+        needs_objects = name in self.recipe.objects
+        if is_table:  # scores of documents are plain numbers there
+            declared = self.sets.kinds[name]
+            kinds.update(declared if needs_objects else {})
+            kinds = {
+                key: "document" if declared.get(key) == "document" else kind for key, kind in kinds.items()
+            }
+        return replace(
+            source, kinds=kinds, prefix=prefix_of(name), with_objects=needs_objects and not is_table
+        )
+
+    def params(self) -> dict[str, Any]:
+        """Return what decides the output besides the bytes of the inputs."""
+        params = self.selection.params()
+        params["attributes"] = list(self.sets.files) if self.sets else []
+        return params | self.recipe.options.params()

@@ -1,0 +1,266 @@
+"""The keyword arguments that all verbs share, defined once for Python and the command line, and what is refused of them.
+
+Python does not check literals, keys of an open dictionary or types; without these checks a misspelled ``dry_run`` would write.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from os import PathLike, fspath
+from typing import Annotated, Any, TypedDict, TypeVar
+
+from cyclopts import Parameter
+
+from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.display import counted
+from dolma_dask.engine import RunOptions
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
+from dolma_dask.io.quarantine import OnBadRecord, RecordPolicy
+from dolma_dask.journal import incomplete
+from dolma_dask.rules.rules import Rule
+from dolma_dask.summary import Summary
+
+Many = Parameter(consume_multiple=True, negative="", show_default=False)
+"""A list on the command line: ``--taggers a b`` or the option repeated."""
+
+DatasetLike = str | Dataset | Summary
+"""A folder or URL, an open dataset, or the summary of the verb that wrote it."""
+
+RuleLike = str | Rule | None
+"""An expression, or rules joined by ``& | ~``."""
+
+
+class RunArgs(TypedDict, total=False):
+    """How a verb runs; nothing here changes a byte of its output, except which shards are made."""
+
+    only: Annotated[
+        Sequence[str],
+        Parameter(
+            help="Only shards whose path contains this, or matches it as a shell pattern.",
+            consume_multiple=True,
+            negative="",
+        ),
+    ]
+    prune: Annotated[int, Parameter(help="Only the first N shards: a rehearsal.")]
+    overwrite: Annotated[
+        bool,
+        Parameter(help="Do everything again, and replace files that this tool did not make.", negative=""),
+    ]
+    dry_run: Annotated[bool, Parameter(help="Tell what would be done, and do nothing.", negative="")]
+    scheduler: Annotated[
+        str,
+        Parameter(
+            help="auto (what ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler."
+        ),
+    ]
+    workers: Annotated[int, Parameter(help="Processes or threads; by default one per processor.")]
+    progress: Annotated[bool, Parameter(help="Show how far it is.")]
+
+
+class RecordArgs(RunArgs, total=False):
+    """`RunArgs`, and what happens to records that cannot be read."""
+
+    on_bad_record: Annotated[
+        OnBadRecord,
+        Parameter(
+            help="Fail the shard at the first bad record, or quarantine them with place, reason and bytes."
+        ),
+    ]
+    max_record_bytes: Annotated[
+        int, Parameter(help="Longer lines are bad records; by default 64,000,000 bytes.")
+    ]
+
+
+class ReadArgs(RecordArgs, total=False):
+    """`RecordArgs`, and how many records may be left out; for verbs that leave them out."""
+
+    max_bad_fraction: Annotated[
+        float,
+        Parameter(help="Share of all rows that may be quarantined before the run fails; by default 0.01."),
+    ]
+
+
+Args = TypeVar("Args", bound=RunArgs)
+
+
+def checked(verb: Callable[..., object], args: Args, known: type[Args]) -> Args:
+    """Return the shared arguments of a call, ``only`` as a tuple.
+
+    Parameters
+    ----------
+    verb : callable
+        The function that was called.
+    args : TypedDict
+        Its keyword arguments that it does not name itself.
+    known : type
+        What they may be.
+
+    Raises
+    ------
+    UsageError
+        A key is unknown, or ``only`` has nothing in it.
+    """
+    names = list(known.__annotations__)
+    for name in args:
+        if name not in names:
+            raise _unknown(verb, name, names)
+    if "only" not in args:
+        return args
+    only = words_of("only", args["only"])
+    if not only:
+        raise _nothing("only")
+    checked_args = args.copy()
+    checked_args["only"] = only
+    return checked_args
+
+
+def _unknown(verb: Callable[..., object], name: str, shared: Sequence[str]) -> UsageError:
+    own = inspect.signature(verb).parameters.values()
+    every = [
+        *(item.name for item in own if item.kind in (item.KEYWORD_ONLY, item.POSITIONAL_OR_KEYWORD)),
+        *shared,
+    ]
+    near = get_close_matches(name, every, n=1)
+    what_next = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(every)}."
+    return UsageError(f"{verb.__name__}() takes no argument {name!r}; {what_next}", name=name)
+
+
+def _nothing(name: str) -> UsageError:
+    return UsageError(
+        f"`{name}` was given with nothing in it; expected one value or more. Leave it out to mean the default."
+    )
+
+
+def words_of(name: str, value: Sequence[str] | str, may_be_empty: bool = False) -> tuple[str, ...]:
+    """Return a list of words as a tuple; a single word is a list of one.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for the message.
+    value : sequence of str, or str
+        An empty tuple stands for an argument that was not given.
+    may_be_empty : bool
+        Whether an empty list means something.
+
+    Raises
+    ------
+    UsageError
+        A list or a word is empty, or something else than words was given.
+    """
+    words = (value,) if isinstance(value, str) else value
+    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
+        raise UsageError(f"{name}={value!r}; expected words, such as {name}=['a', 'b'].")
+    if (isinstance(words, list) and not words and not may_be_empty) or not all(words):
+        raise _nothing(name)
+    return tuple(words)
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of `choices`.
+
+    Raises
+    ------
+    UsageError
+        It is none of them.
+    """
+    if value not in choices:
+        raise UsageError(f"{name}={value!r}; expected one of {', '.join(choices)}.")
+
+
+def check_format(file_format: FileFormat | None) -> None:
+    """Refuse a format that no writer knows.
+
+    Raises
+    ------
+    UsageError
+        It is unknown.
+    """
+    if file_format is not None:
+        check_choice("format", file_format, layout.FORMATS)
+
+
+def rule_of(where: object) -> str | Rule | None:
+    """Return a rule as verbs take it: an expression, a rule, or of thresholds and summaries with thresholds the rule to be inside of them.
+
+    Raises
+    ------
+    UsageError
+        It is of another type.
+    """
+    inside = getattr(where, "inside", None)
+    rule = inside() if callable(inside) else where
+    if rule is None or isinstance(rule, str | Rule):
+        return rule
+    raise UsageError(
+        f"where={where!r} is of type {type(where).__name__}; expected an expression such as 'word_count >= 50', or rules "
+        "joined by & | ~."
+    )
+
+
+def run_options(args: RunArgs) -> RunOptions:
+    """Return what the engine takes."""
+    names = ("overwrite", "dry_run", "scheduler", "workers", "progress")
+    return RunOptions(**{name: args[name] for name in names if name in args})  # type: ignore[literal-required]
+
+
+def record_policy(args: RecordArgs) -> RecordPolicy:
+    """Return what readers and the quarantine take."""
+    names = ("on_bad_record", "max_bad_fraction", "max_record_bytes")
+    return RecordPolicy(**{name: args[name] for name in names if name in args})  # type: ignore[literal-required]
+
+
+def budget(policy: RecordPolicy) -> float:
+    """Return the share of bad rows that a run may end with."""
+    return policy.max_bad_fraction if policy.on_bad_record == "quarantine" else 0.0
+
+
+def as_dataset(dataset: str | Dataset | Summary, source: str | None = None) -> Dataset:
+    """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it."""
+    if isinstance(dataset, Dataset):
+        return dataset.with_current_attributes()
+    if not isinstance(dataset, str | PathLike | Summary):
+        raise UsageError(
+            f"the dataset is of type {type(dataset).__name__}; expected a folder or URL, an open dataset, or the summary of a verb."
+        )
+    return open_dataset(dataset.target if isinstance(dataset, Summary) else fspath(dataset), source=source)
+
+
+def selected(dataset: Dataset, args: RunArgs) -> Dataset:
+    """Return the shards that ``only`` and ``prune`` leave."""
+    return dataset.select(tuple(args.get("only", ())), args.get("prune"))
+
+
+def dataset_notes(dataset: Dataset) -> tuple[str, ...]:
+    """Return what a person should know of a dataset that is read: files left out, runs that did not end."""
+    unknown = dataset.ignored
+    ignored = (
+        f"{counted(len(unknown), 'file')} below documents/ left out, because the suffix is not one of documents; first {unknown[0]}"
+        if unknown
+        else None
+    )
+    return tuple(note for note in (ignored, *incomplete(dataset.root)) if note)
+
+
+def check_outside(target: str, *roots: str) -> None:
+    """Refuse token files among documents and attributes, where readers would take them for such.
+
+    Raises
+    ------
+    UsageError
+        `target` lies there, in one of the datasets.
+    """
+    for root in roots:
+        folders = [files.resolved(files.join(root, name)) for name in (layout.DOCUMENTS, layout.ATTRIBUTES)]
+        if any(f"{files.resolved(target)}/".startswith(f"{folder}/") for folder in folders):
+            raise UsageError(
+                f"{target} lies among the documents or attributes of {root}; expected another folder or URL."
+            )
+
+
+def told(args: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a run as the journal and the report show them."""
+    return {name: value for name, value in args.items() if value not in (None, (), [], {})}

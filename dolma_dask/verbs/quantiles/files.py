@@ -1,0 +1,243 @@
+"""What `quantiles` keeps between its passes: the values of some shards as keys, column by column.
+
+A file of values is a row of segments, each with the group codes (uint16) of its rows, if there are groups, and then the keys (uint64,
+`dolma_dask.rules.ordered_bits`) of one signal after the other; behind them stand the extents of all signals, and a tail that says how
+long everything is. 8 bytes per value and 2 per row. Memory: one segment. Numbers are little-endian.
+
+The tail also holds the checksum of all that stands before it: its readers know it from the journal, and do not take a file of the same name
+and size, which a process of an earlier call has written, for the one that they were promised.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dolma_dask.errors import CorruptFileError
+from dolma_dask.io import files
+from dolma_dask.io.publish import PublishedFile
+from dolma_dask.rules.ordered_bits import Codes, Extents, write_keys
+from dolma_dask.text.kernels import Words
+
+FORM = 2
+"""Raised when the files change for the same values."""
+
+SEGMENT_ROWS = 1 << 17
+"""Rows of a segment at most: 1 MB per signal."""
+
+SEGMENT_BYTES = 32 << 20
+"""Bytes of the keys of a segment, about, where there are many signals."""
+
+_LENGTH = 8
+"""Bytes at the end of a file that tell the length of its tail."""
+
+_NO_CODES: Codes = np.zeros(0, np.uint16)
+
+Item = TypeVar("Item", bound=np.generic)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A file as the journal knows it: path below the work folder, size and checksum."""
+
+    path: str
+    bytes: int
+    checksum: str
+
+
+class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the end of a file says.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        Labels of the codes 1, 2, ...; rows with the code 0 have none.
+    rows, segment_rows, signals : int
+        Rows in all, rows of each segment but the last, number of signals.
+    grouped : bool
+        Whether there are codes.
+    checksum : str
+        xxh3-128 of what stands before.
+    """
+
+    labels: tuple[str, ...] = ()
+    rows: int = 0
+    segment_rows: int = 0
+    signals: int = 0
+    grouped: bool = False
+    checksum: str = ""
+
+
+def _write_tail(out: PublishedFile, tail: Tail) -> str:
+    """Write the end of a file, and return its checksum."""
+    tail = msgspec.structs.replace(tail, checksum=out.checksum)
+    data = msgspec.json.encode(tail)
+    out.write(data)
+    out.write(len(data).to_bytes(_LENGTH, "little"))
+    return tail.checksum
+
+
+def _read(handle: BinaryIO, offset: int, size: int, url: str) -> bytearray:
+    """Return `size` bytes from `offset` on."""
+    data = bytearray(size)
+    view = memoryview(data)
+    handle.seek(offset)
+    done = 0
+    while done < size:
+        piece = handle.read(size - done)
+        if not piece:
+            raise CorruptFileError(
+                f"{url} ends at byte {offset + done:,}, expected {offset + size:,}. Run the same command again with --overwrite.",
+                url=url,
+            )
+        view[done : done + len(piece)] = piece
+        done += len(piece)
+    return data
+
+
+def _read_tail(handle: BinaryIO, kept: Kept, url: str) -> Tail:
+    length = int.from_bytes(_read(handle, kept.bytes - _LENGTH, _LENGTH, url), "little")
+    try:
+        tail = msgspec.json.decode(_read(handle, kept.bytes - _LENGTH - length, length, url), type=Tail)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise CorruptFileError(
+            f"{url}: its end cannot be read ({error}); expected what this command wrote. Run it again with --overwrite.",
+            url=url,
+        ) from error
+    if tail.checksum != kept.checksum:
+        files.remove(url)
+        raise CorruptFileError(
+            f"{url} was written by another call (checksum {tail.checksum}), expected {kept.checksum}. It has been removed: run the same command again, "
+            "which makes it anew.",
+            url=url,
+        )
+    return tail
+
+
+def _open(kept: Kept, url: str) -> BinaryIO:
+    """Open a file of the recorded size."""
+    found = files.stat(url)
+    if found is None or found.bytes != kept.bytes:
+        raise CorruptFileError(
+            f"{url} has {found.bytes if found else 0:,} bytes, expected {kept.bytes:,}. Run the same command again.",
+            url=url,
+        )
+    return files.open_read(url)
+
+
+class ValueWriter:
+    """Writes the values of some shards.
+
+    Parameters
+    ----------
+    out : PublishedFile
+        Where to.
+    signals, groups : int
+        Number of columns, and of codes that there may be; 1: no codes.
+
+    Attributes
+    ----------
+    checksum : str
+        Of the file, after `finish`.
+    """
+
+    checksum = ""
+
+    def __init__(self, out: PublishedFile, signals: int, groups: int) -> None:
+        self._out = out
+        self._segment_rows = min(SEGMENT_ROWS, max(SEGMENT_BYTES // (8 * signals), 1))
+        self._keys = np.empty((signals, self._segment_rows), np.uint64)
+        self._codes = np.zeros(self._segment_rows if groups > 1 else 0, np.uint16)
+        self._extents = [Extents.empty(groups) for _ in range(signals)]
+        self._waiting = self._rows = 0
+
+    def add(self, codes: Codes, columns: Sequence[pa.Array]) -> None:
+        """Take rows: their codes, (n,), all 0 without groups, and a column of float64 per signal."""
+        start = 0
+        while start < len(codes):
+            count = min(len(codes) - start, self._segment_rows - self._waiting)
+            self._take(codes[start : start + count], [column.slice(start, count) for column in columns])
+            start += count
+
+    def _take(self, codes: Codes, columns: Sequence[pa.Array]) -> None:
+        place = slice(self._waiting, self._waiting + len(codes))
+        if self._codes.size:
+            self._codes[place] = codes
+        for keys, column, extents in zip(self._keys, columns, self._extents, strict=True):
+            write_keys(column, codes, keys[place], extents)
+        self._waiting += len(codes)
+        if self._waiting == self._segment_rows:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._out.write(self._codes[: self._waiting].data)
+        for keys in self._keys:
+            self._out.write(keys[: self._waiting].data)
+        self._rows += self._waiting
+        self._waiting = 0
+
+    def finish(self, labels: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Write the end, and return the counts of all signals and codes, (signals, codes, 3); see `Extents`."""
+        if self._waiting:
+            self._flush()
+        used = len(labels) + 1
+        for extents in self._extents:
+            self._out.write(np.ascontiguousarray(extents.counts[:used]))
+            self._out.write(np.ascontiguousarray(extents.bounds[:used]))
+        signals = len(self._extents)
+        tail = Tail(tuple(labels), self._rows, self._segment_rows, signals, self._codes.size > 0)
+        self.checksum = _write_tail(self._out, tail)
+        return np.array([extents.counts[:used] for extents in self._extents])
+
+
+@dataclass(frozen=True)
+class ValueFile:
+    """A file that `ValueWriter` wrote.
+
+    Attributes
+    ----------
+    url : str
+        Where it is.
+    tail : Tail
+        What its end says.
+    """
+
+    url: str
+    tail: Tail
+
+    @classmethod
+    def open(cls, folder: str, kept: Kept) -> "ValueFile":
+        """Read the end of a file; raises `CorruptFileError` if it is not the one that was kept."""
+        url = files.join(folder, kept.path)
+        with _open(kept, url) as handle:
+            return cls(url, _read_tail(handle, kept, url))
+
+    def extents(self, signal: int) -> Extents:
+        """Return the extents of a signal for each code."""
+        tail, groups = self.tail, len(self.tail.labels) + 1
+        offset = tail.rows * (8 * tail.signals + 2 * tail.grouped) + signal * groups * 40
+        with files.open_read(self.url) as handle:
+            data = _read(handle, offset, groups * 40, self.url)
+        counts = np.frombuffer(data, np.int64, groups * 3).reshape(groups, 3)
+        return Extents(counts, np.frombuffer(data, np.uint64, groups * 2, groups * 24).reshape(groups, 2))
+
+    def blocks(self, signal: int, grouped: bool = True) -> Iterator[tuple[Words, Codes]]:
+        """Yield the keys of a signal and the codes of their rows, segment by segment; no codes if there are none or they are not wanted."""
+        tail = self.tail
+        offset = 0
+        with files.open_read(self.url) as handle:
+            for first in range(0, tail.rows, tail.segment_rows or 1):
+                count = min(tail.segment_rows, tail.rows - first)
+                codes = _NO_CODES
+                if tail.grouped and grouped:
+                    codes = self._array(handle, offset, count, np.uint16)
+                keys = offset + count * (2 * tail.grouped + 8 * signal)
+                yield self._array(handle, keys, count, np.uint64), codes
+                offset += count * (8 * tail.signals + 2 * tail.grouped)
+
+    def _array(self, handle: BinaryIO, offset: int, count: int, dtype: type[Item]) -> npt.NDArray[Item]:
+        size = count * np.dtype(dtype).itemsize
+        return np.frombuffer(_read(handle, offset, size, self.url), dtype)

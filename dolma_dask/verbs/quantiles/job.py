@@ -1,0 +1,269 @@
+"""The job of `quantiles`: the values of all shards are kept, each signal is looked up in them, the result is one file."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import msgspec
+
+import dolma_dask
+from dolma_dask import engine
+from dolma_dask.dataset import Dataset
+from dolma_dask.display import counted
+from dolma_dask.engine import (
+    Input,
+    Pass,
+    Passes,
+    Plan,
+    Ran,
+    RunOptions,
+    Task,
+    Unit,
+    WorkDir,
+    run_job,
+)
+from dolma_dask.errors import StageError, UsageError
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.publish import publish
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.journal import Record, work_key
+from dolma_dask.rules.groups import MOST_GROUPS, too_many
+from dolma_dask.rules.levels import Level
+from dolma_dask.rules.thresholds import Thresholds
+from dolma_dask.verbs.options import dataset_notes, told
+from dolma_dask.verbs.quantiles.question import Question
+from dolma_dask.verbs.quantiles.select import SelectStage, read_entries, select_tasks, write_index
+from dolma_dask.verbs.quantiles.summary import QuantilesSummary
+from dolma_dask.verbs.quantiles.thresholds import (
+    QUANTILES,
+    ThresholdStage,
+    quantiles_path,
+    read_table,
+    read_thresholds,
+    remove_outdated,
+    thresholds_path,
+)
+from dolma_dask.verbs.quantiles.values import ValueStage, value_tasks
+
+VERSION = 1
+"""Raised whenever quantiles writes other numbers for the same values."""
+
+
+@dataclass(frozen=True)
+class _PublishStage:
+    """From the quantiles of each signal to the one file of all."""
+
+    root: str
+    folder: str  # with the results of the signals
+    info: Mapping[str, Any]  # for the journal
+    verb: str = QUANTILES
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Write the file; see `dolma_dask.engine.Stage`."""
+        unit = task.units[0]
+        made: _Values = task.work
+        signals = self.info["parameters"]["signals"]
+        table = {
+            signal: read_entries(self.folder, file)
+            for signal, file in zip(signals, made.results, strict=True)
+        }
+        with publish(files.join(self.root, unit.name)) as out:
+            out.write(msgspec.json.format(msgspec.json.encode(table)) + b"\n")
+        return [
+            Record(
+                unit.name,
+                task.shard,
+                unit.key,
+                made.inputs,
+                (FileRecord(unit.name, out.bytes, out.checksum), *made.quarantine),
+                int(made.counts["documents_in"]),
+                counts=made.counts,
+                info={**self.info, "unproved": list(made.unproved)},
+                seconds=made.seconds,
+            )
+        ]
+
+
+@dataclass(frozen=True)
+class _Values:
+    """What is known of the kept values of all shards."""
+
+    inputs: tuple[InputRecord, ...]
+    counts: dict[str, float]
+    unproved: tuple[str, ...]
+    quarantine: tuple[FileRecord, ...]
+    seconds: float
+    results: tuple[FileRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """A call of `quantiles`, with everything that decides its result; see `dolma_dask.engine.Job`."""
+
+    dataset: Dataset
+    selected: Dataset
+    question: Question
+    name: str
+    policy: RecordPolicy
+
+    verb: ClassVar[str] = QUANTILES
+    record: ClassVar[None] = None
+    writes: ClassVar[Sequence[str]] = ()
+
+    @property
+    def root(self) -> str:
+        """Root of the dataset."""
+        return self.dataset.root
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of what was requested."""
+        shards = [shard.path for shard in self.selected.shards]
+        policy = {"max_record_bytes": self.policy.max_record_bytes}
+        return work_key(QUANTILES, VERSION, {**self.question.params(), **policy, "shards": shards})
+
+    @cached_property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files of the selected shards."""
+        return tuple({item.info.path: item for task in self._value_tasks for item in task.inputs}.values())
+
+    @cached_property
+    def _value_tasks(self) -> list[Task]:
+        return value_tasks(self.question, self.selected, self.key)
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
+        """Return the plan of the one file: what it was made of decides whether it is finished."""
+        return self._plan("", None)
+
+    def _plan(self, folder: str, values: _Values | None) -> Plan:
+        path = quantiles_path(self.name)
+        left_out = len(self.dataset.shards) - len(self.selected.shards)
+        part = f"of {len(self.selected.shards):,} of {counted(len(self.dataset.shards), 'shard')} alone"
+        return Plan(
+            stage=_PublishStage(self.root, folder, {"parameters": self.parameters()}),
+            root=self.root,
+            tasks=[Task(path, (Unit(path, self.key),), self.inputs, values)],
+            params=told({**self.parameters(), "source": self.dataset.source}),
+            writes=(path,),
+            version=dolma_dask.__version__,
+            bad_is_loss=True,
+            notes=(*dataset_notes(self.dataset), *((part,) if left_out else ())),
+            is_small=True,
+        )
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Keep the values of all shards, find the quantiles of each signal, and write the file."""
+        question = self.question
+        try:
+            first = ValueStage(
+                self.root,
+                work.url,
+                question.signals,
+                question.by,
+                question.sample,
+                question.seed,
+                self.policy,
+            )
+            records = tuple((yield Pass(first, self._value_tasks)).records.values())
+            if len({label for record in records for label in record.info["labels"]}) > MOST_GROUPS:
+                raise too_many(str(question.by))
+        except (StageError, UsageError) as error:
+            raise self._wrong_argument(work, error) from error
+        index = write_index(work.url, records, question.kind)
+        second = SelectStage(work.url, question.probabilities)
+        selected = yield Pass(second, select_tasks(question.signals, index, self.key))
+        results = tuple(record.files[0] for record in selected.records.values())
+        ran: Ran = yield self._plan(work.url, replace(_values(records), results=results))
+        return ran
+
+    def _wrong_argument(self, work: WorkDir, error: StageError | UsageError) -> Exception:
+        """Return the error; a wrong argument that only the rows could tell leaves nothing behind."""
+        failures = error.failures if isinstance(error, StageError) else ()
+        if failures and all(item.error == UsageError.__name__ for item in failures):
+            error = UsageError(failures[0].message)
+        if isinstance(error, UsageError):
+            work.clear()
+        return error
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what was requested, for people."""
+        question = self.question
+        sample = {"sample": question.sample, "seed": question.seed} if question.sample is not None else {}
+        groups = {} if question.by is None else {"by": question.by, "by_kind": question.kind}
+        return {
+            "name": self.name,
+            "signals": list(question.signals),
+            **groups,
+            "probabilities": list(question.probabilities),
+            **sample,
+            "method": "exact",
+        }
+
+    def summarize(self, ran: Ran, known: Record | None) -> QuantilesSummary:
+        """Return the summary, which counts shards rather than the one file, with the quantiles."""
+        summary, shards = ran.summary, tuple(shard.path for shard in self.selected.shards)
+        path = quantiles_path(self.name)
+        if summary.planned or not ran.records:
+            planned = {"planned": shards if summary.planned else ()}
+            return QuantilesSummary(**{**vars(summary), **planned}, file=path, parameters=self.parameters())
+        remove_outdated(self.root, self.name)
+        done, skipped = (len(shards), 0) if summary.done else (0, len(shards))
+        notes = (*summary.notes, *self._notes(summary.counts))
+        return QuantilesSummary(
+            **{**vars(summary), "done": done, "skipped": skipped, "notes": notes},
+            file=path,
+            parameters=self.parameters(),
+            quantiles=read_table(files.join(self.root, path)),
+        )
+
+    def _notes(self, counts: Mapping[str, float]) -> Iterator[str]:
+        rows = int(counts.get("documents_without_group", 0))
+        if self.question.by is not None and rows:
+            yield f"{counted(rows, 'document')} without {self.question.by}: in the group 'all' alone"
+        infinite = int(counts.get("infinite_values", 0))
+        if infinite:
+            yield f"{counted(infinite, 'infinite value')}, which count as missing"
+
+
+def run_quantiles(job: Quantiles, level: Level | None, options: RunOptions) -> QuantilesSummary:
+    """Do what is left of quantiles, and of the thresholds of a level."""
+    summary = run_job(job, options)
+    if level is None or options.dry_run:
+        return summary
+    return replace(summary, thresholds=_thresholds(job, level, options))
+
+
+def _thresholds(job: Quantiles, level: Level, options: RunOptions) -> Thresholds:
+    """Write the thresholds of a level, if they are not there, and return them."""
+    path, own = thresholds_path(job.name, level), quantiles_path(job.name)
+    stat = files.stat(files.join(job.root, own))
+    info = FileInfo(own, stat.bytes if stat else 0, stat.stamp if stat else "")
+    by, kind = job.question.by, job.question.kind
+    key = work_key("thresholds", VERSION, {"level": level, "by": by, "kind": kind})
+    plan = Plan(
+        stage=ThresholdStage(job.root, level, by, kind),
+        root=job.root,
+        tasks=[Task(path, (Unit(path, key),), (Input(files.join(job.root, own), info),))],
+        params={"name": job.name, "level": level},
+        writes=(path,),
+        version=dolma_dask.__version__,
+        is_small=True,
+    )
+    engine.run(plan, options)
+    return read_thresholds(files.join(job.root, path))
+
+
+def _values(records: Sequence[Record]) -> _Values:
+    counts: dict[str, float] = {}
+    for record in records:
+        for name, count in record.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    unproved = sorted({name for record in records for name in record.info["unproved"]})
+    kept = tuple(
+        msgspec.convert(item, FileRecord) for record in records for item in record.info["quarantine"]
+    )
+    inputs = tuple(item for record in records for item in record.inputs)
+    return _Values(inputs, counts, tuple(unproved), kept, sum(record.seconds for record in records))

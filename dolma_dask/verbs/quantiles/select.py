@@ -1,0 +1,181 @@
+"""The second part of `quantiles`: one task per signal reads the kept values, as often as it takes, and writes the quantiles of all groups.
+
+A signal of 10^9 values is 8 GB to read two to three times, at some 10 ns of CPU per value. Memory: see `dolma_dask.verbs.quantiles.order_statistics`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from dolma_dask.engine import Input, Task, Unit
+from dolma_dask.errors import CorruptFileError
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.journal import Record
+from dolma_dask.rules.groups import ALL, LabelKind, spelled, value_of
+from dolma_dask.rules.ordered_bits import Extents, values_of
+from dolma_dask.rules.quantile_table import Entry, entry, interpolated, ranks_of
+from dolma_dask.verbs.quantiles.files import Kept, ValueFile
+from dolma_dask.verbs.quantiles.order_statistics import Block, order_statistics
+
+RESULTS = "results"
+"""Folder of the quantiles of each signal."""
+
+INDEX = "index.json"
+
+
+class Index(msgspec.Struct, frozen=True):
+    """All files of the first pass, and the labels of all groups, in the order of their values."""
+
+    labels: tuple[str, ...]
+    kept: tuple[Kept, ...]
+
+
+def write_index(folder: str, records: Sequence[Record], kind: LabelKind) -> Input:
+    """Write down what the first pass has made, and return it as the input of the tasks that follow."""
+    found = {label for record in records for label in record.info["labels"]}
+    labels = sorted(found, key=lambda label: (value_of(label, kind), label))
+    kept = tuple(
+        Kept(file.path, file.bytes, record.info["checksum"]) for record in records for file in record.files
+    )
+    url = files.join(folder, INDEX)
+    data = msgspec.json.encode(Index(tuple(labels), kept))
+    known = files.stat(url)
+    if known is None or files.read_bytes(url) != data:
+        with publish(url) as out:
+            out.write(data)
+    info = files.stat(url)
+    return Input(url, FileInfo(INDEX, len(data), info.stamp if info else ""))
+
+
+def select_tasks(signals: Sequence[str], index: Input, key: str) -> list[Task]:
+    """Return a task for each signal."""
+    return [
+        Task(name, (Unit(f"{RESULTS}/{number:05d}.json", key),), (index,), number)
+        for number, name in enumerate(signals)
+    ]
+
+
+def read_entries(folder: str, result: FileRecord) -> dict[str, Entry]:
+    """Return the quantiles of a signal as `SelectStage` wrote them.
+
+    Raises
+    ------
+    CorruptFileError
+        The file holds something else.
+    """
+    url = files.join(folder, result.path)
+    data = files.read_bytes(url)
+    found = xxhash.xxh3_128_hexdigest(data)
+    if found != result.checksum:
+        files.remove(url)
+        raise CorruptFileError(
+            f"{url} has the checksum {found}, expected {result.checksum}. It has been removed: run the same command again, which makes it "
+            "anew.",
+            url=url,
+        )
+    return msgspec.json.decode(data, type=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class SelectStage:
+    """From the kept values of one signal to its quantiles.
+
+    Attributes
+    ----------
+    folder : str
+        Of the exchange.
+    probabilities : tuple of float
+        Ascending.
+    """
+
+    folder: str
+    probabilities: tuple[float, ...]
+    verb: str = "quantiles"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Find the quantiles of a signal; see `dolma_dask.engine.Stage`."""
+        unit, (source,) = task.units[0], task.inputs
+        data = files.read_bytes(source.url)
+        index = msgspec.json.decode(data, type=Index)
+        entries = self._entries(index, task.work)
+        with publish(files.join(self.folder, unit.name)) as out:
+            out.write(msgspec.json.encode(entries))
+        read = InputRecord(INDEX, len(data), source.info.stamp, xxhash.xxh3_128_hexdigest(data))
+        return [
+            Record(
+                unit.name, task.shard, unit.key, (read,), (FileRecord(unit.name, out.bytes, out.checksum),)
+            )
+        ]
+
+    def _entries(self, index: Index, signal: int) -> dict[str, Entry]:
+        values = SignalValues.open(self.folder, index, signal)
+        extents = values.extents
+        ranks = [ranks_of(int(count), self.probabilities) for count in extents.counts[:, 0]]
+        found = order_statistics(values.blocks, extents, ranks)
+        entries = [self._entry(extents, row, ranks[row], values_of(keys)) for row, keys in enumerate(found)]
+        names = [ALL, *map(spelled, index.labels)]
+        if values.is_one_group:  # all rows are in it, and nothing was counted twice
+            return dict.fromkeys(names, entries[0])
+        return dict(zip(names, entries, strict=True))
+
+    def _entry(
+        self, extents: Extents, row: int, ranks: npt.NDArray[np.int64], values: npt.NDArray[np.float64]
+    ) -> Entry:
+        count, nulls, _ = extents.counts[row].tolist()
+        low, high = values_of(extents.bounds[row]).tolist()
+        quantiles = interpolated(count, self.probabilities, ranks, values)
+        return entry(count, nulls, (low, high) if count else None, self.probabilities, quantiles)
+
+
+@dataclass(frozen=True, eq=False)
+class SignalValues:
+    """The kept values of one signal.
+
+    Attributes
+    ----------
+    kept : tuple of ValueFile
+        The files.
+    places : tuple of ndarray of uint16
+        For each file, code to row: 0 stands for all documents, and for those without a label.
+    signal : int
+        Its number.
+    extents : Extents
+        Of each row; one row alone if all documents have the same label.
+    """
+
+    kept: tuple[ValueFile, ...]
+    places: tuple[npt.NDArray[np.uint16], ...]
+    signal: int
+    extents: Extents
+    is_one_group: bool
+
+    @classmethod
+    def open(cls, folder: str, index: Index, signal: int) -> "SignalValues":
+        """Read the ends of all files."""
+        kept = tuple(ValueFile.open(folder, one) for one in index.kept)
+        rows = {label: row for row, label in enumerate(index.labels, 1)}
+        places = tuple(np.array([0, *(rows[label] for label in one.tail.labels)], np.uint16) for one in kept)
+        extents = Extents.empty(len(rows) + 1)
+        for one, place in zip(kept, places, strict=True):
+            extents.add(one.extents(signal), place.astype(np.int64))
+        is_one_group = len(rows) == 1 and not extents.counts[0].any()
+        total = extents.total()
+        extents.counts[0], extents.bounds[0] = total.counts[0], total.bounds[0]
+        if is_one_group:
+            extents = total
+        return cls(kept, places, signal, extents, is_one_group)
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the keys of the signal, and the row of each if there are groups."""
+        grouped = len(self.extents.counts) > 1
+        for one, places in zip(self.kept, self.places, strict=True):
+            for keys, codes in one.blocks(self.signal, grouped):
+                yield keys, places[codes]

@@ -1,0 +1,136 @@
+"""What `quantiles` returns: a table of signals and groups, and the thresholds of the level that was asked for, as a rule."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dolma_dask.display import html_table, text_table
+from dolma_dask.errors import UsageError
+from dolma_dask.rules.groups import ALL
+from dolma_dask.rules.quantile_table import QuantileTable
+from dolma_dask.rules.rules import Rule
+from dolma_dask.rules.tails import short_name, short_names
+from dolma_dask.rules.thresholds import Thresholds
+from dolma_dask.summary import Summary
+
+MOST_SHOWN = 40
+"""Lines of the table; how many more there are is told."""
+
+_SHOWN = ("0.1", "0.5", "0.9")
+
+
+@dataclass(frozen=True, repr=False)
+class QuantilesSummary(Summary):
+    """The outcome of `quantiles`; joins with rules by ``& | ~`` if a level was asked for.
+
+    Attributes
+    ----------
+    file : str
+        Where the quantiles stand, relative to the dataset.
+    parameters : Mapping
+        Signals, groups, probabilities, sample and method (exact).
+    quantiles : Mapping
+        What the file holds: signal to group to ``n``, ``nulls``, ``min``, ``max`` and ``q``; empty under ``dry_run``.
+    thresholds : Thresholds or None
+        Of the level that was asked for.
+    """
+
+    file: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    quantiles: QuantileTable = field(default_factory=dict)
+    thresholds: Thresholds | None = None
+
+    def inside(self, signals: Sequence[str] | str | None = None) -> Thresholds:
+        """Return the rule that rows lie inside of the thresholds; see `Thresholds.inside`.
+
+        Raises
+        ------
+        UsageError
+            No level was asked for.
+        """
+        if self.thresholds is None:
+            raise UsageError(
+                "these quantiles have no thresholds, because no level was asked for; expected level='regular', 'strict', 'even_stricter' "
+                "or 'strictest'. Take them now: dk.thresholds(summary, level='regular')."
+            )
+        return self.thresholds.inside(signals)
+
+    def lower(self, signal: str, group: str | None = None) -> float | None:
+        """Return a lower bound; see `Thresholds.lower`."""
+        return self.inside().lower(signal, group)
+
+    def upper(self, signal: str, group: str | None = None) -> float | None:
+        """Return an upper bound; see `Thresholds.upper`."""
+        return self.inside().upper(signal, group)
+
+    def __and__(self, other: Rule) -> Rule:
+        return self.inside() & other
+
+    def __rand__(self, other: Rule) -> Rule:
+        return other & self.inside()
+
+    def __or__(self, other: Rule) -> Rule:
+        return self.inside() | other
+
+    def __ror__(self, other: Rule) -> Rule:
+        return other | self.inside()
+
+    def __invert__(self) -> Rule:
+        return ~self.inside()
+
+    def to_json(self) -> dict[str, Any]:
+        more = {"file": self.file, "parameters": dict(self.parameters), "quantiles": self.quantiles}
+        bounds = {} if self.thresholds is None else {"thresholds": self.thresholds.to_json()}
+        return {**super().to_json(), **more, **bounds}
+
+    def rows(self) -> list[tuple[str, str]]:
+        where = [] if not self.file else [("file", self.file)]
+        return [*super().rows(), *where, *self._method()]
+
+    def _method(self) -> list[tuple[str, str]]:
+        told = self.parameters
+        if not told:
+            return []
+        how = "exact"
+        if "sample" in told:
+            how += f", of a sample of {told['sample']:g} of the documents (seed {told['seed']})"
+        return [("quantiles", how)]
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Return the lines of the table, its heading first: signal, group, number of values, and some quantiles."""
+        shown, short = self._shown(), short_names(list(self.quantiles))
+        lines = [
+            (short[signal], group, f"{entry['n']:,}", *(_number(entry["q"].get(name)) for name in shown))
+            for signal, groups in self.quantiles.items()
+            for group, entry in groups.items()
+        ]
+        heading = (
+            "signal",
+            short_name(self.parameters.get("by") or ""),
+            "n",
+            *(f"p{float(name) * 100:g}" for name in shown),
+        )
+        more = (f"and {len(lines) - MOST_SHOWN:,} more", *[""] * (len(heading) - 1))
+        return [heading, *lines[:MOST_SHOWN], *([more] if len(lines) > MOST_SHOWN else [])]
+
+    def _shown(self) -> list[str]:
+        """Return the quantiles to show: the usual ones as far as they are there, else the first, middle and last."""
+        known = [name for groups in self.quantiles.values() for name in groups[ALL]["q"]]
+        names = list(dict.fromkeys(known))
+        usual = [name for name in _SHOWN if name in names]
+        return usual or list(dict.fromkeys((names[0], names[len(names) // 2], names[-1])))
+
+    def __str__(self) -> str:
+        table = [f"  {line}" for line in text_table(self.table())] if self.quantiles else []
+        return "\n".join([super().__str__(), *table])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        table = html_table("quantiles", self.table()) if self.quantiles else ""
+        bounds = "" if self.thresholds is None else self.thresholds._repr_html_()
+        return super()._repr_html_() + table + bounds
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.6g}"

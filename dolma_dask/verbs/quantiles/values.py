@@ -1,0 +1,168 @@
+"""The first pass of `quantiles`: read the columns once, choose the sampled rows, and keep their values per signal.
+
+One file per group of shards, so that small shards make no swarm of files. Memory: a block of rows and a segment of values per worker.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from dolma_dask.dataset import Dataset
+from dolma_dask.engine import Task, Unit, inputs_of
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.journal import Record
+from dolma_dask.reading import AlignedReader, AlignedShard
+from dolma_dask.rules.groups import MOST_GROUPS, Groups
+from dolma_dask.rules.ordered_bits import Codes
+from dolma_dask.rules.sampling import sampled
+from dolma_dask.verbs.quantiles.files import FORM, ValueWriter
+from dolma_dask.verbs.quantiles.question import Question
+
+GROUP_BYTES = 64 << 20
+"""Stored bytes of the shards that share a file; a larger shard has one of its own."""
+
+VALUES = "values"
+"""Folder of the files."""
+
+
+@dataclass(frozen=True)
+class ValueStage:
+    """The first pass over some shards.
+
+    Attributes
+    ----------
+    root : str
+        Of the dataset.
+    folder : str
+        Of the exchange.
+    signals : tuple of str
+        Columns of values.
+    by : str or None
+        Column of labels.
+    sample : float or None
+        Fraction of the rows.
+    seed : int
+        Of the sample.
+    policy : RecordPolicy
+        What happens to bad records.
+    """
+
+    root: str
+    folder: str
+    signals: tuple[str, ...]
+    by: str | None
+    sample: float | None
+    seed: int
+    policy: RecordPolicy = field(default_factory=RecordPolicy)
+    verb: str = "quantiles"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Keep the values of a group of shards; see `dolma_dask.engine.Stage`."""
+        unit = task.units[0]
+        groups = None if self.by is None else Groups(self.by)
+        codes_possible = 1 if self.by is None else MOST_GROUPS + 1
+        done = _Done()
+        with publish(files.join(self.folder, unit.name)) as out:
+            writer = ValueWriter(out, len(self.signals), codes_possible)
+            for work in task.work:
+                for batch in self._batches(work, done):
+                    codes = (
+                        np.zeros(batch.num_rows, np.uint16)
+                        if groups is None
+                        else _codes(groups, batch, self.by)
+                    )
+                    if groups is not None:
+                        done.count("documents_without_group", int(np.count_nonzero(codes == 0)))
+                    writer.add(codes, [batch.column(name) for name in self.signals])
+            counts = writer.finish(groups.labels if groups else ())
+        values, nulls, infinite = counts.sum(axis=(0, 1)).tolist()
+        done.counts |= {"values": values, "missing_values": nulls, "infinite_values": infinite}
+        written = FileRecord(unit.name, out.bytes, out.checksum)
+        info = {
+            "labels": groups.labels if groups else [],
+            "checksum": writer.checksum,
+            "unproved": sorted(done.unproved),
+            "quarantine": msgspec.to_builtins(done.kept),
+        }
+        return [
+            Record(
+                unit.name,
+                task.shard,
+                unit.key,
+                tuple(done.inputs),
+                (written,),
+                int(done.counts["documents_in"]),
+                counts=done.counts,
+                info=info,
+            )
+        ]
+
+    def _batches(self, work: AlignedShard, done: "_Done") -> Iterator[pa.RecordBatch]:
+        """Yield the sampled rows of a shard, and take down what is known of it at its end."""
+        quarantine = Quarantine(self.root, self.verb, work.shard.path, self.policy)
+        reader = work.open(max_record_bytes=self.policy.max_record_bytes, quarantine=quarantine)
+        for block in reader:
+            batch = block.batch
+            if self.sample is not None:
+                batch = batch.filter(
+                    sampled(batch.column("source"), batch.column("id"), self.sample, self.seed)
+                )
+                done.count("documents_sampled", batch.num_rows)
+            yield batch
+        done.take(reader, quarantine.close())
+
+
+def _codes(groups: Groups, batch: pa.RecordBatch, by: str | None) -> Codes:
+    return groups.codes(batch.column(by))
+
+
+@dataclass
+class _Done:
+    """What was read so far of a group of shards."""
+
+    inputs: list[InputRecord] = field(default_factory=list)
+    unproved: set[str] = field(default_factory=set)
+    kept: list[FileRecord] = field(default_factory=list)
+    counts: dict[str, float] = field(default_factory=dict)
+
+    def count(self, name: str, number: float) -> None:
+        self.counts[name] = self.counts.get(name, 0) + number
+
+    def take(self, reader: AlignedReader, kept: Sequence[FileRecord]) -> None:
+        state = reader.state
+        self.inputs += state.inputs
+        self.unproved.update(state.unproved)
+        self.kept += kept
+        self.count("documents_in", state.rows)
+        self.count("bad_records", state.bad_records)
+        self.count("unproved_attribute_files", len(state.unproved))
+
+
+def value_tasks(question: Question, dataset: Dataset, key: str) -> list[Task]:
+    """Return the tasks of the first pass: groups of neighbouring shards, which depend on the listing alone."""
+    tasks: list[Task] = []
+    for group in _grouped([question.columns.work(shard) for shard in dataset.shards]):
+        first, more = group[0].shard.path, len(group) - 1
+        inputs = tuple(item for work in group for item in inputs_of(dataset.root, work.files))
+        unit = Unit(f"{VALUES}/{len(tasks):06d}.bin", f"{key}-{FORM}")
+        tasks.append(Task(f"{first} and {more:,} more" if more else first, (unit,), inputs, tuple(group)))
+    return tasks
+
+
+def _grouped(works: Sequence[AlignedShard]) -> list[list[AlignedShard]]:
+    groups: list[list[AlignedShard]] = []
+    size = 0
+    for work in works:
+        own = sum(info.bytes for info in work.files)
+        if not groups or size + own > GROUP_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(work)
+        size += own
+    return groups

@@ -1,0 +1,134 @@
+"""quantiles: exact quantiles of signals, for all documents and for groups of them, and the thresholds that follow from them.
+
+Two parts, both of which go on where they were stopped. The first reads the asked columns once and keeps the values as keys below
+``_work/`` (8 bytes per value, removed at the end); the second finds the order statistics of each signal in a few passes over the
+kept values. The result depends on the values alone: any number of workers, any cut into shards, the same bytes. Nothing but the result
+reaches the caller's process. ``sample`` is the way to huge data.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Unpack
+
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.rules.levels import LEVELS, Level, check_level
+from dolma_dask.rules.quantile_table import check_probabilities
+from dolma_dask.rules.sampling import check_fraction
+from dolma_dask.verbs.options import (
+    DatasetLike,
+    Many,
+    RecordArgs,
+    as_dataset,
+    checked,
+    record_policy,
+    run_options,
+    selected,
+)
+from dolma_dask.verbs.quantiles.job import Quantiles, run_quantiles
+from dolma_dask.verbs.quantiles.question import Question, choose_columns
+from dolma_dask.verbs.quantiles.summary import QuantilesSummary
+
+
+def quantiles(
+    dataset: DatasetLike,
+    /,
+    signals: Annotated[Sequence[str] | str | None, Many] = None,
+    *,
+    by: str | None = "source",
+    level: Level | None = None,
+    probabilities: Annotated[Sequence[float] | None, Many] = None,
+    sample: float | None = None,
+    seed: int = 0,
+    name: str = "quantiles",
+    attributes: Annotated[Sequence[str], Many] = (),
+    source: str | None = None,
+    **options: Unpack[RecordArgs],
+) -> QuantilesSummary:
+    """Find the quantiles of signals, for all documents and for each group of them, exactly.
+
+    Example: dolma-dask quantiles corpus/wiki --signals word_count mean_word_length --by language --level regular
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ and attributes/ in it. The result is written to its quantiles/.
+    signals : list of str, optional
+        Attribute keys (a unique ending is enough) or metadata.<field>, with one number per document; by default every such attribute key.
+    by : str, optional
+        Column with a value for each group: source, an attribute key or metadata.<field>, of strings, bools or few numbers; at most 1,000
+        groups. "none" makes no groups. The group "all" is always there; a value "all" is named "=all".
+    level : {"regular", "strict", "even_stricter", "strictest"}, optional
+        Also write thresholds: the quantiles 0.1 and 0.9, 0.2 and 0.8, 0.3 and 0.7, 0.4 and 0.6.
+    probabilities : list of float, optional
+        Quantiles to find, from 0 to 1; by default 0.01 to 0.99, with all that the levels need.
+    sample : float, optional
+        Fraction of the documents to look at, selected by a hash of source and id: the way to huge data, since the values that are kept shrink
+        with it.
+    seed : int, optional
+        Of the hash.
+    name : str, optional
+        Of the file, quantiles/<name>.json.
+    attributes : list of str, optional
+        Attribute sets to look in; by default all.
+    source : str, optional
+        Source of all documents, for files that lack the field.
+
+    Returns
+    -------
+    QuantilesSummary
+        With the quantiles, and as a rule for ``where`` if there is a level.
+
+    Raises
+    ------
+    UsageError
+        A signal or `by` is unknown, or has not one value per document; there are too many groups; or an argument has a value that it
+        cannot have.
+    StageError
+        Some shards could not be read, for example because attributes do not line up.
+
+    Notes
+    -----
+    Missing values are left out and counted as nulls; so are infinite ones, which only Parquet can hold. A document without a group counts
+    in "all" alone.
+    """
+    options = checked(quantiles, options, RecordArgs)
+    check_name(name)
+    strictness = None if level is None else check_level(level)
+    found = as_dataset(dataset, source)
+    chosen = selected(found, options)
+    question = Question(
+        *choose_columns(chosen, signals, by, attributes, sampled=check_fraction(sample) is not None),
+        check_probabilities(probabilities),
+        check_fraction(sample),
+        check_seed(seed),
+    )
+    _check_level_probabilities(strictness, question.probabilities)
+    job = Quantiles(found, chosen, question, name, record_policy(options))
+    return run_quantiles(job, strictness, run_options(options))
+
+
+def check_name(name: str) -> str:
+    """Return a name of quantiles; raise `UsageError` if it cannot be one."""
+    layout.check_name(name, "name")
+    ending = name.rpartition(".")[2]
+    if ending in LEVELS:
+        raise UsageError(
+            f"name={name!r} ends like the thresholds of a level; expected another name. Leave {'.' + ending!r} out."
+        )
+    return name
+
+
+def check_seed(seed: int) -> int:
+    """Return a seed; raise `UsageError` if it cannot be one."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise UsageError(f"seed={seed!r}; expected a whole number from 0 to 2**64 - 1.")
+    return seed
+
+
+def _check_level_probabilities(level: Level | None, probabilities: Sequence[float]) -> None:
+    missing = [item for item in LEVELS[level] if item not in probabilities] if level else []
+    if missing:
+        raise UsageError(
+            f"level={level!r} needs the probabilities {LEVELS[level][0]:g} and {LEVELS[level][1]:g}, which are not among those given. Add them "  # type: ignore[index]
+            "to --probabilities, or leave it out."
+        )

@@ -1,0 +1,235 @@
+"""ragged: documents -> token ids, all documents of a shard back to back, with their lengths beside them.
+
+From a dataset, or straight from a selection of it (``where``), without a file between. One token shard per document shard; order is kept.
+Memory: a few blocks and 1 MB of text being encoded per worker; ids are spooled to local scratch until the header is known.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Unpack
+
+import dolma_dask
+from dolma_dask import engine
+from dolma_dask.dataset import Dataset
+from dolma_dask.engine import Plan, Unit
+from dolma_dask.formats import layout
+from dolma_dask.formats.ragged import RaggedNames, ragged_names
+from dolma_dask.formats.ragged_record import SourceRecord
+from dolma_dask.io import files
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.records import FileRecord
+from dolma_dask.io.tokenizer import open_tokenizer
+from dolma_dask.journal import Record, work_key
+from dolma_dask.summary import Summary
+from dolma_dask.tokens.engine import TokenEngine
+from dolma_dask.tokens.specials import Framing, SpecialTokens
+from dolma_dask.verbs.mix.planning import make_mixture
+from dolma_dask.verbs.mix.transform import Mixture
+from dolma_dask.verbs.options import (
+    DatasetLike,
+    Many,
+    ReadArgs,
+    RuleLike,
+    as_dataset,
+    budget,
+    check_outside,
+    checked,
+    dataset_notes,
+    record_policy,
+    rule_of,
+    run_options,
+    selected,
+    told,
+    words_of,
+)
+from dolma_dask.verbs.selection import rule_notes, select
+from dolma_dask.verbs.sinks import DocumentRows, DocumentStage, ShardFacts, WriterSink
+from dolma_dask.writers.ragged import RaggedWriter, WrittenShard
+
+VERSION = 1
+"""Raised whenever ragged writes other bytes for the same documents and tokenizer."""
+
+
+def ragged(
+    dataset: DatasetLike,
+    to: str,
+    /,
+    *,
+    tokenizer: str,
+    where: RuleLike = None,
+    attributes: Annotated[Sequence[str], Many] = (),
+    bos: str | None = None,
+    eos: str | None = None,
+    name: str | None = None,
+    source: str | None = None,
+    **options: Unpack[ReadArgs],
+) -> Summary:
+    """Tokenize documents into ragged NumPy arrays: <name>.<i>-of-<n>.data.npy with the ids, .len.npy with tokens per document.
+
+    Example: dolma-dask ragged corpus/wiki/v1 out/ragged --tokenizer t5.json --eos "</s>"
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ in it.
+    to : str
+        Flat output folder.
+    tokenizer : str
+        Path of a complete tokenizer JSON (Hugging Face tokenizers).
+    where : str, optional
+        Keep only documents for which this holds, as in mix, without writing them first.
+    attributes : list of str, optional
+        Attribute sets to read; by default those that the rule needs.
+    bos : str, optional
+        Token to put before each document; by default none.
+    eos : str, optional
+        Token to put after each document; by default none.
+    name : str, optional
+        Beginning of the file names; by default the dataset's folder. Shards that are numbered already, as C4's, keep their names.
+    source : str, optional
+        Source of all documents, for files that lack the field.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    StageError
+        Some shards failed.
+    UsageError
+        The tokenizer cannot be read, or lacks a special token; or an argument is unknown, or has a value that it cannot have.
+    """
+    options = checked(ragged, options, ReadArgs)
+    attributes = words_of("attributes", attributes)
+    where = rule_of(where)
+    found = as_dataset(dataset, source)
+    policy = record_policy(options)
+    output = open_output(to, tokenizer, bos, eos)
+    check_outside(output.root, found.root)
+    mixture = make_mixture(select(selected(found, options), where, attributes))
+    shown = {"where": None if where is None else str(where), "source": source}
+    plan = output.plan(mixture, found, name, mixture.params(), shown, policy)
+    summary = engine.run(plan, run_options(options)).summary
+    return replace(summary, notes=(*summary.notes, *rule_notes(summary)))
+
+
+@dataclass(frozen=True)
+class RaggedOutput:
+    """A token shard for each shard of documents, of `ragged` itself or beside the documents of a mix."""
+
+    root: str
+    engine: TokenEngine
+    framing: Framing  # special tokens around each document
+    verb: ClassVar[str] = "ragged"
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+
+    def open(self, unit: Unit, shard: str) -> "RaggedSink":
+        """See `dolma_dask.verbs.sinks.Output`."""
+        return RaggedSink(self, shard, RaggedNames(unit.name.removesuffix(RaggedNames("").data)))
+
+    def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
+        """Return the key of the token shards of some documents, of which `documents` says what decides them."""
+        params = {
+            **documents,
+            "tokenizer": self.engine.fingerprint,
+            "bos": self.framing.bos and self.framing.bos.id,
+            "eos": self.framing.eos and self.framing.eos.id,
+            "max_record_bytes": policy.max_record_bytes,
+            "on_bad_record": policy.on_bad_record,
+        }
+        return work_key("ragged", VERSION, params)
+
+    def plan(
+        self,
+        mixture: Mixture,
+        found: Dataset,
+        name: str | None,
+        params: Mapping[str, Any],
+        shown: Mapping[str, Any],
+        policy: RecordPolicy,
+    ) -> Plan:
+        """Return the plan of a run over the shards of `mixture`; token shards are numbered among all shards (`found`).
+
+        `params` decides the documents besides the bytes of the files, `shown` says the same for people.
+        """
+        prefix = name or files.normalize(found.root).rsplit("/", 1)[-1]
+        paths = [shard.path for shard in found.shards]
+        names = dict(zip(paths, ragged_names(paths, prefix), strict=True))
+        stage, key = DocumentStage((self,), policy, self.verb), self.key(params, policy)
+        framing = self.framing
+        return Plan(
+            stage=stage,
+            root=self.root,
+            tasks=[stage.task(source, Unit(names[source.name].data, key)) for source in mixture.sources],
+            params=told(
+                {
+                    "from": found.root,
+                    "tokenizer": self.engine.file_name,
+                    "bos": framing.bos and framing.bos.token,
+                    "eos": framing.eos and framing.eos.token,
+                    **shown,
+                }
+            ),
+            writes=tuple(sorted({f"{item.numbered[0]}." for item in names.values() if item.numbered})),
+            version=dolma_dask.__version__,
+            origin=found.root,
+            reads=(".data.npy", ".len.npy"),
+            all_units=frozenset(item.data for item in names.values()),
+            beside=frozenset(file for item in names.values() for file in (item.lengths, item.sidecar)),
+            max_bad_fraction=budget(policy),
+            notes=dataset_notes(found),
+        )
+
+
+def open_output(to: str, tokenizer: str, bos: str | None, eos: str | None) -> RaggedOutput:
+    """Return what makes token shards."""
+    engine = open_tokenizer(tokenizer)
+    return RaggedOutput(files.normalize(to), engine, SpecialTokens(bos, eos).resolve(engine))
+
+
+class RaggedSink(WriterSink[RaggedWriter]):
+    """Writes the token shard of one shard of documents."""
+
+    def __init__(self, output: "RaggedOutput", shard: str, names: RaggedNames) -> None:
+        self._output = output
+        source = SourceRecord(layout.document_path(shard), {})
+        super().__init__(
+            RaggedWriter(output.root, names, output.framing.record(output.engine), source=source)
+        )
+
+    def write(self, rows: DocumentRows) -> None:
+        """See `dolma_dask.verbs.sinks.Sink`."""
+        output = self._output
+        self.writer.write(output.framing.apply(output.engine.encode(rows.batch.column("text"))))
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.verbs.sinks.Sink`."""
+        written = self.writer.result
+        assert written is not None
+        return facts.record(
+            unit,
+            (*_files(written, self._output.root), *quarantined),
+            self.writer.documents,
+            ids_digest=facts.ids_digest,
+            content_digest=facts.content_digest,
+            counts={"tokens": self.writer.tokens, "bytes_out": written.bytes},
+            info={"dtype": written.sidecar.dtype, "tokenizer": self._output.engine.fingerprint},
+        )
+
+
+def _files(written: WrittenShard, folder: str) -> tuple[FileRecord, ...]:
+    checksums = {
+        written.names.data: written.sidecar.checksums.data,
+        written.names.lengths: written.sidecar.checksums.len,
+        written.names.sidecar: written.checksum,
+    }
+    found = {
+        name: files.stat(files.join(folder, name))
+        for name in (written.names.data, written.names.lengths, written.names.sidecar)
+    }
+    return tuple(
+        FileRecord(name, info.bytes, checksums[name], written.sidecar.documents)
+        for name, info in found.items()
+        if info is not None
+    )

@@ -1,0 +1,195 @@
+"""What a report says, as plain frozen records, with no idea of how it looks.
+
+A stage fills these from journals, attribute files and histograms; `dolma_dask.verbs.report.page` turns them into a web
+page and into JSON. Keeping the two apart lets a report be tested without a dataset and drawn without Dask.
+Unknown numbers are None, never 0: the page shows a dash for them. Sizes are bytes, times are seconds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dolma_dask.errors import UsageError
+
+Side = Literal["just inside", "just outside"]
+"""Where an example lies: kept by a narrow margin, or dropped by one."""
+
+Scale = Literal["linear", "log"]
+"""How the bins of a histogram are spaced; ``log`` bins are drawn equally wide."""
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """One verb of the run, with what went in and what came out, in the order in which the verbs ran."""
+
+    verb: str
+    documents_in: int | None = None
+    documents_out: int | None = None
+    bytes_out: int | None = None
+    text_bytes: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+    shards: int | None = None
+    failed: int = 0
+    bad_records: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """One source of the documents, before and after the selection."""
+
+    source: str
+    documents: int
+    text_bytes: int | None = None
+    kept_documents: int | None = None
+    kept_text_bytes: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class SignalHistogram:
+    """The values of one signal in at most some 60 bins, and where the rule cuts.
+
+    Attributes
+    ----------
+    key : str
+        Attribute key, such as ``gopher_v2__gopher_v2__word_count``.
+    edges : ndarray of float64, shape (n_bins + 1,)
+        Ascending; bin `i` holds ``edges[i] <= value < edges[i + 1]``. Empty when there is no finite value.
+    counts : ndarray of int64, shape (n_bins,)
+        Values per bin.
+    kept_counts : ndarray of int64, shape (n_bins,), optional
+        Of these, the values of documents that were kept; None where nothing was selected.
+    n, nulls, infinite : int
+        Values, infinite ones included; missing values; infinite values (in no bin).
+    min, max : float, optional
+        Smallest and largest finite value.
+    quantiles : mapping of float to float
+        Probability to value.
+    threshold : sequence of (str, float)
+        What the rule keeps: operator and bound, such as ``(">=", 50.0)``.
+    scale : {"linear", "log"}
+        How `edges` are spaced.
+    """
+
+    key: str
+    edges: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.int64]
+    kept_counts: npt.NDArray[np.int64] | None = None
+    n: int = 0
+    nulls: int = 0
+    min: float | None = None
+    max: float | None = None
+    quantiles: Mapping[float, float] = field(default_factory=dict)
+    threshold: Sequence[tuple[str, float]] = ()
+    scale: Scale = "linear"
+    infinite: int = 0
+
+    def __post_init__(self) -> None:
+        bins = max(len(self.edges) - 1, 0)
+        if len(self.counts) != bins or (self.kept_counts is not None and len(self.kept_counts) != bins):
+            kept = "none" if self.kept_counts is None else f"{len(self.kept_counts)}"
+            raise UsageError(
+                f"histogram of {self.key!r} has {len(self.edges)} edges, {len(self.counts)} counts and {kept} kept "
+                "counts; n + 1 edges need n counts. Make it with dolma_dask.verbs.report.bins.signal_histogram.",
+                key=self.key,
+            )
+
+
+@dataclass(frozen=True)
+class RuleRow:
+    """One condition of the selection and how many documents it alone matches; `share` lies in 0..1."""
+
+    rule: str
+    matched_documents: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Example:
+    """A document near the line that a rule draws: where it lies, the deciding value, and some of its text."""
+
+    kind: Side
+    rule: str
+    signal: str
+    value: float | None
+    source: str
+    id: str
+    shard: str
+    row: int
+    excerpt: str
+
+
+@dataclass(frozen=True)
+class FailureRow:
+    """One shard that a verb could not finish, and why."""
+
+    verb: str
+    shard: str
+    error: str
+
+
+@dataclass(frozen=True)
+class QuarantineRow:
+    """How many records of one verb went to the quarantine for one reason."""
+
+    verb: str
+    reason: str
+    records: int
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """What a verb found, such as duplicates by source.
+
+    Attributes
+    ----------
+    section : str
+        Heading of the section that it stands in.
+    title : str
+        Its own heading.
+    columns : sequence of str
+        Headings of the columns.
+    rows : sequence of sequence of (str, int, float or None)
+        Numbers are drawn to the right; None is unknown.
+    caption : str
+        What a reader should know.
+    is_alarm : bool
+        Whether it speaks of something wrong.
+    """
+
+    section: str
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | float | None]]
+    caption: str = ""
+    is_alarm: bool = False
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything on the page.
+
+    `dataset` is the name a reader should see: a relative path, a URL or a given name. `created` is a time stamp as text and
+    `version` the version of the package that did the work: both are given, so that equal data makes equal bytes. `remarks` say what a
+    reader must know of the selection: what the rule alone does not tell.
+    """
+
+    title: str
+    dataset: str
+    created: str
+    version: str
+    stages: Sequence[StageRow] = ()
+    sources: Sequence[SourceRow] = ()
+    signals: Sequence[SignalHistogram] = ()
+    rules: Sequence[RuleRow] = ()
+    examples: Sequence[Example] = ()
+    where: str | None = None
+    failures: Sequence[FailureRow] = ()
+    quarantine: Sequence[QuarantineRow] = ()
+    results: Sequence[ResultTable] = ()
+    remarks: Sequence[str] = ()

@@ -1,0 +1,145 @@
+"""What validate, quantiles and dedupe found, as tables of the page; all of it stands in journals and small files.
+
+Cost: a file of quantiles per call of that verb; nothing is read of documents or attributes.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from dolma_dask.display import counted
+from dolma_dask.errors import DataError
+from dolma_dask.io import files
+from dolma_dask.journal import Record
+from dolma_dask.registry import VERBS, load
+from dolma_dask.summary import Summary
+from dolma_dask.verbs.dedupe.summary import summarize
+from dolma_dask.verbs.quantiles.thresholds import read_table
+from dolma_dask.verbs.report.history import History, Step
+from dolma_dask.verbs.report.model import ResultTable
+from dolma_dask.verbs.report.names import last_name
+
+SHOWN_QUANTILES = ("0.01", "0.1", "0.5", "0.9", "0.99")
+
+MOST_GROUPS = 200
+"""Lines of a table of quantiles; the file has all."""
+
+
+def result_tables(history: History) -> tuple[ResultTable, ...]:
+    """Return the tables that the registry names for the verbs of a history, in the order of the registry.
+
+    Parameters
+    ----------
+    history : History
+        Of a dataset, all of its shards.
+    """
+    return tuple(
+        table
+        for verb in VERBS.values()
+        for step in history.steps
+        if verb.tables and step.verb == verb.name
+        for table in load(verb.tables)(step)
+    )
+
+
+def checks(step: Step) -> Iterator[ResultTable]:
+    """Make the table of the newest validation of a dataset."""
+    report = next((record.info for record in step.records if record.unit == "report"), None)
+    if report is None:
+        return
+    scope, problems = report["scope"], report["problems"]
+    looked = (
+        f"{counted(scope['files'], 'file')} of {scope['files_of']:,}"
+        if scope["files"] < scope["files_of"]
+        else "all files"
+    )
+    against = f", compared with {scope['against']}" if scope["against"] else ""
+    rows = [
+        (kind.replace("_", " "), found["count"], _place(found["first"]), found["expected"])
+        for kind, found in problems.items()
+    ]
+    total = counted(sum(found["count"] for found in problems.values()), "problem")
+    caption = (
+        f"Looked at {looked} and every row in them{against}: {total if problems else 'nothing is wrong'}. "
+        + " ".join(report["notes"])
+    )
+    yield ResultTable(
+        "Checks",
+        last_name(step.root),
+        ("Problem", "Rows or files", "First", "Expected"),
+        rows,
+        caption.strip(),
+        bool(problems),
+    )
+
+
+def _place(first: Sequence[Mapping[str, object]]) -> str:
+    if not first:
+        return ""
+    one = first[0]
+    row = "" if one.get("row") is None else f", row {one['row']}"
+    return f"{one['file']}{row}: {one['found']}"
+
+
+def duplicates(step: Step) -> Iterator[ResultTable]:
+    """Make the tables of each set of marks: by source, and the largest clusters."""
+    sets: defaultdict[str, list[Record]] = defaultdict(list)
+    for record in step.records:
+        if "sources" in record.info:
+            sets[record.unit.split("/")[1]].append(record)
+    for name, records in sets.items():
+        listing = {record.shard: number for number, record in enumerate(records)}
+        found = summarize(Summary("dedupe", step.root), records, listing)
+        title = f"{name} in {last_name(step.root)}"
+        documents = sum(row.documents for row in found.sources)
+        marked = sum(row.duplicates for row in found.sources)
+        yield ResultTable(
+            "Duplicates",
+            f"{title}, by source",
+            ("Source", "Documents", "Duplicates", "Bytes of their text", "Clusters", "Largest cluster"),
+            [
+                (row.source, row.documents, row.duplicates, row.text_bytes_marked, row.clusters, row.largest)
+                for row in found.sources
+            ],
+            f"{marked:,} of {counted(documents, 'document')} are copies of another one, which survives. A cluster counts for the source of its survivor.",
+        )
+        yield ResultTable(
+            "Duplicates",
+            f"{title}, largest clusters",
+            ("Survivor", "Documents", "Source", "Shard", "Row"),
+            [(one.id, one.size, one.source, one.shard, one.row) for one in found.clusters],
+        )
+
+
+def quantiles(step: Step) -> Iterator[ResultTable]:
+    """Make a table for each file of quantiles."""
+    for record in step.records:
+        parameters = record.info.get("parameters")
+        if parameters is None:
+            continue
+        try:
+            table = read_table(files.join(step.root, record.unit))
+        except (DataError, OSError) as error:
+            yield ResultTable("Quantiles", record.unit, (), (), f"could not be read: {error}")
+            continue
+        rows = [
+            (signal, group, entry["n"], *(_real(entry["q"].get(name)) for name in SHOWN_QUANTILES))
+            for signal, groups in table.items()
+            for group, entry in groups.items()
+        ]
+        by = parameters.get("by")
+        caption = f"Method: {parameters.get('method')}." + (
+            f" The first {MOST_GROUPS} of {len(rows):,} lines; {record.unit} has them all."
+            if len(rows) > MOST_GROUPS
+            else ""
+        )
+        yield ResultTable(
+            "Quantiles",
+            f"{last_name(step.root)}/{record.unit}" + (f", by {by}" if by else ""),
+            ("Signal", "Group", "Values", *(f"p{float(name) * 100:g}" for name in SHOWN_QUANTILES)),
+            rows[:MOST_GROUPS],
+            caption,
+        )
+
+
+def _real(value: float | None) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,173 @@
+"""A `where` rule resolved against a dataset: full names, the attribute sets to read, and types, checked before any shard is read.
+
+The rule is evaluated in `dolma_dask.verbs.mix.transform`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from dolma_dask.dataset import Dataset
+from dolma_dask.errors import ExpressionError, UsageError
+from dolma_dask.formats.documents import OPTIONAL
+from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.formats.metadata import is_field
+from dolma_dask.reading import (
+    AttributeSets,
+    Catalog,
+    check_clash,
+    find_fields,
+)
+from dolma_dask.rules.rules import And, Rule
+from dolma_dask.rules.where import parse, resolve
+from dolma_dask.summary import Summary, shortened
+
+DOCUMENT_NAMES = ("id", "source", *OPTIONAL)
+"""Document columns that a rule may name besides attribute keys and fields of the metadata."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A dataset with a rule over its documents."""
+
+    dataset: Dataset  # all of its shards
+    rule: Rule | None  # None keeps every document
+    sets: AttributeSets | None  # the attribute sets read beside the documents
+    fields: Mapping[str, AttributeKind] = field(default_factory=dict)
+    """Fields of the metadata that the rule names."""
+
+    def params(self) -> dict[str, Any]:
+        """Return what of the selection decides the output."""
+        return {
+            "where": None if self.rule is None else self.rule.canonical(),
+            "attributes": list(self.sets.files) if self.sets else [],
+            "source": self.dataset.source,
+        }
+
+
+def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]) -> Selection:
+    """Resolve a rule against the attributes of a dataset.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        As it was listed.
+    where : str or Rule, optional
+        Expression over document fields, ``metadata.<field>`` and attribute keys; a unique ending of a key is enough.
+    attributes : sequence of str
+        Attribute sets to read; by default those that the rule needs.
+
+    Raises
+    ------
+    ExpressionError
+        The rule cannot be parsed, names an unknown column, or compares values of different types.
+    UsageError
+        A key of the rule stands in two sets, or has many spans per document.
+    MissingAttributesError
+        A shard lacks a needed attribute file.
+    """
+    rule = parse(where) if isinstance(where, str) else where
+    if rule is None:
+        return Selection(dataset, None, Catalog(dataset).open(attributes) if attributes else None)
+    fields = find_fields(dataset, sorted(name for name in rule.names if is_field(name)))
+    known = (*DOCUMENT_NAMES, *fields)
+    if not attributes and rule.names <= set(known):
+        sets = None
+    elif attributes:
+        rule, sets = _from_asked(dataset, rule, attributes, known)
+    else:
+        rule, sets = _from_all(dataset, rule, known)
+    _check_kinds(rule, sets, fields)
+    return Selection(dataset, rule, sets, fields)
+
+
+def _from_asked(
+    dataset: Dataset, rule: Rule, names: Sequence[str], documents: Sequence[str]
+) -> tuple[Rule, AttributeSets]:
+    """Resolve a rule against the sets that the user wants, and the columns of the documents."""
+    sets = Catalog(dataset).open(names)
+    rule = resolve(rule, [*documents, *sets.keys])
+    check_clash(sets.kinds, sorted(rule.names))
+    return rule, sets
+
+
+def _from_all(dataset: Dataset, rule: Rule, documents: Sequence[str]) -> tuple[Rule, AttributeSets | None]:
+    """Resolve a rule against all sets, of which those that it does not need may be unfinished, damaged or clash."""
+    if not dataset.attributes:
+        raise UsageError(
+            f"the rule names {', '.join(sorted(rule.names))}, but {dataset.root} has no attributes. Make them: dolma-dask tag."
+        )
+    catalog = Catalog(dataset)
+    looked = {name: catalog.keys(name) for name in dataset.attributes}
+    keys = {name: known for name, (known, _) in looked.items()}
+    try:
+        rule = resolve(rule, sorted({*documents}.union(*keys.values())))
+    except ExpressionError as error:
+        unread = [f"{name} could not be read ({why})" for name, (_, why) in looked.items() if why]
+        if not unread:
+            raise
+        raise ExpressionError(f"{error} Attribute set {'; '.join(unread)}", **error.details) from error
+    needed = sorted(rule.names - set(documents))
+    check_clash(keys, needed)
+    owners = [name for name, known in keys.items() if not known.isdisjoint(needed)]
+    return rule, catalog.open(owners) if owners else None
+
+
+_EMPTY = {
+    "document": pa.array([], pa.float64()),
+    "number": pa.array([], pa.float64()),
+    "dict": pa.array([], pa.float64()),
+    "bool": pa.array([], pa.bool_()),
+    "string": pa.array([], pa.large_string()),
+}
+"""A column without rows for each kind of attribute key that has one value per document."""
+
+
+def _check_kinds(rule: Rule, sets: AttributeSets | None, fields: Mapping[str, AttributeKind]) -> None:
+    """Refuse a rule that its columns cannot satisfy before any shard is read: types are known without rows."""
+    kinds = {name: sets.kinds[owner][name] for name, owner in sets.owners.items()} if sets else {}
+    kinds.update(fields)
+    for name in sorted(rule.names):
+        if kinds.get(name) == "spans":
+            raise UsageError(
+                f"{name!r} has many spans per document; a `where` rule needs one value per document. Use a document-level key."
+            )
+    columns = dict.fromkeys(DOCUMENT_NAMES, _EMPTY["string"])
+    rule.mask({**columns, **{name: _EMPTY[kind] for name, kind in kinds.items() if name in rule.names}})
+
+
+def conjuncts(rule: Rule | None) -> tuple[Rule, ...]:
+    """Return the parts that all must hold, each once."""
+    return tuple(dict.fromkeys(_parts(rule)))
+
+
+def spelled_conjuncts(rule: Rule | None, written: Rule | None) -> tuple[str, ...]:
+    """Return how the user wrote each of the `conjuncts` of `rule`, which is `written` with its names in full."""
+    spelled: dict[Rule, str] = {}
+    for part, words in zip(_parts(rule), _parts(written), strict=True):
+        spelled.setdefault(part, str(words))
+    return tuple(spelled.values())
+
+
+def _parts(rule: Rule | None) -> tuple[Rule, ...]:
+    if rule is None:
+        return ()
+    return rule.rules if isinstance(rule, And) else (rule,)
+
+
+def rule_notes(summary: Summary) -> tuple[str, ...]:
+    """Return warnings for parts of a rule that hold for no row or for every row, and for filters that match none."""
+    counts = summary.counts
+    readable = counts.get("documents_in", 0) - counts.get("bad_records", 0)
+    notes = []
+    for rule in summary.rules:
+        if rule.kind != "where":
+            effect = "it lets nothing in" if rule.kind == "include" else "it drops nothing"
+            notes += [] if rule.matched else [f"{rule.rule} matches none of the documents: {effect}"]
+        elif rule.matched == 0:
+            notes.append(f"{shortened(rule.rule)} holds for none of the rows: nothing can be kept by it")
+        elif rule.matched == readable:
+            notes.append(f"{shortened(rule.rule)} holds for every row: it drops nothing")
+    return tuple(notes)

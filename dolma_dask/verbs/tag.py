@@ -1,0 +1,323 @@
+"""tag: run any set of taggers over every document in one pass and write one attribute file per shard and set.
+
+Memory: a few blocks per worker. The attribute file has the document file's path, name and number of rows; its record in the journal
+proves which documents it belongs to. A document that cannot be read keeps its row, with an error in it, and makes the exit status 1.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Unpack
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import dolma_dask
+from dolma_dask import engine
+from dolma_dask.dataset import Dataset, Shard, shard_info
+from dolma_dask.engine import Plan, Task, Unit, inputs_of
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.formats.attributes import AttributeColumn, attribute_key
+from dolma_dask.formats.digests import RowDigest
+from dolma_dask.formats.documents import text_bytes
+from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
+from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.files import join
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.summary import Summary
+from dolma_dask.taggers.base import Tagger, ViewTagger
+from dolma_dask.taggers.registry import get_tagger
+from dolma_dask.text.view import TextView
+from dolma_dask.verbs.options import (
+    DatasetLike,
+    Many,
+    RecordArgs,
+    as_dataset,
+    check_format,
+    checked,
+    dataset_notes,
+    record_policy,
+    run_options,
+    selected,
+    told,
+)
+from dolma_dask.writers.attributes import AttributeWriter, open_attribute_writer
+
+VERSION = 2
+"""Raised whenever the bytes of an attribute file change for the same tagger output."""
+
+
+def tag(
+    dataset: DatasetLike,
+    /,
+    taggers: Annotated[Sequence[str | Tagger] | str | Tagger, Many],
+    *,
+    experiment: str | None = None,
+    format: FileFormat | None = None,
+    source: str | None = None,
+    **options: Unpack[RecordArgs],
+) -> Summary:
+    """Run taggers over every document, in one pass, and write their attributes beside the documents.
+
+    Example: dolma-dask tag corpus/wiki --taggers gopher_v2 char_length_v1
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ in it.
+    taggers : list of str
+        Names of taggers (see: dolma-dask list). From Python also tagger objects, or one of either without a list.
+    experiment : str, optional
+        Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.
+    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
+        Format of the attribute files; by default that of the document file.
+    source : str, optional
+        Source of all documents, for files that lack the field.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    StageError
+        Some shards failed.
+    UsageError
+        An unknown tagger, or an attribute set that this command did not make; or an argument is unknown, or has a value that it
+        cannot have.
+
+    Notes
+    -----
+    There is no max_bad_fraction: with on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of
+    them makes the exit status 1.
+    """
+    options = checked(tag, options, RecordArgs)
+    taggers = [taggers] if isinstance(taggers, str | Tagger) else taggers
+    check_format(format)
+    found = as_dataset(dataset, source)
+    sets = _sets([get_tagger(item) if isinstance(item, str) else item for item in taggers], experiment)
+    stage = TagStage(found.root, found.source, sets, format, record_policy(options))
+    layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
+    names = [tagger.name for set_ in sets.values() for tagger in set_]
+    plan = Plan(
+        stage=stage,
+        root=found.root,
+        tasks=[stage.task(shard) for shard in selected(found, options).shards],
+        params=told({"taggers": names, "experiment": experiment, "format": format, "source": source}),
+        writes=tuple(f"{layout.ATTRIBUTES}/{name}/" for name in sets),
+        version=dolma_dask.__version__,
+        bad_is_loss=True,
+        notes=dataset_notes(found),
+    )
+    outdated = _outdated(found, stage)
+    if outdated and not options.get("overwrite"):
+        path, why = next(iter(outdated.items()))
+        raise UsageError(
+            f"{found.root}/{path} {why}, and {len(outdated) - 1} more; expected a free place. Choose another --experiment or the same "
+            "--format and taggers, or replace them with --overwrite."
+        )
+    summary = engine.run(plan, run_options(options)).summary
+    if not options.get("dry_run"):
+        for path in outdated.keys() - {stage.path(name, shard) for name in sets for shard in found.shards}:
+            files.remove(found.url(path))
+    return summary
+
+
+def _outdated(dataset: Dataset, stage: "TagStage") -> dict[str, str]:
+    """Return finished files of the sets that hold other taggers or have another format than is asked now, and why."""
+    shards = {layout.stem_of(shard.path): shard for shard in dataset.shards}
+    found: dict[str, str] = {}
+    for path, record in Journal(dataset.root, stage.verb).by_file().items():
+        name, _, rest = path.removeprefix(f"{layout.ATTRIBUTES}/").partition("/")
+        shard = shards.get(layout.stem_of(rest))
+        if name not in stage.sets or shard is None or record.shard != shard.path:
+            continue
+        lost = sorted(set(record.info.get("taggers", ())) - {tagger.name for tagger in stage.sets[name]})
+        if lost:
+            found[path] = f"holds the attributes of {', '.join(lost)}, which are not asked for now"
+        elif path != stage.path(name, shard) and files.stat(dataset.url(path)):
+            found[path] = f"was written in another format than {stage.path(name, shard)}"
+    return found
+
+
+def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[Tagger, ...]]:
+    if not taggers:
+        raise UsageError(
+            "no taggers were given; expected names such as gopher_v2. See them all: dolma-dask list."
+        )
+    names = [tagger.name for tagger in taggers]
+    if len(set(names)) < len(names):
+        raise UsageError(f"a tagger was given twice in {names}; expected each once.")
+    if experiment is not None:
+        return {layout.check_name(experiment, "experiment"): tuple(taggers)}
+    return {tagger.name: (tagger,) for tagger in taggers}
+
+
+@dataclass(frozen=True)
+class TagStage:
+    """The work of `tag` on one shard.
+
+    Attributes
+    ----------
+    root : str
+        Of the dataset.
+    source : str or None
+        Source of documents that lack the field.
+    sets : Mapping[str, tuple of Tagger]
+        Attribute sets to write, and what goes into each.
+    file_format : FileFormat or None
+        None: that of the document file.
+    policy : RecordPolicy
+        What happens to bad records.
+    """
+
+    root: str
+    source: str | None
+    sets: Mapping[str, tuple[Tagger, ...]]
+    file_format: FileFormat | None
+    policy: RecordPolicy = field(default_factory=RecordPolicy)
+    verb: str = "tag"
+
+    def task(self, shard: Shard) -> Task:
+        """Return the work on `shard`: one unit per attribute set."""
+        units = tuple(Unit(self.path(name, shard), self.key(name)) for name in self.sets)
+        return Task(shard.path, units, inputs_of(self.root, [shard_info(shard)]), shard)
+
+    def path(self, name: str, shard: Shard) -> str:
+        """Return where the set `name` of a shard is written."""
+        return layout.attribute_path(name, shard.path, self.file_format)
+
+    def key(self, name: str) -> str:
+        """Return the key of the set: taggers, their versions and parameters, and what reading depends on."""
+        taggers = [
+            [tagger.name, str(tagger.version), tagger.params, list(tagger.types)]
+            for tagger in self.sets[name]
+        ]
+        params = {
+            "set": name,
+            "taggers": taggers,
+            "source": self.source,
+            "max_record_bytes": self.policy.max_record_bytes,
+        }
+        return work_key(self.verb, VERSION, params)
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Tag one shard; see `dolma_dask.engine.Stage`."""
+        shard: Shard = task.work
+        wanted = {unit.name: unit for unit in task.units}
+        sets = [name for name in self.sets if self.path(name, shard) in wanted]
+        reads = {column for name in sets for tagger in self.sets[name] for column in tagger.reads}
+        columns = tuple(dict.fromkeys(("id", "text", "source", *sorted(reads))))
+        document = layout.document_path(shard.path)
+        reader = DocumentFile(
+            join(self.root, document),
+            columns,
+            source=self.source,
+            max_record_bytes=self.policy.max_record_bytes,
+        )
+        quarantine = Quarantine(self.root, self.verb, shard.path, self.policy)
+        ids, content = RowDigest(), RowDigest()
+        counts: dict[str, float] = dict.fromkeys(("documents_in", "text_bytes"), 0)
+        with ExitStack() as stack:
+            writers = {
+                name: stack.enter_context(open_attribute_writer(self.root, self.path(name, shard)))
+                for name in sets
+            }
+            kinds: dict[str, dict[str, str | None]] = {name: {} for name in sets}
+            view = None
+            for block in reader:
+                quarantine.admit(block)
+                _digest(block, ids, content)
+                counts["documents_in"] += block.num_rows
+                counts["text_bytes"] += text_bytes(block.batch.column("text"))
+                view = self._write(block, writers, kinds, view)
+            kept = quarantine.close()
+        stored = reader.stored
+        source = InputRecord(document, stored.info.bytes, stored.info.stamp, stored.checksum)
+        totals = {**counts, "bad_records": quarantine.count}
+        return [
+            Record(
+                unit=self.path(name, shard),
+                shard=shard.path,
+                key=wanted[self.path(name, shard)].key,
+                inputs=(source,),
+                files=(writers[name].record, *(kept if index == 0 else ())),
+                rows=int(counts["documents_in"]),
+                ids_digest=ids.hexdigest(),
+                content_digest=content.hexdigest(),
+                counts=totals,
+                info=self._info(name, kinds[name]),
+            )
+            for index, name in enumerate(sets)
+        ]
+
+    def _info(self, name: str, kinds: Mapping[str, str | None]) -> dict[str, Any]:
+        """Return what readers of the attributes need: the kind of each key, and which columns the set depends on."""
+        reads = sorted({column for tagger in self.sets[name] for column in tagger.reads})
+        info: dict[str, Any] = {"reads": reads, "taggers": [tagger.name for tagger in self.sets[name]]}
+        return info if None in kinds.values() else {**info, "kinds": dict(kinds)}
+
+    def _write(
+        self,
+        block: Block,
+        writers: Mapping[str, AttributeWriter],
+        kinds: dict[str, dict[str, str | None]],
+        previous: TextView | None,
+    ) -> TextView:
+        batch = _readable(block)
+        view = TextView(batch.column("text"), previous)
+        errors = {
+            record.row - block.first_row: f"{record.reason}: expected {record.expected}"
+            for record in block.bad
+        }
+        ids, sources = block.batch.column("id"), block.batch.column("source")
+        for name, writer in writers.items():
+            columns = [column for tagger in self.sets[name] for column in _columns(name, tagger, batch, view)]
+            kinds[name].update(pair for column in columns for pair in _read_kinds(column))
+            writer.write(ids, sources, view.lengths, columns, errors)
+        return view
+
+
+def _columns(name: str, tagger: Tagger, batch: pa.RecordBatch, view: TextView) -> list[AttributeColumn]:
+    if isinstance(tagger, ViewTagger):
+        result = tagger.of_view(view)
+    else:
+        result = tagger(batch.select(list(tagger.reads)))
+    return [
+        AttributeColumn(attribute_key(name, tagger.name, output), kind, result.column(output))
+        for output, kind in tagger.types.items()
+    ]
+
+
+def _read_kinds(column: AttributeColumn) -> list[tuple[str, str | None]]:
+    """Return under which keys and kinds a reader finds a column; None where only the rows can tell."""
+    kind = column.values.type
+    if column.kind != "scalar" and column.kind != "dict":
+        return [(column.key, column.kind)]
+    if column.kind == "dict":
+        members = kind.num_fields if pa.types.is_struct(kind) else 0
+        return [(f"{column.key}.{kind.field(i).name}", "dict") for i in range(members)] or [
+            (column.key, None)
+        ]
+    if pa.types.is_boolean(kind):
+        return [(column.key, "bool")]
+    is_text = pa.types.is_large_string(kind) or pa.types.is_string(kind)
+    return [(column.key, "string" if is_text else "number")]
+
+
+def _digest(block: Block, ids: RowDigest, content: RowDigest) -> None:
+    source, identity, text = (block.batch.column(name) for name in ("source", "id", "text"))
+    ids.update(source, identity)
+    content.update(source, identity, text)
+
+
+def _readable(block: Block) -> pa.RecordBatch:
+    """Return the batch with empty strings for rows that could not be read: taggers see no nulls."""
+    if not block.bad and not any(column.null_count for column in block.batch.columns):
+        return block.batch
+    columns = [pc.fill_null(column, "") for column in block.batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=block.batch.schema.names)

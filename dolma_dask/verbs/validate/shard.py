@@ -1,0 +1,295 @@
+"""The checks of one shard: each document record, and beside it every row of every attribute file.
+
+One pass over the document file and its attribute files in lockstep. What is wrong with one attribute file stops neither the others nor
+the documents. The identities of the documents are written as 16 bytes per row on the way, so that nobody has to read the documents
+again to compare them with those of other shards. Memory: a few blocks per file, and the first problems of each kind.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.dataset import Shard
+from dolma_dask.engine import Task, Unit, inputs_of
+from dolma_dask.errors import (
+    DataError,
+)
+from dolma_dask.formats import layout
+from dolma_dask.formats.digests import RowDigest
+from dolma_dask.formats.documents import text_bytes
+from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.io import files
+from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.publish import PublishedFile, publish
+from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.io.stream import (
+    MAX_RECORD_BYTES,
+)
+from dolma_dask.journal import Record, work_key
+from dolma_dask.reading import AttributeSource, shard_inputs
+from dolma_dask.text.columns import code_point_lengths
+from dolma_dask.verbs.validate.attributes import AttributeCheck
+from dolma_dask.verbs.validate.keys import row_keys
+from dolma_dask.verbs.validate.problems import KINDS, WHOLE_FILE, Problem, Problems, add_error, shown
+
+VERSION = 1
+"""Raised whenever the checks of a shard find something else in the same files."""
+
+COLUMNS = ("id", "text", "source", "added", "created", "metadata")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file as a journal knows it.
+
+    Attributes
+    ----------
+    verb : str
+        What wrote it.
+    bytes : int
+        Stored size.
+    checksum : str
+        xxh3-128 of the stored bytes.
+    """
+
+    verb: str
+    bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class ShardWork:
+    """What a worker needs to check one shard.
+
+    Attributes
+    ----------
+    shard : Shard
+        Its documents.
+    sources : tuple of AttributeSource
+        Its attribute files; without kinds where only the file itself can tell them.
+    written : Mapping[str, Written]
+        What journals know of these files, by path.
+    """
+
+    shard: Shard
+    sources: tuple[AttributeSource, ...]
+    written: Mapping[str, Written]
+
+
+@dataclass(frozen=True)
+class ValidateStage:
+    """The work of `validate` on one shard.
+
+    Attributes
+    ----------
+    root : str
+        Of the dataset.
+    source : str or None
+        Source of documents that lack the field.
+    keep : int
+        Problems per kind and shard that are told in full.
+    max_record_bytes : int
+        Longer records are bad.
+    keys_folder : str
+        Where identities are written, relative to the dataset; empty: nowhere.
+    """
+
+    root: str
+    source: str | None
+    keep: int
+    max_record_bytes: int = MAX_RECORD_BYTES
+    keys_folder: str = ""
+    verb: str = "validate"
+
+    def task(self, work: ShardWork) -> Task:
+        """Return the work on a shard; what journals say of its files belongs to its key."""
+        params = {
+            "source": self.source,
+            "keep": self.keep,
+            "max_record_bytes": self.max_record_bytes,
+            "sources": [_known(source) for source in work.sources],
+            "written": {path: asdict(known) for path, known in work.written.items()},
+        }
+        sets = ", ".join(sorted({source.name for source in work.sources}))
+        path = layout.document_path(
+            work.shard.path
+        )  # checks with other attribute sets do not replace each other
+        unit = Unit(f"{path} and {sets}" if sets else path, work_key(self.verb, VERSION, params))
+        return Task(
+            work.shard.path, (unit,), inputs_of(self.root, shard_inputs(work.shard, work.sources)), work
+        )
+
+    def keys_path(self, shard: str) -> str:
+        """Return where the identities of a shard are kept, relative to the dataset."""
+        return f"{self.keys_folder}/{shard}.keys"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Check one shard; see `dolma_dask.engine.Stage`."""
+        work: ShardWork = task.work
+        check = ShardCheck(self, work)
+        with ExitStack() as stack:
+            keys = None
+            if self.keys_folder:
+                keys = stack.enter_context(publish(files.join(self.root, self.keys_path(work.shard.path))))
+            inputs = check.run(keys)
+        info = {
+            "problems": check.problems.to_record(),
+            "unproved": check.unproved,
+            "kinds": check.kinds,
+            "keys": keys.checksum if keys else "",
+        }
+        unit = task.units[0]
+        return [
+            Record(
+                unit=unit.name,
+                shard=work.shard.path,
+                key=unit.key,
+                inputs=inputs,
+                rows=int(check.counts["documents_in"]),
+                counts={**check.counts, "problems": check.problems.total},
+                info=info,
+            )
+        ]
+
+
+def _known(source: AttributeSource) -> list[Any]:
+    proof = source.proof
+    digests = [proof.checksum, proof.ids_digest, proof.content_digest, proof.reads_text] if proof else []
+    return [source.info.path, dict(source.kinds), digests, source.maker]
+
+
+class ShardCheck:
+    """Reads a shard and its attribute files once and collects what is wrong.
+
+    Parameters
+    ----------
+    stage : ValidateStage
+        How to read.
+    work : ShardWork
+        What to read.
+
+    Attributes
+    ----------
+    problems : Problems
+        What was found.
+    counts : dict
+        ``documents_in text_bytes bad_records attribute_files``.
+    unproved : list of str
+        Attribute sets whose file belongs to the documents as far as its rows tell, and no journal proves it.
+    kinds : dict
+        Set name to key to kind, as readers take them.
+    """
+
+    def __init__(self, stage: ValidateStage, work: ShardWork) -> None:
+        self.problems = Problems(stage.keep)
+        self.counts: dict[str, float] = {
+            "documents_in": 0,
+            "text_bytes": 0,
+            "bad_records": 0,
+            "attribute_files": len(work.sources),
+        }
+        self.unproved: list[str] = []
+        self.kinds: dict[str, dict[str, AttributeKind]] = {}
+        self._stage = stage
+        self._work = work
+        self._path = layout.document_path(work.shard.path)
+
+    def run(self, keys: PublishedFile | None) -> tuple[InputRecord, ...]:
+        """Read everything, write identities to `keys`, and return the files as they were read."""
+        stage = self._stage
+        reader = DocumentFile(
+            files.join(stage.root, self._path),
+            COLUMNS,
+            source=stage.source,
+            max_record_bytes=stage.max_record_bytes,
+        )
+        needs_digests = any(source.proof for source in self._work.sources)
+        digests = RowDigest(), RowDigest()
+        with ExitStack() as stack:
+            attributes = [
+                AttributeCheck(
+                    stage.root, self._work.shard, source, stage.max_record_bytes, self.problems, stack
+                )
+                for source in self._work.sources
+            ]
+            is_whole = self._read(reader, attributes, digests if needs_digests else None, keys)
+            if is_whole:
+                for one in attributes:
+                    one.finish(*(digest.hexdigest() for digest in digests))
+        self.unproved = [one.name for one in attributes if one.is_good and not one.is_proved]
+        self.kinds = {one.name: one.kinds for one in attributes}
+        url, stored = reader.url, reader.stored
+        checksum = stored.checksum if is_whole else files.checksum(url)
+        document = InputRecord(self._path, stored.info.bytes, stored.info.stamp, checksum)
+        inputs = (document, *(one.input() for one in attributes))
+        for item in inputs:
+            self._compare(item)
+        return inputs
+
+    def _read(
+        self,
+        reader: DocumentFile,
+        attributes: list["AttributeCheck"],
+        digests: tuple[RowDigest, RowDigest] | None,
+        keys: PublishedFile | None,
+    ) -> bool:
+        """Read all rows; tell whether the document file could be read to its end."""
+        try:
+            for block in reader:
+                self._check_records(block)
+                if digests is not None:
+                    _digest(block, *digests)
+                if keys is not None and block.num_rows:
+                    keys.write(row_keys(block.batch.column("id"), block.batch.column("source")))
+                if any(one.is_open for one in attributes):
+                    lengths = code_point_lengths(pc.fill_null(block.batch.column("text"), ""))
+                    for one in attributes:
+                        one.take(block, lengths)
+        except DataError as error:
+            add_error(self.problems, self._stage.root, self._path, error)
+            return False
+        return True
+
+    def _check_records(self, block: Block) -> None:
+        ids, text, metadata = (block.batch.column(name) for name in ("id", "text", "metadata"))
+        self.counts["documents_in"] += block.num_rows
+        self.counts["bad_records"] += len(block.bad)
+        self.counts["text_bytes"] += text_bytes(text)
+        told = (
+            Problem(
+                self._path, bad.row, f"{bad.reason.replace('_', ' ')} at byte {bad.byte_offset}", bad.expected
+            )
+            for bad in block.bad[: self.problems.keep]
+        )
+        self.problems.add_all("bad_record", told, len(block.bad))
+        self._add_rows("empty_id", pc.equal(ids, ""), block, lambda row: "an empty id")
+        if metadata.null_count < len(metadata):
+            wrong = pc.invert(pc.starts_with(metadata, "{"))
+            self._add_rows("bad_metadata", wrong, block, lambda row: shown(metadata[row].as_py()))
+
+    def _add_rows(self, kind: str, mask: pa.BooleanArray, block: Block, found: Any) -> None:
+        count = pc.sum(mask).as_py()
+        if not count:
+            return
+        rows = np.flatnonzero(np.asarray(pc.fill_null(mask, False)))[: self.problems.keep].tolist()
+        told = (Problem(self._path, block.first_row + row, found(row), KINDS[kind]) for row in rows)
+        self.problems.add_all(kind, told, count)
+
+    def _compare(self, item: InputRecord) -> None:
+        """Compare a file with what a journal says was written there."""
+        known = self._work.written.get(item.path)
+        if known is not None and known.checksum != item.checksum:
+            found = f"{item.bytes:,} bytes with checksum {item.checksum}"
+            expected = f"the {known.bytes:,} bytes with checksum {known.checksum} that {known.verb} wrote"
+            self.problems.add("journal_mismatch", Problem(item.path, WHOLE_FILE, found, expected))
+
+
+def _digest(block: Block, ids: RowDigest, content: RowDigest) -> None:
+    source, identity, text = (block.batch.column(name) for name in ("source", "id", "text"))
+    ids.update(source, identity)
+    content.update(source, identity, text)

@@ -1,0 +1,221 @@
+"""validate: every file and every row of a dataset against its contract; problems are its result, not its failure.
+
+One pass over documents and attributes (`validation_shard`) checks each shard, then the identities of all documents, 16 bytes each, meet in
+the exchange (`validation_keys`). What was checked is remembered per shard and for the whole, so that the same command reads nothing again
+unless files change. The report is the same for any number of workers. Memory: a few blocks per worker.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike, fspath
+from typing import Annotated, Unpack
+
+from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.engine import run_job
+from dolma_dask.errors import UsageError
+from dolma_dask.exchange import Shuffle, check_shuffle
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish, sweep
+from dolma_dask.io.stream import MAX_RECORD_BYTES
+from dolma_dask.summary import Summary
+from dolma_dask.verbs.options import (
+    DatasetLike,
+    Many,
+    RunArgs,
+    as_dataset,
+    checked,
+    run_options,
+    selected,
+    words_of,
+)
+from dolma_dask.verbs.validate.identities import Identities
+from dolma_dask.verbs.validate.job import Check
+from dolma_dask.verbs.validate.listing import list_work, sampled
+from dolma_dask.verbs.validate.shard import ValidateStage
+from dolma_dask.verbs.validate.summary import FORMAT, ValidateSummary, last_names
+
+KEPT = 20
+"""Problems per kind and shard that a journal keeps, unless more are to be shown."""
+
+
+def validate(
+    dataset: DatasetLike,
+    /,
+    *,
+    against: str | Dataset | Summary | None = None,
+    attributes: Annotated[Sequence[str] | None, Many] = None,
+    source: str | None = None,
+    version: str | None = None,
+    sample: float | None = None,
+    seed: int = 0,
+    to: str | None = None,
+    problems: int = 10,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    shuffle: Shuffle = "files",
+    **options: Unpack[RunArgs],
+) -> ValidateSummary:
+    """Check every file and every row: records, unique ids, attributes that line up, spans inside of texts, order between versions.
+
+    Example: dolma-dask validate corpus/wiki/v1 --against corpus/wiki/v0
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ in it; with `version`, a root that holds sources/<source>/<version>.
+    against : str or Dataset, optional
+        Earlier version: every (source, id) must stand in it, and rows of files of the same name must keep their order. With `version`
+        also the name of another version of the same source.
+    attributes : list of str, optional
+        Attribute sets to check; by default all.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of the folder, and documents need the field.
+    version : str, optional
+        Version folder below sources/<source>/.
+    sample : float, optional
+        Look at this share of the files only, such as 0.01; the report says what was not looked at.
+    seed : int, optional
+        Draws another sample.
+    to : str, optional
+        Write the report there too, as JSON.
+    problems : int, optional
+        Problems of each kind that are shown, the first by file and row; all are counted.
+    max_record_bytes : int, optional
+        Longer records are bad.
+    shuffle : {"files", "dask"}, optional
+        How identities meet: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.
+
+    Returns
+    -------
+    ValidateSummary
+        Its exit status is 1 if there is any problem.
+
+    Raises
+    ------
+    StageError
+        Some files could not be checked at all.
+    UsageError
+        There is no such dataset or attribute set, or an argument is unknown or has a value that it cannot have.
+
+    Notes
+    -----
+    Kinds of problems:
+
+    unreadable_file       a file is truncated, damaged, or not what its suffix says
+    schema                a column or key has another type than it needs, or than in other files
+    bad_record            a line is no valid document
+    empty_id              an id without characters
+    bad_metadata          metadata that is no object
+    duplicate_id          a (source, id) that stands earlier in the dataset too
+    missing_attributes    a document file without file in an attribute set
+    two_attribute_files   a document file with two files in an attribute set
+    orphan_attributes     an attribute file without document file
+    misaligned            rows of attributes and documents do not belong together
+    stale                 attributes were made from other text than the documents have now
+    two_runs              marks that depend on all shards, made by more than one run
+    bad_attribute_row     a line is no valid attribute row
+    span_outside_text     not 0 <= start <= end <= code points of the text
+    not_finite            a score or number that is infinite or none
+    not_document_level    several spans where the key has one of the whole text
+    journal_mismatch      a file has other bytes than the journal says were written
+    not_in_against        a document that the earlier version does not have
+    order_changed         rows in another order than in the earlier version
+
+    Attribute sets that no journal proves are named in a note; they are no problem. With `sample`, `only` or `prune` ids are
+    compared among the chosen files only, and with `sample` only with the earlier files of their names.
+    """
+    options = checked(validate, options, RunArgs)
+    _check_numbers(problems, max_record_bytes)
+    check_shuffle(shuffle)
+    target = None if to is None else _report_url(to, options)
+    found = _open(dataset, source, version)
+    earlier = None if against is None else _open_against(against, dataset, found, source, version)
+    names = _sets(found, attributes)
+    chosen = sampled(selected(found, options), sample, seed)
+    keep = max(KEPT, problems)
+    listing = list_work(found, chosen, names, keep)
+    stage = ValidateStage(found.root, found.source, keep, max_record_bytes)
+    identities = Identities(stage, found, chosen, earlier, sample is not None, shuffle)
+    scope = {
+        "files": len(chosen.shards),
+        "files_of": len(found.shards),
+        "attributes": list(names),
+        "against": None if earlier is None else last_names(earlier.root),
+        "sample": sample,
+        "seed": seed if sample is not None else None,
+    }
+    check = Check(stage, found, chosen, listing, identities, scope, problems)
+    summary = run_job(check, run_options(options))
+    if not options.get("dry_run"):
+        check.remember(summary.report())
+        if target is not None:
+            _publish(target, summary)
+    return summary
+
+
+# ------------------------------------------------------------------------------------------------ what is asked
+
+
+def _check_numbers(problems: int, max_record_bytes: int) -> None:
+    for name, value in (("problems", problems), ("max_record_bytes", max_record_bytes)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UsageError(f"{name}={value!r}; expected a whole number from 1 on.")
+
+
+def _open(dataset: DatasetLike, source: str | None, version: str | None) -> Dataset:
+    if version is None:
+        return as_dataset(dataset, source)
+    if not isinstance(dataset, str | PathLike):
+        raise UsageError(
+            "`version` is of a root with sources/<source>/<version> in it; expected the path or URL of that root."
+        )
+    return replace(open_dataset(fspath(dataset), source=source, version=version), source=None)
+
+
+def _open_against(
+    against: DatasetLike, dataset: DatasetLike, found: Dataset, source: str | None, version: str | None
+) -> Dataset:
+    if isinstance(against, str) and version and source and "/" not in against:
+        earlier = _open(dataset, source, against)
+    else:
+        earlier = as_dataset(against, found.source)
+    if files.resolved(earlier.root) == files.resolved(found.root):
+        raise UsageError(
+            f"{found.root} cannot be compared with itself; expected an earlier version in `against`, such as the dataset that it was "
+            "mixed from."
+        )
+    return earlier
+
+
+def _sets(dataset: Dataset, attributes: Sequence[str] | None) -> tuple[str, ...]:
+    if attributes is None:
+        return dataset.attributes
+    names = tuple(dict.fromkeys(words_of("attributes", attributes, may_be_empty=True)))
+    unknown = [name for name in names if name not in dataset.attributes]
+    if unknown:
+        raise UsageError(
+            f"{dataset.root} has no attribute set {unknown[0]!r}; it has: {', '.join(dataset.attributes) or 'none'}."
+        )
+    return names
+
+
+def _report_url(to: str, options: RunArgs) -> str:
+    """Return the URL of the report; refuse to replace a file that is none."""
+    target = files.normalize(to)
+    if not target.endswith(".json"):
+        raise UsageError(
+            f"to is {to!r}; expected the path or URL of a file that ends in .json, such as report.json."
+        )
+    if not options.get("overwrite") and files.stat(target):
+        with files.open_read(target) as handle:
+            if f'"format": "{FORMAT}"'.encode() not in handle.read(4096):
+                raise UsageError(
+                    f"{target} is there and is no report of ours; expected a free place. Choose another name, or replace it with --overwrite."
+                )
+    return target
+
+
+def _publish(target: str, summary: ValidateSummary) -> None:
+    sweep(*target.rsplit("/", 1))  # of a run that was killed
+    with publish(target) as out:
+        out.write(json.dumps(summary.report(), indent=2, ensure_ascii=False).encode() + b"\n")

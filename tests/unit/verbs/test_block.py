@@ -1,0 +1,303 @@
+"""block: listed documents are marked, the same through memory and the exchange; entries that match nothing are told."""
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import (
+    AlignmentError,
+    BadRecordError,
+    CorruptFileError,
+    InterruptedStageError,
+    StageError,
+    UsageError,
+)
+from dolma_dask.journal import Journal
+from dolma_dask.rules.rules import listed
+from dolma_dask.verbs import flag_rows
+from dolma_dask.verbs.block import job as block_run
+from dolma_dask.verbs.block import shards as block_shards
+from dolma_dask.verbs.block import verb
+from dolma_dask.verbs.block.shards import ListedByExchange, ListedInMemory, ListEmitter, MatchedEntries
+from dolma_dask.verbs.block.verb import block
+
+from .conftest import read_lines, write_lines
+
+HERE = {"scheduler": "synchronous", "progress": False}
+
+SHARDS = {
+    "a.jsonl.gz": [("1", "web", "été"), ("2", "books", "b"), ("3", "web", "")],
+    "empty.jsonl.gz": [],
+    "x/b.jsonl.gz": [("1", "books", "b"), ("2", "web", "日本"), ("4", "web", "x"), ("1", "web", "again")],
+}
+DOCUMENTS = [doc for docs in SHARDS.values() for doc in docs]
+LIST = ["1", "web\t2", "nobody", "books\t3", "1", "books\t1", "web\tnobody"]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    for name, docs in SHARDS.items():
+        lines = [json.dumps({"id": id_, "source": source, "text": text}) for id_, source, text in docs]
+        write_lines(tmp_path / "v0/documents" / name, lines)
+    write_lines(tmp_path / "takedown.txt", LIST)
+    return tmp_path / "v0"
+
+
+def outputs(root, name="takedown"):
+    folder = root / "attributes" / name
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.*"))}
+
+
+def marks_of(root, name="takedown"):
+    folder = root / "attributes" / name
+    rows = [json.loads(line) for path in outputs(root, name) for line in read_lines(folder / path)]
+    return [row["attributes"].get(name) for row in rows]
+
+
+def expected_marks(entries=LIST):
+    return [
+        [[0, len(text), 1.0]] if {id_, f"{source}\t{id_}"} & set(entries) else None
+        for id_, source, text in DOCUMENTS
+    ]
+
+
+def unmatched(root, name="takedown"):
+    return [json.loads(line) for line in read_lines(root / f"_quarantine/block/{name}.unmatched.jsonl")]
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+def test_listed_documents_are_marked_and_unmatched_entries_are_told(world, exchange):
+    done = block(str(world), str(world.parent / "takedown.txt"), exchange=exchange, **HERE)
+    assert marks_of(world) == expected_marks()
+    assert done.counts["listed"] == 4
+    assert done.counts["text_bytes_listed"] == 5 + 1 + 6 + 5
+    assert (done.entries, done.repeated, done.unmatched) == (7, 1, 3)
+    assert unmatched(world) == [
+        {"id": "nobody", "line": 3},
+        {"id": "3", "source": "books", "line": 4},
+        {"id": "nobody", "source": "web", "line": 7},
+    ]
+    assert done.examples == ("nobody", "books\t3", "web\tnobody")
+    assert ("matching nothing", "3") in done.rows()
+    assert done.to_json()["unmatched_file"] == "_quarantine/block/takedown.unmatched.jsonl"
+    assert done.exit_status == 0
+    assert not (world / "_work").exists()
+    assert not list(world.rglob(".*"))
+
+
+def test_memory_and_exchange_agree_on_any_lists(tmp_path, monkeypatch):
+    monkeypatch.setattr(block_shards, "ENTRIES_PER_SHARD", 16)
+    monkeypatch.setattr(block_run, "ENTRIES_PER_SHARD", 16)
+    monkeypatch.setattr(flag_rows, "GROUP_BYTES", 1)
+    draw = random.Random(3)
+    for number in range(6):
+        root = tmp_path / str(number)
+        docs = [(str(draw.randrange(60)), draw.choice("ab")) for _ in range(80)]
+        for part in range(3):
+            lines = [json.dumps({"id": i, "source": s, "text": i * 3}) for i, s in docs[part::3]]
+            write_lines(root / f"documents/{part}.jsonl", lines)
+        count = draw.randrange(80)
+        entries = [draw.choice(("", "a\t", "b\t")) + str(draw.randrange(90)) for _ in range(count)]
+        write_lines(root / "l.txt", entries)
+        one = block(str(root), str(root / "l.txt"), name="l", exchange=False, **HERE)
+        kept, left = outputs(root, "l"), unmatched(root, "l") if one.unmatched else []
+        other = block(str(root), str(root / "l.txt"), name="l", exchange=True, overwrite=True, **HERE)
+        assert outputs(root, "l") == kept
+        assert (unmatched(root, "l") if other.unmatched else []) == left
+        assert (one.repeated, one.unmatched, one.examples) == (
+            other.repeated,
+            other.unmatched,
+            other.examples,
+        )
+        expected = [
+            entry for entry in dict.fromkeys(entries) if not any(entry in (i, f"{s}\t{i}") for i, s in docs)
+        ]
+        assert ["\t".join(filter(None, (row.get("source"), row["id"]))) for row in left] == expected
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+def test_nothing_is_read_when_everything_is_finished(world, monkeypatch, exchange):
+    arguments = (str(world), str(world.parent / "takedown.txt"))
+    first = block(*arguments, exchange=exchange, **HERE)
+    monkeypatch.setattr(verb, "_read_facts", None)
+    for name in ("list_keys", "exchange", "write_unmatched"):
+        monkeypatch.setattr(block_run, name, None)
+    for path in world.rglob("documents/*.gz"):
+        os.utime(path, (1, 1))
+    for again_by in (None, True, False):
+        again = block(*arguments, exchange=again_by, **HERE)
+        assert (again.done, again.skipped) == (0, 3)
+        assert (again.unmatched, again.repeated, again.examples) == (3, 1, first.examples)
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+def test_a_changed_list_or_document_is_noticed(world, exchange):
+    path = world.parent / "takedown.txt"
+    block(str(world), str(path), exchange=exchange, **HERE)
+    write_lines(path, ["4"])
+    done = block(str(world), str(path), exchange=exchange, **HERE)
+    assert (done.done, done.unmatched) == (3, 0)
+    assert marks_of(world) == expected_marks(["4"])
+    assert not (world / "_quarantine/block/takedown.unmatched.jsonl").exists()
+    lines = [json.dumps({"id": "5", "source": "web", "text": "t"})]
+    write_lines(world / "documents/x/b.jsonl.gz", lines)
+    done = block(str(world), str(path), exchange=exchange, **HERE)
+    assert (done.done, done.skipped, done.unmatched) == (1, 2, 1)
+
+
+def test_the_same_bytes_under_another_suffix_are_another_list(world):
+    path = world.parent / "takedown.txt"
+    write_lines(path, ["source,id", "web,1"])
+    done = block(str(world), str(path), **HERE)
+    assert (done.counts["listed"], done.unmatched) == (0, 2)
+    path = path.rename(path.with_suffix(".csv"))
+    done = block(str(world), str(path), **HERE)
+    assert (done.done, done.counts["listed"], done.unmatched) == (3, 2, 0)
+    assert marks_of(world) == expected_marks(["web\t1"])
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+def test_old_marks_are_refused_once_the_list_has_changed(world, monkeypatch, exchange):
+    path = world.parent / "takedown.txt"
+    block(str(world), str(path), exchange=exchange, **HERE)
+    write_lines(path, ["4"])
+    stage = ListedByExchange if exchange else ListedInMemory
+    run = stage.run_shard
+    arguments = {"where": "takedown is None", **HERE}
+    for done_before in (0, 1):
+        done = []
+
+        def stop(self, task, done=done, most=done_before):
+            if len(done) == most:
+                raise KeyboardInterrupt
+            done.append(task.shard)
+            return run(self, task)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(stage, "run_shard", stop)
+            with pytest.raises(InterruptedStageError):
+                block(str(world), str(path), exchange=exchange, **HERE)
+        assert not (world / "_quarantine/block/takedown.unmatched.jsonl").exists()
+        with pytest.raises(AlignmentError, match="not made by one run of `block`"):
+            dk.mix(str(world), to=str(world.parent / "v1"), **arguments)
+    assert block(str(world), str(path), exchange=exchange, **HERE).done == 2
+    assert dk.mix(str(world), to=str(world.parent / "v1"), **arguments).counts["documents_out"] == 6
+    write_lines(path, LIST)
+    block(str(world), str(path), exchange=exchange, **HERE)
+    records = Journal(str(world), "block").records
+    whole = records.pop("attributes/takedown/")
+    assert {record.key for record in records.values()} == {whole.info["key"]}
+    assert whole.info["depends_on"] == "list"
+
+
+def test_marks_of_another_list_in_the_other_shards_are_refused(world):
+    path = world.parent / "takedown.txt"
+    first = block(str(world), str(path), **HERE)
+    assert not any("another list" in note for note in block(str(world), str(path), only="x/", **HERE).notes)
+    write_lines(path, ["4"])
+    done = block(str(world), str(path), only="x/", **HERE)
+    assert any("2 files of marks are of another list" in note for note in done.notes)
+    arguments = {"to": str(world.parent / "v1"), "where": "takedown is None", **HERE}
+    with pytest.raises(AlignmentError, match="not made by one run of `block`"):
+        dk.mix(str(world), **arguments)
+    assert dk.mix(str(world), only="x/", **arguments).counts["documents_out"] == 3
+    write_lines(path, LIST)  # as it was: marks of the two other shards hold again
+    again = block(str(world), str(path), **HERE)
+    assert (again.done, again.skipped, again.unmatched) == (1, 2, first.unmatched)
+    assert dk.mix(str(world), **arguments).counts["documents_out"] == 3
+
+
+def test_some_shards_first_then_all(world):
+    path = str(world.parent / "takedown.txt")
+    done = block(str(world), path, only="x/", **HERE)
+    assert (done.done, done.unmatched) == (1, None)
+    assert any("only some shards" in note for note in done.notes)
+    done = block(str(world), path, **HERE)
+    assert (done.done, done.skipped, done.unmatched) == (2, 1, 3)
+    assert marks_of(world) == expected_marks()
+    other = world.parent / "takedown2.txt"
+    write_lines(other, LIST)
+    assert block(str(world), str(other), prune=2, exchange=True, **HERE).done == 2
+    assert block(str(world), str(other), exchange=True, **HERE).unmatched == 3
+    assert marks_of(world, "takedown2") == expected_marks()
+
+
+@pytest.mark.parametrize("where", ["takedown is None", ~listed("takedown")])
+def test_mix_drops_listed_documents_or_keeps_them_alone(world, where):
+    block(str(world), str(world.parent / "takedown.txt"), format="parquet", **HERE)
+    dropped = dk.mix(str(world), to=str(world.parent / "v1"), where=where, **HERE)
+    assert dropped.counts["documents_out"] == 3
+    kept = dk.mix(str(world), to=str(world.parent / "v2"), where=listed("takedown"), **HERE)
+    assert kept.counts["documents_out"] == 4
+
+
+@pytest.mark.parametrize(("stage", "exchange"), [(ListedByExchange, True), (MatchedEntries, False)])
+def test_stopped_and_called_again(world, monkeypatch, stage, exchange):
+    path = str(world.parent / "takedown.txt")
+    run = stage.run_shard
+
+    def stop(self, task):
+        if task.shard.endswith("empty.jsonl.gz"):
+            raise KeyboardInterrupt
+        return run(self, task)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage, "run_shard", stop)
+        with pytest.raises(InterruptedStageError):
+            block(str(world), path, exchange=exchange, **HERE)
+    with monkeypatch.context() as patched:
+        patched.setattr(ListEmitter, "emit", None)  # nothing is read twice
+        done = block(str(world), path, exchange=exchange, **HERE)
+    assert (done.unmatched, done.done) == (3, 1 if exchange else 0)
+    assert marks_of(world) == expected_marks()
+    assert not (world / "_work").exists()
+
+
+def test_a_bad_document_fails_or_keeps_its_row(world):
+    path = str(world.parent / "takedown.txt")
+    write_lines(
+        world / "documents/c.jsonl", ["nonsense", json.dumps({"id": "4", "source": "s", "text": "t"})]
+    )
+    with pytest.raises(StageError, match="row 0, byte 0: invalid json"):
+        block(str(world), path, **HERE)
+    for exchange in (False, True):
+        done = block(str(world), path, on_bad_record="quarantine", exchange=exchange, overwrite=True, **HERE)
+        assert (done.exit_status, done.counts["bad_records"]) == (1, 1)
+        bad, good = (json.loads(line) for line in read_lines(world / "attributes/takedown/c.jsonl"))
+        assert (bad["id"], good["id"], good["attributes"]) == (None, "4", {})
+        assert (world / "_quarantine/block/c.jsonl.jsonl").exists()
+
+
+def test_what_is_refused(world):
+    path = str(world.parent / "takedown.txt")
+    dk.tag(str(world), ["char_length_v1"], **HERE)
+    for arguments, message in (
+        ({"name": "a/b"}, "folder name"),
+        ({"name": "char_length_v1"}, "not made by this command"),
+        ({"exchange": "yes"}, "expected True, False"),
+        ({"format": "csv"}, "expected one of"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            block(str(world), path, **{**HERE, **arguments})
+    with pytest.raises(UsageError, match="expected a path"):
+        block(str(world), 17, **HERE)
+    for name in ("none.txt", "v0"):
+        with pytest.raises(
+            CorruptFileError, match=r"(no such file|a folder); expected a file with a list of ids"
+        ):
+            block(str(world), str(world.parent / name), **HERE)
+    write_lines(world.parent / "my list.txt", ["1"])
+    with pytest.raises(UsageError, match=r"'my list' to an attribute set; .* Give it another: --name"):
+        block(str(world), str(world.parent / "my list.txt"), **HERE)
+    with pytest.raises(UsageError, match=r"'my list' to an attribute set; .* Rename the file"):
+        dk.mix(str(world), to=str(world.parent / "v1"), block=str(world.parent / "my list.txt"), **HERE)
+    write_lines(world.parent / "bad.txt", ["a", "b\tc\td"])
+    with pytest.raises(BadRecordError, match="line 2: 3 fields"):
+        block(str(world), str(world.parent / "bad.txt"), **HERE)
+    before = sorted(str(item) for item in world.rglob("*"))
+    assert block(str(world), path, dry_run=True, **HERE).planned == tuple(SHARDS)
+    assert sorted(str(item) for item in world.rglob("*")) == before

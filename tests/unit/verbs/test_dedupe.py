@@ -1,0 +1,550 @@
+"""dedupe: who is marked for every `by` and `keep`, rows that line up, going on after anything, what is refused."""
+
+import json
+import os
+import random
+import shutil
+import tracemalloc
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import (
+    AlignmentError,
+    ExpressionError,
+    InterruptedStageError,
+    StageError,
+    StaleAttributesError,
+    UsageError,
+)
+from dolma_dask.io import publish
+from dolma_dask.journal import Journal
+from dolma_dask.verbs import flag_rows
+from dolma_dask.verbs.dedupe import job as dedupe_run
+from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, _Flags
+from dolma_dask.verbs.dedupe.survivors import FLAGS
+from dolma_dask.verbs.dedupe.tally import Tally
+from dolma_dask.verbs.dedupe.verb import dedupe
+
+from .conftest import read_lines, write_lines
+
+HERE = {"scheduler": "synchronous", "progress": False}
+
+
+def document(identity, text, source="s", **metadata):
+    return {"id": identity, "text": text, "source": source, "metadata": metadata}
+
+
+SHARDS = {
+    "a.jsonl.gz": [
+        document("1", "été", "web", url="u1", n=3),
+        document("2", "b", "books", url="u2", n=1.5, flag=True),
+        document("3", "été", "books", url="u1"),
+        document("4", "", "web", n=-0.0, flag=False),
+    ],
+    "x/b.jsonl.gz": [
+        document("1", "b", "web", url="u3", n=0),
+        document("1", "longer b", "books", url=None, n=3, flag=True),
+        document("2", "", "books", n=7),
+        document("9", "été", "web", url="u1", n=9),
+    ],
+}
+DOCUMENTS = [doc for docs in SHARDS.values() for doc in docs]
+
+
+def write(root, shards):
+    for name, docs in shards.items():
+        write_lines(root / "documents" / name, [json.dumps(doc, ensure_ascii=False) for doc in docs])
+    return root
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    return write(tmp_path / "v0", SHARDS)
+
+
+def outputs(root, name="exact"):
+    """Return the bytes of every attribute file."""
+    folder = root / "attributes" / name
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.*"))}
+
+
+def rows_of(root, name="exact"):
+    folder = root / "attributes" / name
+    return [json.loads(line) for path in outputs(root, name) for line in read_lines(folder / path)]
+
+
+def marked(root, name="exact"):
+    return [place for place, row in enumerate(rows_of(root, name)) if row["attributes"]]
+
+
+def duplicates(documents, key, rank=lambda doc: 0):
+    """Return the places of all documents but the first of each key, by rank (None last) and then by place."""
+    clusters = defaultdict(list)
+    for place, doc in enumerate(documents):
+        if key(doc) is not None:
+            clusters[key(doc)].append(((rank(doc) is None, rank(doc) or 0), place))
+    return sorted(place for members in clusters.values() for _, place in sorted(members)[1:])
+
+
+def test_rows_line_up_and_marks_span_the_text_in_code_points(world):
+    done = dedupe(str(world), **HERE)
+    rows = rows_of(world)
+    assert [(row["id"], row["source"]) for row in rows] == [(doc["id"], doc["source"]) for doc in DOCUMENTS]
+    spans = [{}, {}, [[0, 3, 1.0]], {}, [[0, 1, 1.0]], {}, [[0, 0, 1.0]], [[0, 3, 1.0]]]
+    assert [row["attributes"] for row in rows] == [{"exact": span} if span else {} for span in spans]
+    assert (done.counts["documents_in"], done.counts["duplicates"], done.counts["clusters"]) == (8, 4, 3)
+    assert done.counts["text_bytes_marked"] == 5 + 1 + 0 + 5
+    assert not (world / "_work").exists()
+
+
+@pytest.mark.parametrize(
+    ("by", "key"),
+    [
+        ("text", lambda doc: doc["text"]),
+        ("id", lambda doc: (doc["source"], doc["id"])),
+        ("source", lambda doc: doc["source"]),
+        ("metadata.url", lambda doc: doc["metadata"].get("url")),
+        ("metadata.n", lambda doc: doc["metadata"].get("n")),
+        ("metadata.flag", lambda doc: doc["metadata"].get("flag")),
+        ("added", lambda doc: None),
+    ],
+)
+def test_by(world, by, key):
+    write(world, {"y.jsonl.gz": [document("1", "z", "web", n=0), document("1", "z", "else")]})
+    documents = [*DOCUMENTS, document("1", "z", "web", n=0), document("1", "z", "else")]
+    dedupe(str(world), by=by, **HERE)
+    assert marked(world) == duplicates(documents, key)
+
+
+@pytest.mark.parametrize(
+    ("keep", "rank", "number"),
+    [
+        ("first", None, lambda doc: 0),
+        ("longest", None, lambda doc: -len(doc["text"])),
+        ("lowest", "metadata.n", lambda doc: doc["metadata"].get("n")),
+        ("highest", "metadata.n", lambda doc: -doc["metadata"]["n"] if "n" in doc["metadata"] else None),
+        (
+            "highest",
+            "metadata.flag",
+            lambda doc: -doc["metadata"]["flag"] if "flag" in doc["metadata"] else None,
+        ),
+    ],
+)
+def test_keep(world, keep, rank, number):
+    dedupe(str(world), by="source", keep=keep, rank=rank, **HERE)
+    assert marked(world) == duplicates(DOCUMENTS, lambda doc: doc["source"], number)
+
+
+LARGE = [1234567890123456788, 1234567890123456789]
+
+
+def test_numbers_that_double_precision_cannot_tell_apart_are_no_keys(tmp_path):
+    docs = [document(str(row), "t", n=row, tweet=number) for row, number in enumerate([7, *LARGE])]
+    root = write(tmp_path / "v0", {"a.jsonl": [document("z", "t", n=0, tweet=-3)], "b.jsonl": docs})
+    with pytest.raises(
+        StageError, match=r"documents/b.jsonl, row 1: metadata.tweet is 1.23456789\d*e\+18; .* to a string"
+    ):
+        dedupe(str(root), by="metadata.tweet", **HERE)
+    assert not (root / "attributes").exists()
+    dedupe(str(root), by="source", keep="lowest", rank="metadata.tweet", **HERE)
+    assert marked(root) == [1, 2, 3]
+    for number, is_exact in ((2**53, False), (-(2**53), False), (1e300, False), (2**53 - 1, True)):
+        root = write(
+            tmp_path / f"{number}",
+            {"a.jsonl": [document("1", "t", n=number), document("2", "t", n=2**53 - 2)]},
+        )
+        if is_exact:
+            assert dedupe(str(root), by="metadata.n", **HERE).counts["duplicates"] == 0
+            continue
+        with pytest.raises(StageError, match=r"row 0: metadata.n"):
+            dedupe(str(root), by="metadata.n", **HERE)
+
+
+@pytest.mark.parametrize("value", [LARGE[0], [[0, 1, LARGE[0]]]])
+def test_attributes_of_64_bits_are_no_keys(tmp_path, value):
+    root = write(tmp_path, {"a.jsonl": [document("1", "t")]})
+    row = {"id": "1", "source": "s", "attributes": {"hash": value}}
+    write_lines(root / "attributes/h/a.jsonl", [json.dumps(row)])
+    with pytest.raises(StageError, match=r"row 0: hash is 1.23"):
+        dedupe(str(root), by="hash", **HERE)
+
+
+def mark_rows(first, sources):
+    names = pa.array(sources, pa.large_string())
+    sizes = np.arange(len(names)) + 1
+    return flag_rows.FlagRows(first, names, names, sizes, sizes, {})
+
+
+def test_sources_beyond_the_most_are_not_kept():
+    tally = Tally()
+    everything = np.ones(100, bool), np.zeros(100, np.int64)
+    for block in range(3):
+        tally.add(mark_rows(0, [f"s{block}-{row}" for row in range(100)]), *everything)
+        assert len(tally.sources or ()) == (block + 1) * 100 * (block < 2)
+    tally.add(mark_rows(0, [None, *["s"] * 99]), *everything)
+    assert tally.info() == {"many_sources": True}
+    assert tally.counts() == {"duplicates": 399, "text_bytes_marked": 4 * 5050 - 1, "clusters": 0}
+    tally = Tally()
+    tally.add(mark_rows(0, [str(row) for row in range(201)]), np.ones(201, bool), np.zeros(201, np.int64))
+    assert tally.info() == {"many_sources": True}
+
+
+def test_marks_of_a_shard_with_many_duplicates_are_not_copied():
+    draw = np.random.default_rng(1)
+    count = 400_000
+    found = np.zeros(count, FLAGS)
+    rows = np.sort(draw.choice(2 * count, count, replace=False))
+    found["location"] = rows + (5 << 32)
+    found["size"] = draw.integers(0, 3, count)
+    known = dict(zip(rows.tolist(), found["size"].tolist(), strict=True))
+    records = SimpleNamespace(of_shard={5: found}.get)
+    tracemalloc.start()
+    shard = _Flags.of(records, 5)
+    for first in range(0, 2 * count, 100_000):
+        part = range(first, first + 1000)
+        marked, sizes = shard.of_rows(mark_rows(first, ["s"] * 1000))
+        assert marked.tolist() == [known.get(row) == 0 for row in part]
+        assert sizes.tolist() == [known.get(row, 0) for row in part]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000  # the records are 6.4 MB
+
+
+def test_attributes_decide(world):
+    dk.tag(str(world), ["char_length_v1"], **HERE)
+    dedupe(str(world), by="length", keep="highest", rank="metadata.n", name="same_length", **HERE)
+    number = [-doc["metadata"]["n"] if "n" in doc["metadata"] else None for doc in DOCUMENTS]
+    documents = list(enumerate(DOCUMENTS))
+    expected = duplicates(documents, lambda doc: len(doc[1]["text"]), lambda doc: number[doc[0]])
+    assert marked(world, "same_length") == expected
+    dedupe(str(world), by="source", keep="lowest", rank="length", name="shortest", **HERE)
+    expected = duplicates(DOCUMENTS, lambda doc: doc["source"], lambda doc: len(doc["text"]))
+    assert marked(world, "shortest") == expected
+
+
+def test_any_texts_in_any_shards_equal_a_dictionary(tmp_path):
+    draw = random.Random(11)
+    texts = ["", " ", "a", "á", "á", "日本", "👩‍👧", "\u0000", "x" * 300, "x" * 301, '"\\\n']
+    for number in range(8):
+        shards = {
+            f"{name}.jsonl.gz": [document(f"{row}", draw.choice(texts)) for row in range(draw.randrange(30))]
+            for name in "abc"
+        }
+        root = write(tmp_path / str(number), shards)
+        dedupe(str(root), **HERE)
+        documents = [doc for docs in shards.values() for doc in docs]
+        assert marked(root) == duplicates(documents, lambda doc: doc["text"])
+
+
+def test_one_text_many_times(tmp_path):
+    draw = random.Random(5)
+    docs = [
+        document(str(row), "same text of twenty" if draw.random() < 0.9 else f"other {draw.randrange(3000)}")
+        for row in range(100_000)
+    ]
+    root = write(tmp_path, {f"{part}.jsonl": docs[part * 25_000 : (part + 1) * 25_000] for part in range(4)})
+    done = dedupe(str(root), **HERE)
+    expected = duplicates(docs, lambda doc: doc["text"])
+    assert marked(root) == expected
+    assert done.clusters[0].size == sum(doc["text"].startswith("same") for doc in docs)
+    assert done.counts["duplicates"] == len(expected)
+
+
+def test_nothing_is_started_when_everything_is_finished(world, monkeypatch):
+    first = dedupe(str(world), **HERE)
+    monkeypatch.setattr(dedupe_run, "exchange", None)
+    again = dedupe(str(world), **HERE)
+    assert (again.done, again.skipped) == (0, 2)
+    assert (again.counts, again.sources, again.clusters) == (first.counts, first.sources, first.clusters)
+    for path in world.rglob("documents/*.gz"):
+        os.utime(path, (1, 1))
+    assert dedupe(str(world), **HERE).skipped == 2
+    shutil.move(world, world.parent / "elsewhere")
+    assert dedupe(str(world.parent / "elsewhere"), **HERE).skipped == 2
+
+
+def test_one_changed_document_changes_the_marks_of_other_shards(world):
+    dedupe(str(world), **HERE)
+    changed = [document("1", "b", "web"), *SHARDS["a.jsonl.gz"][1:]]
+    write(world, {"a.jsonl.gz": changed})
+    done = dedupe(str(world), **HERE)
+    assert done.done == 2
+    assert marked(world) == duplicates([*changed, *SHARDS["x/b.jsonl.gz"]], lambda doc: doc["text"])
+    fresh = write(world.parent / "fresh", {**SHARDS, "a.jsonl.gz": changed})
+    dedupe(str(fresh), **HERE)
+    assert outputs(world) == outputs(fresh)
+
+
+def test_a_lost_file_is_made_again(world):
+    dedupe(str(world), **HERE)
+    expected = outputs(world)
+    (world / "attributes/exact/x/b.jsonl.gz").unlink()
+    done = dedupe(str(world), **HERE)
+    assert (done.done, done.skipped) == (1, 1)
+    assert outputs(world) == expected
+    assert not (world / "_work").exists()
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+@pytest.mark.parametrize(("limit", "value"), [("BYTES", 1), ("SHARDS", 1), ("BYTES", 10**9)])
+def test_same_bytes_however_shards_are_grouped(world, tmp_path, monkeypatch, scheduler, limit, value):
+    other = write(tmp_path / "other", SHARDS)
+    dedupe(str(other), keep="longest", by="source", **HERE)
+    monkeypatch.setattr(flag_rows, f"GROUP_{limit}", value)
+    dedupe(str(world), keep="longest", by="source", scheduler=scheduler, workers=2, progress=False)
+    assert outputs(world) == outputs(other)
+
+
+def test_many_tiny_shards_are_several_tasks():
+    groups = flag_rows.grouped([(number, 200) for number in range(4000)])
+    assert [number for group in groups for number in group] == list(range(4000))
+    assert max(len(group) for group in groups) == flag_rows.GROUP_SHARDS == 256
+    assert flag_rows.grouped([(0, 1), (1, flag_rows.GROUP_BYTES), (2, 1)]) == [[0], [1], [2]]
+
+
+def test_stopped_while_marks_are_written(world, monkeypatch):
+    expected = outputs(dedupe_elsewhere(world))
+    write_shard = FlagStage.run_shard
+
+    def stop(stage, task):
+        if task.shard.startswith("x/"):
+            raise KeyboardInterrupt
+        return write_shard(stage, task)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FlagStage, "run_shard", stop)
+        with pytest.raises(InterruptedStageError):
+            dedupe(str(world), **HERE)
+    assert list(outputs(world)) == ["a.jsonl.gz"]
+    with monkeypatch.context() as patched:
+        patched.setattr(KeyEmitter, "emit", None)  # shards are not read again
+        done = dedupe(str(world), **HERE)
+    assert (done.done, done.skipped) == (1, 1)
+    assert outputs(world) == expected
+    assert not (world / "_work").exists()
+    assert not list(world.rglob(".*"))
+
+
+def dedupe_elsewhere(world):
+    other = world.parent / "other"
+    shutil.copytree(world / "documents", other / "documents")
+    dedupe(str(other), **HERE)
+    return other
+
+
+def test_stopped_while_shards_are_read(world, monkeypatch):
+    expected = outputs(dedupe_elsewhere(world))
+    monkeypatch.setattr(flag_rows, "GROUP_BYTES", 1)
+    read = KeyEmitter.emit
+
+    def stop(emitter, task, out, folder):
+        if task.shard.startswith("x/"):
+            raise KeyboardInterrupt
+        return read(emitter, task, out, folder)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(KeyEmitter, "emit", stop)
+        with pytest.raises(InterruptedStageError):
+            dedupe(str(world), **HERE)
+    assert not (world / "attributes").exists()
+    assert dedupe(str(world), **HERE).done == 2
+    assert outputs(world) == expected
+
+
+@pytest.mark.parametrize("file_format", ["jsonl.zst", "jsonl", "parquet"])
+def test_mix_drops_what_is_marked(world, file_format):
+    dedupe(str(world), format=file_format, **HERE)
+    assert (world / f"attributes/exact/x/b.{file_format}").exists()
+    kept = dk.mix(str(world), to=str(world.parent / "v1"), where="exact is None", **HERE)
+    assert kept.counts["documents_out"] == 4
+    assert not [note for note in kept.notes if "unproved" in note]
+
+
+def test_a_bad_record_fails_or_keeps_its_row(tmp_path):
+    lines = [json.dumps(document("1", "a")), "nonsense", json.dumps(document("2", "a"))]
+    write_lines(tmp_path / "documents/a.jsonl.gz", lines)
+    with pytest.raises(StageError, match=r"row 1, byte \d+: invalid json"):
+        dedupe(str(tmp_path), **HERE)
+    done = dedupe(str(tmp_path), on_bad_record="quarantine", **HERE)
+    assert (done.exit_status, done.counts["bad_records"]) == (1, 1)
+    first, bad, last = rows_of(tmp_path)
+    assert (first["attributes"], last["attributes"]) == ({}, {"exact": [[0, 1, 1.0]]})
+    assert (bad["id"], bad["attributes"]) == (None, {})
+    assert "invalid_json" in bad["error"]
+    (quarantined,) = read_lines(tmp_path / "_quarantine/dedupe/a.jsonl.gz.jsonl")
+    assert json.loads(quarantined)["row"] == 1
+    assert dedupe(str(tmp_path), on_bad_record="quarantine", **HERE).exit_status == 1
+
+
+def test_stale_marks_are_refused_unless_they_depend_on_ids_alone(world):
+    dedupe(str(world), **HERE)
+    dedupe(str(world), by="id", name="ids", **HERE)
+    changed = [{**doc, "text": doc["text"] + "!"} for doc in SHARDS["a.jsonl.gz"]]
+    write(world, {"a.jsonl.gz": changed})
+    with pytest.raises(StaleAttributesError, match="stale"):
+        dk.mix(str(world), to=str(world.parent / "v1"), where="exact is None", **HERE)
+    kept = dk.mix(str(world), to=str(world.parent / "v2"), where="ids is None", **HERE)
+    assert kept.counts["documents_out"] == 8 - len(
+        duplicates(DOCUMENTS, lambda doc: (doc["source"], doc["id"]))
+    )
+
+
+def test_summary_tells_by_source_and_the_largest_clusters(world):
+    done = dedupe(str(world), **HERE)
+    told = done.to_json()
+    assert told["sources"] == [
+        {
+            "source": "books",
+            "documents": 4,
+            "duplicates": 2,
+            "text_bytes_marked": 5,
+            "clusters": 1,
+            "largest": 2,
+        },
+        {
+            "source": "web",
+            "documents": 4,
+            "duplicates": 2,
+            "text_bytes_marked": 6,
+            "clusters": 2,
+            "largest": 3,
+        },
+    ]
+    assert told["clusters"] == [
+        {"size": 3, "id": "1", "source": "web", "shard": "a.jsonl.gz", "row": 0},
+        {"size": 2, "id": "2", "source": "books", "shard": "a.jsonl.gz", "row": 1},
+        {"size": 2, "id": "4", "source": "web", "shard": "a.jsonl.gz", "row": 3},
+    ]
+    json.dumps(told)
+    assert ("largest cluster", "3 documents") in done.rows()
+    assert "survivor  documents" in str(done)
+    assert done._repr_html_().count("<table>") == 3
+
+
+def test_a_rehearsal_writes_nothing(world):
+    done = dedupe(str(world), dry_run=True, only="x/", **HERE)
+    assert done.planned == ("x/b.jsonl.gz",)
+    assert sorted(path.name for path in world.iterdir()) == ["documents"]
+
+
+def test_what_is_refused(world):
+    dk.tag(str(world), ["char_length_v1", "gopher_v2"], **HERE)
+    for arguments, message in (
+        ({"only": "x"}, "all shards"),
+        ({"prune": 1}, "all shards"),
+        ({"keep": "highest"}, "expected a rank"),
+        ({"rank": "length"}, "expected a rank"),
+        ({"keep": "last"}, "expected one of first"),
+        ({"how": "fuzzy"}, "expected one of exact"),
+        ({"shuffle": "air"}, "expected 'files' or 'dask'"),
+        ({"by": None}, "by=None; expected the name of a column"),
+        ({"by": ["id", "text"]}, "expected the name of a column"),
+        ({"keep": "highest", "rank": 3}, "rank=3; expected the name of a column"),
+        ({"name": "a/b"}, "folder name"),
+        ({"name": "char_length_v1"}, "not made by this command"),
+        ({"name": "char_length_v1", "by": "length"}, "is read for length"),
+        ({"keep": "lowest", "rank": "metadata.url"}, "expected a number"),
+        ({"form": "parquet"}, "did you mean 'format'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            dedupe(str(world), **{**HERE, **arguments})
+    with pytest.raises(ExpressionError, match="lenth"):
+        dedupe(str(world), by="lenth", **HERE)
+    assert not (world / "_work").exists()
+
+
+def test_marks_of_documents_that_are_gone_do_not_stay(world):
+    dedupe(str(world), **HERE)
+    (world / "documents/x/b.jsonl.gz").unlink()
+    with pytest.raises(UsageError, match="--overwrite"):
+        dedupe(str(world), **HERE)
+    assert dedupe(str(world), overwrite=True, **HERE).counts["documents_in"] == 4
+    assert list(outputs(world)) == ["a.jsonl.gz"]
+
+
+def test_what_a_killed_call_left_at_its_end_is_removed_by_the_next(world):
+    dedupe(str(world), **HERE)
+    dead = f"{publish._owner()}-{2**22 + 1}-00000000"
+    left = [world / f"_journal/dedupe/.x.{dead}.tmp", world / "_work/dedupe-exact/old/spool/1.arrow"]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    assert dedupe(str(world), **HERE).skipped == 2
+    assert not list(world.rglob(".*"))
+    assert not (world / "_work").exists()
+
+
+def test_two_sets_live_side_by_side(world):
+    dedupe(str(world), **HERE)
+    dedupe(str(world), by="id", name="ids", **HERE)
+    assert dedupe(str(world), **HERE).skipped == 2
+    units = Journal(str(world), "dedupe").records
+    assert {"attributes/exact/", "attributes/ids/"} < set(units)
+
+
+def test_old_marks_are_refused_before_the_first_new_one_is_written(world, monkeypatch):
+    dedupe(str(world), **HERE)
+    arguments = {"to": str(world.parent / "v1"), "where": "exact is None", **HERE}
+
+    def stop(stage, task):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FlagStage, "run_shard", stop)
+        with pytest.raises(InterruptedStageError):
+            dedupe(str(world), keep="longest", by="source", **HERE)
+    with pytest.raises(AlignmentError, match="not made by one run of `dedupe`"):
+        dk.mix(str(world), **arguments)
+    dedupe(str(world), **HERE)
+    assert dk.mix(str(world), **arguments).counts["documents_out"] == 4
+    records = Journal(str(world), "dedupe").records
+    whole = records.pop("attributes/exact/")
+    assert {record.key for record in records.values()} == {whole.info["key"]}
+    assert whole.info["depends_on"] == "documents"
+    assert [item.path for item in whole.inputs] == ["documents/a.jsonl.gz", "documents/x/b.jsonl.gz"]
+
+
+def test_a_call_mends_a_record_that_does_not_say_which_marks_hold(world):
+    dedupe(str(world), **HERE)
+    record = msgspec.structs.replace(Journal(str(world), "dedupe").records["attributes/exact/"], info={})
+    Journal(str(world), "dedupe").append(record)
+    arguments = {"to": str(world.parent / "v1"), "where": "exact is None", **HERE}
+    with pytest.raises(AlignmentError, match="not made by one run of `dedupe`"):
+        dk.mix(str(world), **arguments)
+    assert dedupe(str(world), **HERE).skipped == 2
+    assert dk.mix(str(world), **arguments).counts["documents_out"] == 4
+
+
+def test_marks_are_refused_when_the_shard_of_a_survivor_has_changed(world):
+    dedupe(str(world), **HERE)
+    write(world, {"a.jsonl.gz": [document("1", "other", "web")]})
+    with pytest.raises(StaleAttributesError, match=r"a.jsonl.gz has changed"):
+        dk.mix(str(world), to=str(world.parent / "v1"), where="exact is None", only="x/", **HERE)
+
+
+def test_marks_of_two_runs_are_refused(tmp_path):
+    """A second run that is killed while it writes leaves old and new marks side by side: both copies could be dropped."""
+    for name, text in (("a", "one"), ("b", "two")):
+        write_lines(tmp_path / f"v0/documents/{name}.jsonl", [json.dumps(document(name, text))])
+    root, to = str(tmp_path / "v0"), str(tmp_path / "v1")
+    dk.dedupe(root, **HERE)
+    old = (tmp_path / "v0/attributes/exact/a.jsonl").read_bytes()
+    record = Journal(root, "dedupe").records["attributes/exact/a.jsonl"]
+    write_lines(tmp_path / "v0/documents/b.jsonl", [json.dumps(document("b", "one"))])
+    dk.dedupe(root, keep="longest", **HERE)
+    (tmp_path / "v0/attributes/exact/a.jsonl").write_bytes(old)
+    writer = Journal(root, "dedupe").start({}, ["attributes/exact/"], "")
+    writer.add(record)
+    writer.close()
+    with pytest.raises(AlignmentError, match="not made by one run of `dedupe`"):
+        dk.mix(root, to=to, where="exact is None", **HERE)
+    assert dk.validate(root, **HERE).found.keys() == {"two_runs"}
+    dk.dedupe(root, keep="longest", **HERE)
+    assert dk.mix(root, to=to, where="exact is None", **HERE).counts["documents_out"] == 1

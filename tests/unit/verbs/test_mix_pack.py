@@ -1,0 +1,292 @@
+"""Files by size, shuffles and samples: no row is lost, the seed alone decides, limits hold, and killed runs go on."""
+
+import gzip
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import DataError, StageError, UsageError
+from dolma_dask.io import files, publish
+from dolma_dask.verbs.mix import packed as mix_pack
+
+from .conftest import write_lines
+
+HERE: dict[str, Any] = {"scheduler": "synchronous", "progress": False}
+
+
+def rows_of(root: Path) -> list[dict[str, Any]]:
+    paths = sorted((root / "documents").iterdir())
+    return [json.loads(line) for path in paths for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+def bytes_of(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / "documents").iterdir()}
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> str:
+    """Three shards of 400 documents that hardly compress."""
+    for shard in range(3):
+        lines = [
+            json.dumps({"id": f"{shard}-{row}", "source": "s", "text": f"{(row * 7919 + shard) ** 9:x}" * 3})
+            for row in range(400)
+        ]
+        write_lines(tmp_path / f"v0/documents/{shard}.jsonl.gz", lines)
+    return str(tmp_path / "v0")
+
+
+def test_files_are_full_and_never_too_large(large: str, tmp_path: Path) -> None:
+    summary = dk.mix(large, to=str(tmp_path / "v1"), max_size=30_000, **HERE)
+    paths = sorted((tmp_path / "v1/documents").iterdir())
+    sizes = [path.stat().st_size for path in paths]
+    assert [path.name for path in paths] == [f"part-{number:04d}.jsonl.gz" for number in range(len(paths))]
+    assert max(sizes) <= 30_000
+    assert min(sizes[:-1]) > 26_000
+    assert [row["id"] for row in rows_of(tmp_path / "v1")] == [
+        f"{shard}-{row}" for shard in range(3) for row in range(400)
+    ]
+    assert summary.counts["bytes_out"] == sum(sizes)
+    assert not (tmp_path / "v1/_work").exists()
+
+
+def test_a_large_file_is_one_file_and_splittable(large: str, tmp_path: Path) -> None:
+    dk.mix(large, to=str(tmp_path / "v1"), max_size=10**9, name="all", **HERE)
+    assert list(bytes_of(tmp_path / "v1")) == ["all-0000.jsonl.gz"]
+    (record,) = [
+        json.loads(line)
+        for path in (tmp_path / "v1/_journal/mix").iterdir()
+        for line in path.read_text().splitlines()
+        if '"unit":"documents/all-0000.jsonl.gz"' in line
+    ]
+    data = (tmp_path / "v1/documents/all-0000.jsonl.gz").read_bytes()
+    text = gzip.decompress(data)
+    members = record["files"][0]["members"]
+    assert [member[1] for member in members] == [0, 400, 800]
+    for first, row, at in members:
+        assert gzip.decompress(data[first:]) == text[at:]
+        assert text[:at].count(b"\n") == row
+
+
+def test_the_seed_decides_the_order_and_nothing_else(large: str, tmp_path: Path) -> None:
+    def shuffled(name: str, seed: int, **options: Any) -> Path:
+        dk.mix(
+            large, to=str(tmp_path / name), shuffle=True, seed=seed, max_size=40_000, **{**HERE, **options}
+        )
+        return tmp_path / name
+
+    one, again, other = shuffled("a", 1), shuffled("b", 1, scheduler="threads", workers=2), shuffled("c", 2)
+    assert bytes_of(one) == bytes_of(again)
+    ids = [[row["id"] for row in rows_of(root)] for root in (one, other)]
+    assert ids[0] != ids[1]
+    assert (
+        sorted(ids[0])
+        == sorted(ids[1])
+        == sorted(f"{shard}-{row}" for shard in range(3) for row in range(400))
+    )
+    shards = Counter(name[0] for name in ids[0][:400])
+    assert all(90 < shards[shard] < 180 for shard in "012")
+    places = [int(name.split("-")[1]) for name in ids[0] if name.startswith("0")]
+    assert sum(a < b for a, b in pairwise(places)) in range(160, 240)
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.0, 2.5])
+def test_samples(large: str, tmp_path: Path, rate: float) -> None:
+    summary = dk.mix(large, to=str(tmp_path / "v1"), sample=rate, **HERE)
+    counts = Counter(row["id"] for row in rows_of(tmp_path / "v1"))
+    assert set(counts.values()) == {0.3: {1}, 1.0: {1}, 2.5: {2, 3}}[rate]
+    assert abs(counts.total() - 1200 * rate) < 70
+    assert summary.counts["documents_out"] == counts.total()
+    dk.mix(large, to=str(tmp_path / "v2"), sample=rate, seed=1, **HERE)
+    other = Counter(row["id"] for row in rows_of(tmp_path / "v2"))
+    assert (other == counts) == (rate == 1.0)
+
+
+def test_documents_that_come_again_are_apart_in_a_shuffle(large: str, tmp_path: Path) -> None:
+    dk.mix(large, to=str(tmp_path / "v1"), sample=2, shuffle=True, **HERE)
+    ids = [row["id"] for row in rows_of(tmp_path / "v1")]
+    assert len(ids) == 2400
+    assert sum(a == b for a, b in pairwise(ids)) < 20
+
+
+def test_again_nothing_is_done_and_changes_are_seen(large: str, tmp_path: Path) -> None:
+    def mixed(**options: Any) -> Any:
+        return dk.mix(large, to=str(tmp_path / "v1"), max_size=10_000, shuffle=True, **options, **HERE)
+
+    first = mixed()
+    before = bytes_of(tmp_path / "v1")
+    again = mixed()
+    assert (again.done, again.skipped) == (0, 3)
+    assert again.counts == first.counts
+    (tmp_path / "v1/documents/part-0001.jsonl.gz").unlink()
+    mixed()
+    assert bytes_of(tmp_path / "v1") == before
+    write_lines(tmp_path / "v0/documents/2.jsonl.gz", [json.dumps({"id": "new", "source": "s", "text": "x"})])
+    mixed()
+    assert len(rows_of(tmp_path / "v1")) == 801
+    assert len(bytes_of(tmp_path / "v1")) < len(before)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_stopped_run_goes_on(
+    large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: bool
+) -> None:
+    options: dict[str, Any] = {"max_size": 30_000, "shuffle": shuffle, **HERE}
+    dk.mix(large, to=str(tmp_path / "whole"), **options)
+
+    def fail(*_: object) -> None:
+        raise DataError("stopped")
+
+    for number, place in enumerate(
+        ("DocumentStage", "SortStage", "JoinStage") if shuffle else ("DocumentStage", "JoinStage")
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(getattr(mix_pack, place), "run_shard", fail)
+            with pytest.raises(StageError, match="stopped"):
+                dk.mix(large, to=str(tmp_path / "stopped"), **options)
+        assert not (tmp_path / "stopped/documents").exists() or number == 2
+    dk.mix(large, to=str(tmp_path / "stopped"), **options)
+    assert bytes_of(tmp_path / "stopped") == bytes_of(tmp_path / "whole")
+    assert not (tmp_path / "stopped/_work").exists()
+
+
+def test_stopped_before_the_last_word(large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files are there, but the journal does not know yet that they are all; meanwhile there are fewer documents."""
+
+    def fail(*_: object) -> None:
+        raise DataError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mix_pack.Packed, "_dataset_record", fail)
+        with pytest.raises(DataError):
+            dk.mix(large, to=str(tmp_path / "v1"), max_size=10_000, **HERE)
+    before = bytes_of(tmp_path / "v1")
+    assert len(before) > 2
+    write_lines(tmp_path / "v0/documents/0.jsonl.gz", [json.dumps({"id": "new", "source": "s", "text": "x"})])
+    dk.mix(large, to=str(tmp_path / "v1"), max_size=10_000, **HERE)
+    assert len(rows_of(tmp_path / "v1")) == 801
+    assert len(bytes_of(tmp_path / "v1")) < len(before)
+
+
+def test_what_is_finished_is_not_read_again(
+    large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise DataError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mix_pack.JoinStage, "run_shard", fail)
+        with pytest.raises(StageError):
+            dk.mix(large, to=str(tmp_path / "v1"), max_size=30_000, **HERE)
+    with monkeypatch.context() as patch:
+        patch.setattr(mix_pack.DocumentStage, "run_shard", fail)
+        dk.mix(large, to=str(tmp_path / "v1"), max_size=30_000, **HERE)
+    assert len(rows_of(tmp_path / "v1")) == 1200
+
+
+def test_a_damaged_piece_is_told(large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise DataError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mix_pack.SortStage, "run_shard", fail)
+        with pytest.raises(StageError):
+            dk.mix(large, to=str(tmp_path / "v1"), shuffle=True, **HERE)
+    piece = next((tmp_path / "v1/_work").rglob("00000000.rows"))
+    data = bytearray(piece.read_bytes())
+    data[len(data) // 2] ^= 255
+    piece.write_bytes(data)
+    with pytest.raises(StageError, match="cannot be read"):
+        dk.mix(large, to=str(tmp_path / "v1"), shuffle=True, **HERE)
+    dk.mix(large, to=str(tmp_path / "v1"), shuffle=True, overwrite=True, **HERE)
+    assert len(rows_of(tmp_path / "v1")) == 1200
+
+
+def test_nothing_kept_is_a_valid_file(large: str, tmp_path: Path) -> None:
+    for shuffle in (False, True):
+        root = tmp_path / str(shuffle)
+        dk.mix(large, to=str(root), where="id == 'none'", max_size=1000, shuffle=shuffle, **HERE)
+        assert list(bytes_of(root)) == ["part-0000.jsonl.gz"]
+        assert rows_of(root) == []
+
+
+def test_formats(large: str, tmp_path: Path) -> None:
+    for file_format in ("jsonl", "jsonl.zst"):
+        dk.mix(large, to=str(tmp_path / file_format), max_size=50_000, format=file_format, **HERE)
+        again = dk.open_dataset(str(tmp_path / file_format))
+        assert all(shard.bytes <= 50_000 for shard in again.shards)
+        dk.mix(str(tmp_path / file_format), to=str(tmp_path / f"{file_format}-gz"), max_size=10**9, **HERE)
+        assert len(rows_of(tmp_path / f"{file_format}-gz")) == 1200
+
+
+def test_what_is_in_the_way_stays(large: str, tmp_path: Path) -> None:
+    write_lines(tmp_path / "v1/documents/mine.jsonl.gz", ["{}"])
+    with pytest.raises(UsageError, match=r"holds 'documents/mine\.jsonl\.gz', which this run does not make"):
+        dk.mix(large, to=str(tmp_path / "v1"), shuffle=True, **HERE)
+    assert [path.name for path in (tmp_path / "v1/documents").iterdir()] == ["mine.jsonl.gz"]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"max_size": 0}, "expected stored bytes"),
+        ({"shuffle": True, "format": "parquet"}, "expected a format of JSON lines"),
+        ({"sample": 0}, "how often each document is taken"),
+        ({"sample": True}, "how often each document is taken"),
+        ({"seed": -1}, "expected a whole number"),
+        ({"shuffle": True, "name": "../x"}, "cannot be used as a folder name"),
+    ],
+)
+def test_wrong_arguments(large: str, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        dk.mix(large, to=str(tmp_path / "v1"), **options, **HERE)
+
+
+def test_bad_records_are_set_aside(large: str, tmp_path: Path) -> None:
+    write_lines(
+        tmp_path / "v0/documents/1.jsonl.gz", ["{broken", json.dumps({"id": "x", "source": "s", "text": "y"})]
+    )
+    summary = dk.mix(
+        large, to=str(tmp_path / "v1"), shuffle=True, on_bad_record="quarantine", max_bad_fraction=0.5, **HERE
+    )
+    assert summary.counts["bad_records"] == 1
+    assert (tmp_path / "v1/_quarantine/mix/1.jsonl.gz.jsonl").exists()
+    assert len(rows_of(tmp_path / "v1")) == 801
+
+
+def test_no_temporary_files_stay(large: str, tmp_path: Path) -> None:
+    dk.mix(large, to=str(tmp_path / "v1"), shuffle=True, **HERE)
+    assert not [path for path in (tmp_path / "v1").rglob("*") if path.name.endswith(publish._SUFFIX)]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_on_any_store(root: str, large: str, tmp_path: Path, shuffle: bool) -> None:
+    """The same bytes locally and in an object store; nothing else is left there."""
+    for name in ("first", "again"):
+        summary = dk.mix(large, to=root, max_size=30_000, shuffle=shuffle, **HERE)
+        assert summary.done == (3 if name == "first" else 0)
+    dk.mix(large, to=str(tmp_path / "here"), max_size=30_000, shuffle=shuffle, **HERE)
+    here = bytes_of(tmp_path / "here")
+    there = {
+        info.path: files.read_bytes(files.join(root, f"documents/{info.path}"))
+        for info in files.list_files(f"{root}/documents")
+    }
+    assert there == here
+    assert {info.path.split("/")[0] for info in files.list_files(root)} == {"documents", "_journal"}
+
+
+def test_a_plain_mix_clears_away_what_a_stopped_packed_one_has_left(large: str, tmp_path: Path) -> None:
+    target = tmp_path / "v1"
+    left = target / "_work/mix-part/0123/pieces/00000000.jsonl"
+    left.parent.mkdir(parents=True)
+    left.write_text("x")
+    other = target / "_work/dedupe-exact/0123/x"
+    other.parent.mkdir(parents=True)
+    other.write_text("x")
+    dk.mix(large, to=str(target), **HERE)
+    assert not left.parents[2].exists()
+    assert other.exists()

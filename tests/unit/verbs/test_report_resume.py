@@ -1,0 +1,373 @@
+"""report does nothing while a page is as it would be made: what makes it anew, what does not, and what a killed run leaves."""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.config.pipeline import run
+from dolma_dask.journal import Journal
+from dolma_dask.testing.tokenizer import train_tokenizer
+from dolma_dask.verbs.report import page
+from dolma_dask.verbs.report import record as report_record
+from dolma_dask.verbs.report import verb as module
+from dolma_dask.verbs.report.content import report_data
+
+from .conftest import TEXTS, document, read_lines, write_lines
+
+LENGTH = "char_length_v1__char_length_v1__length"
+QUIET = {"progress": False, "scheduler": "synchronous"}
+RULE = {"where": "length > 3", "attributes": ["char_length_v1"]}
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Leave the drawing out: it has tests of its own and takes a second."""
+    monkeypatch.setattr(page, "render", drawn)
+
+
+def drawn(data) -> str:
+    return f'<meta content="dolma_dask {data.version}">{page.write_json(data).decode()}'
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A dataset with all that a page shows: signals, checks, quantiles, marks, bad records, a new version, tokens."""
+    root = tmp_path_factory.mktemp("made")
+    for name, numbers in (("x/a", range(6)), ("y/z/b", range(6, 10))):
+        write_lines(root / f"v0/documents/{name}.jsonl.gz", [*map(document, numbers)])
+    write_lines(root / "v0/documents/y/z/b.jsonl.gz", [*map(document, range(6, 10)), "{"])
+    v0, bad = str(root / "v0"), {"on_bad_record": "quarantine", "max_bad_fraction": 0.5}
+    dk.tag(v0, ["char_length_v1", "whitespace_tokenizer_v1"], on_bad_record="quarantine", **QUIET)
+    dk.quantiles(
+        v0, [LENGTH], by="source", attributes=["char_length_v1"], on_bad_record="quarantine", **QUIET
+    )
+    dk.mix(v0, to=str(root / "v1"), **RULE, **bad, **QUIET)
+    train_tokenizer(TEXTS, root / "tokenizer.json", 300)
+    dk.ragged(str(root / "v1"), str(root / "tokens"), tokenizer=str(root / "tokenizer.json"), **QUIET)
+    return root
+
+
+@pytest.fixture
+def world(made, tmp_path) -> Path:
+    shutil.copytree(made, tmp_path / "w", copy_function=shutil.copy2)
+    return tmp_path / "w"
+
+
+def make(world: Path, to: str = "page.html", **more):
+    asked = {"tokens": [str(world / "tokens")], **QUIET, **more}
+    return dk.report(str(world / "v1"), to=str(world / to), **asked)
+
+
+def files_of(world: Path) -> dict[str, tuple[int, bytes]]:
+    found = (path for path in sorted(world.rglob("*")) if path.is_file())
+    return {
+        path.relative_to(world).as_posix(): (path.stat().st_mtime_ns, path.read_bytes()) for path in found
+    }
+
+
+def pages(world: Path, name: str = "page") -> tuple[bytes, bytes]:
+    return (world / f"{name}.html").read_bytes(), (world / f"{name}.json").read_bytes()
+
+
+def test_the_same_command_writes_nothing_and_says_so(world, plain, monkeypatch):
+    first = make(world)
+    assert (first.done, first.skipped) == (2, 0)
+    before = files_of(world)
+    monkeypatch.setattr(module.engine, "gather", None)  # no document is opened, nothing is started
+    monkeypatch.setattr(page, "render", None)
+    again = make(world)
+    assert files_of(world) == before
+    assert (again.done, again.skipped, again.planned) == (0, 2, ())
+    assert (again.counts, again.notes, again.target) == (first.counts, first.notes, first.target)
+    assert "0 done, 2 done before" in str(again)
+
+
+def test_drawing_and_clusters_are_not_even_loaded(world, plain):
+    make(world)
+    script = (
+        "import sys, dolma_dask as dk\n"
+        f"summary = dk.report({str(world / 'v1')!r}, to={str(world / 'page.html')!r}, tokens={str(world / 'tokens')!r})\n"
+        "assert summary.done == 0, summary\n"
+        "assert not {'bokeh', 'jinja2', 'distributed', 'dask'} & set(sys.modules), sorted(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def rewrite(path: Path, old: str, new: str) -> None:
+    write_lines(path, [line.replace(old, new) for line in read_lines(path)])
+
+
+def change_document(world):
+    rewrite(world / "v0/documents/x/a.jsonl.gz", "one two", "two one")
+    shutil.rmtree(world / "v0/attributes/whitespace_tokenizer_v1")
+    dk.tag(str(world / "v0"), ["char_length_v1"], on_bad_record="quarantine", **QUIET)
+
+
+def change_quantiles(world):
+    path = world / "v0/quantiles/quantiles.json"
+    path.write_text(re.sub(r'"n": \d', '"n": 7', path.read_text()))
+
+
+def change_quarantine(world):
+    (path,) = (world / "v1/_quarantine/mix").rglob("*.jsonl")
+    path.write_text(path.read_text().replace("invalid_json", "invalid_utf8"))
+
+
+def change_page(world):
+    path = world / "page.html"
+    path.write_bytes(path.read_bytes().replace(b"dataset", b"DATASET"))
+
+
+def run_later(world):
+    folder = world / "v1/_journal/mix"
+    run = next(line for path in folder.iterdir() for line in read_lines(path) if line.startswith('{"kind"'))
+    later = {**json.loads(run), "run": "z", "started": 4e9}
+    write_lines(folder / "z.jsonl", [json.dumps(later)])
+
+
+CHANGES = {
+    "a run that made nothing": run_later,
+    "a document": change_document,
+    "a file of the rule": lambda world: rewrite(
+        world / "v0/attributes/char_length_v1/x/a.jsonl.gz", '"attributes"', '  "attributes"'
+    ),
+    "a file of another set": lambda world: rewrite(
+        world / "v0/attributes/whitespace_tokenizer_v1/x/a.jsonl.gz", "4.0", "5.0"
+    ),
+    "a set that is gone": lambda world: shutil.rmtree(world / "v0/attributes/whitespace_tokenizer_v1"),
+    "another set": lambda world: dk.tag(
+        str(world / "v0"), ["gopher_v2"], on_bad_record="quarantine", **QUIET
+    ),
+    "another rule": lambda world: dk.mix(
+        str(world / "v0"),
+        to=str(world / "v1"),
+        where=f"{LENGTH} > 13",
+        on_bad_record="quarantine",
+        max_bad_fraction=0.5,
+        **QUIET,
+    ),
+    "checks": lambda world: dk.validate(str(world / "v0"), **QUIET),
+    "marks": lambda world: dk.dedupe(str(world / "v1"), **QUIET),
+    "quantiles": change_quantiles,
+    "quarantine": change_quarantine,
+    "tokens": lambda world: dk.ragged(
+        str(world / "v1"),
+        str(world / "tokens"),
+        tokenizer=str(world / "tokenizer.json"),
+        overwrite=True,
+        **QUIET,
+    ),
+    "tokens that are gone": lambda world: next((world / "tokens").glob("*.data.npy")).unlink(),
+    "a new version that was touched": lambda world: rewrite(
+        world / "v1/documents/x/a.jsonl.gz", '"id"', '  "id"'
+    ),
+    "the page": change_page,
+    "no page": lambda world: (world / "page.html").unlink(),
+    "no JSON": lambda world: (world / "page.json").unlink(),
+    "another JSON": lambda world: (world / "page.json").write_text('{"format":"dolma_dask.report"'),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_a_page_shows_makes_it_anew(change, world, plain):
+    make(world)
+    CHANGES[change](world)
+    planned = make(world, dry_run=True)
+    assert planned.planned == ("x/a.jsonl.gz", "y/z/b.jsonl.gz")
+    assert planned.skipped == 0
+    assert make(world).done == 2
+    make(world, "fresh.html")
+    assert pages(world) == pages(world, "fresh")
+    before = files_of(world)
+    assert make(world).done == 0
+    assert make(world, dry_run=True).planned == ()
+    assert files_of(world) == before
+
+
+OPTIONS = [
+    {"title": "Mine"},
+    {"examples": 1},
+    {"tokens": ()},
+    {"only": ["x/"]},
+    {"prune": 1},
+    {"source": "other"},
+    {"overwrite": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: next(iter(options)))
+def test_other_options_make_it_anew(options, world, plain):
+    make(world)
+    assert make(world, **options).done > 0
+    make(world, "fresh.html", **options)
+    assert pages(world) == pages(world, "fresh")
+
+
+def test_another_version_of_the_stage_makes_it_anew(world, plain, monkeypatch):
+    make(world)
+    monkeypatch.setattr(report_record, "VERSION", report_record.VERSION + 1)
+    assert make(world).done == 2
+
+
+def test_how_journals_are_kept_makes_no_new_page(world, plain):
+    make(world)
+    folders = list(world.glob("*/_journal/*"))
+    assert len(folders) == 5
+    for folder in folders:
+        segments = sorted(folder.iterdir())
+        lines = [line for segment in segments for line in read_lines(segment)]
+        for number, line in enumerate(lines):
+            write_lines(folder / f"{number:03d}.jsonl", [line])
+        for segment in segments:
+            segment.unlink()
+    assert make(world).done == 0
+    for folder in folders:
+        lines = [line for segment in sorted(folder.iterdir()) for line in read_lines(segment)]
+        shutil.rmtree(folder)
+        write_lines(folder / "all.jsonl", lines[::-1])
+    assert make(world).done == 0
+
+
+def test_a_copy_needs_no_new_page_and_is_compared_once(world, tmp_path, plain, monkeypatch):
+    make(world)
+    shutil.copytree(world, tmp_path / "copy", copy_function=shutil.copyfile)
+    shutil.rmtree(world)
+    copy = tmp_path / "copy"
+    before = files_of(copy)
+    assert make(copy, dry_run=True).planned == ()
+    assert files_of(copy) == before
+    assert make(copy).done == 0
+    opened = []
+    checksum = module.files.checksum
+    monkeypatch.setattr(module.files, "checksum", lambda url: opened.append(url) or checksum(url))
+    assert make(copy).done == 0
+    assert {Path(url).suffix for url in opened} == {".html", ".json"}, "inputs have known stamps now"
+
+
+def test_what_is_left_out_is_said_again_until_it_changes(world, plain):
+    path = world / "v0/attributes/whitespace_tokenizer_v1/y/z/b.jsonl.gz"
+    whole = path.read_bytes()
+    write_lines(path, read_lines(path)[:-1])
+    notes = make(world).notes
+    assert any("whitespace_tokenizer_v1 is left out" in note for note in notes)
+    again = make(world)
+    assert (again.done, again.notes) == (0, notes)
+    path.write_bytes(whole)
+    assert make(world).done == 2
+
+
+def test_a_disagreement_is_said_again(world, plain):
+    rewrite(world / "v0/attributes/char_length_v1/x/a.jsonl.gz", "13.0", "1.0")
+    notes = make(world).notes
+    assert any("run mix again" in note for note in notes)
+    assert make(world).notes == notes
+
+
+@pytest.mark.parametrize("moment", ["before the JSON", "before the page", "before the journal"])
+def test_a_killed_run_is_done_again(moment, world, plain, monkeypatch):
+    make(world)
+    dk.mix(
+        str(world / "v0"),
+        to=str(world / "v1"),
+        where=f"{LENGTH} > 13",
+        on_bad_record="quarantine",
+        max_bad_fraction=0.5,
+        **QUIET,
+    )
+    publish = module.publish
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    def publish_some(url):
+        suffix = {"before the JSON": ".json", "before the page": ".html"}.get(moment, "none")
+        return killed() if url.endswith(suffix) else publish(url)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "publish", publish_some)
+        if moment == "before the journal":
+            patch.setattr(report_record.Page, "remember", killed)
+        with pytest.raises(KeyboardInterrupt):
+            make(world)
+    make(world, "fresh.html")
+    assert make(world).done == 2
+    assert pages(world) == pages(world, "fresh")
+    assert make(world).done == 0
+
+
+def test_a_dataset_without_room_for_a_journal_has_a_page_too(world, plain):
+    (world / "v1/_journal/report").write_text("no folder")
+    for _ in range(2):
+        summary = make(world)
+        assert summary.done == 2
+        assert any("cannot be noted in" in note for note in summary.notes)
+
+
+def test_two_pages_of_a_dataset_are_known_by_their_places(world, plain):
+    make(world, "one.html")
+    make(world, "two.html", title="Two")
+    assert make(world, "one.html").done == make(world, "two.html", title="Two").done == 0
+    records = Journal(str(world / "v1"), "report").records
+    assert sorted(records) == ["../one.html", "../two.html"]
+
+
+def test_a_page_does_not_tell_of_itself_and_status_tells_of_it(world, plain):
+    make(world)
+    make(world, "other.html")
+    assert "report" not in {row["verb"] for row in json.loads((world / "other.json").read_text())["stages"]}
+    assert pages(world) == pages(world, "other")
+    row, _ = (row for row in dk.status(str(world / "v1")).rows if row.verb == "report")
+    assert (row.writes, row.done, row.left, row.changed, row.is_open) == ("../page.html", 1, 0, 0, False)
+    path = world / "v0/documents/x/a.jsonl.gz"
+    write_lines(path, read_lines(path)[:-1])
+    changed = {row.writes: row.changed for row in dk.status(str(world / "v1")).rows if row.verb == "report"}
+    assert changed == {"../page.html": 1, "../other.html": 1}
+
+
+def test_a_pipeline_finds_its_page_done(world, plain, monkeypatch):
+    monkeypatch.chdir(world)
+    (world / "p.yaml").write_text(
+        "stages:\n  - dedupe: {dataset: v0, on_bad_record: quarantine}\n  - mix: {dataset: v0, to: v2, where: exact is None, "
+        "on_bad_record: quarantine, max_bad_fraction: 0.5, max_size: 100}\n"
+        "report: {dataset: v2, to: out/page.html}\n"
+    )
+
+    def states(**more):
+        return {stage.name: stage.state for stage in run("p.yaml", **QUIET, **more).stages}
+
+    assert states(dry_run=True)["report"] == "waits"
+    assert states()["report"] == "done"
+    assert set(states().values()) == {"done before"}
+    assert set(states(dry_run=True).values()) == {"nothing to do"}
+    (world / "out/page.html").unlink()
+    assert states(dry_run=True) == {"dedupe": "nothing to do", "mix": "nothing to do", "report": "would run"}
+    assert states() == {"dedupe": "done before", "mix": "done before", "report": "done"}
+
+
+GOLDEN = {1: "2889af86f6ae754f6d5b082560f664ce"}
+"""Digest of a page without plots and of its JSON, by `VERSION`: what a page says and looks like changes no more unnoticed than other outputs."""
+
+
+def test_a_page_changes_only_with_its_version(world, monkeypatch):
+    shown = []
+    monkeypatch.setattr(module, "report_data", lambda *args: shown.append(report_data(*args)) or shown[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(page, "render", drawn)
+        make(world, tokens=())
+    stages = [replace(row, seconds=1.0, bytes_out=1) for row in shown[0].stages]
+    steady = replace(shown[0], created="", version="", stages=stages)
+    monkeypatch.setattr(page.plots, "library", list)  # Bokeh has versions of its own
+    monkeypatch.setattr(page.plots, "figure_items", lambda signals: [{} for _ in signals])
+    digest = hashlib.sha256(page.write_json(steady) + page.render(steady).encode()).hexdigest()[:32]
+    assert GOLDEN.get(report_record.VERSION) == digest, (
+        "a page tells or looks otherwise than before: raise VERSION in stages/reporting/record.py, and write into GOLDEN "
+        f"its new number and {digest!r}"
+    )

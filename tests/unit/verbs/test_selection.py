@@ -1,0 +1,138 @@
+"""Which attribute sets a rule reads, and what it may name."""
+
+import json
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import ExpressionError, MissingAttributesError, UsageError
+from dolma_dask.io.records import RuleCount
+from dolma_dask.rules.where import parse
+from dolma_dask.verbs.selection import select
+
+from .conftest import TEXTS, document, write_lines
+
+
+def test_only_the_needed_sets_are_read(tagged):
+    dataset = dk.open_dataset(str(tagged))
+    chosen = select(dataset, "char_length_v1__length > 3", ())
+    assert chosen.sets is not None
+    assert list(chosen.sets.files) == ["char_length_v1"]
+    (source,) = chosen.sets.sources(dataset.shards[0], sorted(chosen.rule.names))
+    assert list(source.kinds) == ["char_length_v1__char_length_v1__length"]
+    assert source.proof is not None
+
+
+def test_document_fields_need_no_attributes(tagged):
+    chosen = select(dk.open_dataset(str(tagged)), parse("source == 's'"), ())
+    assert chosen.sets is None
+
+
+def test_rules_are_objects_too(tagged):
+    rule = parse("char_length_v1__char_length_v1__length > 3") & ~parse("id == 'd1'")
+    summary = dk.mix(str(tagged), to=str(tagged.parent / "v1"), where=rule, progress=False)
+    assert 0 < summary.counts["documents_out"] < 10
+
+
+def test_errors(tagged):
+    dataset = dk.open_dataset(str(tagged))
+    with pytest.raises(ExpressionError, match="text"):
+        select(dataset, "text == 'x'", ())
+    with pytest.raises(UsageError, match="no attribute set 'nothing'; it has: char_length_v1"):
+        select(dataset, "length > 3", ["nothing"])
+    with pytest.raises(ExpressionError, match=r"length >"):
+        select(dataset, "length >", ())
+
+
+def test_a_key_with_many_spans_cannot_be_a_rule(dataset):
+    @dk.tagger(name="words_v1", types={"word": "spans"}, version=1)
+    def words(text: str) -> list[tuple[int, int, float]]:
+        return [(i, i + 1, 1.0) for i in range(len(text))]
+
+    dk.tag(str(dataset), [words], progress=False)
+    with pytest.raises(UsageError, match="many spans per document"):
+        select(dk.open_dataset(str(dataset)), "word > 0", ())
+
+
+def copy_set(root, name="copy"):
+    """Make a second set with the same keys."""
+    for path in (root / "attributes/char_length_v1").rglob("*.gz"):
+        target = root / f"attributes/{name}" / path.relative_to(root / "attributes/char_length_v1")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+
+
+def test_two_sets_with_one_key_clash(tagged):
+    copy_set(tagged)
+    dataset = dk.open_dataset(str(tagged))
+    for names in ((), ("char_length_v1", "copy")):
+        with pytest.raises(
+            UsageError, match=r"two attribute sets, char_length_v1 and copy; .* --attributes char_length_v1"
+        ):
+            select(dataset, "char_length_v1__length > 3", names)
+    chosen = select(dataset, "char_length_v1__length > 3", ["copy"])
+    assert list(chosen.sets.files) == ["copy"]
+
+
+@pytest.mark.parametrize("names", [(), ("char_length_v1", "copy", "whitespace_tokenizer_v1")])
+def test_a_clash_of_keys_that_the_rule_does_not_name_is_none(tagged, names):
+    copy_set(tagged)
+    dataset = dk.open_dataset(str(tagged))
+    chosen = select(dataset, "whitespace_tokenizer_v1__length > 3", names)
+    read = {
+        source.name: list(source.kinds)
+        for source in chosen.sets.sources(dataset.shards[0], sorted(chosen.rule.names))
+    }
+    key = "whitespace_tokenizer_v1__whitespace_tokenizer_v1__length"
+    assert read == {name: [] for name in names} | {"whitespace_tokenizer_v1": [key]}
+    assert select(dataset, None, names).sets is None or len(select(dataset, None, names).sets.files) == 3
+
+
+def test_sets_that_a_rule_does_not_need_may_be_unfinished_or_damaged(tagged):
+    copy_set(tagged, "other")
+    for path in (tagged / "attributes/other").rglob("*.gz"):
+        path.write_bytes(b"no gzip")
+    (tagged / "attributes/whitespace_tokenizer_v1/x/a.jsonl.gz").unlink()
+    dataset = dk.open_dataset(str(tagged))
+    chosen = select(dataset, "char_length_v1__length > 3", ())
+    assert chosen.sets is not None
+    assert list(chosen.sets.files) == ["char_length_v1"]
+    with pytest.raises(MissingAttributesError, match=r"whitespace_tokenizer_v1/x/a\.jsonl\.gz is missing"):
+        select(dataset, "whitespace_tokenizer_v1__length > 3", ())
+    with pytest.raises(
+        ExpressionError, match=r"no column is named nothing(.|\n)*Attribute set other could not be read"
+    ):
+        select(dataset, "nothing > 3", ())
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["length == 'a'", "source > 3", "length + id > 3", "id in (1, 2)", "length", "id == 'x' or created < 5"],
+)
+def test_types_are_checked_before_any_shard_is_read(tagged, rule):
+    (tagged / "attributes/whitespace_tokenizer_v1").rename(tagged / "away")
+    with pytest.raises(ExpressionError):
+        select(dk.open_dataset(str(tagged)), rule, ())
+
+
+def test_every_kind_of_key_is_known_without_rows(tmp_path):
+    write_lines(tmp_path / "documents/a.jsonl", [document(0)])
+    values = {"n": 1, "b": True, "s": "x", "d": {"k": 0.5}}
+    write_lines(tmp_path / "attributes/h/a.jsonl", [json.dumps({"id": "d0", "source": "s", **values})])
+    dataset = dk.open_dataset(str(tmp_path))
+    for rule in ("n > 0", "b", "s == 'x'", "d.k > 0", "n is not None and b != False and s < 'y'"):
+        assert select(dataset, rule, ()).sets is not None
+    for rule in ("n == 'x'", "b > False", "s", "d.k == 'x'"):
+        with pytest.raises(ExpressionError):
+            select(dataset, rule, ())
+    assert select(dataset, "True", ()).sets is None
+
+
+def test_equal_parts_of_a_rule_count_once(tagged):
+    rule = "length > 20 and char_length_v1__char_length_v1__length > 20 and length > 20"
+    options = {"where": rule, "attributes": ["char_length_v1"], "progress": False, "scheduler": "synchronous"}
+    summary = dk.mix(str(tagged), to=str(tagged.parent / "v1"), **options)
+    expected = sum(len(text) > 20 for text in (TEXTS * 2)[:10])
+    assert expected > 0
+    assert summary.rules == (RuleCount("where", "char_length_v1__char_length_v1__length > 20", expected),)
+    assert summary.counts["documents_out"] == expected
