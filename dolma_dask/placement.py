@@ -16,20 +16,21 @@ class Cost(NamedTuple):
     """Measured cost of a verb past its start."""
 
     cpu: float  # CPU-seconds per MB of stored input, gzip, in one process
-    locked: float  # share of these under the interpreter lock or else not gained by threads
+    locked: float  # share of them under the interpreter lock, which threads do not gain
 
 
-# CPU: one process on 275 MB of text in 28 .jsonl.gz files (102.6 MB stored), less the same command on 200 documents, median of three, two
-# processors of an EPYC (Zen 5). Locked: the square of the share of samples in which the one thread held the interpreter lock (two threads that
-# need a lock for a share g of their time end after (1 + g * g) / 2). Only ratios matter: a slower machine starts processes more slowly too.
+# CPU: `benchmarks.bench_placement` with 275 MB of text (102.6 MB stored, 28 files), one process, less its start-up; ragged: 20 MB. Locked: share of
+# samples of a sampling profiler (250 Hz, one process, start-up included) in which the thread held the lock; an upper bound, since two threads
+# wait only when both need it. convert, hdf5 and validate are taken for like tag, ragged and dedupe. Only ratios matter: a slower machine also
+# starts processes more slowly.
 COSTS = {
-    "convert": Cost(0.025, 0.4),
-    "tag": Cost(0.022, 0.25),
-    "mix": Cost(0.018, 0.35),
-    "dedupe": Cost(0.012, 0.5),
+    "convert": Cost(0.023, 0.4),
+    "tag": Cost(0.023, 0.1),
+    "mix": Cost(0.022, 0.4),
+    "dedupe": Cost(0.012, 0.3),
     "ragged": Cost(0.75, 0.15),
     "hdf5": Cost(0.75, 0.15),
-    "validate": Cost(0.010, 0.4),
+    "validate": Cost(0.012, 0.3),
 }
 
 OTHER = Cost(0.010, 0.4)
