@@ -501,7 +501,7 @@ def test_the_demos_pipeline_in_a_bucket(server, through, tmp_path, capsys):
         "h5",
     }
     assert outputs(there) == expected
-    assert leftovers(there) == []
+    assert not [path for path in leftovers(there) if not path.startswith("raw/")]
     before, proxy = [times(there), (there / "page.html").stat().st_mtime_ns], through()
     capsys.readouterr()
     assert run_here([*demo_words("s3://demo"), "--json"]) == 0
