@@ -41,47 +41,26 @@ _TICK = 1e-6
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
-    """One finished unit of work.
+    """One finished unit of work."""
 
-    Attributes
-    ----------
-    unit : str
-        Name of the unit: the path of its main output, relative to the output root.
-    shard : str
-        The shard it was made from, relative to ``documents/`` of its dataset.
-    key : str
-        Digest of parameters and versions (`work_key`).
-    inputs, files
-        What was read and written.
-    rows : int
-        Rows of the input.
-    ids_digest, content_digest : str
-        xxh3-128 over (source, id) and (source, id, text) of every row of the documents that the outputs line up with.
-    counts : dict
-        Numbers for the summary and the report, such as documents and text bytes in and out.
-    rules : tuple of RuleCount
-        Documents for which each part of a rule holds.
-    info : dict
-        What only this verb knows (tagger types, thresholds, histograms...).
-    seconds, finished : float
-        Wall seconds of the work; when it ended, in seconds since 1970.
-    stale : bool
-        A later run was about to make the unit again: the files may be those of that run, which was stopped before it could say so.
-    """
-
-    unit: str
-    shard: str
-    key: str
+    unit: str  # name of the unit: the path of its main output, relative to the output root
+    shard: str  # the shard it was made from, relative to ``documents/`` of its dataset
+    key: str  # digest of parameters and versions (`work_key`)
+    # what was read and written
     inputs: tuple[InputRecord, ...] = ()
     files: tuple[FileRecord, ...] = ()
-    rows: int = 0
+    rows: int = 0  # rows of the input
+    # xxh3-128 over (source, id) and (source, id, text) of every row of the documents that the outputs line up with
     ids_digest: str = ""
     content_digest: str = ""
+    # numbers for the summary and the report, such as documents and text bytes in and out
     counts: dict[str, float] = {}
-    rules: tuple[RuleCount, ...] = ()
-    info: dict[str, Any] = {}
+    rules: tuple[RuleCount, ...] = ()  # documents for which each part of a rule holds
+    info: dict[str, Any] = {}  # what only this verb knows (tagger types, thresholds, histograms...)
+    # wall seconds of the work; when it ended, in seconds since 1970
     seconds: float = 0.0
     finished: float = 0.0
+    # a later run was about to make the unit again: the files may be those of that run, which was stopped before it could say so
     stale: bool = False
 
 

@@ -146,10 +146,7 @@ def _parts(key: str, kind: AttributeKind) -> tuple[str, str | None]:
 def table_kinds(url: str) -> dict[str, AttributeKind]:
     """Return the keys of a Parquet attribute file and their kinds.
 
-    Raises
-    ------
-    SchemaError
-        A column is nothing that can be read as an attribute.
+    Raises `SchemaError`: a column is nothing that can be read as an attribute.
     """
     with open_parquet(url) as file:
         schema = file.schema_arrow

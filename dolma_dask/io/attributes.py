@@ -60,22 +60,13 @@ SAMPLE_ROWS = 1000
 
 @dataclass(frozen=True)
 class AttributeBlock:
-    """Consecutive rows of an attribute file.
+    """Consecutive rows of an attribute file."""
 
-    Attributes
-    ----------
-    ids, sources : pyarrow.LargeStringArray
-        Null for a row whose document could not be read; sources null where the file has none.
-    columns : Mapping[str, pyarrow.Array]
-        The asked keys.
-    first_row : int
-        Row of the first.
-    """
-
+    # null for a row whose document could not be read; sources null where the file has none
     ids: pa.Array
     sources: pa.Array
-    columns: Mapping[str, pa.Array]
-    first_row: int
+    columns: Mapping[str, pa.Array]  # the asked keys
+    first_row: int  # row of the first
 
     def slice(self, start: int, length: int) -> "AttributeBlock":
         """Return `length` rows from `start`."""
@@ -87,6 +78,9 @@ class AttributeBlock:
 
 class AttributeFile:
     """One attribute file as an iterable of blocks; each iteration reads it anew.
+
+    Raises `BadRecordError, CorruptFileError, SchemaError, SourceChangedError`: while iterating; the second also at once if there is no such
+    file.
 
     Parameters
     ----------
@@ -109,11 +103,6 @@ class AttributeFile:
     ----------
     stored : StoredFile
         Its ``checksum``, after the last block, says which file was read, unless it was entered elsewhere than at its start.
-
-    Raises
-    ------
-    BadRecordError, CorruptFileError, SchemaError, SourceChangedError
-        While iterating; the second also at once if there is no such file.
     """
 
     def __init__(

@@ -49,10 +49,7 @@ def read_pieces(
 ) -> Iterator[bytes]:
     """Yield decompressed pieces of at most `piece_bytes`, none of them empty.
 
-    Raises
-    ------
-    CorruptFileError
-        The file is truncated, damaged, or of another kind than its suffix says.
+    Raises `CorruptFileError`: the file is truncated, damaged, or of another kind than its suffix says.
     """
     if compression is None:
         return _plain(stored, piece_bytes)

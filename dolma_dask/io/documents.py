@@ -39,6 +39,9 @@ from dolma_dask.io.stream import (
 class DocumentFile:
     """One document file, or a section of it, as an iterable of blocks; each iteration reads it anew.
 
+    Raises `CorruptFileError, SchemaError, SourceChangedError`: while iterating; the first also at once if there is no such file. Raises
+    `UsageError`: a column is unknown.
+
     Parameters
     ----------
     url : str
@@ -60,13 +63,6 @@ class DocumentFile:
     ----------
     stored : StoredFile
         Its ``info`` and, after the last block, ``checksum`` say which file was read.
-
-    Raises
-    ------
-    CorruptFileError, SchemaError, SourceChangedError
-        While iterating; the first also at once if there is no such file.
-    UsageError
-        A column is unknown.
     """
 
     def __init__(

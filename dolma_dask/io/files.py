@@ -29,21 +29,11 @@ _STAMPS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file and its identity.
+    """A file and its identity."""
 
-    Attributes
-    ----------
-    path : str
-        Relative to what was listed, with ``/``.
-    bytes : int
-        Stored size.
-    stamp : str
-        Changes whenever the file is written again; empty if the store tells nothing of the kind.
-    """
-
-    path: str
-    bytes: int
-    stamp: str
+    path: str  # relative to what was listed, with ``/``
+    bytes: int  # stored size
+    stamp: str  # changes whenever the file is written again; empty if the store tells nothing of the kind
 
 
 def is_local(url: str) -> bool:
@@ -64,10 +54,7 @@ def join(root: str, path: str) -> str:
 def normalize(url: str) -> str:
     """Return `url` without a trailing slash; local paths become absolute, so that workers find them.
 
-    Raises
-    ------
-    UsageError
-        It holds credentials.
+    Raises `UsageError`: it holds credentials.
     """
     url = os.fspath(url)
     if is_local(url):
@@ -118,12 +105,8 @@ def list_files(root: str) -> list[FileInfo]:
 
     Links to files and folders are followed. There is no such folder: no files.
 
-    Raises
-    ------
-    CorruptFileError
-        A link leads nowhere or in a circle, or a name is not UTF-8.
-    PermissionError
-        A folder may not be read.
+    Raises `CorruptFileError`: a link leads nowhere or in a circle, or a name is not UTF-8. Raises `PermissionError`: a folder may not be
+    read.
     """
     found = _list_local(local_path(root)) if is_local(root) else _list_remote(root)
     return sorted(found, key=_sort_key)

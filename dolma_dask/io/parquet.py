@@ -43,10 +43,7 @@ __all__ = [
 def open_parquet(url: str) -> "pq.ParquetFile":
     """Open a Parquet file; checksums of pages are verified where it has them.
 
-    Raises
-    ------
-    CorruptFileError
-        It is truncated, no Parquet file, or not there.
+    Raises `CorruptFileError`: it is truncated, no Parquet file, or not there.
     """
     import pyarrow.parquet as pq
 
@@ -101,10 +98,7 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an open Parquet file, or of a section of it, in batches of about `block_bytes`.
 
-    Raises
-    ------
-    CorruptFileError
-        A page is damaged.
+    Raises `CorruptFileError`: a page is damaged.
     """
     rows = batch_rows(file, block_bytes)
     stop = file.num_row_groups if section.stop_offset is None else section.stop_offset

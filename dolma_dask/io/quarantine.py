@@ -28,24 +28,12 @@ _HELD_BYTES = 8 << 20
 class RecordPolicy:
     """What is a bad record, and what happens to it.
 
-    Attributes
-    ----------
-    on_bad_record : {"fail", "quarantine"}
-        Fail the shard, or go on and keep the record aside.
-    max_bad_fraction : float
-        Share of all rows of a run that may be quarantined.
-    max_record_bytes : int
-        A longer line is bad.
-
-    Raises
-    ------
-    UsageError
-        A value is none of these.
+    Raises `UsageError`: a value is none of these.
     """
 
-    on_bad_record: OnBadRecord = "fail"
-    max_bad_fraction: float = MAX_BAD_FRACTION
-    max_record_bytes: int = MAX_RECORD_BYTES
+    on_bad_record: OnBadRecord = "fail"  # fail the shard, or go on and keep the record aside
+    max_bad_fraction: float = MAX_BAD_FRACTION  # share of all rows of a run that may be quarantined
+    max_record_bytes: int = MAX_RECORD_BYTES  # a longer line is bad
 
     def __post_init__(self) -> None:
         """Refuse what no policy can mean, for Python checks no literals."""
@@ -93,10 +81,7 @@ class Quarantine:
     def admit(self, block: Block) -> None:
         """Take the bad records of a block.
 
-        Raises
-        ------
-        BadRecordError
-            The policy is to fail.
+        Raises `BadRecordError`: the policy is to fail.
         """
         for record in block.bad:
             if self._policy.on_bad_record == "fail":

@@ -26,31 +26,16 @@ def too_large(found: int, max_record_bytes: int) -> str:
 
 @dataclass(frozen=True)
 class BadRecord:
-    """One line that is not a valid record.
+    """One line that is not a valid record."""
 
-    Attributes
-    ----------
-    url : str
-        File it stands in.
-    row : int
-        0-based line number.
-    byte_offset : int
-        Where the line starts, in bytes of decompressed data.
-    reason : str
-        ``blank_line``, ``invalid_utf8``, ``nul_byte``, ``invalid_json``, ``not_an_object``, ``missing_field``, ``wrong_type``
-        or ``too_large``.
-    expected : str
-        What should have been there.
-    raw : bytes
-        The line without its newline; only its head when it is ``too_large``.
-    """
-
-    url: str
-    row: int
-    byte_offset: int
+    url: str  # file it stands in
+    row: int  # 0-based line number
+    byte_offset: int  # where the line starts, in bytes of decompressed data
+    # ``blank_line``, ``invalid_utf8``, ``nul_byte``, ``invalid_json``, ``not_an_object``, ``missing_field``, ``wrong_type`` or
+    # ``too_large``
     reason: str
-    expected: str
-    raw: bytes
+    expected: str  # what should have been there
+    raw: bytes  # the line without its newline; only its head when it is ``too_large``
 
     def __str__(self) -> str:
         return (
@@ -72,21 +57,11 @@ class BadRecord:
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive rows of one file.
+    """Consecutive rows of one file."""
 
-    Attributes
-    ----------
-    batch : pyarrow.RecordBatch
-        One row per line; bad rows are null in every column.
-    first_row : int
-        Row number in the file of the first row of `batch`.
-    bad : tuple of BadRecord
-        The unreadable rows of this block, in order.
-    """
-
-    batch: pa.RecordBatch
-    first_row: int
-    bad: tuple[BadRecord, ...] = ()
+    batch: pa.RecordBatch  # one row per line; bad rows are null in every column
+    first_row: int  # row number in the file of the first row of `batch`
+    bad: tuple[BadRecord, ...] = ()  # the unreadable rows of this block, in order
 
     @property
     def num_rows(self) -> int:

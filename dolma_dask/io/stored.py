@@ -14,21 +14,11 @@ from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, open_with_info,
 
 @dataclass(frozen=True)
 class Member:
-    """Where a gzip member, zstd frame, line or row group starts, in a file that can be split there.
+    """Where a gzip member, zstd frame, line or row group starts, in a file that can be split there."""
 
-    Attributes
-    ----------
-    offset : int
-        Stored byte offset; in a table the number of the row group.
-    row : int
-        First row.
-    text_offset : int
-        Offset in decompressed bytes.
-    """
-
-    offset: int = 0
-    row: int = 0
-    text_offset: int = 0
+    offset: int = 0  # stored byte offset; in a table the number of the row group
+    row: int = 0  # first row
+    text_offset: int = 0  # offset in decompressed bytes
 
 
 START = Member()
@@ -50,6 +40,8 @@ WHOLE = Section()
 class StoredFile:
     """Stored bytes of a file or of a section of it; opened at the first read.
 
+    Raises `CorruptFileError`: there is no such file.
+
     Parameters
     ----------
     url : str
@@ -63,11 +55,6 @@ class StoredFile:
         The file when reading began.
     position : int
         Offset of the next stored byte.
-
-    Raises
-    ------
-    CorruptFileError
-        There is no such file.
     """
 
     def __init__(self, url: str, section: Section | None = None) -> None:
@@ -122,10 +109,7 @@ class StoredFile:
     def check_unchanged(self) -> None:
         """Compare size and stamp with those at the start.
 
-        Raises
-        ------
-        SourceChangedError
-            The file was written while it was read.
+        Raises `SourceChangedError`: the file was written while it was read.
         """
         now = stat(self.url)
         if now is None or (now.bytes, now.stamp) != (self.info.bytes, self.info.stamp):

@@ -86,10 +86,7 @@ _given_up: dict[str, float] = {}
 def filesystem(url: str) -> tuple[Any, str]:
     """Return the fsspec file system behind a remote `url`, and the path in it.
 
-    Raises
-    ------
-    UsageError
-        Nothing that is installed can open such a URL, or it holds credentials.
+    Raises `UsageError`: nothing that is installed can open such a URL, or it holds credentials.
     """
     import fsspec
 
@@ -119,10 +116,7 @@ def _settings(url: str) -> dict[str, Any]:
 def check_url(url: str) -> None:
     """Refuse a URL with a password or key in it.
 
-    Raises
-    ------
-    UsageError
-        There is one; the message does not repeat it.
+    Raises `UsageError`: there is one; the message does not repeat it.
     """
     protocol, _, rest = url.partition("://")
     authority = rest.partition("/")[0]
@@ -139,23 +133,16 @@ def check_url(url: str) -> None:
 def patiently(url: str, call: Callable[[], Result]) -> Result:
     """Return what `call` returns; call again while the store is away, and say in one line what it refuses.
 
+    Raises `StoreUnreachableError`: the store was away for longer than `PATIENCE_SECONDS`. Raises `StoreAccessError`: it refuses the
+    credentials, or there is no such bucket. Raises `StoreError`: the connection broke off again and again. Raises `FileNotFoundError`:
+    there is no such file.
+
     Parameters
     ----------
     url : str
         What the call is about, for messages.
     call : callable
         May be called again after it has failed.
-
-    Raises
-    ------
-    StoreUnreachableError
-        The store was away for longer than `PATIENCE_SECONDS`.
-    StoreAccessError
-        It refuses the credentials, or there is no such bucket.
-    StoreError
-        The connection broke off again and again.
-    FileNotFoundError
-        There is no such file.
     """
     started = time.monotonic()
     breaks = tries = 0
@@ -292,10 +279,7 @@ def _store_of(url: str) -> str:
 def check_bucket(url: str) -> None:
     """Check that the bucket of a URL is there; where nothing is listed, it may be missing altogether.
 
-    Raises
-    ------
-    StoreAccessError
-        There is none.
+    Raises `StoreAccessError`: there is none.
     """
     if url.partition("://")[0] not in _BUCKETS:
         return

@@ -38,26 +38,14 @@ MAX_RECORD_BYTES = 64_000_000
 
 @dataclass(frozen=True)
 class LineBlock:
-    """Whole lines.
+    """Whole lines."""
 
-    Attributes
-    ----------
-    data : numpy.ndarray of uint8
-        The lines, each with its final newline (one is added to a last line without).
-    starts : numpy.ndarray of int64
-        (n_lines + 1,) where each line starts in `data`, and its end.
-    first_row : int
-        Row of the first line.
-    byte_offset : int
-        Where `data` starts in the decompressed file.
-    oversize_bytes : int
-        If not 0, this is one line of that many bytes, longer than allowed, and `data` holds only its head.
-    """
-
+    # the lines, each with its final newline (one is added to a last line without)
     data: npt.NDArray[np.uint8]
-    starts: npt.NDArray[np.int64]
-    first_row: int
-    byte_offset: int
+    starts: npt.NDArray[np.int64]  # (n_lines + 1,) where each line starts in `data`, and its end
+    first_row: int  # row of the first line
+    byte_offset: int  # where `data` starts in the decompressed file
+    # if not 0, this is one line of that many bytes, longer than allowed, and `data` holds only its head
     oversize_bytes: int = 0
 
 
@@ -69,6 +57,8 @@ def read_lines(
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> Iterator[LineBlock]:
     """Cut the decompressed bytes of a file into blocks of whole lines.
+
+    Raises `CorruptFileError`: the file is truncated, damaged, or of another kind than its suffix says.
 
     Parameters
     ----------
@@ -84,11 +74,6 @@ def read_lines(
     Yields
     ------
     LineBlock
-
-    Raises
-    ------
-    CorruptFileError
-        The file is truncated, damaged, or of another kind than its suffix says.
     """
     cutter = _LineCutter(stored.section.start, block_bytes, max_record_bytes)
     for piece in read_pieces(stored, compression, min(block_bytes, READ_BYTES)):

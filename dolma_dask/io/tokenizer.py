@@ -14,15 +14,12 @@ FILE = "tokenizer.json"
 def open_tokenizer(place: str | PathLike[str]) -> TokenEngine:
     """Open a tokenizer of the ``tokenizers`` library.
 
+    Raises `UsageError`: no such file, not JSON, not a tokenizer, or one that draws at random.
+
     Parameters
     ----------
     place : str or path
         Path or URL of a JSON file or of a folder that holds ``tokenizer.json``, or the JSON text itself.
-
-    Raises
-    ------
-    UsageError
-        No such file, not JSON, not a tokenizer, or one that draws at random.
     """
     place = fspath(place)
     if place.lstrip().startswith("{") or files.is_local(place):

@@ -110,12 +110,9 @@ class AlignedReader:
     Strings and text are large_string; "document", "number" and "dict" attributes float64; spans ``list<struct<start, end, score>>``. A value is
     null where a document has none, or could not be read.
 
-    Raises
-    ------
-    AlignmentError, StaleAttributesError, BadRecordError, CorruptFileError, SchemaError
-        While iterating; stale attributes may be found after the last block only.
-    SourceChangedError
-        While iterating: the document file is not the one that the range was made for.
+    Raises `AlignmentError, StaleAttributesError, BadRecordError, CorruptFileError, SchemaError`: while iterating; stale attributes may be
+    found after the last block only. Raises `SourceChangedError`: while iterating: the document file is not the one that the range was made
+    for.
     """
 
     work: AlignedShard

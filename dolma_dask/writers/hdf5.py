@@ -31,6 +31,8 @@ Attribute = str | int | Sequence[str]
 class Hdf5Writer:
     """Context manager that writes one file of rows; leaving it by an exception writes nothing.
 
+    Raises `DataError`: on leaving: fewer rows were written than announced.
+
     Parameters
     ----------
     root : str
@@ -41,11 +43,6 @@ class Hdf5Writer:
         Exactly so many rows must be written.
     attributes : Mapping, optional
         Further attributes of the file: numbers, words or lists of words.
-
-    Raises
-    ------
-    DataError
-        On leaving: fewer rows were written than announced.
     """
 
     def __init__(
@@ -87,16 +84,11 @@ class Hdf5Writer:
     def write(self, rows: NDArray[np.int32]) -> None:
         """Append rows.
 
+        Raises `UsageError`: the writer is not open. Raises `DataError`: they are of another shape, or too many.
+
         Parameters
         ----------
         rows : ndarray of int32, shape (n, channels, length)
-
-        Raises
-        ------
-        UsageError
-            The writer is not open.
-        DataError
-            They are of another shape, or too many.
         """
         if self._record is not None or not hasattr(self, "_chunks"):
             raise UsageError("the writer is not open; write inside of `with Hdf5Writer(...) as writer:`.")

@@ -109,10 +109,7 @@ class JsonlWriter:
     def write(self, rows: pa.LargeBinaryArray) -> None:
         """Append rows, each with its final newline; no nulls.
 
-        Raises
-        ------
-        DataError
-            A row is null or lacks its newline: it would be lost, or run into the next.
+        Raises `DataError`: a row is null or lacks its newline: it would be lost, or run into the next.
         """
         if len(rows) == 0:
             return

@@ -40,24 +40,12 @@ COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class WrittenShard:
-    """What `RaggedWriter` has made.
+    """What `RaggedWriter` has made."""
 
-    Attributes
-    ----------
-    names : RaggedNames
-        Names of the three files.
-    sidecar : RaggedSidecar
-        Counts and checksums, as in the file beside the shard.
-    bytes : int
-        Size of the three files together.
-    checksum : str
-        Of the sidecar's file.
-    """
-
-    names: RaggedNames
-    sidecar: RaggedSidecar
-    bytes: int
-    checksum: str
+    names: RaggedNames  # names of the three files
+    sidecar: RaggedSidecar  # counts and checksums, as in the file beside the shard
+    bytes: int  # size of the three files together
+    checksum: str  # of the sidecar's file
 
 
 class RaggedWriter:
@@ -137,15 +125,12 @@ class RaggedWriter:
     def write(self, tokens: Tokens) -> None:
         """Append documents.
 
+        Raises `DataError`: an id is outside of the vocabulary; nothing of the batch is written.
+
         Parameters
         ----------
         tokens : Tokens
             Any number of documents; order is kept.
-
-        Raises
-        ------
-        DataError
-            An id is outside of the vocabulary; nothing of the batch is written.
         """
         where = join(self._folder, self.names.data)
         largest = check_ids(tokens.ids, self.tokenizer.vocab_size - 1, where=where)
