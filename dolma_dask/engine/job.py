@@ -243,9 +243,7 @@ class _Running(Generic[S]):
     known: Record | None = None
     plan: Plan | None = None
     is_made: bool = False  # all that must exist does
-    settled: Ran | None = (
-        None  # and no run is open, or has left something: whatever another run does from now on
-    )
+    settled: Ran | None = None  # and no run is open: the outcome, whatever another run does from now on
     work: WorkDir = field(init=False)
 
     def __post_init__(self) -> None:
@@ -382,8 +380,8 @@ class _Running(Generic[S]):
 
     def _announce(self, record: Record) -> None:
         Journal(self.job.root, self.job.verb).append(record)
-        if record.unit == self.job.record and not record.stale:
-            self.known = record
+        if record.unit == self.job.record:
+            self.known = None if record.stale else record
 
     def _free(self, step: Free) -> None:
         """Say in the journal of the pass that its files are needed no more, then remove them."""
@@ -396,7 +394,7 @@ class _Running(Generic[S]):
 
     def _is_damage(self, error: StageError) -> bool:
         """Tell whether all that failed was the reading of staging files; their readers have removed them."""
-        return all(
+        return bool(error.failures) and all(
             failure.error == CorruptFileError.__name__ and failure.message.startswith(self.work.url)
             for failure in error.failures
         )
@@ -452,8 +450,9 @@ def _begin_together(
     plans: dict[int, Plan] = {}
     for each in running:
         step = steps[id(each)]
-        if isinstance(step, Plan | Pass):
-            plans[id(each)] = step.plan(each.work) if isinstance(step, Pass) else step
+        plan = step.plan(each.work) if isinstance(step, Pass) else step
+        if isinstance(plan, Plan) and all(type(plan.stage) is type(one.stage) for one in plans.values()):
+            plans[id(each)] = plan
     joined, stage = join(list(plans.values()))
     try:
         answers = dict(zip(plans, run_together(joined, stage, options), strict=True))

@@ -215,6 +215,21 @@ def test_rows_that_another_run_replaces_meanwhile_are_its_own(tagged, tmp_path, 
     assert token_files(tmp_path / "rows") == token_files(tmp_path / "alone")
 
 
+@pytest.mark.parametrize("lost", ["data_params.json", "part-000000-00000.h5"])
+def test_documents_and_what_a_finished_first_pass_lacks(tagged, tmp_path, tokens, lost):
+    """The job of the rows goes on behind its first pass while documents are read again."""
+    rows = {"hdf5": tokens["hdf5"]}
+    dk.mix(str(tagged), to=str(tmp_path / "v1"), **rows, **RULE, **HERE)
+    before = token_files(tmp_path / "rows")
+    next((tmp_path / "v1/documents").rglob("*.gz")).unlink()
+    (tmp_path / "rows" / lost).unlink()
+    summary = dk.mix(str(tagged), to=str(tmp_path / "v1"), **rows, **RULE, **HERE)
+    assert summary.done == 1
+    assert (tmp_path / "rows" / lost).exists()
+    assert token_files(tmp_path / "rows") == before
+    assert not (tmp_path / "rows/_work").exists()
+
+
 def test_dry_run_writes_nothing(tagged, tmp_path, tokens):
     summary = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, dry_run=True, **HERE)
     assert len(summary.planned) == 2
