@@ -6,10 +6,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from dolma_dask.errors import ExpressionError, UsageError
+from dolma_dask.rules.filter_columns import ATTRIBUTES
 from dolma_dask.rules.filters import Syntax, check_expression, check_syntax
-from dolma_dask.rules.jsonpath import parse_path
-from dolma_dask.rules.jsonpath_nodes import Field, Index, Path
-from dolma_dask.rules.row_columns import ATTRIBUTES
+from dolma_dask.rules.jsonpath import Items, Keys, Path, parse_path
 
 SELECTS = "$"
 """Beginning of a replacement that is a value of the document."""
@@ -58,7 +57,7 @@ class Replacement:
         except ExpressionError:
             return None
         match steps:
-            case (Field((first,)), Field((key,))) if first == ATTRIBUTES:
+            case (Keys((first,)), Keys((key,))) if first == ATTRIBUTES:
                 return key
         return None
 
@@ -83,7 +82,7 @@ class Replacement:
             path = parse_path(self.replacement)
         except ExpressionError:
             return None
-        plain = path.steps and all(isinstance(step, Field | Index) for step in path.steps)
+        plain = path.steps and all(isinstance(step, Keys | Items) for step in path.steps)
         return path if plain else None
 
     def to_json(self) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dolma_dask.formats.json.block import SPAN
+from dolma_dask.rules.filter_columns import RowKinds
 from dolma_dask.rules.filters import Filter, make_filter
-from dolma_dask.rules.row_columns import RowKinds
 
 KINDS = RowKinds(
     {"s": "spans", "d": "document", "n": "number", "b": "bool", "t": "string", "o.x": "dict", "o.y": "dict"},

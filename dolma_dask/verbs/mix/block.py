@@ -19,9 +19,9 @@ from dolma_dask.formats.json.write import number_texts, string_texts
 from dolma_dask.io.attributes import OBJECT, member_texts
 from dolma_dask.io.records import Block
 from dolma_dask.reading import AlignedShard
+from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX, ATTRIBUTES, SpanItem
 from dolma_dask.rules.filters import Filter, select
 from dolma_dask.rules.replacing import Replaced, SpanRule, move_spans, replace_spans
-from dolma_dask.rules.row_columns import ATTRIBUTE_PREFIX, ATTRIBUTES, SpanItem
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.splicing import Edit, join_objects, splice, string_parts_of
 from dolma_dask.rules.values import Name

@@ -19,10 +19,9 @@ from dolma_dask.formats.metadata import PREFIX as METADATA_PREFIX
 from dolma_dask.io import files
 from dolma_dask.io.stream import StoredFile, compression_of, read_lines
 from dolma_dask.reading import AttributeSets, Catalog, find_fields
+from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX, LISTS, RowKinds, find_column, plain_steps
 from dolma_dask.rules.filters import attributes_in, make_filter
-from dolma_dask.rules.jsonpath_nodes import Field, Index
 from dolma_dask.rules.replacements import Replacement
-from dolma_dask.rules.row_columns import ATTRIBUTE_PREFIX, LISTS, RowKinds, find_column
 from dolma_dask.rules.values import Name, unknown_name
 from dolma_dask.verbs.mix.recipe import MixOptions, Recipe, SpanWork
 from dolma_dask.verbs.mix.transform import Mixture
@@ -253,12 +252,7 @@ def _span_work(rule: Replacement, kinds: RowKinds) -> SpanWork:
     column = None
     path = rule.path() if rule.selects else None
     if path is not None:
-        steps = [
-            step.names[0] if isinstance(step, Field) else step.places[0]
-            for step in path.steps
-            if isinstance(step, Field | Index)
-        ]
-        found = find_column(steps, kinds)
+        found = find_column(plain_steps(path.steps), kinds)
         column = (
             found.value.name
             if found is not None and found.kind == "string" and isinstance(found.value, Name)

@@ -3,8 +3,8 @@
 import pytest
 
 from dolma_dask.errors import DataError, ExpressionError
+from dolma_dask.rules.filter_columns import RowKinds
 from dolma_dask.rules.filters import Filter, attributes_in, make_filter
-from dolma_dask.rules.row_columns import RowKinds
 
 KINDS = RowKinds(
     {"k": "spans", "d": "document", "n": "number", "b": "bool", "t": "string", "lang.en": "dict"},

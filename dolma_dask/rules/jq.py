@@ -1,0 +1,163 @@
+"""jq filters of documents: the programs, and the usual ones as the tree that filters over columns are compiled from.
+
+Read into the tree are paths with keys and indexes, comparisons of such a path or its ``length`` with a literal, ``and or not`` and parentheses.
+"""
+
+import importlib
+import json
+import re
+from functools import lru_cache
+from typing import Any
+
+from dolma_dask.errors import ExpressionError
+from dolma_dask.rules.jsonpath import (
+    LITERALS,
+    Both,
+    Condition,
+    Cursor,
+    Either,
+    Exists,
+    Items,
+    JsonValue,
+    Keys,
+    Length,
+    No,
+    Operand,
+    Path,
+    Step,
+    Test,
+)
+
+_STRING = r"\"(?:[^\"\\]|\\.)*\""
+_STEP = re.compile(
+    rf"\.(?P<name>[A-Za-z_]\w*)|\.(?P<string>{_STRING})|\.?\[\s*(?P<key>{_STRING})\s*\]|\.?\[\s*(?P<index>-?\d+)\s*\]|(?P<optional>\?)"
+)
+_TEXT = re.compile(_STRING)
+_SIGN = re.compile(r"==|!=|<=|>=|<|>")
+_WORD = re.compile(r"[A-Za-z_]+")
+
+Term = Condition | Operand
+
+
+@lru_cache(maxsize=256)
+def jq_program(text: str) -> Any:
+    """Return the compiled program of a filter."""
+    jq = importlib.import_module("jq")  # here, because most mixes do without
+    try:
+        return jq.compile(text)
+    except ValueError as error:
+        raise ExpressionError(
+            f"cannot read this jq filter: {str(error).strip()}\n  {text}", expression=text, position=0
+        ) from None
+
+
+class _OtherError(Exception):
+    """The filter is not of the usual kind."""
+
+
+def parse_usual(text: str) -> Condition | None:
+    """Return the tree of a filter that jq can read; None if it is not of the usual kind."""
+    reader = _Reader(text)
+    try:
+        term = reader.pipeline()
+    except (_OtherError, ValueError):  # of a string that JSON does not know
+        return None
+    return _condition(term) if reader.at_end() else None
+
+
+def _condition(term: Term) -> Condition:
+    return Exists(term) if isinstance(term, Path | JsonValue) else term
+
+
+class _Reader(Cursor):
+    """A cursor over one filter."""
+
+    def at_end(self) -> bool:
+        self.space()
+        return self.position == len(self.text)
+
+    def word(self, name: str) -> bool:
+        before = self.position
+        word = self.match(_WORD)
+        if word is None or word[0] != name:
+            self.position = before
+            return False
+        return True
+
+    def pipeline(self) -> Term:
+        """``a or b``, or a path that goes through ``| length`` or ``| not``."""
+        parts = [self.conjunction()]
+        while self.word("or"):
+            parts.append(self.conjunction())
+        term = Either(tuple(map(_condition, parts))) if len(parts) > 1 else parts[0]
+        while self.take("|"):
+            term = self.piped(term)
+        return term
+
+    def piped(self, term: Term) -> Term:
+        if self.word("not"):
+            return No(_condition(term))
+        if self.word("length") and isinstance(term, Path):
+            return self.compared(Path(True, (*term.steps, Length())))
+        raise _OtherError
+
+    def conjunction(self) -> Term:
+        parts = [self.compared(self.term())]
+        while self.word("and"):
+            parts.append(self.compared(self.term()))
+        return Both(tuple(map(_condition, parts))) if len(parts) > 1 else parts[0]
+
+    def compared(self, left: Term) -> Term:
+        sign = self.match(_SIGN)
+        if sign is None:
+            return left
+        right = self.term()
+        if not isinstance(left, Path | JsonValue) or not isinstance(right, Path | JsonValue):
+            raise _OtherError
+        return Test(sign[0], left, right)
+
+    def term(self) -> Term:
+        if self.at("."):
+            return self.path()
+        if self.take("("):
+            inner = self.pipeline()
+            if not self.take(")"):
+                raise _OtherError
+            return inner
+        if (text := self.match(_TEXT)) is not None:
+            return JsonValue(json.loads(text[0]))
+        if (number := self.number()) is not None:
+            return JsonValue(number)
+        word = self.match(_WORD)
+        if word is None or word[0] not in LITERALS:
+            raise _OtherError
+        return JsonValue(LITERALS[word[0]])
+
+    def path(self) -> Path:
+        steps: list[Step] = []
+        while (step := self.match(_STEP)) is not None:
+            if step["index"]:
+                steps.append(Items((int(step["index"]),)))
+            elif not step["optional"]:
+                steps.append(Keys((step["name"] or json.loads(step["string"] or step["key"]),)))
+        if not steps:
+            raise _OtherError
+        return Path(True, tuple(steps))
+
+
+_ATTRIBUTE = re.compile(
+    r"\.\s*(?:attributes\b|\"attributes\"|\[\s*\"attributes\"\s*\])\s*\??"
+    rf"(?:\.?\s*\[\s*(?P<index>{_STRING})\s*\]|\.\s*(?P<string>{_STRING})|\.\s*(?P<name>[A-Za-z_]\w*))?"
+)
+_ANYTHING = re.compile(r"\.\.|\.\s*\[\s*\]|to_entries|with_entries|paths|getpath|\$__loc__|env|input")
+
+
+def attributes_of_jq(text: str) -> frozenset[str] | None:
+    """Return the keys of attributes that a filter names; None if it may look at any of them."""
+    keys = set()
+    for match in _ATTRIBUTE.finditer(text):
+        quoted = match["index"] or match["string"]
+        if quoted is None and match["name"] is None:
+            return None
+        keys.add(match["name"] or json.loads(quoted))
+    return None if _ANYTHING.search(text) else frozenset(keys)
