@@ -1,7 +1,14 @@
-"""How counts and tables are shown: in a sentence, in a terminal, in a notebook."""
+"""Numbers and tables as people read them: in a sentence, in a terminal, in a notebook, on a page.
+
+Units are decimal (MB = 10^6 bytes); an en dash stands for the unknown.
+"""
 
 import html
+import math
 from collections.abc import Sequence
+
+UNKNOWN = "\N{EN DASH}"
+"""Shown where a number is not known; never 0."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -49,3 +56,60 @@ def html_table(caption: str, rows: Sequence[Sequence[str]]) -> str:
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in others
     )
     return f"<table><caption>{html.escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def integer(value: int | None) -> str:
+    """Write with thousands separators: ``1,234,567``."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def byte_size(value: int | None) -> str:
+    """Write with a decimal unit and three digits: ``512 B``, ``1.23 MB``; kB = 10^3, MB = 10^6, GB = 10^9 bytes."""
+    if value is None:
+        return UNKNOWN
+    if abs(value) < 1000:
+        return f"{value} B"
+    power = next((power for power in range(1, 6) if abs(value) < 999.5 * 1000**power), 6)
+    size, unit = value / 1000**power, ("kB", "MB", "GB", "TB", "PB", "EB")[power - 1]
+    digits = 2 if abs(size) < 9.995 else 1 if abs(size) < 99.95 else 0
+    return f"{size:,.{digits}f} {unit}"
+
+
+def seconds(value: float | None) -> str:
+    """Write as a duration: ``0.42 s``, ``12.3 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if value < 59.95:
+        return f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(value / 60)
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def percent(part: float | None, whole: float | None = 1.0) -> str:
+    """Write a share: ``79.5 %``; shares that would round to 0 or 100 without being it are ``< 0.1 %``, ``> 99.9 %``."""
+    if part is None or not whole or not math.isfinite(part / whole):
+        return UNKNOWN
+    share = 100 * part / whole
+    if 0 < share < 0.05:
+        return "< 0.1 %"
+    if 99.95 <= share < 100:
+        return "> 99.9 %"
+    return f"{share:.0f} %" if share in (0, 100) else f"{share:,.1f} %"
+
+
+def real(value: float | None) -> str:
+    """Write a value of a signal with some four digits: ``1,234.5``, ``0.0123``, ``1.5e-07``."""
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    if math.isinf(value):
+        return "\N{MINUS SIGN}\N{INFINITY}" if value < 0 else "\N{INFINITY}"
+    if value == int(value) and abs(value) < 1e15:
+        text = f"{int(value):,}"
+    elif abs(value) >= 1000 and abs(value) < 1e9:
+        text = f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:,.1f}"
+    else:
+        text = f"{value:.4g}"
+    return text.replace("-", "\N{MINUS SIGN}") if "e" not in text else text

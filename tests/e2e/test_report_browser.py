@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 from dolma_dask.verbs.report import page
-from dolma_dask.verbs.report.bins import signal_histogram
-from dolma_dask.verbs.report.histogram import Histogram
+from dolma_dask.verbs.report.histogram import Histogram, signal_histogram
 from dolma_dask.verbs.report.model import (
     Example,
     FailureRow,

@@ -1,4 +1,5 @@
-"""The HTML page. Begin with `verb`; `survey` gathers what is known, `page` renders it.
+"""The HTML page. Begin with `verb`, which also decides whether a page is still right.
 
-`view` reads attributes, `bins` and `histogram` count them, `lineage`, `origin` and `history` follow a dataset back, `plots` and `tables` show it, `record` says whether the page is still right.
+`history` reads from journals how a dataset came to be, `survey` sums up documents and signals in one pass, `content` puts both together as
+the records of `model`, `results` adds tables of other verbs, and `page` renders them with `plots`; `histogram` counts values.
 """

@@ -52,41 +52,24 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class SignalHistogram:
-    """The values of one signal in at most some 60 bins, and where the rule cuts.
+    """The values of one signal in at most some 60 bins, and where the rule cuts."""
 
-    Attributes
-    ----------
-    key : str
-        Attribute key, such as ``gopher_v2__gopher_v2__word_count``.
-    edges : ndarray of float64, shape (n_bins + 1,)
-        Ascending; bin `i` holds ``edges[i] <= value < edges[i + 1]``. Empty when there is no finite value.
-    counts : ndarray of int64, shape (n_bins,)
-        Values per bin.
-    kept_counts : ndarray of int64, shape (n_bins,), optional
-        Of these, the values of documents that were kept; None where nothing was selected.
-    n, nulls, infinite : int
-        Values, infinite ones included; missing values; infinite values (in no bin).
-    min, max : float, optional
-        Smallest and largest finite value.
-    quantiles : mapping of float to float
-        Probability to value.
-    threshold : sequence of (str, float)
-        What the rule keeps: operator and bound, such as ``(">=", 50.0)``.
-    scale : {"linear", "log"}
-        How `edges` are spaced.
-    """
-
-    key: str
+    key: str  # attribute key, such as ``gopher_v2__gopher_v2__word_count``
+    # (n_bins + 1,) Ascending; bin `i` holds ``edges[i] <= value < edges[i + 1]``. Empty when there is no finite value.
     edges: npt.NDArray[np.float64]
-    counts: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]  # (n_bins,) Values per bin
+    # (n_bins,) Of these, the values of documents that were kept; None where nothing was selected
     kept_counts: npt.NDArray[np.int64] | None = None
+    # values, infinite ones included; missing values; infinite values (in no bin)
     n: int = 0
     nulls: int = 0
+    # smallest and largest finite value
     min: float | None = None
     max: float | None = None
-    quantiles: Mapping[float, float] = field(default_factory=dict)
+    quantiles: Mapping[float, float] = field(default_factory=dict)  # probability to value
+    # (str, float) What the rule keeps: operator and bound, such as ``(">=", 50.0)``
     threshold: Sequence[tuple[str, float]] = ()
-    scale: Scale = "linear"
+    scale: Scale = "linear"  # how `edges` are spaced
     infinite: int = 0
 
     def __post_init__(self) -> None:
@@ -95,7 +78,7 @@ class SignalHistogram:
             kept = "none" if self.kept_counts is None else f"{len(self.kept_counts)}"
             raise UsageError(
                 f"histogram of {self.key!r} has {len(self.edges)} edges, {len(self.counts)} counts and {kept} kept "
-                "counts; n + 1 edges need n counts. Make it with dolma_dask.verbs.report.bins.signal_histogram.",
+                "counts; n + 1 edges need n counts. Make it with dolma_dask.verbs.report.histogram.signal_histogram.",
                 key=self.key,
             )
 
@@ -144,30 +127,15 @@ class QuarantineRow:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """What a verb found, such as duplicates by source.
+    """A result of a verb, such as duplicates by source."""
 
-    Attributes
-    ----------
-    section : str
-        Heading of the section that it stands in.
-    title : str
-        Its own heading.
-    columns : sequence of str
-        Headings of the columns.
-    rows : sequence of sequence of (str, int, float or None)
-        Numbers are drawn to the right; None is unknown.
-    caption : str
-        What a reader should know.
-    is_alarm : bool
-        Whether it speaks of something wrong.
-    """
-
-    section: str
-    title: str
-    columns: Sequence[str]
+    section: str  # heading of the section that it stands in
+    title: str  # its own heading
+    columns: Sequence[str]  # headings of the columns
+    # (str, int, float or None) Numbers are drawn to the right; None is unknown
     rows: Sequence[Sequence[str | float | None]]
-    caption: str = ""
-    is_alarm: bool = False
+    caption: str = ""  # what a reader should know
+    is_alarm: bool = False  # whether it speaks of something wrong
 
 
 @dataclass(frozen=True)

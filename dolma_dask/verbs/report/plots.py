@@ -33,9 +33,9 @@ from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
+from dolma_dask.display import integer, percent, real
 from dolma_dask.verbs.report.histogram import Floats
 from dolma_dask.verbs.report.model import SignalHistogram
-from dolma_dask.verbs.report.numbers import integer, percent, real
 
 HEIGHT_PX = 230
 MOST_TICKS = 6
@@ -47,17 +47,17 @@ def library() -> list[str]:
 
 
 def positions(values: Floats, signal: SignalHistogram) -> Floats:
-    """Where `values` lie on the horizontal axis: themselves, or on a log scale the bin number plus the place in the bin."""
+    """Return positions on the horizontal axis: `values` themselves, or on a log scale the bin number plus the share of the bin."""
     if signal.scale == "linear" or not len(signal.counts):
         return values
     edges = signal.edges
     bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
     low, high = edges[bins], edges[bins + 1]
-    place = np.empty(len(values))
+    share = np.empty(len(values))
     for i, (value, a, b) in enumerate(zip(values.tolist(), low.tolist(), high.tolist(), strict=True)):
         same_side = a * b > 0 and a * value > 0
-        place[i] = math.log(value / a) / math.log(b / a) if same_side else value / (b - a) - a / (b - a)
-    return np.asarray(bins + np.clip(place, 0, 1), np.float64)
+        share[i] = math.log(value / a) / math.log(b / a) if same_side else value / (b - a) - a / (b - a)
+    return np.asarray(bins + np.clip(share, 0, 1), np.float64)
 
 
 def inside(value: float, signal: SignalHistogram) -> bool:
@@ -73,18 +73,18 @@ def log_ticks(signal: SignalHistogram) -> list[float]:
     stride = math.ceil(len(decades) / MOST_TICKS)
     first = [float(f"1e{decade}") for decade in decades if decade % stride == 0]
     second = [float(f"{digit}e{decade}") for decade in decades for digit in (2, 5)] if stride == 1 else []
-    wanted = [0.0, *(sign * size for sizes in (first, second) for sign in (1, -1) for size in sizes)]
-    return _apart([tick for tick in wanted if low <= tick <= high], signal)
+    ticks = [0.0, *(sign * size for sizes in (first, second) for sign in (1, -1) for size in sizes)]
+    return _apart([tick for tick in ticks if low <= tick <= high], signal)
 
 
 def _apart(ticks: list[float], signal: SignalHistogram) -> list[float]:
     """Leave out ticks whose labels would touch an earlier one: 2.6 % of the width per character on a phone."""
-    places = positions(np.array(ticks), signal) / max(len(signal.counts), 1)
+    shares = positions(np.array(ticks), signal) / max(len(signal.counts), 1)
     taken: list[tuple[float, float, float]] = []
-    for tick, place in zip(ticks, places.tolist(), strict=True):
+    for tick, share in zip(ticks, shares.tolist(), strict=True):
         half = 0.013 * len(real(tick)) + 0.015
-        if all(place + half <= low or high <= place - half for low, high, _ in taken):
-            taken.append((place - half, place + half, tick))
+        if all(share + half <= low or high <= share - half for low, high, _ in taken):
+            taken.append((share - half, share + half, tick))
     return [tick for _, _, tick in sorted(taken)]
 
 
@@ -114,9 +114,9 @@ def _value_axis(plot: Any, signal: SignalHistogram) -> None:
     axis = plot.xaxis[0]
     if signal.scale == "log":
         ticks = log_ticks(signal)
-        places = positions(np.array(ticks), signal).tolist()
-        axis.ticker = FixedTicker(ticks=places)
-        axis.major_label_overrides = dict(zip(places, map(real, ticks), strict=True))
+        locations = positions(np.array(ticks), signal).tolist()
+        axis.ticker = FixedTicker(ticks=locations)
+        axis.major_label_overrides = dict(zip(locations, map(real, ticks), strict=True))
         return
     axis.ticker = BasicTicker(desired_num_ticks=MOST_TICKS)
     largest = float(np.abs(signal.edges).max())
@@ -131,9 +131,9 @@ def _log_count_axis(most: int) -> LinearAxis:
     """Axis for log10(1 + count), labelled with the counts."""
     counts = [0, *(10**k for k in range(len(str(most))))]
     counts = counts[:1] + counts[1 :: math.ceil(len(counts) / MOST_TICKS)]
-    places = [math.log10(1 + n) for n in counts]
-    labels: Any = {place: integer(n) for place, n in zip(places, counts, strict=True)}
-    ticker: Any = FixedTicker(ticks=places)
+    locations = [math.log10(1 + n) for n in counts]
+    labels: Any = {location: integer(n) for location, n in zip(locations, counts, strict=True)}
+    ticker: Any = FixedTicker(ticks=locations)
     return LinearAxis(
         ticker=ticker,
         major_label_overrides=labels,
@@ -183,9 +183,9 @@ def histogram_figure(signal: SignalHistogram) -> Any:
     _bars(plot, signal)
     for _, bound in signal.threshold:
         if inside(bound, signal):
-            place = positions(np.array([bound]), signal).item()
+            location = positions(np.array([bound]), signal).item()
             plot.add_layout(
-                Span(location=place, dimension="height", line_dash="dashed", line_width=2, name="bound")
+                Span(location=location, dimension="height", line_dash="dashed", line_width=2, name="bound")
             )
     return plot
 

@@ -1,4 +1,4 @@
-"""What validate, quantiles and dedupe found, as tables of the page; all of it stands in journals and small files.
+"""Results of validate, quantiles and dedupe as tables of the page; all of them stand in journals and small files.
 
 Cost: a file of quantiles per call of that verb; nothing is read of documents or attributes.
 """
@@ -14,9 +14,8 @@ from dolma_dask.registry import VERBS, load
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.dedupe.summary import summarize
 from dolma_dask.verbs.quantiles.thresholds import read_table
-from dolma_dask.verbs.report.history import History, Step
+from dolma_dask.verbs.report.history import History, Step, last_name
 from dolma_dask.verbs.report.model import ResultTable
-from dolma_dask.verbs.report.names import last_name
 
 SHOWN_QUANTILES = ("0.01", "0.1", "0.5", "0.9", "0.99")
 
@@ -25,13 +24,7 @@ MOST_GROUPS = 200
 
 
 def result_tables(history: History) -> tuple[ResultTable, ...]:
-    """Return the tables that the registry names for the verbs of a history, in the order of the registry.
-
-    Parameters
-    ----------
-    history : History
-        Of a dataset, all of its shards.
-    """
+    """Return the tables that the registry names for the verbs of a history (of all shards), in the order of the registry."""
     return tuple(
         table
         for verb in VERBS.values()
@@ -54,10 +47,10 @@ def checks(step: Step) -> Iterator[ResultTable]:
     )
     against = f", compared with {scope['against']}" if scope["against"] else ""
     rows = [
-        (kind.replace("_", " "), found["count"], _place(found["first"]), found["expected"])
-        for kind, found in problems.items()
+        (kind.replace("_", " "), problem["count"], _location(problem["first"]), problem["expected"])
+        for kind, problem in problems.items()
     ]
-    total = counted(sum(found["count"] for found in problems.values()), "problem")
+    total = counted(sum(problem["count"] for problem in problems.values()), "problem")
     caption = (
         f"Looked at {looked} and every row in them{against}: {total if problems else 'nothing is wrong'}. "
         + " ".join(report["notes"])
@@ -72,7 +65,7 @@ def checks(step: Step) -> Iterator[ResultTable]:
     )
 
 
-def _place(first: Sequence[Mapping[str, object]]) -> str:
+def _location(first: Sequence[Mapping[str, object]]) -> str:
     if not first:
         return ""
     one = first[0]
@@ -81,24 +74,24 @@ def _place(first: Sequence[Mapping[str, object]]) -> str:
 
 
 def duplicates(step: Step) -> Iterator[ResultTable]:
-    """Make the tables of each set of marks: by source, and the largest clusters."""
+    """Make the tables of each set of flags: by source, and the largest clusters."""
     sets: defaultdict[str, list[Record]] = defaultdict(list)
     for record in step.records:
         if "sources" in record.info:
             sets[record.unit.split("/")[1]].append(record)
     for name, records in sets.items():
         listing = {record.shard: number for number, record in enumerate(records)}
-        found = summarize(Summary("dedupe", step.root), records, listing)
+        summary = summarize(Summary("dedupe", step.root), records, listing)
         title = f"{name} in {last_name(step.root)}"
-        documents = sum(row.documents for row in found.sources)
-        marked = sum(row.duplicates for row in found.sources)
+        documents = sum(row.documents for row in summary.sources)
+        marked = sum(row.duplicates for row in summary.sources)
         yield ResultTable(
             "Duplicates",
             f"{title}, by source",
             ("Source", "Documents", "Duplicates", "Bytes of their text", "Clusters", "Largest cluster"),
             [
                 (row.source, row.documents, row.duplicates, row.text_bytes_marked, row.clusters, row.largest)
-                for row in found.sources
+                for row in summary.sources
             ],
             f"{marked:,} of {counted(documents, 'document')} are copies of another one, which survives. A cluster counts for the source of its survivor.",
         )
@@ -106,7 +99,7 @@ def duplicates(step: Step) -> Iterator[ResultTable]:
             "Duplicates",
             f"{title}, largest clusters",
             ("Survivor", "Documents", "Source", "Shard", "Row"),
-            [(one.id, one.size, one.source, one.shard, one.row) for one in found.clusters],
+            [(one.id, one.size, one.source, one.shard, one.row) for one in summary.clusters],
         )
 
 

@@ -1,30 +1,43 @@
-"""What one pass over documents and their signals finds, small enough to be sent and added up over any number of shards.
+"""One pass over documents and their signals: its sums, small enough to be sent and added up over any number of shards.
 
 Per signal a histogram of all values and one of the kept ones, counts per source and per condition, and for every condition of the form
 ``name op number`` the documents nearest to its bound. The sum depends neither on the order of shards nor on how they are cut into
-blocks, as long as there are no more than 10,000 sources. Memory: at most 100 KB per signal, 20,000 sources, and a few excerpts.
+blocks, as long as there are no more than 10,000 sources. Attribute sets that the rule needs must line up with the documents; any other that does not
+is left out, with a note. Memory: a few blocks per worker, and 100 KB per signal, 20,000 sources and a few excerpts for each of `MOST_TASKS` tasks.
 """
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.engine import Task, inputs_of
+from dolma_dask.errors import DataError, UsageError
+from dolma_dask.formats.documents import OPTIONAL
+from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.io import files
+from dolma_dask.io.records import InputRecord
+from dolma_dask.reading import AlignedShard, AttributeSets, Catalog, check_clash
 from dolma_dask.rules.rules import Compare, Rule
 from dolma_dask.rules.values import Literal, Name
+from dolma_dask.rules.where import parse
 from dolma_dask.verbs.report.histogram import Histogram
+from dolma_dask.verbs.report.history import Origin
 from dolma_dask.verbs.report.model import Side
+from dolma_dask.verbs.selection import conjuncts, select, spelled_conjuncts
 
 EXCERPT_CHARACTERS = 600
 """Code points of a document that an example shows."""
 
 COUNTED_SOURCES = 10_000
-"""Sources that are told apart while counting, at least; the smallest of more are put together."""
+"""Sources that are counted one by one, at least; the smallest of more are put together."""
 
 OTHER_SOURCES = "(other sources)"
 
@@ -37,30 +50,18 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Bound:
-    """A condition that compares one signal with one number.
+    """A condition that compares one signal with one number."""
 
-    Attributes
-    ----------
-    part : int
-        Number of the condition in the rule.
-    key : str
-        The signal.
-    sign : str
-        Operator as it reads with the signal on its left.
-    value : float
-        The number.
-    """
-
-    part: int
+    part: int  # number of the condition in the rule
     key: str
-    sign: str
+    sign: str  # operator as it reads with the signal on its left
     value: float
 
 
 def bounds_of(parts: Sequence[Rule]) -> tuple[Bound, ...]:
     """Return the conditions among `parts` that compare a column with a number, written either way round."""
-    found = ((part, _bound(rule)) for part, rule in enumerate(parts))
-    return tuple(Bound(part, *bound) for part, bound in found if bound is not None)
+    bounds = ((part, _bound(rule)) for part, rule in enumerate(parts))
+    return tuple(Bound(part, *bound) for part, bound in bounds if bound is not None)
 
 
 def _bound(rule: Rule) -> tuple[str, str, float] | None:
@@ -74,24 +75,13 @@ def _bound(rule: Rule) -> tuple[str, str, float] | None:
 
 @dataclass(frozen=True)
 class Survey:
-    """What to look for; the same for all shards.
+    """Signals, conditions and bounds to count; the same for all shards."""
 
-    Attributes
-    ----------
-    keys : tuple of str
-        Signals to count.
-    parts : tuple of Rule
-        Conditions that all must hold for a document to be kept; none: nothing is selected.
-    bounds : tuple of Bound
-        Conditions with a line to show examples of.
-    examples : int
-        Documents to show on each side of each line.
-    """
-
-    keys: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()  # signals to count
+    # conditions that all must hold for a document to be kept; none: nothing is selected
     parts: tuple[Rule, ...] = ()
-    bounds: tuple[Bound, ...] = ()
-    examples: int = 3
+    bounds: tuple[Bound, ...] = ()  # conditions with a line to show examples of
+    examples: int = 3  # documents to show on each side of each line
 
     @property
     def names(self) -> frozenset[str]:
@@ -111,6 +101,10 @@ class Candidate:
     id: str = field(compare=False)
     excerpt: str = field(compare=False)
 
+    def shown(self) -> dict[str, Any]:
+        """Return the fields of an example."""
+        return {name: value for name, value in vars(self).items() if name != "distance"}
+
 
 @dataclass(frozen=True)
 class Values:
@@ -125,34 +119,21 @@ class Values:
 
 @dataclass
 class Findings:
-    """What was found so far.
-
-    Attributes
-    ----------
-    rows, bad : int
-        All rows, and those that could not be read.
-    kept : int
-        Documents for which all conditions hold.
-    matched : dict of int to int
-        Condition to the documents for which it holds.
-    sources : dict of str to ndarray of int64, shape (4,)
-        Documents, bytes of text, kept documents, bytes of kept text.
-    signals : dict of str to Values
-        By key.
-    near : dict of (int, Side) to list of Candidate
-        Number of the condition and side of its line to the nearest documents, in order.
-    left_out : dict of str to str
-        Attribute sets that do not belong to some shard, and why; their signals are incomplete.
-    """
+    """Sums over rows, and the documents nearest to each bound."""
 
     rows: int = 0
-    bad: int = 0
-    kept: int = 0
-    matched: dict[int, int] = field(default_factory=dict)
+    bad: int = 0  # rows that could not be read
+    kept: int = 0  # documents for which all conditions hold
+    matched: dict[int, int] = field(default_factory=dict)  # condition to the documents for which it holds
+    # (4,) documents, bytes of text, kept documents, bytes of kept text
     sources: dict[str, Ints] = field(default_factory=dict)
     signals: dict[str, Values] = field(default_factory=dict)
+    # number of the condition and side of its line to the nearest documents, in order
     near: dict[tuple[int, Side], list[Candidate]] = field(default_factory=dict)
+    # attribute sets that do not belong to some shard, and why; their signals are incomplete
     left_out: dict[str, str] = field(default_factory=dict)
+    # files as they were read; those of sets that were left out have no checksum
+    inputs: list[InputRecord] = field(default_factory=list)
 
     @property
     def text_bytes(self) -> int:
@@ -160,18 +141,19 @@ class Findings:
         return int(sum(counts[1] for counts in self.sources.values()))
 
     def add(self, other: "Findings", examples: int) -> None:
-        """Take up what was found elsewhere, keeping `examples` documents on each side of a line."""
+        """Add the sums of other rows, keeping `examples` documents on each side of a line."""
         self.rows += other.rows
         self.bad += other.bad
         self.kept += other.kept
+        self.inputs += other.inputs
         for name, why in other.left_out.items():
             self.left_out.setdefault(name, why)
         for part, count in other.matched.items():
             self.matched[part] = self.matched.get(part, 0) + count
         for key, values in other.signals.items():
             self.signals[key] = self.signals[key] + values if key in self.signals else values
-        for place, nearest in other.near.items():
-            self.near[place] = heapq.nsmallest(examples, [*self.near.get(place, ()), *nearest])
+        for side, nearest in other.near.items():
+            self.near[side] = heapq.nsmallest(examples, [*self.near.get(side, ()), *nearest])
         for source, counts in other.sources.items():
             self.sources[source] = self.sources[source] + counts if source in self.sources else counts
         if len(self.sources) > 2 * COUNTED_SOURCES:
@@ -189,29 +171,13 @@ def largest_sources(sources: Mapping[str, Ints], most: int) -> dict[str, Ints]:
     return {**shown, OTHER_SOURCES: np.sum(rest, axis=0)} if rest else shown
 
 
-# ------------------------------------------------------------------------------------------------ looking at a block
+# ------------------------------------------------------------------------------------------------ one block
 
 
-def look_at(
+def survey_block(
     survey: Survey, shard: str, first_row: int, documents: pa.RecordBatch, columns: Mapping[str, pa.Array]
 ) -> Findings:
-    """Look at consecutive rows of a shard.
-
-    Parameters
-    ----------
-    survey : Survey
-        What to look for.
-    shard, first_row
-        Where the rows stand.
-    documents : pyarrow.RecordBatch
-        (n,) with ``id``, ``source`` and ``text``; the id is null in rows that could not be read.
-    columns : Mapping[str, pyarrow.Array]
-        (n,) each: all that the rule names, and the signals.
-
-    Returns
-    -------
-    Findings
-    """
+    """Sum up consecutive rows of a shard; `documents` have a null id where a row could not be read, `columns` are all that the survey names."""
     readable = pc.is_valid(documents.column("id")).to_numpy(zero_copy_only=False)
     holds = [part.mask(columns).to_numpy(zero_copy_only=False) & readable for part in survey.parts]
     held = np.sum(holds, axis=0, dtype=np.int64) if holds else np.zeros(len(readable), np.int64)
@@ -225,8 +191,8 @@ def look_at(
             "just outside": readable & ~holds[bound.part] & (held == len(holds) - 1),
         }
         for side, rows in sides.items():
-            found = _nearest(survey.examples, bound, signals[bound.key], rows)
-            near[bound.part, side] = [_candidate(*item, shard, first_row, documents) for item in found]
+            nearest = _nearest(survey.examples, bound, signals[bound.key], rows)
+            near[bound.part, side] = [_candidate(*item, shard, first_row, documents) for item in nearest]
     return Findings(
         rows=len(readable),
         bad=int(len(readable) - readable.sum()),
@@ -264,19 +230,19 @@ def _by_source(documents: pa.RecordBatch, readable: Bools, kept: Bools) -> dict[
 
 def _nearest(count: int, bound: Bound, values: Floats, rows: Bools) -> list[tuple[float, int, float]]:
     """Return distance, row and value of the `count` rows among `rows` whose values are nearest to the bound."""
-    places = np.flatnonzero(rows & ~np.isnan(values))
+    indices = np.flatnonzero(rows & ~np.isnan(values))
     with np.errstate(over="ignore"):
-        distances = np.abs(values[places] - bound.value)
+        distances = np.abs(values[indices] - bound.value)
     order = np.argsort(distances, kind="stable")[:count]
-    return [(float(distances[i]), int(places[i]), float(values[places[i]])) for i in order]
+    return [(float(distances[i]), int(indices[i]), float(values[indices[i]])) for i in order]
 
 
 def _candidate(
-    distance: float, place: int, value: float, shard: str, first_row: int, documents: pa.RecordBatch
+    distance: float, index: int, value: float, shard: str, first_row: int, documents: pa.RecordBatch
 ) -> Candidate:
-    source, identity = (documents.column(name)[place].as_py() for name in ("source", "id"))
-    text = excerpt(documents.column("text").slice(place, 1))
-    return Candidate(distance, shard, first_row + place, value, source or "", identity, text)
+    source, identity = (documents.column(name)[index].as_py() for name in ("source", "id"))
+    text = excerpt(documents.column("text").slice(index, 1))
+    return Candidate(distance, shard, first_row + index, value, source or "", identity, text)
 
 
 def excerpt(text: pa.Array) -> str:
@@ -285,3 +251,166 @@ def excerpt(text: pa.Array) -> str:
     if len(start) <= EXCERPT_CHARACTERS:
         return start
     return start[:EXCERPT_CHARACTERS].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
+
+
+MOST_TASKS = 256
+"""Results that are held at once, some 2 MB each for 24 signals; where there are more shards, several share a task."""
+
+NUMERIC = ("document", "number", "dict")
+"""Kinds of attribute keys that are signals: one number per document."""
+
+
+@dataclass(frozen=True)
+class ReportStage:
+    """The work of `report` on some shards."""
+
+    root: str  # of the dataset that was selected from
+    survey: Survey  # what to look for
+    # attribute sets that the rule reads; any other is left out where it does not belong to the documents
+    needed: frozenset[str] = frozenset()
+    verb: str = "report"
+
+    def run_shard(self, task: Task) -> Findings:
+        """Sum up some shards; see `dolma_dask.engine.gather`."""
+        findings = Findings()
+        for work in task.work:
+            findings.add(self._shard(work), self.survey.examples)
+        return findings
+
+    def _shard(self, work: AlignedShard) -> Findings:
+        """Sum up one shard; again without a set that does not belong to it, unless the rule needs the set."""
+        left_out: dict[str, str] = {}
+        while True:
+            try:
+                return self._shard_without(left_out, work)
+            except DataError as error:
+                name = _set_of(error, self.root, work)
+                if name is None or name in self.needed or name in left_out:
+                    raise
+                left_out[name] = str(error)
+
+    def _shard_without(self, left_out: dict[str, str], work: AlignedShard) -> Findings:
+        sources = tuple(source for source in work.sources if source.name not in left_out)
+        others = [source for source in work.sources if source.name in left_out]
+        dropped = {key for source in others for key in source.kinds}
+        survey = replace(self.survey, keys=tuple(key for key in self.survey.keys if key not in dropped))
+        findings = Findings(left_out=left_out)
+        rows = replace(work, sources=sources).open()
+        for block in rows:
+            batch = block.batch
+            columns = {name: batch.column(name) for name in batch.schema.names if name != "text"}
+            findings.add(
+                survey_block(survey, work.shard.path, block.first_row, batch, columns), survey.examples
+            )
+        unread = (InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in others)
+        findings.inputs += [*rows.state.inputs, *unread]
+        return findings
+
+
+def _set_of(error: DataError, root: str, work: AlignedShard) -> str | None:
+    """Return the attribute set whose file an error is about."""
+    named = error.details.get("attributes")
+    files_of = {files.join(root, source.info.path): source.name for source in work.sources}
+    return named if isinstance(named, str) else files_of.get(str(error.details.get("url")))
+
+
+def left_out_notes(left_out: Mapping[str, str]) -> tuple[str, ...]:
+    """Say which attribute sets are left out, and why."""
+    return tuple(f"attribute set {name} is left out: {error}" for name, error in sorted(left_out.items()))
+
+
+@dataclass(frozen=True)
+class View:
+    """What is read: shards, attribute sets and those that the rule needs, fields of the metadata that it names, and how the page spells
+    its conditions."""
+
+    dataset: Dataset
+    sets: AttributeSets | None
+    fields: Mapping[str, AttributeKind]
+    needed: frozenset[str]
+    survey: Survey
+    spelled: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def decides(self) -> dict[str, Any]:
+        """Return the part of it that decides the sums over the same files, as JSON-able values."""
+        kinds = self.sets.kinds if self.sets else {}
+        owners = self.sets.owners if self.sets else {}
+        return {
+            "source": self.dataset.source,
+            "signals": [[key, owners[key], kinds[owners[key]][key]] for key in self.survey.keys],
+            "conditions": [part.canonical() for part in self.survey.parts],
+            "fields": dict(self.fields),
+            "examples": self.survey.examples,
+        }
+
+    def stage(self) -> ReportStage:
+        """Return what goes to workers."""
+        return ReportStage(self.dataset.root, self.survey, self.needed)
+
+    def without(self, names: Collection[str]) -> "View":
+        """Return the view without the signals of some sets."""
+        owners = self.sets.owners if self.sets else {}
+        keys = tuple(key for key in self.survey.keys if owners[key] not in names)
+        return replace(self, survey=replace(self.survey, keys=keys))
+
+    def tasks(self) -> list[Task]:
+        """Return the work: at most `MOST_TASKS` tasks of equally many shards."""
+        works = [self._work(shard) for shard in self.dataset.shards]
+        size = -(-len(works) // MOST_TASKS)
+        return [self._task(works[start : start + size]) for start in range(0, len(works), size)]
+
+    def _work(self, shard: Shard) -> AlignedShard:
+        sources = self.sets.sources(shard, sorted(self.survey.names)) if self.sets else ()
+        documents = ("id", "text", "source", *(name for name in OPTIONAL if name in self.survey.names))
+        dataset = self.dataset
+        return AlignedShard(
+            dataset.root, shard, documents, sources, self.fields, dataset.source, digests=True
+        )
+
+    def _task(self, works: Sequence[AlignedShard]) -> Task:
+        infos = [info for work in works for info in work.files]
+        return Task(works[0].shard.path, (), inputs_of(self.dataset.root, infos), tuple(works))
+
+
+def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
+    """Decide what is read of the selected shards, showing `examples` documents on each side of a bound.
+
+    Raises `UsageError` if there is no such number of examples, or if the rule names what is not there any more, and `MissingAttributesError`
+    if a shard lacks an attribute file that the rule needs.
+    """
+    if examples < 0:
+        raise UsageError(
+            f"examples is {examples}; expected how many documents to show on each side of a bound."
+        )
+    written = parse(origin.where) if origin.where else None
+    selection = select(shown, written, origin.attributes if written is not None else ())
+    needed = tuple(selection.sets.files) if selection.sets else ()
+    sets, notes = _open_sets(shown, needed)
+    kinds = {key: sets.kinds[name][key] for key, name in sets.owners.items()} if sets else {}
+    keys = [key for key, kind in kinds.items() if kind in NUMERIC]
+    parts = conjuncts(selection.rule)
+    bounds = tuple(bound for bound in bounds_of(parts) if bound.key in keys)
+    keys = list(dict.fromkeys([*(bound.key for bound in bounds), *keys]))  # what decides comes first
+    spelled = spelled_conjuncts(selection.rule, written)  # with the short names that the user gave
+    survey = Survey(tuple(keys), parts, bounds, examples)
+    return View(shown, sets, selection.fields, frozenset(needed), survey, spelled, notes)
+
+
+def _open_sets(dataset: Dataset, needed: Sequence[str]) -> tuple[AttributeSets | None, tuple[str, ...]]:
+    """Open all attribute sets; one that the rule does not need may be unfinished or clash, and is left out then with a note."""
+    catalog = Catalog(dataset)
+    taken, kinds = list(needed), {name: catalog.kinds(name) for name in needed}
+    left_out: dict[str, str] = {}
+    for name in dataset.attributes:
+        if name in needed:
+            continue
+        try:
+            own = catalog.kinds(name)
+            check_clash({**kinds, name: own}, own)
+        except (DataError, UsageError) as error:
+            left_out[name] = str(error)
+        else:
+            taken.append(name)
+            kinds[name] = own
+    return (catalog.open(taken) if taken else None), left_out_notes(left_out)

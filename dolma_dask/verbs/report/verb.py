@@ -2,25 +2,34 @@
 
 The journals tell which verbs ran. One pass over the dataset that was selected from tells how its signals are distributed, where the rule
 cuts, and which documents lie next to the cut. Nothing is taken on trust: documents and attributes must line up, and what the rule keeps
-now is compared with what the journal says was kept. While nothing that a page shows has changed, the same command reads journals and a listing
-and writes nothing (`report_record`). Memory: a few blocks per worker, and the sums of at most 256 tasks.
+now is compared with what the journal says was kept.
+
+A page is a unit of the journal of the dataset that it shows, named by its path as seen from there. Its key is a digest of what the journals and
+the listing put on the page, of the options and of `VERSION`; its inputs are the documents and attributes that were read and the files of
+quarantined records. While these are the same, and the page and the JSON beside it are as they were written, the same command reads journals and a
+listing and writes nothing: a journal that is merged, or a copy elsewhere, makes no new page.
 """
 
+import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Unpack
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any, Unpack
 
+import msgspec
+
+import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.engine import RunOptions
+from dolma_dask.engine import Input, RunOptions, Task, Unit, resume
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish
+from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.records import InputRecord
-from dolma_dask.journal import Record
+from dolma_dask.journal import Journal, Record, is_same_file, work_key
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.options import (
     DatasetLike,
@@ -34,16 +43,13 @@ from dolma_dask.verbs.options import (
     told,
     words_of,
 )
-from dolma_dask.verbs.report.agreement import disagreement
-from dolma_dask.verbs.report.content import Known, report_data, what_is_known
-from dolma_dask.verbs.report.history import History
-from dolma_dask.verbs.report.lineage import read_history
+from dolma_dask.verbs.report.content import Known, disagreement, known_content, report_data
+from dolma_dask.verbs.report.history import History, find_origin, last_name, public_name, read_history
 from dolma_dask.verbs.report.model import ReportData
-from dolma_dask.verbs.report.names import last_name, public_name
-from dolma_dask.verbs.report.origin import Origin, find_origin
-from dolma_dask.verbs.report.record import Page
-from dolma_dask.verbs.report.results import result_tables
-from dolma_dask.verbs.report.view import Looked, View, left_out_notes, make_view
+from dolma_dask.verbs.report.survey import Findings, View, left_out_notes, make_view
+
+VERSION = 1
+"""Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
 
 
 def report(
@@ -102,94 +108,32 @@ def report(
     origin = find_origin(listed, history, source)
     view = make_view(origin, selected(origin.dataset, options), examples)
     shown = _shown(dataset, listed)
-    known = _known(title or f"Report on {public_name(shown)}", shown, history, origin, view)
+    known = known_content(title or f"Report on {public_name(shown)}", shown, history, origin, view)
     params = told({"to": target, "title": title, "tokens": list(tokens), "examples": examples})
-    page = _page(listed.root, target, known, view, params)
+    page = Page(listed.root, target, known, view, params)
+    run, shards = run_options(options), tuple(shard.path for shard in view.dataset.shards)
     notes = (*dataset_notes(listed), *history.notes, *origin.notes, *view.notes)
-    making = _Making(page, known, view, run_options(options), Summary("report", target, notes=notes), started)
-    done = page.done_before(making.options.overwrite, making.options.dry_run)
-    if done is not None:
-        return making.summary_of(done)
-    return making.planned(history) if making.options.dry_run else making.make()
-
-
-@dataclass(frozen=True)
-class _Making:
-    """A page that is to be made: what is known before a document is read."""
-
-    page: Page
-    known: Known
-    view: View
-    options: RunOptions
-    summary: Summary
-    started: float
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The shards that are shown."""
-        return tuple(shard.path for shard in self.view.dataset.shards)
-
-    def planned(self, history: History) -> Summary:
-        """Return what would be done."""
-        return replace(
-            self.summary, planned=self.paths, notes=(*self.summary.notes, _would(self.view, history))
-        )
-
-    def make(self) -> Summary:
-        """Look at the documents and write the page."""
-        looked = Looked()
-        for result in engine.gather(self.view.stage(), self.view.tasks(), self.options):
-            looked.add(result, self.view.survey.examples)
-        found = looked.found
-        data = report_data(self.known, len(self.paths), self.view.without(found.left_out).survey, found)
-        changed = disagreement(self.known.told, self.known.spelled, found)
-        notes = (*left_out_notes(found.left_out), *((changed,) if changed else ()))
-        counts: dict[str, float] = {
-            "documents": found.rows - found.bad,
-            "signals": len(data.signals),
-            "stages": len(data.stages),
-        }
-        written = _publish(self.page, data)
-        seconds = time.monotonic() - self.started
-        record = self.page.record(written, looked.inputs, found.rows, counts, notes, seconds)
-        lost = self.page.remember([record])
-        summary = replace(self.summary_of(record), done=len(self.paths), skipped=0)
-        return replace(summary, notes=(*summary.notes, *((lost,) if lost else ())))
-
-    def summary_of(self, record: Record) -> Summary:
-        """Return what a page that is there came to."""
-        return replace(
-            self.summary,
-            skipped=len(self.paths),
-            counts=record.counts,
-            notes=(*self.summary.notes, *record.info["notes"]),
-            seconds=time.monotonic() - self.started,
-        )
-
-
-def _known(title: str, shown: str, history: History, origin: Origin, view: View) -> Known:
-    """Return what the journals tell of the shards that are shown."""
-    paths = [shard.path for shard in view.dataset.shards]
-    is_all = len(paths) == len(origin.dataset.shards)
-    results = result_tables(history)
-    shown_history = history.of_shards(origin.dataset.root, paths, is_all=is_all)
-    return what_is_known(title, shown, shown_history, origin, view.survey, view.spelled, results)
-
-
-def _page(root: str, target: str, known: Known, view: View, params: dict[str, object]) -> Page:
-    """Return the page as its journal knows it."""
-    decides = {**known.decides(), "dataset": public_name(known.dataset), "view": view.decides()}
-    inputs = [item for task in view.tasks() for item in task.inputs]
-    return Page(root, target, _json_url(target), view.dataset.root, decides, inputs, known.quarantine, params)
+    record, done, lost = page.unchanged(run), 0, None
+    if record is None and run.dry_run:
+        return Summary("report", target, planned=shards, notes=(*notes, _would(view, history)))
+    if record is None:
+        record, done = page.make(run, started), len(shards)
+        lost = page.remember([record])
+    return Summary(
+        "report",
+        target,
+        done=done,
+        skipped=len(shards) - done,
+        counts=record.counts,
+        notes=(*notes, *record.info["notes"], *filter(None, [lost])),
+        seconds=time.monotonic() - started,
+    )
 
 
 def _would(view: View, history: History) -> str:
     """Say what a page would be made of."""
     steps = ", ".join(f"{step.verb} in {last_name(step.root)}" for step in history.steps) or "none"
     return f"would read {counted(len(view.survey.keys), 'signal')} of {last_name(view.dataset.root)}; journals: {steps}"
-
-
-# ------------------------------------------------------------------------------------------------ what is written
 
 
 def _shown(dataset: DatasetLike, listed: Dataset) -> str:
@@ -205,39 +149,127 @@ def _page_url(to: str, options: RunArgs) -> str:
             f"to is {to!r}; expected the path or URL of a page that ends in .html, such as report.html."
         )
     target = files.normalize(to)
-    for url, mark in (
-        (target, b'content="dolma_dask '),
-        (_json_url(target), b'"format":"dolma_dask.report"'),
-    ):
-        if not options.get("overwrite") and files.stat(url) and not _has(url, mark):
+    signatures = ((target, b'content="dolma_dask '), (_json_url(target), b'"format":"dolma_dask.report"'))
+    for url, signature in signatures:
+        if not options.get("overwrite") and files.stat(url) and not _has(url, signature):
             raise UsageError(
-                f"{url} is there and is no report of ours; expected a free place. Choose another name, or replace it with --overwrite."
+                f"{url} is there and is no report of ours; expected a free path. Choose another name, or replace it with --overwrite."
             )
     return target
 
 
-def _has(url: str, mark: bytes) -> bool:
-    """Tell whether `mark` stands at the beginning of a file."""
+def _has(url: str, signature: bytes) -> bool:
+    """Tell whether `signature` stands at the beginning of a file."""
     with files.open_read(url) as handle:
-        return mark in handle.read(4096)
+        return signature in handle.read(4096)
 
 
 def _json_url(target: str) -> str:
     return target.removesuffix(".html") + ".json"
 
 
-def _publish(page: Page, data: ReportData) -> list[InputRecord]:
-    """Write the JSON, then the page, each whole or not at all; return what was written."""
-    from dolma_dask.verbs.report.page import (
-        render,
-        write_json,
-    )  # brings Bokeh along, which takes half a second: not for --help, nor where the page is there
+@dataclass(frozen=True)
+class Page:
+    """A page and the JSON beside it, as the journal of the dataset knows them."""
 
-    text = render(data).encode()
-    written = []
-    for url, content in ((page.content, write_json(data)), (page.target, text)):
-        with publish(url) as out:
-            out.write(content)
-        info = files.stat(url)
-        written.append(InputRecord(last_name(url), out.bytes, info.stamp if info else "", out.checksum))
-    return written
+    root: str  # of the dataset that it shows; the journal is there
+    target: str
+    known: Known
+    view: View
+    params: Mapping[str, Any] = field(default_factory=dict)  # of the call, for the journal
+
+    @cached_property
+    def unit(self) -> Unit:
+        """The page, by its path relative to the dataset where both are local: the same after both were moved."""
+        name = self.target
+        if files.is_local(self.target) and files.is_local(self.root):
+            name = os.path.relpath(files.local_path(self.target), files.local_path(self.root))
+        shown = {"dataset": public_name(self.known.dataset), "view": self.view.decides()}
+        return Unit(name, work_key("report", VERSION, {**self.known.decides(), **shown}))
+
+    def unchanged(self, run: RunOptions) -> Record | None:
+        """Return the record of the page if it is as this call would make it; remember new time stamps of its inputs."""
+        known = Journal(self.root, "report").records.get(self.unit.name)
+        if run.overwrite or known is None or known.key != self.unit.key or not self._is_as_written(known):
+            return None
+        read = (item for task in self.view.tasks() for item in task.inputs)
+        task = Task(self.unit.name, (self.unit,), (*read, *self._quarantined()))
+        state = resume.look_back_at(self.root, "report", [task])
+        if state.restamped and not run.dry_run:
+            self.remember(state.restamped)
+        return state.finished.get(self.unit.name)
+
+    def make(self, run: RunOptions, started: float) -> Record:
+        """Read the documents and write the page; return its record."""
+        findings = Findings()
+        for part in engine.gather(self.view.stage(), self.view.tasks(), run):
+            findings.add(part, self.view.survey.examples)
+        view = self.view.without(findings.left_out)
+        data = report_data(self.known, len(view.dataset.shards), view.survey, findings)
+        changed = disagreement(self.known.recorded, self.known.spelled, findings)
+        written = self._publish(data)
+        quarantined = (
+            InputRecord(item.info.path, item.info.bytes, item.info.stamp, files.checksum(item.url))
+            for item in self._quarantined()
+        )
+        notes = [*left_out_notes(findings.left_out), *filter(None, [changed])]
+        return Record(
+            unit=self.unit.name,
+            shard=self.unit.name,
+            key=self.unit.key,
+            inputs=(*findings.inputs, *quarantined),
+            rows=findings.rows,
+            counts={
+                "documents": findings.rows - findings.bad,
+                "signals": len(data.signals),
+                "stages": len(data.stages),
+            },
+            info={"written": msgspec.to_builtins(written), "notes": notes},
+            seconds=round(time.monotonic() - started, 4),
+            finished=time.time(),
+        )
+
+    def remember(self, records: Sequence[Record]) -> str | None:
+        """Write records to the journal; return what a person should know if that cannot be."""
+        journal, read = Journal(self.root, "report"), self.view.dataset.root
+        try:
+            sweep(journal.folder)
+            origin = "" if read == self.root else resume.origin_of(self.root, read)
+            writer = journal.start(self.params, (self.unit.name,), dolma_dask.__version__, origin)
+            try:
+                for record in records:
+                    writer.add(record)
+                writer.finish(0)
+            finally:
+                writer.close()
+        except OSError as error:  # a dataset that may only be read has a page too
+            return f"the same command will make the page again, because it cannot be recorded in {self.root}: {error}"
+        return None
+
+    def _quarantined(self) -> list[Input]:
+        """Return the files of quarantined records, which may be of several datasets."""
+        return [
+            Input(file.url, replace(file.info, path=f"quarantine:{number}/{file.info.path}"))
+            for number, file in enumerate(self.known.quarantine)
+        ]
+
+    def _is_as_written(self, record: Record) -> bool:
+        written = msgspec.convert(record.info.get("written", []), list[InputRecord])
+        urls = (_json_url(self.target), self.target)
+        return len(written) == 2 and all(
+            is_same_file(one, url, files.stat(url)) for one, url in zip(written, urls, strict=True)
+        )
+
+    def _publish(self, data: ReportData) -> list[InputRecord]:
+        """Write the JSON, then the page, each complete or not at all; return what was written."""
+        # brings Bokeh along, which takes half a second: not for --help, nor where the page is there
+        from dolma_dask.verbs.report.page import render, write_json
+
+        text = render(data).encode()
+        written = []
+        for url, content in ((_json_url(self.target), write_json(data)), (self.target, text)):
+            with publish(url) as out:
+                out.write(content)
+            info = files.stat(url)
+            written.append(InputRecord(last_name(url), out.bytes, info.stamp if info else "", out.checksum))
+        return written

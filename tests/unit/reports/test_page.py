@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.verbs.report import page, plots, views
-from dolma_dask.verbs.report.bins import signal_histogram
-from dolma_dask.verbs.report.histogram import Histogram
+from dolma_dask.verbs.report import page, plots
+from dolma_dask.verbs.report.histogram import Histogram, signal_histogram
 from dolma_dask.verbs.report.model import (
     Example,
     FailureRow,
@@ -138,8 +137,8 @@ def test_hostile_text_is_in_no_script_or_figure():
 
 def test_script_json_cannot_close_its_element():
     text = {"title": HOSTILE}
-    assert not set("<>&") & set(views.script_json(text))
-    assert json.loads(views.script_json(text)) == text
+    assert not set("<>&") & set(page.script_json(text))
+    assert json.loads(page.script_json(text)) == text
 
 
 def test_nothing_is_loaded_from_anywhere():
@@ -388,7 +387,7 @@ def test_examples_are_grouped_by_rule():
         for rule in "ab"
         for kind in ("just inside", "just outside")
     ]
-    groups = views.example_groups(cards)
+    groups = page.example_groups(cards)
     assert [(group.rule, len(group.inside), len(group.outside)) for group in groups] == [
         ("a", 1, 1),
         ("b", 1, 1),
@@ -396,7 +395,7 @@ def test_examples_are_grouped_by_rule():
 
 
 def test_funnel_counts_from_the_first_known_number():
-    rows = views.funnel([StageRow("convert", None, 200), StageRow("mix", 200, 50, text_bytes=10)])
+    rows = page.funnel([StageRow("convert", None, 200), StageRow("mix", 200, 50, text_bytes=10)])
     assert [(row.verb, row.documents.share, row.documents.width) for row in rows] == [
         ("convert", 1.0, 100.0),
         ("mix", 0.25, 25.0),
@@ -405,7 +404,7 @@ def test_funnel_counts_from_the_first_known_number():
 
 
 def test_the_records_alone_need_no_bokeh():
-    code = "import sys, dolma_dask.verbs.report.bins, dolma_dask.verbs.report.model; sys.exit('bokeh' in sys.modules or 'jinja2' in sys.modules)"
+    code = "import sys, dolma_dask.verbs.report.histogram, dolma_dask.verbs.report.model; sys.exit('bokeh' in sys.modules or 'jinja2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

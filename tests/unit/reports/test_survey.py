@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dolma_dask.rules.rules import all_of
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.report import survey as module
+from dolma_dask.verbs.report.content import example_rows, quantiles, rule_rows, signal_rows, source_rows
 from dolma_dask.verbs.report.histogram import Histogram
 from dolma_dask.verbs.report.survey import (
     EXCERPT_CHARACTERS,
@@ -23,9 +24,8 @@ from dolma_dask.verbs.report.survey import (
     bounds_of,
     excerpt,
     largest_sources,
-    look_at,
+    survey_block,
 )
-from dolma_dask.verbs.report.tables import example_rows, quantiles, rule_rows, signal_rows, source_rows
 from dolma_dask.verbs.selection import conjuncts
 
 OPERATORS = {
@@ -76,7 +76,7 @@ def found_in(survey, table, shards, blocks):
         cuts = sorted({start, stop, *(cut for cut in blocks if start < cut < stop)})
         for first, last in pairwise(cuts):
             batch, columns = batch_of(list(enumerate(table))[first:last])
-            parts.append(look_at(survey, f"s{shard}", first - start, batch, columns))
+            parts.append(survey_block(survey, f"s{shard}", first - start, batch, columns))
     found = Findings()
     for part in reversed(parts):
         found.add(part, survey.examples)
@@ -164,7 +164,7 @@ def test_findings_are_those_of_plain_python_however_rows_are_cut(table, shards, 
 def test_without_a_rule_nothing_counts_as_kept():
     survey = Survey(("x",))
     batch, columns = batch_of([(0, (True, "a", "t", 1.0, None))])
-    found = look_at(survey, "s", 0, batch, columns)
+    found = survey_block(survey, "s", 0, batch, columns)
     assert source_rows(survey, found)[0].kept_documents is None
     assert signal_rows(survey, found)[0].kept_counts is None
     assert rule_rows((), found) == []

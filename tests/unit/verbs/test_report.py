@@ -14,7 +14,7 @@ from dolma_dask.errors import MissingAttributesError, StageError, UsageError
 from dolma_dask.journal import Journal
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs.report import page
-from dolma_dask.verbs.report import view as module
+from dolma_dask.verbs.report import survey as module
 
 from .conftest import TEXTS, document, read_lines, write_lines
 

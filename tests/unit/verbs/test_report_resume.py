@@ -16,7 +16,6 @@ from dolma_dask.config.pipeline import run
 from dolma_dask.journal import Journal
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs.report import page
-from dolma_dask.verbs.report import record as report_record
 from dolma_dask.verbs.report import verb as module
 from dolma_dask.verbs.report.content import report_data
 
@@ -213,7 +212,7 @@ def test_other_options_make_it_anew(options, world, plain):
 
 def test_another_version_of_the_stage_makes_it_anew(world, plain, monkeypatch):
     make(world)
-    monkeypatch.setattr(report_record, "VERSION", report_record.VERSION + 1)
+    monkeypatch.setattr(module, "VERSION", module.VERSION + 1)
     assert make(world).done == 2
 
 
@@ -294,7 +293,7 @@ def test_a_killed_run_is_done_again(moment, world, plain, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(module, "publish", publish_some)
         if moment == "before the journal":
-            patch.setattr(report_record.Page, "remember", killed)
+            patch.setattr(module.Page, "remember", killed)
         with pytest.raises(KeyboardInterrupt):
             make(world)
     make(world, "fresh.html")
@@ -308,7 +307,7 @@ def test_a_dataset_without_room_for_a_journal_has_a_page_too(world, plain):
     for _ in range(2):
         summary = make(world)
         assert summary.done == 2
-        assert any("cannot be noted in" in note for note in summary.notes)
+        assert any("cannot be recorded in" in note for note in summary.notes)
 
 
 def test_two_pages_of_a_dataset_are_known_by_their_places(world, plain):
@@ -367,7 +366,7 @@ def test_a_page_changes_only_with_its_version(world, monkeypatch):
     monkeypatch.setattr(page.plots, "library", list)  # Bokeh has versions of its own
     monkeypatch.setattr(page.plots, "figure_items", lambda signals: [{} for _ in signals])
     digest = hashlib.sha256(page.write_json(steady) + page.render(steady).encode()).hexdigest()[:32]
-    assert GOLDEN.get(report_record.VERSION) == digest, (
-        "a page tells or looks otherwise than before: raise VERSION in stages/reporting/record.py, and write into GOLDEN "
+    assert GOLDEN.get(module.VERSION) == digest, (
+        "a page tells or looks otherwise than before: raise VERSION in verbs/report/verb.py, and write into GOLDEN "
         f"its new number and {digest!r}"
     )
