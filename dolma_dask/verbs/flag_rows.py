@@ -21,7 +21,7 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.reading import AlignedShard
 from dolma_dask.text.columns import code_point_lengths
-from dolma_dask.writers.attributes import AttributeWriter, open_attribute_writer
+from dolma_dask.writers.attributes import AttributeWriter
 
 COLUMNS = ("id", "source", "text")
 """What is read of every document, in this order, before anything else."""
@@ -189,7 +189,7 @@ class FlagFile:
     """
 
     def __init__(self, root: str, path: str, name: str) -> None:
-        self._writer: AttributeWriter = open_attribute_writer(root, path)
+        self._writer = AttributeWriter(root, path)
         self._name = name
 
     def __enter__(self) -> Self:

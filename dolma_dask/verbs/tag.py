@@ -45,7 +45,7 @@ from dolma_dask.verbs.options import (
     selected,
     told,
 )
-from dolma_dask.writers.attributes import AttributeWriter, open_attribute_writer
+from dolma_dask.writers.attributes import AttributeWriter
 
 VERSION = 2
 """Raised whenever the bytes of an attribute file change for the same tagger output."""
@@ -224,8 +224,7 @@ class TagStage:
         counts: dict[str, float] = dict.fromkeys(("documents_in", "text_bytes"), 0)
         with ExitStack() as stack:
             writers = {
-                name: stack.enter_context(open_attribute_writer(self.root, self.path(name, shard)))
-                for name in sets
+                name: stack.enter_context(AttributeWriter(self.root, self.path(name, shard))) for name in sets
             }
             kinds: dict[str, dict[str, str | None]] = {name: {} for name in sets}
             view = None

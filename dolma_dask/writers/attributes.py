@@ -5,9 +5,8 @@ Both hold the same values: scores are rounded to 5 decimals, and no number is Na
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from types import TracebackType
-from typing import Protocol
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -27,60 +26,20 @@ ROW_GROUP_ROWS = 131_072
 """Rows per Parquet row group; a fixed number, so that the file does not depend on batches."""
 
 
-class AttributeWriter(Protocol):
-    """Writes the attribute rows of one shard."""
-
-    def __enter__(self) -> "AttributeWriter": ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def write(
-        self,
-        ids: pa.LargeStringArray,
-        sources: pa.LargeStringArray,
-        lengths: npt.NDArray[np.int64],
-        columns: Sequence[AttributeColumn],
-        errors: Mapping[int, str],
-    ) -> None:
-        """Append rows; see `dolma_dask.formats.attributes.encode_rows`."""
-        ...
-
-    @property
-    def record(self) -> FileRecord:
-        """What was written; after a clean exit."""
-        ...
-
-
-def open_attribute_writer(root: str, path: str) -> AttributeWriter:
-    """Return the writer for the attribute file `path` below `root`; the suffix chooses the format."""
-    is_table = format_of(path) == "parquet"
-    return AttributeParquetWriter(root, path) if is_table else AttributeJsonlWriter(root, path)
-
-
-class AttributeJsonlWriter:
-    """Attribute rows as JSON lines.
-
-    Parameters
-    ----------
-    root : str
-        Of the dataset.
-    path : str
-        Path below it.
-    """
+class AttributeWriter:
+    """Writes the attribute rows of one shard to `path` below `root`; the suffix decides the format."""
 
     def __init__(self, root: str, path: str) -> None:
-        self._lines = JsonlWriter(root, path)
+        self._file = _RowGroups(root, path) if format_of(path) == "parquet" else JsonlWriter(root, path)
 
-    def __enter__(self) -> "AttributeJsonlWriter":
-        self._lines.__enter__()
+    def __enter__(self) -> Self:
+        self._file.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lines.__exit__(kind, error, trace)
+        self._file.__exit__(kind, error, trace)
 
     def write(
         self,
@@ -91,74 +50,46 @@ class AttributeJsonlWriter:
         errors: Mapping[int, str],
     ) -> None:
         """Append rows; see `dolma_dask.formats.attributes.encode_rows`."""
-        self._lines.write(encode_rows(ids, sources, lengths, columns, errors))
+        rows = encode_rows(ids, sources, lengths, columns, errors)
+        if isinstance(self._file, JsonlWriter):
+            self._file.write(rows)
+        elif len(rows):
+            self._file.write(_table(rows, columns, errors))
 
     @property
     def record(self) -> FileRecord:
         """What was written; after a clean exit."""
-        return self._lines.record
+        return self._file.record
 
 
-class AttributeParquetWriter:
-    """Attribute rows as a Parquet table with columns ``id source error`` and one per key.
-
-    Parameters
-    ----------
-    root : str
-        Of the dataset.
-    path : str
-        Path below it.
-    """
+class _RowGroups(TableFile):
+    """A table with columns ``id source error`` and one per key, in row groups of `ROW_GROUP_ROWS`."""
 
     def __init__(self, root: str, path: str) -> None:
-        self._path = path
-        self._table = TableFile(root, path, use_dictionary=True)
+        super().__init__(root, path, use_dictionary=True)
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._names: list[str] = []
         self._schema: pa.Schema | None = None  # of the row groups that are written
 
-    def __enter__(self) -> "AttributeParquetWriter":
-        with ExitStack() as stack:
-            stack.enter_context(self._table)
-            stack.push(self._finish)
-            self._stack = stack.pop_all()
-        return self
+    def _finish(self) -> None:
+        self._write_groups(least=1)
+        self._open(pa.schema(_FRAME))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
-
-    def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._write_groups(least=1)
-            self._table.open(pa.schema(_FRAME))
-
-    def write(
-        self,
-        ids: pa.LargeStringArray,
-        sources: pa.LargeStringArray,
-        lengths: npt.NDArray[np.int64],
-        columns: Sequence[AttributeColumn],
-        errors: Mapping[int, str],
-    ) -> None:
-        """Append rows; see `dolma_dask.formats.attributes.encode_rows`."""
-        if len(ids) == 0:
-            return
-        table = _table(ids, sources, lengths, columns, errors)
+    def write(self, table: pa.Table) -> None:
+        """Append rows; all tables have the same columns."""
         self._names = self._names or table.schema.names
         if table.schema.names != self._names:
             raise self._other_columns(f"{table.schema.names} after {self._names}")
         self._waiting.append(table)
-        self._waiting_rows += len(ids)
+        self._waiting_rows += len(table)
         self._write_groups(least=ROW_GROUP_ROWS)
 
     def _write_groups(self, least: int) -> None:
         """Write whole row groups while at least `least` rows wait."""
         while self._waiting_rows >= least:
             table = self._joined()
-            self._table.write(table.slice(0, ROW_GROUP_ROWS))
+            self._write_group(table.slice(0, ROW_GROUP_ROWS))
             rest = table.slice(ROW_GROUP_ROWS)
             self._waiting, self._waiting_rows = [rest], rest.num_rows
 
@@ -181,33 +112,23 @@ class AttributeParquetWriter:
             path=self._path,
         )
 
-    @property
-    def record(self) -> FileRecord:
-        """What was written; after a clean exit."""
-        return self._table.record
-
 
 _FRAME = (("id", pa.large_string()), ("source", pa.large_string()), ("error", pa.large_string()))
 
 
 def _table(
-    ids: pa.LargeStringArray,
-    sources: pa.LargeStringArray,
-    lengths: npt.NDArray[np.int64],
-    columns: Sequence[AttributeColumn],
-    errors: Mapping[int, str],
+    rows: pa.LargeBinaryArray, columns: Sequence[AttributeColumn], errors: Mapping[int, str]
 ) -> pa.Table:
-    """Return the rows as a table: what a reader would find in their JSON, where that checks and rounds values."""
+    """Return rows as a table with the values that a reader would find in their JSON, where that checks and rounds them."""
     kinds: dict[str, AttributeKind] = {
         column.key: column.kind for column in columns if column.kind == "document" or column.kind == "spans"
     }
-    rows = encode_rows(ids, sources, lengths, columns, errors)
     _, offsets, data = rows.buffers()
     read = scan_attributes(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64), kinds)
     shown = [
         read.columns[column.key] if column.key in kinds else _shown(column, errors) for column in columns
     ]
-    messages = pa.array([errors.get(row) for row in range(len(ids))], pa.large_string())
+    messages = pa.array([errors.get(row) for row in range(len(rows))], pa.large_string())
     names = [*(name for name, _ in _FRAME), *(column.key for column in columns)]
     table = pa.table([read.ids, read.sources, messages, *shown], names=names)
     return table.replace_schema_metadata({KINDS_KEY: msgspec.json.encode(kinds)})

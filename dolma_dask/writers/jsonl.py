@@ -6,9 +6,6 @@ nature, so that a reader finds damage. The cut depends on the bytes alone, never
 """
 
 from collections.abc import Callable
-from contextlib import ExitStack
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +15,7 @@ from isal import igzip_lib
 
 from dolma_dask.errors import DataError
 from dolma_dask.formats.layout import FileFormat, format_of
-from dolma_dask.io.files import join
-from dolma_dask.io.publish import PublishedFile, publish
-from dolma_dask.io.records import FileRecord
-from dolma_dask.writers.base import stamp_of
+from dolma_dask.writers.base import FileWriter
 
 MEMBER_BYTES = 8 << 20
 """Text bytes after which a member ends, at the next end of a record."""
@@ -65,45 +59,21 @@ _COMPRESS: dict[FileFormat, Callable[[memoryview], Parts]] = {
 }
 
 
-class JsonlWriter:
-    """Writes one file of JSON lines.
-
-    Parameters
-    ----------
-    root : str
-        Output root.
-    path : str
-        Path below it; the suffix chooses gzip, zstd or plain.
-    member_bytes : int, optional
-        Text after which a member ends, if less than `MEMBER_BYTES`.
-    """
+class JsonlWriter(FileWriter):
+    """Writes one file of JSON lines; the suffix decides between gzip, zstd and plain, and a member ends after `member_bytes` of text at most."""
 
     def __init__(self, root: str, path: str, member_bytes: int | None = None) -> None:
-        self._root, self._path = root, path
+        super().__init__(root, path)
         self._member_bytes = min(member_bytes or MEMBER_BYTES, MEMBER_BYTES)
-        self._url = join(root, path)
         self._compress = _COMPRESS[format_of(path)]
-        self._members: list[tuple[int, int, int]] = []
         self._waiting = np.empty(_FIRST_ROOM, np.uint8)  # the first `_size` bytes of it
         self._size = 0
         self._waiting_rows = 0
-        self._rows = self._text_bytes = 0
+        self._text_bytes = 0
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._out: PublishedFile = stack.enter_context(publish(self._url))
-            stack.push(self._finish)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
-
-    def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
+    def _finish(self) -> None:
         """Write what waits; an empty file gets one empty member, so that it is a valid file."""
-        if kind is None and (self._waiting_rows or not self._members):
+        if self._waiting_rows or not self._members:
             self._end_member()
 
     def write(self, rows: pa.LargeBinaryArray) -> None:
@@ -162,15 +132,3 @@ class JsonlWriter:
     def text_bytes(self) -> int:
         """Bytes of all lines; after a clean exit."""
         return self._text_bytes
-
-    @property
-    def record(self) -> FileRecord:
-        """What was written; after a clean exit."""
-        return FileRecord(
-            self._path,
-            self._out.bytes,
-            self._out.checksum,
-            self._rows,
-            tuple(self._members),
-            stamp_of(self._root, self._path),
-        )

@@ -24,8 +24,8 @@ from dolma_dask.io.stream import Member, Section, StoredFile, compression_of, re
 from dolma_dask.journal import Journal, JournalWriter, Record
 from dolma_dask.reading import AlignedShard, open_attributes
 from dolma_dask.writers import jsonl
-from dolma_dask.writers.attributes import open_attribute_writer
-from dolma_dask.writers.open import open_writer
+from dolma_dask.writers.attributes import AttributeWriter
+from dolma_dask.writers.documents import open_writer
 
 ROOT = "memory://laws"
 HEAD = 64 * 1024
@@ -296,7 +296,7 @@ def test_attributes_are_the_same_in_every_format(
 ) -> None:
     kinds: dict[str, Any] = {"d": "document", "s": "spans", "b": "bool"}
     for name in ("a.jsonl.gz", "a.parquet"):
-        with open_attribute_writer(ROOT, name) as writer:
+        with AttributeWriter(ROOT, name) as writer:
             for start in range(0, len(rows), step):
                 part = rows[start : start + step]
                 errors = {i: "why" for i, row in enumerate(part) if row[4]}
@@ -345,7 +345,7 @@ def test_no_difference_between_documents_and_attributes_goes_unseen(
     changed = list(rows)
     for edit, place in edits:
         apply(changed, edit, place)
-    with open_attribute_writer(root, "attributes/g/a.jsonl.gz") as writer:
+    with AttributeWriter(root, "attributes/g/a.jsonl.gz") as writer:
         ids, sources = (pa.array([row[i] for row in changed], pa.large_string()) for i in (0, 1))
         errors = {i: "why" for i, row in enumerate(changed) if row[0] is None}
         writer.write(ids, sources, np.ones(len(changed), np.int64), [], errors)

@@ -23,8 +23,8 @@ from dolma_dask.partitions.cutting import ranges
 from dolma_dask.partitions.dataframe import read_dataframe
 from dolma_dask.partitions.places import Extent
 from dolma_dask.writers import jsonl
-from dolma_dask.writers.attributes import open_attribute_writer
-from dolma_dask.writers.open import open_writer
+from dolma_dask.writers.attributes import AttributeWriter
+from dolma_dask.writers.documents import open_writer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "partitions"))
 
@@ -147,7 +147,7 @@ def _attributes(root: str, path: str, rows: list[tuple[Any, Any, Any]], member_b
         AttributeColumn("n", "scalar", pa.array([row[1] for row in rows], pa.float64())),
         AttributeColumn("s", "scalar", pa.array([row[2] for row in rows], pa.large_string())),
     ]
-    with _members(member_bytes), open_attribute_writer(root, path) as writer:
+    with _members(member_bytes), AttributeWriter(root, path) as writer:
         writer.write(ids, sources, np.ones(len(rows), np.int64), columns, {})
     return writer.record
 
@@ -156,8 +156,8 @@ def _attributes(root: str, path: str, rows: list[tuple[Any, Any, Any]], member_b
 def _members(size: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl, "MEMBER_BYTES", size)
-        patch.setattr("dolma_dask.writers.parquet.ROW_GROUP_BYTES", size)
-        patch.setattr("dolma_dask.writers.parquet.CHUNK_BYTES", max(size // 3, 1))
+        patch.setattr("dolma_dask.writers.documents.ROW_GROUP_BYTES", size)
+        patch.setattr("dolma_dask.writers.documents.CHUNK_BYTES", max(size // 3, 1))
         patch.setattr("dolma_dask.writers.attributes.ROW_GROUP_ROWS", size // 30 + 1)
         yield
 

@@ -20,7 +20,7 @@ from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.journal import Record, work_key
 from dolma_dask.reading import find_columns
 from dolma_dask.text.columns import code_point_lengths
-from dolma_dask.writers.attributes import open_attribute_writer
+from dolma_dask.writers.attributes import AttributeWriter
 
 VERSION = 1
 KEYS = np.dtype([("key", "<u8"), ("location", "<u8")])
@@ -72,7 +72,7 @@ class WriteCounts:
         (unit,), (number, shard) = task.units, task.work
         counts = self.records.of_shard(number)["count"].astype(np.float64)
         reader, rows = shard.open(), 0
-        with open_attribute_writer(self.root, unit.name) as writer:
+        with AttributeWriter(self.root, unit.name) as writer:
             for block in reader:
                 ids, sources, text = (block.batch.column(name) for name in ("id", "source", "text"))
                 values = pa.array(counts[rows : rows + len(ids)])

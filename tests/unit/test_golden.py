@@ -28,7 +28,7 @@ from dolma_dask.verbs.mix import call as mix_call
 from dolma_dask.verbs.mix import cutting as mix_packing
 from dolma_dask.verbs.quantiles import job as quantile_run
 from dolma_dask.verbs.validate import shard as validation_shard
-from dolma_dask.writers.open import open_writer
+from dolma_dask.writers.documents import open_writer
 
 
 class Golden(NamedTuple):

@@ -36,8 +36,8 @@ from dolma_dask.reading import (
     open_attributes,
     shard_inputs,
 )
-from dolma_dask.writers.attributes import open_attribute_writer
-from dolma_dask.writers.open import open_writer
+from dolma_dask.writers.attributes import AttributeWriter
+from dolma_dask.writers.documents import open_writer
 
 ROWS = 100
 BLOCKS = [1, 700, 1 << 21]  # a row per block, a few rows with other borders on both sides, all rows
@@ -65,7 +65,7 @@ class World:
         ids, sources = (pa.array([row[i] for row in rows], pa.large_string()) for i in (0, 1))
         values = pa.array([row[2] for row in rows], pa.float64())
         errors = {i: "invalid_json: ..." for i, row in enumerate(rows) if row[0] is None}
-        with open_attribute_writer(self.root, f"attributes/{name}/{path or self.shard}") as writer:
+        with AttributeWriter(self.root, f"attributes/{name}/{path or self.shard}") as writer:
             column = AttributeColumn(f"{name}__n", "document", values)
             writer.write(ids, sources, np.full(len(rows), 9), [column], errors)
         return writer.record

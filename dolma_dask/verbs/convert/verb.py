@@ -43,7 +43,7 @@ from dolma_dask.verbs.options import (
     told,
     words_of,
 )
-from dolma_dask.writers.open import open_writer
+from dolma_dask.writers.documents import open_writer
 
 VERSION = 2
 """Raised whenever convert writes other bytes for the same raw file."""
@@ -394,7 +394,8 @@ class _Parts:
         index = len(self.records)
         path = layout.part_path(self._unit, index) if index else self._unit
         self._stack = ExitStack()
-        self._writer = self._stack.enter_context(open_writer(self._root, path))
+        self._writer = open_writer(self._root, path)
+        self._stack.enter_context(self._writer)
         self._size = 0
 
     def write(self, rows: pa.LargeBinaryArray) -> None:

@@ -16,9 +16,8 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.verbs.mix.scatter import ScatterSink, piece_record
 from dolma_dask.verbs.sinks import DocumentRows, ShardFacts, WriterSink
-from dolma_dask.writers.base import RowWriter
+from dolma_dask.writers.documents import RowWriter, open_writer
 from dolma_dask.writers.jsonl import JsonlWriter
-from dolma_dask.writers.open import open_writer
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.io.attributes import AttributeFile, empty_block, sample_file
 from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.stored import Member
-from dolma_dask.writers.attributes import open_attribute_writer
+from dolma_dask.writers.attributes import AttributeWriter
 
 Write = Callable[..., str]
 
@@ -332,7 +332,7 @@ def test_a_file_is_entered_at_any_of_its_places(
     monkeypatch.setattr("dolma_dask.writers.attributes.ROW_GROUP_ROWS", 4)
     ids = pa.array([f"a{i}" for i in range(20)], pa.large_string())
     column = AttributeColumn("n", "scalar", pa.array(range(20), pa.float64()))
-    with open_attribute_writer(str(tmp_path), name) as writer:
+    with AttributeWriter(str(tmp_path), name) as writer:
         writer.write(ids, ids, np.ones(20, np.int64), [column], {})
     url = str(tmp_path / name)
     members = [Member(*each) for each in writer.record.members] or row_groups(url)[0]

@@ -14,8 +14,8 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.records import BadRecord, Block
 from dolma_dask.io.stream import Member, Section
+from dolma_dask.writers.documents import ParquetWriter
 from dolma_dask.writers.jsonl import JsonlWriter
-from dolma_dask.writers.parquet import ParquetWriter
 
 Write = Callable[..., str]
 
@@ -314,8 +314,8 @@ def test_a_bad_record_in_a_section_has_its_row_and_offset_in_the_file(tmp_path: 
 
 
 def test_row_groups_of_a_table_are_sections_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dolma_dask.writers.parquet.ROW_GROUP_BYTES", 200)
-    monkeypatch.setattr("dolma_dask.writers.parquet.CHUNK_BYTES", 50)
+    monkeypatch.setattr("dolma_dask.writers.documents.ROW_GROUP_BYTES", 200)
+    monkeypatch.setattr("dolma_dask.writers.documents.CHUNK_BYTES", 50)
     with ParquetWriter(str(tmp_path), "a.parquet") as writer:
         writer.write(pa.array([GOOD % (i, i) for i in range(20)], pa.large_binary()))
     url = str(tmp_path / "a.parquet")

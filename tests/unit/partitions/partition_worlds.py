@@ -107,8 +107,8 @@ def make_dataset(
     options = {"scheduler": "synchronous", "progress": False}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dolma_dask.writers.jsonl.MEMBER_BYTES", 900)
-        patch.setattr("dolma_dask.writers.parquet.ROW_GROUP_BYTES", 900)
-        patch.setattr("dolma_dask.writers.parquet.CHUNK_BYTES", 300)
+        patch.setattr("dolma_dask.writers.documents.ROW_GROUP_BYTES", 900)
+        patch.setattr("dolma_dask.writers.documents.CHUNK_BYTES", 300)
         patch.setattr("dolma_dask.writers.attributes.ROW_GROUP_ROWS", 7)
         assert dk.convert(str(raw), to=str(root), format=format, **options).exit_status == 0
         assert dk.tag(str(root), [shape, scores, first], format=attributes, **options).exit_status == 0

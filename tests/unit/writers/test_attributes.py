@@ -15,7 +15,7 @@ from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.io import files
 from dolma_dask.io.attributes import AttributeFile, sample_file
 from dolma_dask.io.records import FileRecord
-from dolma_dask.writers.attributes import open_attribute_writer
+from dolma_dask.writers.attributes import AttributeWriter
 
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
 NAMES = ["a.jsonl.gz", "a.jsonl.zst", "a.jsonl", "a.parquet"]
@@ -59,7 +59,7 @@ def write(
     root: str, name: str, given: Sequence[AttributeColumn] | None = None, step: int = 4, times: int = 1
 ) -> FileRecord:
     given = columns() if given is None else given
-    with open_attribute_writer(root, name) as writer:
+    with AttributeWriter(root, name) as writer:
         for _ in range(times):
             for start in range(0, 4, step):
                 part = slice(start, start + step)
@@ -139,7 +139,7 @@ def test_bytes_do_not_depend_on_batches(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_rows_and_no_keys(root: str, name: str) -> None:
-    with open_attribute_writer(root, f"empty-{name}") as writer:
+    with AttributeWriter(root, f"empty-{name}") as writer:
         writer.write(strings(), strings(), np.zeros(0, np.int64), [], {})
     assert read(files.join(root, f"empty-{name}"))["id"] == []
     assert sample_file(files.join(root, f"empty-{name}")) == {}
@@ -187,7 +187,7 @@ def test_a_column_of_nulls_takes_the_type_that_it_has_elsewhere(
     numbers = pa.array([1.0, None, None, None])
 
     def write_both(first: pa.Array, second: pa.Array) -> None:
-        with open_attribute_writer(str(tmp_path), "a.parquet") as writer:
+        with AttributeWriter(str(tmp_path), "a.parquet") as writer:
             for values in (first, second):
                 writer.write(IDS, SOURCES, LENGTHS, [AttributeColumn("n", "scalar", values)], ERRORS)
 
@@ -215,7 +215,7 @@ def test_columns_may_not_change_on_the_way(
     monkeypatch.setattr("dolma_dask.writers.attributes.ROW_GROUP_ROWS", group_rows)
 
     def change() -> None:
-        with open_attribute_writer(str(tmp_path), "a.parquet") as writer:
+        with AttributeWriter(str(tmp_path), "a.parquet") as writer:
             first = [AttributeColumn("n", "scalar", pa.array([1.0] * 4))]
             writer.write(IDS, SOURCES, LENGTHS, first, ERRORS)
             writer.write(IDS, SOURCES, LENGTHS, second, ERRORS)

@@ -16,8 +16,8 @@ from dolma_dask.errors import DataError
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.records import FileRecord
+from dolma_dask.writers.documents import open_writer
 from dolma_dask.writers.jsonl import MEMBER_BYTES, JsonlWriter
-from dolma_dask.writers.open import open_writer
 
 NAMES = ["a.jsonl.gz", "a.jsonl.zst", "a.jsonl"]
 ROWS = [b'{"id":"%d","text":"%s","source":"s"}\n' % (i, b"text " * (i % 50)) for i in range(500)]

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dolma_dask.io import files
-from dolma_dask.writers.parquet import ParquetWriter
+from dolma_dask.writers.documents import ParquetWriter
 
 ROWS = [b'{"id":"%d","text":"%s","source":"s"}\n' % (i, b"text " * (i % 50)) for i in range(500)]
 
@@ -18,8 +18,8 @@ def lines(*rows: bytes) -> pa.LargeBinaryArray:
 
 @pytest.mark.parametrize("size", [1, 7, 500])
 def test_bytes_do_not_depend_on_batches(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dolma_dask.writers.parquet.ROW_GROUP_BYTES", 10_000)
-    monkeypatch.setattr("dolma_dask.writers.parquet.CHUNK_BYTES", 1_000)
+    monkeypatch.setattr("dolma_dask.writers.documents.ROW_GROUP_BYTES", 10_000)
+    monkeypatch.setattr("dolma_dask.writers.documents.CHUNK_BYTES", 1_000)
     with ParquetWriter(str(tmp_path), "one.parquet") as one:
         one.write(lines(*ROWS))
     with ParquetWriter(str(tmp_path), "many.parquet") as many:
@@ -82,8 +82,8 @@ def test_an_empty_table_has_its_columns(root: str) -> None:
 def test_after_an_exception_nothing_is_there(
     tmp_path: Path, group_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dolma_dask.writers.parquet.ROW_GROUP_BYTES", group_bytes)
-    monkeypatch.setattr("dolma_dask.writers.parquet.CHUNK_BYTES", 10)
+    monkeypatch.setattr("dolma_dask.writers.documents.ROW_GROUP_BYTES", group_bytes)
+    monkeypatch.setattr("dolma_dask.writers.documents.CHUNK_BYTES", 10)
 
     def fail() -> None:
         with ParquetWriter(str(tmp_path), "a.parquet") as writer:
@@ -96,8 +96,8 @@ def test_after_an_exception_nothing_is_there(
 
 
 def test_nothing_is_visible_before_the_end(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dolma_dask.writers.parquet.ROW_GROUP_BYTES", 100)
-    monkeypatch.setattr("dolma_dask.writers.parquet.CHUNK_BYTES", 10)
+    monkeypatch.setattr("dolma_dask.writers.documents.ROW_GROUP_BYTES", 100)
+    monkeypatch.setattr("dolma_dask.writers.documents.CHUNK_BYTES", 10)
     with ParquetWriter(root, "a.parquet") as writer:
         writer.write(lines(*ROWS))
         assert files.list_files(root) == []
