@@ -64,7 +64,7 @@ def write_encode(job: Job) -> None:
     """Columns of documents (id to metadata) to JSON lines to .jsonl.gz, a row at a time, as from Parquet."""
     import pyarrow as pa
 
-    from dolma_dask.formats.document_rows import OURS, raw_lines
+    from dolma_dask.formats.documents import OURS, raw_lines
     from dolma_dask.io.documents import DocumentFile
 
     columns = ("id", "text", "source", "added", "created", "metadata")

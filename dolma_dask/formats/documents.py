@@ -1,12 +1,20 @@
-"""Columns of a document row: those that a reader can give, and those that a record must have."""
+"""Columns of a document row, and document lines as rows of a Parquet table and back.
+
+A table of documents has string columns ``id text source added created``; ``metadata`` holds JSON text, and ``extra`` the JSON text of
+an object with all further fields, so that nothing is lost between JSON lines and Parquet. Tables that were made here say so in
+their schema (`OURS`); in others every string is only a string until it proves to be JSON. Cost of rows: a few Python calls each.
+"""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import UsageError
+from dolma_dask.formats.json.exact import LineError, parse_object
 
 REQUIRED = ("id", "text", "source")
 """Fields that every document has, as strings; ``source`` may be given once for a dataset instead."""
@@ -72,3 +80,96 @@ def text_bytes(text: pa.LargeStringArray) -> int:
         return 0
     offsets = np.frombuffer(text.buffers()[1], np.int64)
     return int(offsets[text.offset + len(text)] - offsets[text.offset])
+
+
+EXTRA = "extra"
+
+OURS = {b"dolma_dask.documents": b"1"}
+"""Schema metadata of the tables that `documents_table` makes: ``metadata`` and ``extra`` are JSON text of one line."""
+
+
+def is_ours(schema: pa.Schema) -> bool:
+    """Tell whether a table was made by `documents_table`."""
+    return bool(OURS.items() <= (schema.metadata or {}).items())
+
+
+def _encode_other(value: Any) -> str:
+    """Return what msgspec does not know as a string: subclasses of its types, such as time stamps in nanoseconds."""
+    return str(value.isoformat() if hasattr(value, "isoformat") else value)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_encode_other)
+_decode_text = msgspec.json.Decoder(str).decode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def encode_value(value: Any) -> bytes:
+    """Return compact JSON of a Python value from Arrow; dates become ISO strings, bytes base64, maps arrays of pairs."""
+    return _encoder.encode(value)
+
+
+def metadata_text(value: Any) -> bytes:
+    """Return a value of a table that is not ours as JSON of one line; a string that holds an object is one."""
+    if isinstance(value, str) and _object_members(value) is not None:
+        text = value.strip().encode()
+        return msgspec.json.format(text, indent=-1) if b"\n" in text else text
+    return encode_value(value)
+
+
+def _object_members(text: str) -> dict[str, bytes] | None:
+    """Return the members of a JSON object; None if it is something else."""
+    try:
+        return parse_object(text.encode()) if text.lstrip().startswith("{") else None
+    except LineError:
+        return None
+
+
+def raw_lines(table: pa.RecordBatch, hidden: Collection[int] = ()) -> list[bytes | None]:
+    """Return each row as a line of JSON with its newline; None for the rows in `hidden`."""
+    trusted = is_ours(table.schema)
+    return [None if i in hidden else _raw_line(row, trusted) for i, row in enumerate(table.to_pylist())]
+
+
+def _raw_line(row: dict[str, Any], trusted: bool) -> bytes:
+    """Put a document's line together; the members of ``extra`` stand among the others."""
+    extra, metadata = row.pop(EXTRA, None), row.pop(METADATA, None)
+    members = [
+        encode_value(name) + b":" + encode_value(value) for name, value in row.items() if value is not None
+    ]
+    if metadata is not None:
+        text = metadata.encode() if trusted else metadata_text(metadata)
+        members.append(b'"metadata":' + text)
+    if extra is not None:
+        members.append(extra[1:-1].encode() if trusted else _spliced(extra, {*row, METADATA}))
+    return b"{" + b",".join(filter(None, members)) + b"}\n"
+
+
+def _spliced(extra: Any, taken: Collection[str]) -> bytes:
+    """Return the members of a foreign ``extra`` if it is an object and none of its names is taken, else as a field."""
+    inner = _object_members(extra) if isinstance(extra, str) else None
+    if inner is None or inner.keys() & set(taken):
+        return b'"extra":' + encode_value(extra)
+    return b",".join(encode_value(name) + b":" + value for name, value in inner.items())
+
+
+def documents_table(lines: Sequence[bytes]) -> pa.Table:
+    """Return the Parquet form of document lines, as `raw_lines` reads it back."""
+    rows = [_table_row(line) for line in lines]
+    names = (*STRINGS, METADATA, EXTRA)
+    columns = [pa.array([row.get(name) for row in rows], pa.large_string()) for name in names]
+    return pa.table(columns, names=list(names)).replace_schema_metadata(OURS)
+
+
+def _table_row(line: bytes) -> dict[str, str]:
+    """Return the columns of one line; a known field that is no string, or null, is kept in ``extra`` as it is."""
+    members = _members.decode(line)
+    row: dict[str, str] = {}
+    for name in STRINGS:
+        if bytes(members.get(name, b"")).startswith(b'"'):
+            row[name] = _decode_text(members.pop(name))
+    if bytes(members.get(METADATA, b"null")) != b"null":
+        row[METADATA] = bytes(members.pop(METADATA)).decode()
+    if members:
+        inside = b",".join(encode_value(name) + b":" + bytes(value) for name, value in members.items())
+        row[EXTRA] = (b"{" + inside + b"}").decode()
+    return row

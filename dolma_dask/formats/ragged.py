@@ -1,21 +1,28 @@
-"""Ragged token shards: names, the type of ids, lengths. Pure rules, no files.
+"""Ragged token shards: names, the type of ids, lengths, headers, and the record of origin. Pure rules, no files.
 
-A token shard is a pair of real ``.npy`` files in a flat folder: ``<stem>.data.npy`` holds the ids of all
-documents back to back, ``<stem>.len.npy`` one int32 per document. Nothing stands between two documents. Any tool
-that reads the pairs of pre-tokenize reads ours. Beside them lies ``<stem>.json`` (`ragged_record`), which such
-tools ignore. ``data.npy`` appears last and is therefore the mark that a shard is complete.
+A token shard is a pair of real ``.npy`` files in a flat folder: ``<stem>.data.npy`` holds the ids of all documents back to back,
+``<stem>.len.npy`` one int32 per document. Nothing stands between two documents. Any tool that reads the pairs of pre-tokenize reads ours.
+``data.npy`` appears last, so a shard is complete if it is there.
+
+Headers are written here rather than with `numpy.save` because a stream needs the header apart from the items, and read here because a damaged
+file must be named in the error. The bytes are those of `numpy.save` (version 1.0): always 128 for a 1-D array.
+
+``<stem>.json`` says which tokenizer and which source made the ids, and what they must hash to. It is for people and for our own reader; other
+tools ignore it. It holds no time and no absolute path, so the same input gives the same bytes on any machine.
 """
 
+import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dolma_dask.errors import DataError, UsageError
+from dolma_dask.errors import CorruptFileError, DataError, UsageError
 
 LENGTH_DTYPE = np.dtype("<i4")
 MAX_LENGTH = 2**31 - 1
@@ -126,3 +133,145 @@ def ragged_names(sources: Sequence[str], dataset: str) -> list[RaggedNames]:
         )
     count = len(sources)
     return [RaggedNames(f"{dataset}.{index:05d}-of-{count:05d}") for index in range(count)]
+
+
+HEADER_BYTES = 128
+NPY_MAGIC = b"\x93NUMPY"
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """Description of a 1-D array in the head of an npy file."""
+
+    dtype: np.dtype[Any]  # type of one item
+    count: int  # number of items
+    offset: int  # byte at which the items begin
+
+    @property
+    def file_bytes(self) -> int:
+        """Size that the whole file must have."""
+        return self.offset + self.count * self.dtype.itemsize
+
+
+def npy_header(dtype: np.dtype[Any], count: int) -> bytes:
+    """Return the header of a 1-D npy file, byte for byte that of `numpy.save`."""
+    described = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({count},), }}"
+    space = HEADER_BYTES - len(NPY_MAGIC) - 4
+    text = described.ljust(space - 1).encode("ascii") + b"\n"
+    return NPY_MAGIC + b"\x01\x00" + space.to_bytes(2, "little") + text
+
+
+def parse_npy_header(head: bytes, url: str) -> NpyHeader:
+    """Read the head of an npy file: its first 128 bytes, or all of it.
+
+    Raises `CorruptFileError`: not an npy file, a damaged header, or not a 1-D array of integers.
+    """
+    if head[:6] != NPY_MAGIC:
+        raise CorruptFileError(
+            f"{url} begins with {head[:6]!r}, expected {NPY_MAGIC!r}: not an npy file. Files named .npy without a"
+            " header (raw memmaps) must be converted first",
+            url=url,
+        )
+    width = 2 if head[6:8] == b"\x01\x00" else 4  # bytes of the header's own length: 2 in version 1.0, then 4
+    offset = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
+    try:
+        fields = ast.literal_eval(head[8 + width : offset].decode("utf-8").strip())
+        dtype, shape = np.dtype(fields["descr"]), tuple(fields["shape"])
+    except (ValueError, TypeError, KeyError, SyntaxError) as error:
+        raise CorruptFileError(
+            f"{url}: the npy header (bytes 0 to {offset} of the file) cannot be read: {error}; write the file again",
+            url=url,
+        ) from error
+    if len(shape) != 1 or dtype.kind not in "iu" or not isinstance(shape[0], int) or shape[0] < 0:
+        raise CorruptFileError(
+            f"{url} holds an array of shape {shape} and type {dtype}, expected one dimension of integers; it is not"
+            " part of a ragged token shard",
+            url=url,
+        )
+    return NpyHeader(dtype, shape[0], offset)
+
+
+SIDECAR_VERSION = 1
+MAX_SIDECAR_BYTES = 1 << 20  # a larger file of this name is something else
+
+
+@dataclass(frozen=True)
+class SpecialToken:
+    """A token that the writer put around every document."""
+
+    token: str  # its name in the vocabulary
+    id: int  # its id
+
+
+@dataclass(frozen=True)
+class TokenizerRecord:
+    """Tokenizer that made the ids."""
+
+    fingerprint: str  # xxh3-128 of the tokenizer's JSON bytes, hex
+    file: str | None  # file name without folders; None if the tokenizer was given as text
+    vocab_size: int  # largest id + 1, added tokens included
+    # what stands before and after every document
+    bos: SpecialToken | None = None
+    eos: SpecialToken | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the ids on disk: the same for all shards of one tokenizer."""
+        return token_dtype(self.vocab_size - 1)
+
+
+@dataclass(frozen=True)
+class SourceRecord:
+    """Document shard that the tokens come from."""
+
+    path: str  # path relative to the dataset, so that moving the dataset changes no byte
+    digests: Mapping[str, str]  # what the caller knows of it, such as ``ids_digest`` and ``content_digest``
+
+
+@dataclass(frozen=True)
+class Checksums:
+    """xxh3-128 (hex) of the two npy files, headers included."""
+
+    data: str
+    len: str
+
+
+@dataclass(frozen=True)
+class RaggedSidecar:
+    """Content of ``<stem>.json``."""
+
+    dtype: str  # npy name of the id type, such as ``<u2``
+    # size of the two files
+    documents: int
+    tokens: int
+    max_id: int | None  # largest id that occurs; None without tokens
+    tokenizer: TokenizerRecord
+    source: SourceRecord | None
+    checksums: Checksums
+    version: int = SIDECAR_VERSION  # version of this record
+
+    def to_json(self) -> bytes:
+        """Bytes of the file: the same facts give the same bytes."""
+        return msgspec.json.format(msgspec.json.encode(self, order="sorted"), indent=2) + b"\n"
+
+
+def parse_sidecar(content: bytes, url: str) -> RaggedSidecar:
+    """Read a sidecar.
+
+    Raises `CorruptFileError`: not a sidecar, or one of a later version.
+    """
+    try:
+        sidecar = msgspec.json.decode(content, type=RaggedSidecar)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptFileError(
+            f"{url} is not the record of a token shard: {error}; move it away to read the pair without its"
+            " record, or write the shard again",
+            url=url,
+        ) from error
+    if sidecar.version > SIDECAR_VERSION:
+        raise CorruptFileError(
+            f"{url} has version {sidecar.version}, this release reads up to {SIDECAR_VERSION}; upgrade dolma_dask",
+            url=url,
+            version=sidecar.version,
+        )
+    return sidecar

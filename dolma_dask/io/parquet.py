@@ -1,6 +1,6 @@
 """Read documents from Parquet tables, streaming.
 
-Which columns a table has stands in `dolma_dask.formats.document_rows`. Strings are checked for UTF-8, which Parquet does not do, and pages
+Which columns a table has stands in `dolma_dask.formats.documents`. Strings are checked for UTF-8, which Parquet does not do, and pages
 against their checksums. Slower than JSON lines where the whole line is asked (``raw``), because it must be put together.
 """
 
@@ -13,31 +13,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import CorruptFileError, SchemaError
-from dolma_dask.formats.document_rows import (
-    EXTRA,
-    documents_table,
+from dolma_dask.formats.documents import (
+    METADATA,
+    RAW,
+    STRINGS,
     encode_value,
     is_ours,
     metadata_text,
     raw_lines,
+    schema_of,
+    with_source,
+    without_rows,
 )
-from dolma_dask.formats.documents import METADATA, RAW, STRINGS, schema_of, with_source, without_rows
 from dolma_dask.io.files import is_local, local_path, open_read
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large
 from dolma_dask.io.stored import WHOLE, Member, Section
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
-
-__all__ = [
-    "EXTRA",
-    "DocumentTable",
-    "batch_rows",
-    "documents_table",
-    "open_parquet",
-    "read_batches",
-    "row_groups",
-]
 
 
 def open_parquet(url: str) -> "pq.ParquetFile":

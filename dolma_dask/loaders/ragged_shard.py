@@ -16,9 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dolma_dask.errors import AlignmentError, CorruptFileError
-from dolma_dask.formats.npy import NpyHeader, parse_npy_header
-from dolma_dask.formats.ragged import RaggedNames
-from dolma_dask.formats.ragged_record import MAX_SIDECAR_BYTES, RaggedSidecar, parse_sidecar
+from dolma_dask.formats.ragged import (
+    MAX_SIDECAR_BYTES,
+    NpyHeader,
+    RaggedNames,
+    RaggedSidecar,
+    parse_npy_header,
+    parse_sidecar,
+)
 from dolma_dask.io.files import checksum
 
 _HEAD_BYTES = 4096

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import SchemaError
-from dolma_dask.formats.document_rows import EXTRA, is_ours
+from dolma_dask.formats.documents import EXTRA, is_ours
 from dolma_dask.formats.json.exact import LineError, parse_object
 from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.records import Block, InputRecord

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.ragged import check_lengths
-from dolma_dask.formats.ragged_record import SpecialToken, TokenizerRecord
+from dolma_dask.formats.ragged import SpecialToken, TokenizerRecord, check_lengths
 from dolma_dask.tokens.engine import TokenEngine, Tokens, load_tokenizer
 from dolma_dask.tokens.source import build
 

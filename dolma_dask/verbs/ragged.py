@@ -13,8 +13,7 @@ from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Plan, Unit
 from dolma_dask.formats import layout
-from dolma_dask.formats.ragged import RaggedNames, ragged_names
-from dolma_dask.formats.ragged_record import SourceRecord
+from dolma_dask.formats.ragged import RaggedNames, SourceRecord, ragged_names
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord

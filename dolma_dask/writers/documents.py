@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from dolma_dask.formats.document_rows import documents_table
+from dolma_dask.formats.documents import documents_table
 from dolma_dask.formats.layout import format_of
 from dolma_dask.writers.jsonl import JsonlWriter
 from dolma_dask.writers.table import TableFile

@@ -21,14 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dolma_dask.errors import CorruptFileError, UsageError
-from dolma_dask.formats.npy import npy_header
-from dolma_dask.formats.ragged import LENGTH_DTYPE, RaggedNames, check_ids, check_lengths
-from dolma_dask.formats.ragged_record import (
+from dolma_dask.formats.ragged import (
+    LENGTH_DTYPE,
     MAX_SIDECAR_BYTES,
     Checksums,
+    RaggedNames,
     RaggedSidecar,
     SourceRecord,
     TokenizerRecord,
+    check_ids,
+    check_lengths,
+    npy_header,
     parse_sidecar,
 )
 from dolma_dask.io.files import join, read_bytes, remove, stat

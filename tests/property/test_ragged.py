@@ -13,22 +13,21 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from dolma_dask.errors import CorruptFileError, DataError, UsageError
-from dolma_dask.formats.npy import npy_header, parse_npy_header
 from dolma_dask.formats.ragged import (
     MAX_LENGTH,
-    RaggedNames,
-    check_ids,
-    check_lengths,
-    ragged_names,
-    token_dtype,
-)
-from dolma_dask.formats.ragged_record import (
     Checksums,
+    RaggedNames,
     RaggedSidecar,
     SourceRecord,
     SpecialToken,
     TokenizerRecord,
+    check_ids,
+    check_lengths,
+    npy_header,
+    parse_npy_header,
     parse_sidecar,
+    ragged_names,
+    token_dtype,
 )
 from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.tokens.engine import TokenEngine, Tokens, load_tokenizer

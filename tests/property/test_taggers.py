@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
+from dolma_dask.taggers.whitespace_tokenizer import count_runs
 from dolma_dask.testing.taggers import WILD_TEXTS
 from dolma_dask.text.columns import code_point_lengths, text_buffers
-from dolma_dask.text.runs import count_runs
 from dolma_dask.text.tables import code_points, load_tables
 from dolma_dask.text.view import TextView
 from dolma_dask.text.words import ELLIPSIS, LETTER, NUMBER_SIGN

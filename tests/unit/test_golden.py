@@ -15,7 +15,7 @@ import pytest
 from tokenizers import pre_tokenizers
 
 import dolma_dask as dk
-from dolma_dask.formats import ragged_record
+from dolma_dask.formats import ragged as ragged_format
 from dolma_dask.sources import base as sources
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
 from dolma_dask.verbs import ragged, tag
@@ -75,7 +75,7 @@ GOLDEN = {
         versions={"verbs.quantiles.job.VERSION": 1}, digest="8de988546c79cdba84dbaa29d6a6899e"
     ),
     "ragged": Golden(
-        versions={"verbs.ragged.VERSION": 1, "formats.ragged_record.SIDECAR_VERSION": 1},
+        versions={"verbs.ragged.VERSION": 1, "formats.ragged.SIDECAR_VERSION": 1},
         digest="ded909763e8a4c2e3b2dd7c459810f34",
     ),
     "tag char_length_v1": Golden(
@@ -120,7 +120,7 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "hdf5": {"verbs.hdf5.job.VERSION": hdf5_packing.VERSION},
         "ragged": {
             "verbs.ragged.VERSION": ragged.VERSION,
-            "formats.ragged_record.SIDECAR_VERSION": ragged_record.SIDECAR_VERSION,
+            "formats.ragged.SIDECAR_VERSION": ragged_format.SIDECAR_VERSION,
         },
         "gzip members": {**conversion, **tagging, "verbs.mix.call.VERSION": mix_call.VERSION},
     }

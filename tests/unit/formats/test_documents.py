@@ -5,7 +5,7 @@ import pytest
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import documents
-from dolma_dask.formats.document_rows import documents_table, raw_lines
+from dolma_dask.formats.documents import documents_table, raw_lines
 
 BATCH = pa.RecordBatch.from_arrays(
     [

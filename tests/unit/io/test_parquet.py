@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dolma_dask.errors import CorruptFileError, SchemaError, SourceChangedError
+from dolma_dask.formats.documents import documents_table
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
-from dolma_dask.io.parquet import documents_table
 from dolma_dask.io.records import Block
 from dolma_dask.writers.documents import open_writer
 

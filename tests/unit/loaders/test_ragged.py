@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from dolma_dask.errors import AlignmentError, CorruptFileError, DataError, UsageError
-from dolma_dask.formats.npy import npy_header
-from dolma_dask.formats.ragged import RaggedNames
-from dolma_dask.formats.ragged_record import SpecialToken, TokenizerRecord
+from dolma_dask.formats.ragged import RaggedNames, SpecialToken, TokenizerRecord, npy_header
 from dolma_dask.loaders.ragged import RaggedDataset, open_ragged
 from dolma_dask.tokens.engine import Tokens
 from dolma_dask.writers.ragged import RaggedWriter

@@ -103,7 +103,7 @@ def test_json_text_in_a_metadata_column_becomes_an_object(tmp_path: Path) -> Non
 
 
 def test_a_table_of_documents_gives_back_their_lines(tmp_path: Path) -> None:
-    from dolma_dask.io.parquet import documents_table
+    from dolma_dask.formats.documents import documents_table
 
     lines = [
         b'{"id":"1","text":"a","source":"s","metadata":{"n": 1.00},"more":[1.0]}\n',

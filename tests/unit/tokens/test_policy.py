@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from dolma_dask.errors import DataError, UsageError
-from dolma_dask.formats.ragged_record import SpecialToken
+from dolma_dask.formats.ragged import SpecialToken
 from dolma_dask.tokens.engine import TokenEngine, Tokens, load_tokenizer
 from dolma_dask.tokens.specials import Framing, SpecialTokens
 

@@ -9,8 +9,7 @@ import pytest
 import xxhash
 
 from dolma_dask.errors import DataError, UsageError
-from dolma_dask.formats.ragged import RaggedNames
-from dolma_dask.formats.ragged_record import SourceRecord, SpecialToken, TokenizerRecord, parse_sidecar
+from dolma_dask.formats.ragged import RaggedNames, SourceRecord, SpecialToken, TokenizerRecord, parse_sidecar
 from dolma_dask.tokens.engine import Tokens
 from dolma_dask.writers import ragged as writer_module
 from dolma_dask.writers.ragged import RaggedWriter, WrittenShard

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import regex
 
+from dolma_dask.taggers.whitespace_tokenizer import count_runs
 from dolma_dask.testing.taggers import wild_texts
-from dolma_dask.text.runs import count_runs
 from dolma_dask.text.tables import load_tables
 
 
