@@ -1,12 +1,12 @@
-"""What a stage has finished: records that say which bytes made which bytes, so that the same command goes on where it stopped.
+"""Records of finished work, which say which bytes made which bytes, so that the same command goes on where it stopped.
 
-A unit of work is finished if and only if its newest record has the wanted key, its inputs are the files the record names,
-and its outputs are there with the recorded sizes. An input is the same file when size and stamp agree; when only the stamp
-differs (a copied or moved dataset) its bytes are hashed, so neither moving nor copying redoes work and no change slips through.
+A unit of work is finished if and only if its newest record has the current key, its inputs are the files the record names, and its
+outputs are there with the recorded sizes. An input is the same file when size and stamp agree; when only the stamp differs (a copied or
+moved dataset) its bytes are hashed, so neither moving nor copying redoes work and no change slips through.
 
-On disk: immutable segments ``_journal/<verb>/<run>-<n>.jsonl``, one JSON object per line, written every few seconds, merged on
-read (newest record of a unit wins, a torn last line is ignored, records of another `FORMAT` are not believed), compacted at the end of a run. Two runs at once are safe: each
-writes its own segments, and compaction removes only segments it has read. Cost: about 1 kB per unit.
+On disk: immutable segments ``_journal/<verb>/<run>-<n>.jsonl``, one JSON object per line, written every few seconds, merged on read
+(newest record of a unit wins, a torn last line is ignored, records of another `FORMAT` are not believed), compacted at the end of a run.
+Two runs at once are safe: each writes its own segments, and compaction removes only segments it has read. Cost: about 1 kB per unit.
 """
 
 import os
@@ -65,9 +65,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format"
 
 
 class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="run"):
-    """A run: what it was asked, the folders or files it may replace, and how it ended.
+    """A run: its options, the folders or files it may replace, and how it ended.
 
-    ``origin`` is the root of what it reads, relative to the output root where both are local. ``finished`` is 0 until the run has ended by
+    ``origin`` is the root of its input, relative to the output root where both are local. ``finished`` is 0 until the run has ended by
     itself; ``missing`` counts the units that it left undone.
     """
 
@@ -111,38 +111,15 @@ def canonical(params: Mapping[str, Any]) -> str:
 
 
 def work_key(verb: str, version: int, params: Mapping[str, Any]) -> str:
-    """Return the digest under which finished work is known.
-
-    Parameters
-    ----------
-    verb : str
-        Name of the stage.
-    version : int
-        The integer that the stage raises when its output changes for the same parameters.
-    params : mapping
-        Everything that decides the output besides the input bytes.
+    """Return the digest under which finished work is known: of the verb, its version (raised when its output changes for the same
+    parameters), and everything that decides the output besides the input bytes.
     """
     return xxhash.xxh3_128_hexdigest(canonical({"verb": verb, "version": version, "params": params}).encode())
 
 
 class Journal:
-    """The journal of one verb below one root.
-
-    Parameters
-    ----------
-    root : str
-        Dataset or output folder.
-    verb : str
-        Name of the stage.
-
-    Attributes
-    ----------
-    records : dict
-        The newest record of each unit.
-    runs : list of RunRecord
-        In the order in which they started.
-    foreign : set of str
-        Units with records of another format, which are not believed.
+    """The journal of one verb below a dataset or output root: the newest record of each unit, and the units with records of another format
+    (``foreign``), which are not believed.
     """
 
     def __init__(self, root: str, verb: str) -> None:
@@ -228,7 +205,7 @@ class Journal:
     def start(
         self, params: Mapping[str, Any], writes: Sequence[str], version: str, origin: str = ""
     ) -> "JournalWriter":
-        """Announce a run and return what appends its records."""
+        """Announce a run and return the writer of its records."""
         run = _run_name()
         writer = JournalWriter(self, run)
         writer.announce(RunRecord(run, self.verb, dict(params), tuple(writes), time.time(), version, origin))
@@ -240,15 +217,7 @@ def _run_name() -> str:
 
 
 class JournalWriter:
-    """Appends records of one run to its journal; safe to use from several threads.
-
-    Parameters
-    ----------
-    journal : Journal
-        Gets every record too.
-    run : str
-        Name of the run, sorting by time.
-    """
+    """Appends records of one run to its journal, and to the `Journal` in memory; safe to use from several threads."""
 
     def __init__(self, journal: Journal, run: str) -> None:
         self._journal = journal
@@ -281,7 +250,7 @@ class JournalWriter:
                 self._start_timer()
 
     def finish(self, missing: int) -> None:
-        """Say that the run has ended by itself, with so many units left undone."""
+        """Record that the run has ended by itself, with so many units left undone."""
         with self._lock:
             ended = msgspec.structs.replace(self._announced, finished=time.time(), missing=missing)
             self._take(_encoder.encode(ended))
@@ -342,19 +311,8 @@ def _write_lines(url: str, lines: Iterable[bytes]) -> None:
 
 
 def incomplete(root: str, verbs: Sequence[str] = names_of("documents")) -> list[str]:
-    """Say which of the runs that made the documents below `root` did not do all of it.
-
-    Parameters
-    ----------
-    root : str
-        Of a dataset.
-    verbs : sequence of str
-        Verbs that write documents.
-
-    Returns
-    -------
-    list of str
-        A sentence for the newest run of each verb and folder that was stopped, still goes on, or left units undone.
+    """Return a sentence for the newest run of each verb and folder below a dataset `root` that was stopped, still goes on, or left units
+    undone; only of verbs that write documents.
     """
     newest = {(verb, run.writes): run for verb in verbs for run in Journal(root, verb).runs}
     return [
@@ -377,17 +335,7 @@ def _verbs(root: str) -> list[str]:
 
 
 def is_same_file(record: InputRecord, url: str, info: FileInfo | None) -> bool:
-    """Tell whether the file at `url` still holds the bytes that were read.
-
-    Parameters
-    ----------
-    record : InputRecord
-        The file as it was read.
-    url : str
-        Where it is now.
-    info : FileInfo or None
-        What the listing says of it; None if it is gone.
-    """
+    """Tell whether the file at `url` still holds the bytes that were read; `info` is what the listing says of it now, None if it is gone."""
     if info is None or info.bytes != record.bytes:
         return False
     if info.stamp and info.stamp == record.stamp:

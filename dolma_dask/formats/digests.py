@@ -26,14 +26,9 @@ HEADER = 4
 
 
 class RowDigest:
-    """A running digest of rows.
+    """A running digest of ``rows`` rows.
 
     ``ids_digest`` is that of the columns (source, id), ``content_digest`` that of (source, id, text).
-
-    Attributes
-    ----------
-    rows : int
-        How many have been added.
     """
 
     def __init__(self) -> None:

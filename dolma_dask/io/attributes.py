@@ -1,4 +1,4 @@
-"""Read an attribute file into blocks of columns: ids and sources to prove the alignment, and the keys that are asked.
+"""Read an attribute file into blocks of columns: ids and sources to prove the alignment, and the requested keys.
 
 Nested rows, the flat rows of AI2's pretrain-data layout, and Parquet (`dolma_dask.io.attribute_table`) give the same columns. A row that
 cannot be read is an error here, never a missing value.
@@ -79,30 +79,13 @@ class AttributeBlock:
 class AttributeFile:
     """One attribute file as an iterable of blocks; each iteration reads it anew.
 
-    Raises `BadRecordError, CorruptFileError, SchemaError, SourceChangedError`: while iterating; the second also at once if there is no such
-    file.
+    `kinds` are the keys to read and what their values must be; `with_objects` adds the column `OBJECT` (JSON lines only). A row longer
+    than `max_record_bytes` is an error. Reading begins at `start`, a member or row group; rows from there up to `first_row` are skipped,
+    lines without being parsed. After the last block ``stored.checksum`` says which file was read, unless reading began later than at its
+    start.
 
-    Parameters
-    ----------
-    url : str
-        Local path or fsspec URL.
-    kinds : Mapping[str, AttributeKind]
-        The keys to read, and what their values must be.
-    with_objects : bool
-        Add the column `OBJECT`; the file must be JSON lines.
-    max_record_bytes : int
-        A longer row is an error.
-    block_bytes : int
-        Decompressed bytes per block, about.
-    start : Member
-        Where to enter the file: a member, a row group, or its start.
-    first_row : int
-        The first row to be given; those from `start` up to it are passed over, lines without being parsed.
-
-    Attributes
-    ----------
-    stored : StoredFile
-        Its ``checksum``, after the last block, says which file was read, unless it was entered elsewhere than at its start.
+    While iterating, raises `BadRecordError`, `CorruptFileError` (also at once if there is no such file), `SchemaError` and
+    `SourceChangedError`.
     """
 
     def __init__(
@@ -206,17 +189,8 @@ def _from_row(lines: LineBlock, first_row: int) -> LineBlock | None:
 
 
 def sample_file(url: str) -> dict[str, AttributeKind]:
-    """Find the keys of an attribute file and their kinds from its first rows.
-
-    Parameters
-    ----------
-    url : str
-        Local path or fsspec URL.
-
-    Returns
-    -------
-    dict
-        Key to kind; empty for an empty file. Rows that cannot be read are left to `AttributeFile`, which names them.
+    """Find the keys of an attribute file and their kinds from its first rows; none for an empty file. Rows that cannot be read are left to
+    `AttributeFile`, which names them.
     """
     if format_of(url) == "parquet":
         return table_kinds(url)

@@ -1,7 +1,8 @@
 """Read a document file into blocks of columns, strict and streaming.
 
-The newline scan defines rows. Only the asked columns are made; ``raw`` is a view of the block. Lines are checked in full (strict JSON,
-valid UTF-8, required strings); what is wrong comes as `BadRecord` beside its null row. Memory: a few blocks of 2 MB, whatever the file.
+The newline scan defines rows. Only the requested columns are made; ``raw`` is a view of the block. Lines are checked in full (strict
+JSON, valid UTF-8, required strings); an invalid line comes as `BadRecord` beside its null row. Memory: a few blocks of 2 MB, whatever
+the file.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,30 +40,14 @@ from dolma_dask.io.stream import (
 class DocumentFile:
     """One document file, or a section of it, as an iterable of blocks; each iteration reads it anew.
 
-    Raises `CorruptFileError, SchemaError, SourceChangedError`: while iterating; the first also at once if there is no such file. Raises
-    `UsageError`: a column is unknown.
+    `columns` are any of ``id text source added created`` (large_string), ``metadata`` (its JSON text) and ``raw`` (the line,
+    large_binary); `source` is that of documents which lack the field. Lines longer than `max_record_bytes`, newline included, are bad
+    records (``too_large``) and never held in memory. `checksum` decides whether all stored bytes of a table are read for its checksum,
+    which a section never has; lines are hashed on the way. ``stored`` says which file was read: its ``info``, and after the last block
+    its ``checksum``.
 
-    Parameters
-    ----------
-    url : str
-        Local path or fsspec URL with a document suffix.
-    columns : sequence of str
-        Any of ``id text source added created`` (large_string), ``metadata`` (its JSON text), ``raw`` (the line, large_binary).
-    source : str, optional
-        Source of documents that lack the field.
-    section : Section, optional
-        Part of the file, cut at members or row groups.
-    max_record_bytes : int
-        Longer lines, counted with their newline, are bad records (``too_large``) and never held in memory.
-    block_bytes : int
-        Decompressed bytes per block, about.
-    checksum : bool
-        Whether all stored bytes of a table are read for its checksum, which a section never has. Lines are hashed on the way.
-
-    Attributes
-    ----------
-    stored : StoredFile
-        Its ``info`` and, after the last block, ``checksum`` say which file was read.
+    Raises `UsageError`: a column is unknown; `CorruptFileError`: there is no such file. While iterating, also `SchemaError` and
+    `SourceChangedError`.
     """
 
     def __init__(

@@ -201,14 +201,8 @@ def _remote_folders(root: str) -> Iterator[str]:
 
 
 def open_read(url: str, *, scattered: bool = False) -> BinaryIO:
-    """Open a file for reading bytes as they are stored.
-
-    Parameters
-    ----------
-    url : str
-        The file.
-    scattered : bool
-        Small pieces far apart will be read: a store is then asked for these alone.
+    """Open a file for reading bytes as they are stored; `scattered`: small pieces far apart will be read, and a store is asked for these
+    alone.
     """
     if is_local(url):
         return local_path(url).open("rb", buffering=0)
@@ -216,12 +210,8 @@ def open_read(url: str, *, scattered: bool = False) -> BinaryIO:
 
 
 def open_with_info(url: str) -> tuple[BinaryIO | None, FileInfo | None]:
-    """Return size and stamp of a file, and for one of a store the file opened too: both for one request.
-
-    Returns
-    -------
-    tuple
-        A local file comes without a handle; where there is none, neither.
+    """Return the opened file and its size and stamp, for one request of a store; a local file comes without a handle. Neither if there is
+    none.
     """
     if is_local(url):
         return None, stat(url)
@@ -236,13 +226,13 @@ def open_with_info(url: str) -> tuple[BinaryIO | None, FileInfo | None]:
 
 
 def read_bytes(url: str) -> bytes:
-    """Return the whole of a small file."""
+    """Return the content of a small file."""
     with open_read(url) as handle:
         return handle.read()
 
 
 def remove(url: str) -> None:
-    """Delete a file; none there is fine."""
+    """Delete a file, if it is there."""
     if is_local(url):
         local_path(url).unlink(missing_ok=True)
         return
@@ -252,7 +242,7 @@ def remove(url: str) -> None:
 
 
 def remove_tree(url: str) -> None:
-    """Delete a folder and all that is in it; none there is fine."""
+    """Delete a folder with its content, if it is there."""
     if is_local(url):
         with suppress(FileNotFoundError):
             shutil.rmtree(local_path(url))

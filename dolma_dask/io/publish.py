@@ -1,8 +1,9 @@
 """Files that appear whole or not at all.
 
-Locally: a hidden temporary file beside the target, fsync, rename, fsync of the folder. On S3 and Google Cloud Storage: one object
-that becomes visible when it is completed: a single request up to 16 MiB, else an upload in parts that is aborted if it fails. On other stores: a hidden object that is moved to its place. A killed local writer leaves only
-a hidden ``.tmp`` file, which `sweep` removes once the process that made it is gone. Cost: one fsync per file.
+Locally: a hidden temporary file beside the target, fsync, rename, fsync of the folder. On S3 and Google Cloud Storage: one object that
+becomes visible when it is completed: a single request up to 16 MiB, else an upload in parts that is aborted if it fails. On other
+stores: a hidden object that is moved to its final name. A killed local writer leaves only a hidden ``.tmp`` file, which `sweep` removes
+once the process that made it is gone. Cost: one fsync per file.
 """
 
 import errno
@@ -33,15 +34,7 @@ _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno
 
 
 class PublishedFile:
-    """A file being written; sequential.
-
-    Attributes
-    ----------
-    url : str
-        Where it will appear.
-    bytes : int
-        Bytes written so far.
-    """
+    """A file that will appear at `url`; sequential, ``bytes`` counts what was written."""
 
     def __init__(self, url: str, handle: BinaryIO) -> None:
         self.url = url
@@ -64,17 +57,8 @@ class PublishedFile:
 
 @contextmanager
 def publish(url: str) -> Iterator[PublishedFile]:
-    """Write the file at `url` so that readers see all of it or nothing.
-
-    Parameters
-    ----------
-    url : str
-        Local path or fsspec URL; folders are made. An older file there is replaced at the end.
-
-    Yields
-    ------
-    PublishedFile
-        Its ``write`` appends; if the block raises, nothing becomes visible.
+    """Write the file at a local path or fsspec URL so that readers see all of it or nothing; an older file there is replaced at the end,
+    and nothing appears if the block raises. Folders are made.
     """
     opened = _publish_local(local_path(url)) if is_local(url) else _publish_remote(url)
     with opened as handle:
@@ -130,15 +114,7 @@ def _upload(url: str, fs: Any, path: str) -> Iterator["_Upload"]:
 
 
 class _Upload:
-    """An object that appears when it is complete: put at once if it is small, else in parts; each request is made again if it fails.
-
-    Parameters
-    ----------
-    url : str
-        Where it will appear.
-    fs, path
-        See `dolma_dask.io.stores.filesystem`.
-    """
+    """An object that appears when it is complete: put at once if it is small, else in parts; each request is made again if it fails."""
 
     def __init__(self, url: str, fs: Any, path: str) -> None:
         self._url = url

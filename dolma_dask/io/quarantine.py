@@ -52,24 +52,7 @@ class RecordPolicy:
 
 
 class Quarantine:
-    """Collects the bad records of one shard; memory is bounded, however many there are.
-
-    Parameters
-    ----------
-    root : str
-        Output root.
-    verb : str
-        Stage.
-    shard : str
-        Path of the shard.
-    policy : RecordPolicy
-        With ``fail``, the first bad record raises.
-
-    Attributes
-    ----------
-    count : int
-        Bad records so far.
-    """
+    """Bad records of one shard, of which ``count`` were admitted; memory is bounded, however many there are."""
 
     def __init__(self, root: str, verb: str, shard: str, policy: RecordPolicy) -> None:
         self.count = 0
@@ -104,13 +87,7 @@ class Quarantine:
 
 
 class Quarantines:
-    """The same bad records in several places, for what is made from one reading.
-
-    Parameters
-    ----------
-    each : sequence of Quarantine
-        One at least.
-    """
+    """The same bad records in several quarantines (one at least), for what is made from one reading."""
 
     def __init__(self, each: Sequence[Quarantine]) -> None:
         self._each = each

@@ -27,7 +27,7 @@ START = Member()
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a file that starts and ends at members; the default is the whole file."""
+    """A part of a file that starts and ends at members; by default all of it."""
 
     start: Member = START
     stop_offset: int | None = None
@@ -40,21 +40,8 @@ WHOLE = Section()
 class StoredFile:
     """Stored bytes of a file or of a section of it; opened at the first read.
 
-    Raises `CorruptFileError`: there is no such file.
-
-    Parameters
-    ----------
-    url : str
-        Local path or fsspec URL.
-    section : Section
-        Which part to read.
-
-    Attributes
-    ----------
-    info : FileInfo
-        The file when reading began.
-    position : int
-        Offset of the next stored byte.
+    ``info`` is the file when reading began, ``position`` the offset of the next stored byte. Raises `CorruptFileError`: there is no such
+    file.
     """
 
     def __init__(self, url: str, section: Section | None = None) -> None:

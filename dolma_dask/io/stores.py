@@ -1,8 +1,8 @@
-"""Stores behind URLs, through fsspec: what they refuse is said in one line, and one that is away for moments is waited for.
+"""Stores behind URLs, through fsspec: refusals are explained in one line, and a store that is away for moments is waited for.
 
-A call that fails for want of a connection is made again until `PATIENCE_SECONDS` have passed, so that a store may be started anew under a
-run. Once it was given up, the next calls of this process try once each, so that a run ends soon. Credentials come from the environment or
-fsspec's configuration; a URL that holds some is refused, because journals and reports repeat URLs.
+A call that fails for want of a connection is made again until `PATIENCE_SECONDS` have passed, so that a store may be restarted during a
+run. Once a store was given up, the next calls of this process try once each, so that a run ends soon. Credentials come from the
+environment or fsspec's configuration; a URL that holds some is refused, because journals and reports repeat URLs.
 """
 
 import os
@@ -131,18 +131,10 @@ def check_url(url: str) -> None:
 
 
 def patiently(url: str, call: Callable[[], Result]) -> Result:
-    """Return what `call` returns; call again while the store is away, and say in one line what it refuses.
+    """Return what `call` returns; call again while the store of `url` is away, and explain in one line what it refuses.
 
-    Raises `StoreUnreachableError`: the store was away for longer than `PATIENCE_SECONDS`. Raises `StoreAccessError`: it refuses the
-    credentials, or there is no such bucket. Raises `StoreError`: the connection broke off again and again. Raises `FileNotFoundError`:
-    there is no such file.
-
-    Parameters
-    ----------
-    url : str
-        What the call is about, for messages.
-    call : callable
-        May be called again after it has failed.
+    Raises `StoreUnreachableError` after `PATIENCE_SECONDS`, `StoreAccessError` for refused credentials or a missing bucket, `StoreError`
+    when the connection breaks again and again, and `FileNotFoundError`.
     """
     started = time.monotonic()
     breaks = tries = 0
@@ -191,7 +183,7 @@ def _names(error: BaseException) -> set[str]:
 
 
 def explained(url: str, error: Exception, waited: float = 0.0) -> DolmaDaskError | None:
-    """Return `error` with what, where, what was expected and what to do; None if others know better."""
+    """Return `error` with what happened, where, what was expected and what to do; None if others know better."""
     names = _names(error)
     protocol = url.partition("://")[0]
     if isinstance(error, DolmaDaskError):
@@ -231,7 +223,7 @@ def explained(url: str, error: Exception, waited: float = 0.0) -> DolmaDaskError
 
 
 def _not_found(url: str, error: FileNotFoundError) -> StoreError | None:
-    """Tell what is not there besides a file."""
+    """Explain what is missing besides a file."""
     cause = repr(error.__cause__)
     if "NoSuchBucket" in cause:
         return no_bucket(url)
@@ -294,15 +286,7 @@ def check_bucket(url: str) -> None:
 
 
 class RemoteFile(RawIOBase):
-    """A file of a store, opened for reading; a read that fails is made again from where it was.
-
-    Parameters
-    ----------
-    url : str
-        The file.
-    scattered : bool
-        Small pieces far apart are read, not one after another: nothing is read ahead.
-    """
+    """A file of a store, opened for reading; a read that fails is made again from where it was. `scattered`: nothing is read ahead."""
 
     def __init__(self, url: str, scattered: bool = False) -> None:
         super().__init__()

@@ -56,24 +56,10 @@ def read_lines(
     block_bytes: int = BLOCK_BYTES,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> Iterator[LineBlock]:
-    """Cut the decompressed bytes of a file into blocks of whole lines.
+    """Cut the decompressed bytes of a file into blocks of whole lines, of about `block_bytes`; a longer line makes a longer block.
 
-    Raises `CorruptFileError`: the file is truncated, damaged, or of another kind than its suffix says.
-
-    Parameters
-    ----------
-    stored : StoredFile
-        A file at its start.
-    compression : {"gzip", "zstd"} or None
-        How it is stored.
-    block_bytes : int
-        Decompressed bytes per block, about; a longer line makes a longer block.
-    max_record_bytes : int
-        A line of which more than this is seen without an end is not held: it comes as a block with `oversize_bytes`.
-
-    Yields
-    ------
-    LineBlock
+    A line of which more than `max_record_bytes` is seen without an end is not held: it comes as a block with `oversize_bytes`. Raises
+    `CorruptFileError`: the file is truncated, damaged, or of another kind than its suffix says.
     """
     cutter = _LineCutter(stored.section.start, block_bytes, max_record_bytes)
     for piece in read_pieces(stored, compression, min(block_bytes, READ_BYTES)):

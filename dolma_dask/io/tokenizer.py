@@ -1,4 +1,4 @@
-"""A tokenizer from wherever files are: a local one is read by each worker, one in a store once, and its text goes along."""
+"""Opening of a tokenizer wherever it lies: a local file is read by each worker, one in a store once, and its text travels with the work."""
 
 from os import PathLike, fspath
 
@@ -12,14 +12,10 @@ FILE = "tokenizer.json"
 
 
 def open_tokenizer(place: str | PathLike[str]) -> TokenEngine:
-    """Open a tokenizer of the ``tokenizers`` library.
+    """Open a tokenizer of the ``tokenizers`` library by the path or URL of a JSON file or of a folder with ``tokenizer.json``, or by its
+    JSON text.
 
     Raises `UsageError`: no such file, not JSON, not a tokenizer, or one that draws at random.
-
-    Parameters
-    ----------
-    place : str or path
-        Path or URL of a JSON file or of a folder that holds ``tokenizer.json``, or the JSON text itself.
     """
     place = fspath(place)
     if place.lstrip().startswith("{") or files.is_local(place):
@@ -36,7 +32,7 @@ def open_tokenizer(place: str | PathLike[str]) -> TokenEngine:
 
 
 def find_tokenizer(place: str) -> str | None:
-    """Return the file of a tokenizer that is named by itself or by its folder; None: there is none."""
+    """Return the file of a tokenizer that is named by itself or by its folder; None if there is none."""
     url = files.normalize(place)
     candidates = (url, files.join(url, FILE))
     return next((candidate for candidate in candidates if files.stat(candidate) is not None), None)

@@ -66,19 +66,12 @@ class Columns:
 
 
 def find_columns(dataset: Dataset, names: Sequence[str], attributes: Sequence[str] = ()) -> Columns:
-    """Find columns by name.
+    """Find columns by name: ``id text source added created metadata`` (its JSON text), ``metadata.<field>``, and attribute keys, for which
+    a unique ending is enough.
 
-    Raises `ExpressionError`: there is no such column, or a short name stands for several. Raises `UsageError`: a name was asked twice, an
-    attribute set is unknown, or a key stands in two sets. Raises `MissingAttributesError`: a shard lacks an attribute file.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        As it was listed; its attribute sets are listed now.
-    names : sequence of str
-        ``id text source added created metadata`` (its JSON text), ``metadata.<field>``, and attribute keys, for which a unique ending is enough.
-    attributes : sequence of str
-        Attribute sets to look in; by default all. Only those that have one of the names are read.
+    `attributes` are the sets to look in, by default all; only those that have one of the names are read. Raises `ExpressionError`: there
+    is no such column, or a short name stands for several; `UsageError`: a name is given twice, a set is unknown, or a key stands in two
+    sets; `MissingAttributesError`: a shard lacks an attribute file.
     """
     fields = find_fields(dataset, [name for name in names if is_field(name)])
     keys = [name for name in names if not is_field(name) and name not in (*STRINGS, METADATA)]

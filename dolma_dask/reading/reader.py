@@ -107,12 +107,11 @@ class AlignedShard:
 class AlignedReader:
     """Blocks of one shard with the requested columns.
 
-    Strings and text are large_string; "document", "number" and "dict" attributes float64; spans ``list<struct<start, end, score>>``. A value is
-    null where a document has none, or could not be read.
+    Strings and text are large_string; "document", "number" and "dict" attributes float64; spans ``list<struct<start, end, score>>``. A
+    value is null where a document has none, or could not be read.
 
-    Raises `AlignmentError, StaleAttributesError, BadRecordError, CorruptFileError, SchemaError`: while iterating; stale attributes may be
-    found after the last block only. Raises `SourceChangedError`: while iterating: the document file is not the one that the range was made
-    for.
+    While iterating, raises `AlignmentError`, `StaleAttributesError` (it may be found after the last block only), `BadRecordError`,
+    `CorruptFileError`, `SchemaError`, and `SourceChangedError`: the document file is not the one that the range was made for.
     """
 
     work: AlignedShard

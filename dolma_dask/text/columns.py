@@ -12,23 +12,11 @@ from dolma_dask.text.kernels import Bools, Bytes, Counts
 
 
 def text_buffers(text: pa.LargeStringArray) -> tuple[Bytes, Counts]:
-    """View the buffers of a text column, slices included.
+    """View the buffers of a text column without nulls, slices included: its UTF-8 (bytes,), and offsets (n + 1,) that cut it into texts.
 
-    Both arrays are marked read-only: numba compiles a kernel once per mutability of its arguments, and Arrow
-    gives either.
-
-    Parameters
-    ----------
-    text : pa.LargeStringArray
-        Column without nulls, of n texts.
-
-    Returns
-    -------
-    data : ndarray of uint8, shape (bytes,)
-        UTF-8 of the whole buffer, at least up to the end of the last text. At least `WINDOW` bytes, for which a buffer
-        that is shorter is copied; what follows the last text means nothing.
-    offsets : ndarray of int64, shape (n + 1,)
-        Text ``i`` is ``data[offsets[i]:offsets[i + 1]]``; the first offset of a slice is not 0.
+    The first offset of a slice is not 0, and what follows the last text means nothing. The UTF-8 has at least `WINDOW` bytes, for which
+    a shorter buffer is copied. Both arrays are read-only: numba compiles a kernel once per mutability of its arguments, and Arrow gives
+    either.
     """
     _, offsets_buffer, data_buffer = text.buffers()
     offsets = np.zeros(1, np.int64)

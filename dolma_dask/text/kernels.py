@@ -34,17 +34,8 @@ Floats = npt.NDArray[np.float64]
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile `function` on its first call, keep the machine code on disk, run without the GIL.
-
-    Parameters
-    ----------
-    function : callable
-        Takes arrays and numbers; allocates nothing.
-
-    Returns
-    -------
-    callable
-        For Python and for other kernels; ``.py_func`` is `function`, ``.compiled`` the numba dispatcher.
+    """Compile `function` on its first call, keep the machine code on disk, run without the GIL. For Python and for other kernels;
+    ``.py_func`` is `function`, ``.compiled`` the numba dispatcher.
     """
     return cast(Callable[P, R], _Lazy(function, _dispatcher))
 
@@ -52,10 +43,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 def operation(result: type[R], *arguments: type) -> Callable[[Callable[..., Any]], Callable[..., R]]:
     """Make a machine operation for kernels of a function ``(ir, builder, *values)`` that emits its LLVM instructions.
 
-    Parameters
-    ----------
-    result, *arguments : type
-        int (64 bits), numpy.uint64 or float; a result may be None's type, an argument numpy.ndarray.
+    Types are int (64 bits), numpy.uint64 or float; a result may be None's type, an argument numpy.ndarray.
     """
     return lambda emit: _Lazy(emit, lambda function: _intrinsic(function, result, arguments))
 

@@ -49,14 +49,8 @@ class LineTable:
 
 
 class TextView:
-    """A block of texts.
-
-    Parameters
-    ----------
-    texts : pa.LargeStringArray
-        (n,) without nulls.
-    previous : TextView, optional
-        A view of an earlier block that nobody uses any more: this one takes over its memory.
+    """A block of texts without nulls (n,). `previous` is a view of an earlier block that nobody uses any more: this one takes over its
+    memory.
     """
 
     def __init__(self, texts: pa.LargeStringArray, previous: "TextView | None" = None) -> None:

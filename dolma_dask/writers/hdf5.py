@@ -1,10 +1,11 @@
-"""Writes one HDF5 token shard: rows deflated by isal, stored as chunks of HDF5's own gzip filter, published when the file is whole.
+"""Writer of one HDF5 token shard: rows deflated by isal, stored as chunks of HDF5's own gzip filter, published when the file is whole.
 
 HDF5 seeks while it writes and an object store cannot, so the file grows in an unnamed one in the system's temporary folder, of which a
-killed process leaves nothing, and is copied to its place at the end. No time stamps and the oldest format: the same rows give the same bytes.
+killed process leaves nothing, and is copied to the output at the end. No time stamps and the oldest format: the same rows give the same
+bytes.
 
-Cost: 600 MB of rows (int32) per CPU-second, of which deflating is most; memory of one batch of rows. Scratch space is the size of the file;
-``TMPDIR`` decides where.
+Cost: 600 MB of rows (int32) per CPU-second, of which deflating is most; memory of one batch of rows. Scratch space is the size of the
+file; ``TMPDIR`` decides where.
 """
 
 import tempfile
@@ -29,20 +30,9 @@ Attribute = str | int | Sequence[str]
 
 
 class Hdf5Writer:
-    """Context manager that writes one file of rows; leaving it by an exception writes nothing.
+    """Context manager that writes one file of exactly ``shape.rows`` rows; leaving it by an exception writes nothing.
 
-    Raises `DataError`: on leaving: fewer rows were written than announced.
-
-    Parameters
-    ----------
-    root : str
-        Local path or URL of the output.
-    path : str
-        The file, relative to `root`.
-    shape : RowShape
-        Exactly so many rows must be written.
-    attributes : Mapping, optional
-        Further attributes of the file: numbers, words or lists of words.
+    `attributes` are further attributes of the file. Raises `DataError` on leaving if rows are missing.
     """
 
     def __init__(
@@ -82,13 +72,8 @@ class Hdf5Writer:
         return array
 
     def write(self, rows: NDArray[np.int32]) -> None:
-        """Append rows.
-
-        Raises `UsageError`: the writer is not open. Raises `DataError`: they are of another shape, or too many.
-
-        Parameters
-        ----------
-        rows : ndarray of int32, shape (n, channels, length)
+        """Append rows (n, channels, length). Raises `DataError` if they are of another shape, or too many, and `UsageError` if the writer
+        is not open.
         """
         if self._record is not None or not hasattr(self, "_chunks"):
             raise UsageError("the writer is not open; write inside of `with Hdf5Writer(...) as writer:`.")

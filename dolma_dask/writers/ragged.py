@@ -1,14 +1,13 @@
-"""Writes one ragged token shard, in constant memory, visible only when it is whole.
+"""Writer of one ragged token shard, in constant memory, visible only when it is whole.
 
-The header of an npy file comes first but holds the final count, and publishing is a stream (an object store cannot
-seek). So ids and lengths go to two unnamed spool files in the system's temporary folder, and header and spool are
-streamed to their place at the end. Commit order: lengths, record, ids last; whoever sees ``data.npy`` sees a whole
-shard. When a shard is written again, its old ``data.npy`` goes first, so that old ids never stand beside new lengths.
+The header of an npy file comes first but holds the final count, and publishing is a stream (an object store cannot seek). So ids and
+lengths go to two unnamed staging files in the system's temporary folder, and header and content are streamed to the output at the end.
+Commit order: lengths, record, ids last; whoever sees ``data.npy`` sees a whole shard. When a shard is written again, its old
+``data.npy`` goes first, so that old ids never stand beside new lengths.
 
-Cost of the detour, measured on a local disk: 0.3 CPU-seconds per GB of ids (2.5 when the page cache is full), all in
-the kernel. A GB is 500 million tokens, six CPU-minutes of encoding, so a second way for targets that can seek is not
-worth having. Spool space is the size of the shard; ``TMPDIR`` decides where it lies (on a node whose ``/tmp`` is
-memory, point it at a disk).
+Cost of the detour, measured on a local disk: 0.3 CPU-seconds per GB of ids (2.5 when the page cache is full), all in the kernel. A GB is
+500 million tokens, six CPU-minutes of encoding, so a second way for targets that can seek is not worth having. Staging takes the size of
+the shard; ``TMPDIR`` decides where (on a node whose ``/tmp`` is memory, point it at a disk).
 """
 
 import contextlib
@@ -43,7 +42,7 @@ COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class WrittenShard:
-    """What `RaggedWriter` has made."""
+    """Files that `RaggedWriter` has made."""
 
     names: RaggedNames  # names of the three files
     sidecar: RaggedSidecar  # counts and checksums, as in the file beside the shard
@@ -52,33 +51,10 @@ class WrittenShard:
 
 
 class RaggedWriter:
-    """Context manager that writes one token shard; leaving it by an exception writes nothing.
+    """Context manager that writes one token shard into a flat folder; leaving it by an exception writes nothing.
 
-    Parameters
-    ----------
-    folder : str
-        Local path or URL of the flat output folder.
-    names : RaggedNames
-        File names, see `ragged_names`.
-    tokenizer : TokenizerRecord
-        What made the ids; decides their type and the largest id allowed.
-    source : SourceRecord, optional
-        Document shard behind the tokens, for the record.
-    spool_folder : str, optional
-        Where the spool files lie; default is the system's temporary folder.
-
-    Attributes
-    ----------
-    documents, tokens : int
-        Written so far.
-    result : WrittenShard or None
-        Set on clean exit.
-
-    Examples
-    --------
-    >>> with RaggedWriter("out", names, framing.record(engine)) as writer:  # doctest: +SKIP
-    ...     for batch in batches:
-    ...         writer.write(framing.apply(engine.encode(batch["text"])))
+    `tokenizer` decides the type of ids and the largest one allowed; `source` is the document shard behind the tokens, for the record.
+    ``result`` is set on a clean exit.
     """
 
     def __init__(
@@ -126,15 +102,7 @@ class RaggedWriter:
                 self.result = self._publish()
 
     def write(self, tokens: Tokens) -> None:
-        """Append documents.
-
-        Raises `DataError`: an id is outside of the vocabulary; nothing of the batch is written.
-
-        Parameters
-        ----------
-        tokens : Tokens
-            Any number of documents; order is kept.
-        """
+        """Append documents in their order. Raises `DataError`: an id is outside of the vocabulary; nothing of the batch is written."""
         where = join(self._folder, self.names.data)
         largest = check_ids(tokens.ids, self.tokenizer.vocab_size - 1, where=where)
         lengths = check_lengths(tokens.lengths)

@@ -145,15 +145,7 @@ def _gather_spans(
 
 
 class Lines:
-    """A block of lines that kernels may read 64 bytes beyond.
-
-    Parameters
-    ----------
-    block : uint8[n]
-        Lines that all end in a newline.
-    starts : int64[lines + 1]
-        As `line_starts` returns them.
-    """
+    """A block of lines (uint8) that kernels may read 64 bytes beyond; all end in a newline, and `starts` are those of `line_starts`."""
 
     def __init__(self, block: np.ndarray, starts: np.ndarray) -> None:
         self.block = np.ascontiguousarray(block)

@@ -21,18 +21,10 @@ Reason = Literal[
 
 
 class LineError(Exception):
-    """One line is not a valid record.
+    """One line is not a valid record: a short name of the kind of error, what was expected and what was there, and the byte in the line (0
+    if not known).
 
     Readers turn it into a `dolma_dask.errors.BadRecordError` that also names the file and the row, or into a quarantined row.
-
-    Attributes
-    ----------
-    reason : str
-        A short name of the kind of error, see `Reason`.
-    expected : str
-        What should have been there, and what was.
-    offset : int
-        Byte offset in the line, 0 where it is not known.
     """
 
     def __init__(self, reason: Reason, expected: str, offset: int = 0) -> None:

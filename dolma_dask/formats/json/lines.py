@@ -27,26 +27,11 @@ __all__ = ["Field", "LineError", "line_starts", "parse_fields", "scan_documents"
 def scan_fields(
     block: np.ndarray, starts: np.ndarray, fields: Sequence[Field], required: Collection[str] = ()
 ) -> tuple[pa.RecordBatch, np.ndarray]:
-    """Read fields of all lines with the kernel alone.
+    """Read top-level fields of all lines of a block with the kernel alone; `starts` as `line_starts` gives them.
 
-    Parameters
-    ----------
-    block : uint8[n]
-        Lines that all end in a newline.
-    starts : int64[lines + 1]
-        Where they start, see `line_starts`.
-    fields : sequence of Field
-        Top-level keys to read; none: lines are only checked.
-    required : collection of str
-        Names of fields that must have a value other than null, else the line is declined.
-
-    Returns
-    -------
-    batch : pyarrow.RecordBatch
-        A row per line, a large_string column per field; null where the key is absent or null, or the line declined.
-    status : uint8[lines]
-        0: the line is one JSON object in UTF-8, each "string" field in it a string or null; 1: it is something else, or
-        unusual, and has to go through `parse_fields`.
+    Returns a batch with a large_string column per field, null where the key is absent or null or the line declined, and the status of
+    each line: 0 if it is one JSON object in UTF-8, with a string or null in each "string" field and a value other than null for each of
+    `required`; 1 if it is something else, or unusual, and has to go through `parse_fields`.
     """
     _check_fields(fields, required)
     lines = Lines(block, starts)
