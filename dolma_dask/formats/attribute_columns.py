@@ -160,7 +160,7 @@ def _bounds(lists: pa.Array) -> tuple[Counts, NDArray[np.int64]]:
     return bounds, np.repeat(np.arange(len(lists)), np.diff(bounds))
 
 
-def _wrong_type(key: str, kind: str, found: pa.DataType, expected: str) -> SchemaError:
+def _wrong_type(key: str, kind: str, actual: pa.DataType, expected: str) -> SchemaError:
     return SchemaError(
-        f"attribute {key!r} of kind {kind} is {found}; expected {expected}", key=key, kind=kind
+        f"attribute {key!r} of kind {kind} is {actual}; expected {expected}", key=key, kind=kind
     )

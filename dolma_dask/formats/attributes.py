@@ -266,7 +266,7 @@ def assemble_rows(
 def _slots(
     from_text: Sequence[bool], numbers: Numbers, texts: Sequence[pa.Array], rows: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """For each member its row of `numbers`, or -1 - its place in `texts` (k,); and its state (k, n)."""
+    """For each member its row of `numbers`, or -1 - its index in `texts` (k,); and its state (k, n)."""
     is_text = np.asarray(from_text, np.bool_)
     slots = np.where(is_text, -np.cumsum(is_text, dtype=np.int64), np.cumsum(~is_text) - 1)
     state = np.empty((len(slots), rows), np.uint8)

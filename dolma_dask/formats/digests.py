@@ -81,12 +81,12 @@ class RowDigest:
         self, parts: list[tuple[Counts, Bytes]], sizes: list[Counts], ends: Counts, row: int, stop: int
     ) -> None:
         """Interleave the columns of rows ``row:stop``, which fit into the buffer."""
-        places = np.empty(stop - row, np.int64)  # where the next column of each row goes
-        places[0] = 0
+        positions = np.empty(stop - row, np.int64)  # where the next column of each row goes
+        positions[0] = 0
         before = ends[row - 1] if row else 0
-        places[1:] = ends[row : stop - 1] - before
+        positions[1:] = ends[row : stop - 1] - before
         for (cut, data), size in zip(parts, sizes, strict=True):
-            put_values(cut[row:stop], size[row:stop], data, self._buffer, places)
+            put_values(cut[row:stop], size[row:stop], data, self._buffer, positions)
         self._hash.update(self._buffer[: ends[stop - 1] - before].data)
 
     def _add_long_row(self, parts: list[tuple[Counts, Bytes]], sizes: list[Counts], row: int) -> None:
@@ -108,14 +108,14 @@ def value_sizes(column: pa.Array, cut: Counts) -> Counts:
 
 
 @kernel
-def put_values(starts: Counts, sizes: Counts, data: Bytes, out: Bytes, places: Counts) -> None:
-    """Write length and bytes of each value of a column at its row's place in `out`, and move the places on."""
+def put_values(starts: Counts, sizes: Counts, data: Bytes, out: Bytes, positions: Counts) -> None:
+    """Write length and bytes of each value of a column at the position of its row in `out`, and advance the positions."""
     source, target = address_of(data), address_of(out)
     for i in range(sizes.size):
-        at, size = target + places[i], sizes[i]
+        at, size = target + positions[i], sizes[i]
         put_half(at, size)
         at += HEADER
         if size != NULL_SIZE:
             memcpy(at, source + starts[i], size)
             at += size
-        places[i] = at - target
+        positions[i] = at - target

@@ -42,9 +42,9 @@ def keys128(*columns: pa.LargeStringArray) -> tuple[Words, Words]:
     written = sum(np.where(size == NULL_SIZE, 0, size) + HEADER for size in sizes)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(written)])
     joined = np.empty(int(ends[-1]), np.uint8)
-    places = ends[:-1].copy()  # where the next column of each row goes
+    positions = ends[:-1].copy()  # where the next column of each row goes
     for (offsets, data), size in zip(parts, sizes, strict=True):
-        put_values(offsets, size, data, joined, places)
+        put_values(offsets, size, data, joined, positions)
     return hash_strings(joined, ends)
 
 

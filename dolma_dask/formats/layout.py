@@ -49,7 +49,7 @@ def format_of(path: str) -> FileFormat:
 
 
 def with_format(path: str, file_format: FileFormat | None) -> str:
-    """Return `path` with the suffix of `file_format`; unchanged if it has that format already or none is asked."""
+    """Return `path` with the suffix of `file_format`; unchanged if it has that format already or none is requested."""
     if file_format is None or format_of(path) == file_format:
         return path
     return f"{stem_of(path)}.{file_format}"

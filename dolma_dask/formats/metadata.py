@@ -43,8 +43,8 @@ def scan_metadata(
     _, offsets, data = lines.buffers()
     starts = np.frombuffer(offsets, np.int64)[lines.offset : lines.offset + len(lines) + 1]
     block = np.frombuffer(data, np.uint8) if len(lines) else np.zeros(0, np.uint8)
-    found = scan_attributes(block, starts, {name.removeprefix(PREFIX): kind for name, kind in kinds.items()})
-    return {name: found.columns[name.removeprefix(PREFIX)] for name in kinds}, found.errors
+    rows = scan_attributes(block, starts, {name.removeprefix(PREFIX): kind for name, kind in kinds.items()})
+    return {name: rows.columns[name.removeprefix(PREFIX)] for name in kinds}, rows.errors
 
 
 def _objects(texts: pa.LargeStringArray) -> pa.LargeStringArray:

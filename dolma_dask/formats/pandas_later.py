@@ -1,6 +1,6 @@
 """pyarrow without pandas, until something imports pandas itself.
 
-pyarrow imports pandas (0.2 CPU-seconds) to look whether the first list that becomes an array is one of its series. It is told once that there is
+pyarrow imports pandas (0.2 CPU-seconds) to look whether the first list that becomes an array is one of its series. Once, it gets the answer that there is
 no pandas; as soon as pandas is imported, by whomever, pyarrow looks again, so series and frames are taken as ever.
 """
 

@@ -1,7 +1,7 @@
 """Read attributes from a Parquet table: one column per key, or per object of numbers.
 
-Columns come in the types that rows of JSON give. Our own tables tell the kinds of their keys in the schema (`KINDS_KEY`); of others a
-column's type tells it, and of maps the first rows.
+Columns come in the types that rows of JSON give. The schema of our own tables holds the kinds of their keys (`KINDS_KEY`); of others a
+column's type decides, and of maps the first rows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -58,8 +58,8 @@ class AttributeTable:
                     url=self.url,
                 )
             outer = {_parts(key, kind)[0] for key, kind in self.kinds.items()}
-            wanted = [name for name in names if name in outer or name in ("id", "source")]
-            for batch in read_batches(self.url, file, wanted, self.block_bytes, self.section):
+            read = [name for name in names if name in outer or name in ("id", "source")]
+            for batch in read_batches(self.url, file, read, self.block_bytes, self.section):
                 columns = {key: self._column(batch, key, kind) for key, kind in self.kinds.items()}
                 yield self._strings(batch, "id"), self._strings(batch, "source"), columns
 
@@ -87,11 +87,11 @@ class AttributeTable:
         return pc.struct_field(column, member)
 
     def _cast(self, column: pa.Array, key: str, kind: AttributeKind) -> pa.Array:
-        wanted = _TYPES[kind]
-        if not _fits(column.type, wanted):
-            raise self._wrong_type(key, column.type, str(wanted))
-        column = pc.cast(column, wanted, safe=False)
-        if wanted == pa.large_string():
+        expected = _TYPES[kind]
+        if not _fits(column.type, expected):
+            raise self._wrong_type(key, column.type, str(expected))
+        column = pc.cast(column, expected, safe=False)
+        if expected == pa.large_string():
             self._check_utf8(column, key)
         return column
 
@@ -104,35 +104,35 @@ class AttributeTable:
                 url=self.url,
             ) from error
 
-    def _wrong_type(self, key: str, found: pa.DataType, expected: str) -> SchemaError:
+    def _wrong_type(self, key: str, actual: pa.DataType, expected: str) -> SchemaError:
         return SchemaError(
-            f"{self.url}: column {key!r} is {found}; expected {expected}. Make the attributes again.",
+            f"{self.url}: column {key!r} is {actual}; expected {expected}. Make the attributes again.",
             url=self.url,
             key=key,
         )
 
 
-def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _fits(actual: pa.DataType, expected: pa.DataType) -> bool:
     """Tell whether a column holds such values, whatever their width."""
-    return pa.types.is_null(found) or _kind_of(found) == _kind_of(wanted)
+    return pa.types.is_null(actual) or _kind_of(actual) == _kind_of(expected)
 
 
-def _kind_of(found: pa.DataType) -> AttributeKind | None:
-    if pa.types.is_boolean(found):
+def _kind_of(actual: pa.DataType) -> AttributeKind | None:
+    if pa.types.is_boolean(actual):
         return "bool"
-    if pa.types.is_integer(found) or pa.types.is_floating(found):
+    if pa.types.is_integer(actual) or pa.types.is_floating(actual):
         return "number"
-    if pa.types.is_dictionary(found):
-        return "string" if _kind_of(found.value_type) == "string" else None
-    if pa.types.is_string(found) or pa.types.is_large_string(found):
+    if pa.types.is_dictionary(actual):
+        return "string" if _kind_of(actual.value_type) == "string" else None
+    if pa.types.is_string(actual) or pa.types.is_large_string(actual):
         return "string"
-    return "spans" if _is_spans(found) else None
+    return "spans" if _is_spans(actual) else None
 
 
-def _is_spans(found: pa.DataType) -> bool:
-    if not (pa.types.is_list(found) or pa.types.is_large_list(found)):
+def _is_spans(actual: pa.DataType) -> bool:
+    if not (pa.types.is_list(actual) or pa.types.is_large_list(actual)):
         return False
-    inner = found.value_type
+    inner = actual.value_type
     kinds = {field.name: _kind_of(field.type) for field in inner} if pa.types.is_struct(inner) else {}
     return kinds == dict.fromkeys(("start", "end", "score"), "number")
 

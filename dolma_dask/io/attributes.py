@@ -20,7 +20,7 @@ from dolma_dask.formats.json.attributes import (
     sample_kinds,
     scan_attributes,
 )
-from dolma_dask.formats.json.block import Lines, WantedKey, fill_strings
+from dolma_dask.formats.json.block import Lines, RequestedKey, fill_strings
 from dolma_dask.formats.json.exact import LineError, parse_object
 from dolma_dask.formats.json.scan import RAW
 from dolma_dask.formats.layout import format_of
@@ -65,7 +65,7 @@ class AttributeBlock:
     # null for a row whose document could not be read; sources null where the file has none
     ids: pa.Array
     sources: pa.Array
-    columns: Mapping[str, pa.Array]  # the asked keys
+    columns: Mapping[str, pa.Array]  # the requested keys
     first_row: int  # row of the first
 
     def slice(self, start: int, length: int) -> "AttributeBlock":
@@ -139,10 +139,10 @@ class AttributeFile:
             block_bytes=self.block_bytes,
             max_record_bytes=self.max_record_bytes,
         ):
-            wanted = _from_row(lines, self.first_row)
-            if wanted is None:
+            rest = _from_row(lines, self.first_row)
+            if rest is None:
                 continue
-            lines = wanted
+            lines = rest
             self._check_sizes(lines)
             form = form or self._form(lines)
             batch = scan_attributes(lines.data, lines.starts, self.kinds, form)
@@ -218,9 +218,9 @@ def empty_block(kinds: Mapping[str, AttributeKind], *, with_objects: bool = Fals
 def member_texts(lines: Lines, name: str) -> pa.LargeStringArray:
     """Return the JSON text of one member of each line; null where it is absent or null, or the line cannot be read."""
     status = lines.utf8_status()
-    found = lines.walk([WantedKey(name, 0, RAW, 0)], status)
+    walk = lines.walk([RequestedKey(name, 0, RAW, 0)], status)
     slow = {row: _member(lines.line(row), name) for row in np.flatnonzero(status).tolist()}
-    return fill_strings(found.strings(0, unescape=False), slow)
+    return fill_strings(walk.strings(0, unescape=False), slow)
 
 
 def _member(line: bytes, name: str) -> str | None:

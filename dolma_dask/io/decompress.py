@@ -38,7 +38,7 @@ _ISAL_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, zlib.error)  #
 
 
 def compression_of(path: str) -> Compression | None:
-    """Return what the suffix of `path` says about its compression."""
+    """Return the compression that the suffix of `path` names."""
     if path.endswith(".gz"):
         return "gzip"
     return "zstd" if path.endswith((".zst", ".zstd")) else None
@@ -155,7 +155,7 @@ def _check_after_member(stored: StoredFile, feed: _Feed, is_first: bool) -> None
 
 
 class _Handle:
-    """The little of a file object that pyarrow asks for."""
+    """The little of a file object that pyarrow needs."""
 
     closed = False
     readable = seekable = writable = staticmethod(lambda: False)

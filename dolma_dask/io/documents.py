@@ -121,7 +121,7 @@ class DocumentFile:
         return Block(batch, lines.first_row, bad)
 
     def _arrange(self, batch: pa.RecordBatch, lines: LineBlock) -> pa.RecordBatch:
-        """Put the columns in the asked order, ``raw`` among them as a view of the block."""
+        """Put the columns in the requested order, ``raw`` among them as a view of the block."""
         if RAW not in self.columns:
             return batch
         buffers = [None, pa.py_buffer(lines.starts), pa.py_buffer(lines.data)]
@@ -138,12 +138,12 @@ class DocumentFile:
     def _bad_record(self, lines: LineBlock, row: int, length: int, error: LineError | None) -> BadRecord:
         start = int(lines.starts[row])
         raw = lines.data[start : start + length - 1].tobytes()
-        place = (self.url, lines.first_row + row, lines.byte_offset + start)
+        position = (self.url, lines.first_row + row, lines.byte_offset + start)
         if length > self.max_record_bytes or error is None:
             return BadRecord(
-                *place, TOO_LARGE, too_large(length, self.max_record_bytes), raw[:QUARANTINE_HEAD]
+                *position, TOO_LARGE, too_large(length, self.max_record_bytes), raw[:QUARANTINE_HEAD]
             )
-        return BadRecord(*place, error.reason, _with_hint(error), raw)
+        return BadRecord(*position, error.reason, _with_hint(error), raw)
 
 
 def _with_hint(error: LineError) -> str:

@@ -21,7 +21,7 @@ from dolma_dask.errors import CorruptFileError
 from dolma_dask.io.stores import RemoteFile, check_bucket, check_url, filesystem, patiently
 
 READ_BYTES = 1 << 20
-"""Bytes asked from a file at a time: large enough for a disk, small enough for the cache."""
+"""Bytes read from a file at a time: large enough for a disk, small enough for the cache."""
 
 _STAMPS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified", "created")
 """What stores call the thing that changes with every write, best first."""
@@ -33,7 +33,7 @@ class FileInfo:
 
     path: str  # relative to what was listed, with ``/``
     bytes: int  # stored size
-    stamp: str  # changes whenever the file is written again; empty if the store tells nothing of the kind
+    stamp: str  # changes whenever the file is written again; empty if the store has no such thing
 
 
 def is_local(url: str) -> bool:
@@ -64,7 +64,7 @@ def normalize(url: str) -> str:
 
 
 def resolved(url: str) -> str:
-    """Return `url` with links of a local path followed, to tell whether two names are one place."""
+    """Return `url` with links of a local path followed, so that two names of one folder are equal."""
     return str(local_path(url).resolve()) if is_local(url) else url
 
 
@@ -72,10 +72,10 @@ def stat(url: str) -> FileInfo | None:
     """Return size and stamp of one file, or None if there is none (a folder is no file)."""
     if is_local(url):
         try:
-            found = local_path(url).stat()
+            status = local_path(url).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return None if S_ISDIR(found.st_mode) else _local_info(url, found)
+        return None if S_ISDIR(status.st_mode) else _local_info(url, status)
     fs, path = filesystem(url)
 
     def look() -> dict[str, Any]:
@@ -89,8 +89,8 @@ def stat(url: str) -> FileInfo | None:
     return None if info["type"] == "directory" else _remote_info(url, info)
 
 
-def _local_info(path: str, found: os.stat_result) -> FileInfo:
-    return FileInfo(path, found.st_size, f"mtime:{found.st_mtime_ns}")
+def _local_info(path: str, status: os.stat_result) -> FileInfo:
+    return FileInfo(path, status.st_size, f"mtime:{status.st_mtime_ns}")
 
 
 def _remote_info(path: str, info: dict[str, Any]) -> FileInfo:
@@ -108,8 +108,8 @@ def list_files(root: str) -> list[FileInfo]:
     Raises `CorruptFileError`: a link leads nowhere or in a circle, or a name is not UTF-8. Raises `PermissionError`: a folder may not be
     read.
     """
-    found = _list_local(local_path(root)) if is_local(root) else _list_remote(root)
-    return sorted(found, key=_sort_key)
+    listed = _list_local(local_path(root)) if is_local(root) else _list_remote(root)
+    return sorted(listed, key=_sort_key)
 
 
 def _sort_key(info: FileInfo) -> bytes:
@@ -144,9 +144,9 @@ def _walk(folder: str, relative: str, above: tuple[str, ...]) -> Iterator[FileIn
             raise _bad_link(entry, "to a file that is not there")
 
 
-def _bad_link(entry: os.DirEntry[str], found: str) -> CorruptFileError:
+def _bad_link(entry: os.DirEntry[str], target: str) -> CorruptFileError:
     return CorruptFileError(
-        f"{entry.path}: a link {found}; expected a link to a file or another folder. Mend or remove it.",
+        f"{entry.path}: a link {target}; expected a link to a file or another folder. Mend or remove it.",
         url=entry.path,
     )
 
@@ -160,12 +160,12 @@ def _list_remote(root: str) -> list[FileInfo]:
         return cast(dict[str, Any], fs.find(base, detail=True))
 
     try:
-        found = patiently(root, find)
+        entries = patiently(root, find)
     except FileNotFoundError:
-        found = {}
-    if not found:
+        entries = {}
+    if not entries:
         check_bucket(root)
-    listed = ((path, path.removeprefix(prefix), info) for path, info in found.items())
+    listed = ((path, path.removeprefix(prefix), info) for path, info in entries.items())
     return [
         _remote_info(relative, info)
         for path, relative, info in listed
@@ -191,10 +191,10 @@ def _remote_folders(root: str) -> Iterator[str]:
         return cast(list[dict[str, Any]], fs.ls(base, detail=True))
 
     try:
-        found = patiently(root, look)
+        entries = patiently(root, look)
     except (FileNotFoundError, NotADirectoryError):
         return
-    for item in found:
+    for item in entries:
         path = item["name"].rstrip("/")
         if item["type"] == "directory" and path != base.rstrip("/"):
             yield path.rsplit("/", 1)[-1]

@@ -15,7 +15,7 @@ from dolma_dask.errors import SourceChangedError
 from dolma_dask.formats.keys import keys128
 from dolma_dask.io.id_lists import IdBlock, IdListFile, ListFacts
 from dolma_dask.rules.membership import FREE, KeyTable
-from dolma_dask.text.kernels import Bools, Places, Words
+from dolma_dask.text.kernels import Bools, Positions, Words
 
 KEPT = 4
 """Lists that a process keeps in memory, those last used."""
@@ -52,14 +52,14 @@ class IdList:
         """Tell for each entry (n,) whether no earlier one is equal."""
         return self._table.first()
 
-    def find(self, sources: pa.LargeStringArray, ids: pa.LargeStringArray) -> Iterator[Places]:
+    def find(self, sources: pa.LargeStringArray, ids: pa.LargeStringArray) -> Iterator[Positions]:
         """Yield for documents (n,) the numbers of the entries that match them, or -1: first of bare ids, then of pairs."""
         if self.facts.bare:
             yield self._found(ids, keys128(ids))
         if self.facts.pairs:
             yield self._found(ids, keys128(sources, ids))
 
-    def _found(self, ids: pa.LargeStringArray, keys: tuple[Words, Words]) -> Places:
+    def _found(self, ids: pa.LargeStringArray, keys: tuple[Words, Words]) -> Positions:
         found = self._table.find(*keys)
         if ids.null_count:
             found[np.asarray(ids.is_null())] = FREE

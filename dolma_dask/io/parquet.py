@@ -1,7 +1,7 @@
 """Read documents from Parquet tables, streaming.
 
 Which columns a table has stands in `dolma_dask.formats.documents`. Strings are checked for UTF-8, which Parquet does not do, and pages
-against their checksums. Slower than JSON lines where the whole line is asked (``raw``), because it must be put together.
+against their checksums. Slower than JSON lines where the line is requested (``raw``), because it must be put together.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -44,7 +44,7 @@ def open_parquet(url: str) -> "pq.ParquetFile":
         if is_local(url):
             file = pq.ParquetFile(local_path(url), page_checksum_verification=True)
         else:
-            source = open_read(url, scattered=True)  # what is needed of a row group is asked for at once
+            source = open_read(url, scattered=True)  # what is needed of a row group is requested at once
             file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
     except FileNotFoundError:
         raise CorruptFileError(f"{url}: no such file; expected the table that was listed.", url=url) from None
@@ -126,26 +126,26 @@ class DocumentTable:
         with open_parquet(self.url) as file:
             names = file.schema_arrow.names
             self._check_columns(file.schema_arrow)
-            asked = [name for name in self.columns if name in names]
-            wanted = names if RAW in self.columns else asked or names[:1]  # without columns there are no rows
+            present = [name for name in self.columns if name in names]
+            read = names if RAW in self.columns else present or names[:1]  # without columns there are no rows
             first_row = self.section.start.row
-            for batch in read_batches(self.url, file, wanted, self.block_bytes, self.section):
+            for batch in read_batches(self.url, file, read, self.block_bytes, self.section):
                 yield self._block(batch, first_row)
                 first_row += batch.num_rows
 
     def _check_columns(self, schema: pa.Schema) -> None:
         """Refuse at once what would make every row a bad record."""
         for name in self.columns:
-            found = [field.type for field in schema if field.name == name]
-            if len(found) > 1 or (not found and name in self.required):
+            types = [field.type for field in schema if field.name == name]
+            if len(types) > 1 or (not types and name in self.required):
                 raise SchemaError(
-                    f"{self.url} has {len(found)} columns {name!r}; its columns are {', '.join(schema.names)}. Expected one. "
+                    f"{self.url} has {len(types)} columns {name!r}; its columns are {', '.join(schema.names)}. Expected one. "
                     "Convert the file: dolma-dask convert.",
                     url=self.url,
                 )
-            if found and name in STRINGS and not (_is_string(found[0]) or pa.types.is_null(found[0])):
+            if types and name in STRINGS and not (_is_string(types[0]) or pa.types.is_null(types[0])):
                 raise SchemaError(
-                    f"{self.url}: column {name!r} has type {found[0]}; expected strings. Convert the file: dolma-dask convert.",
+                    f"{self.url}: column {name!r} has type {types[0]}; expected strings. Convert the file: dolma-dask convert.",
                     url=self.url,
                 )
 
@@ -171,18 +171,18 @@ class DocumentTable:
         return pc.cast(column, pa.large_string())
 
     def _bad_records(self, batch: pa.RecordBatch, first_row: int) -> Iterator[BadRecord]:
-        found: dict[int, tuple[str, str]] = {}
+        errors: dict[int, tuple[str, str]] = {}
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             for row in _invalid_rows(column):
-                found.setdefault(row, ("invalid_utf8", f"UTF-8 in column {name!r}"))
+                errors.setdefault(row, ("invalid_utf8", f"UTF-8 in column {name!r}"))
         for name in self.required:
             for row in np.flatnonzero(batch.column(name).is_null()).tolist():
-                found.setdefault(
+                errors.setdefault(
                     row, ("missing_field", f"a string in column {name!r}, found null{_HINTS.get(name, '')}")
                 )
         for row, size in self._large_texts(batch):
-            found[row] = (TOO_LARGE, too_large(size, self.max_record_bytes))
-        for row, (reason, expected) in sorted(found.items()):
+            errors[row] = (TOO_LARGE, too_large(size, self.max_record_bytes))
+        for row, (reason, expected) in sorted(errors.items()):
             raw = _row_as_json(batch, row)
             kept = raw[:QUARANTINE_HEAD] if reason == TOO_LARGE else raw
             yield BadRecord(self.url, first_row + row, 0, reason, expected, kept)

@@ -201,13 +201,13 @@ def _rename(fs: Any, old: str, new: str) -> None:
 
 
 def _temporary_name(name: str) -> str:
-    """Return a name that tells who writes the file; file systems allow 255 bytes."""
+    """Return a name that names the writing process; file systems allow 255 bytes."""
     short = name.encode()[:100].decode(errors="ignore")
-    return f".{short}.{_owner()}-{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
+    return f".{short}.{_process_space()}-{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
 
 
-def _owner() -> str:
-    """Return where a process number means what it says: this host and, in containers, this space of process numbers."""
+def _process_space() -> str:
+    """Return the space in which a process number is unique: this host and, in containers, this space of process numbers."""
     try:
         space = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -220,7 +220,7 @@ def sweep(root: str, name: str | None = None) -> int:
     """Remove temporary files below a local `root`, or of one file in it, whose writers on this host are gone; return their number."""
     if not is_local(root):
         return 0  # an upload that was not completed is not visible
-    pattern = re.compile(rf"\..*\.{_owner()}-(\d+)-[0-9a-f]{{8}}{re.escape(_SUFFIX)}", re.DOTALL)
+    pattern = re.compile(rf"\..*\.{_process_space()}-(\d+)-[0-9a-f]{{8}}{re.escape(_SUFFIX)}", re.DOTALL)
     names = f"**/.*{_SUFFIX}" if name is None else f".{glob.escape(name)}.*{_SUFFIX}"
     left = [path for path in local_path(root).glob(names) if _is_orphan(pattern, path)]
     for path in left:

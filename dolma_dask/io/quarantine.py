@@ -1,4 +1,4 @@
-"""What happens to bad records: the shard fails at the first, or they go to a file with their place, reason and bytes."""
+"""Bad records: the shard fails at the first, or they go to a file with their location, reason and bytes."""
 
 import tempfile
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The stored bytes of a file, hashed while they are read, so that a reader can say which file it read.
 
-xxh3-128 costs about 10 GB/s. A file that another writer changes meanwhile is found out by its size and stamp at the end.
+xxh3-128 costs about 10 GB/s. A file that another writer changes meanwhile is detected by its size and stamp at the end.
 """
 
 from dataclasses import dataclass
@@ -53,10 +53,10 @@ class StoredFile:
     def rewind(self) -> None:
         """Start again, with the file as it is now."""
         self.close()
-        handle, found = open_with_info(self.url)
-        if found is None:
+        handle, info = open_with_info(self.url)
+        if info is None:
             raise _missing(self.url)
-        self.info: FileInfo = found
+        self.info: FileInfo = info
         self.position = self.section.start.offset
         if handle is not None:
             handle.seek(self.position)
@@ -100,9 +100,9 @@ class StoredFile:
         """
         now = stat(self.url)
         if now is None or (now.bytes, now.stamp) != (self.info.bytes, self.info.stamp):
-            found = "is gone" if now is None else f"has {now.bytes} bytes ({now.stamp})"
+            state = "is gone" if now is None else f"has {now.bytes} bytes ({now.stamp})"
             raise SourceChangedError(
-                f"{self.url} {found}; when reading began it had {self.info.bytes} bytes ({self.info.stamp}). "
+                f"{self.url} {state}; when reading began it had {self.info.bytes} bytes ({self.info.stamp}). "
                 "Expected input files to stay as they are while they are read; run again when nobody writes to them.",
                 url=self.url,
             )

@@ -33,7 +33,7 @@ BREAKS = 5
 """Calls whose connection breaks off before the file counts as what breaks it."""
 
 BLOCK_BYTES = 8 << 20
-"""Bytes asked from a store at a time: one request per file of ordinary size."""
+"""Bytes requested from a store at a time: one request per file of ordinary size."""
 
 Result = TypeVar("Result")
 
@@ -145,10 +145,10 @@ def patiently(url: str, call: Callable[[], Result]) -> Result:
             waited = time.monotonic() - started
             tries, breaks = tries + 1, breaks + (not _is_away(error))
             if not _is_worth_another(url, error, breaks, waited):
-                told = explained(url, error, waited)
-                if told is None:
+                explanation = explained(url, error, waited)
+                if explanation is None:
                     raise
-                raise told from error
+                raise explanation from error
         else:
             _given_up.pop(_store_of(url), None)
             return result

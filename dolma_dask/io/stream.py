@@ -38,7 +38,7 @@ MAX_RECORD_BYTES = 64_000_000
 
 @dataclass(frozen=True)
 class LineBlock:
-    """Whole lines."""
+    """Complete lines."""
 
     # the lines, each with its final newline (one is added to a last line without)
     data: npt.NDArray[np.uint8]
@@ -56,7 +56,7 @@ def read_lines(
     block_bytes: int = BLOCK_BYTES,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> Iterator[LineBlock]:
-    """Cut the decompressed bytes of a file into blocks of whole lines, of about `block_bytes`; a longer line makes a longer block.
+    """Cut the decompressed bytes of a file into blocks of complete lines, of about `block_bytes`; a longer line makes a longer block.
 
     A line of which more than `max_record_bytes` is seen without an end is not held: it comes as a block with `oversize_bytes`. Raises
     `CorruptFileError`: the file is truncated, damaged, or of another kind than its suffix says.
@@ -68,7 +68,7 @@ def read_lines(
 
 
 class _LineCutter:
-    """Collects pieces until they make a block of whole lines; every byte is copied once."""
+    """Collects pieces until they make a block of complete lines; every byte is copied once."""
 
     def __init__(self, start: Member, block_bytes: int, max_record_bytes: int) -> None:
         self._row = start.row

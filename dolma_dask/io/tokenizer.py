@@ -8,32 +8,32 @@ from dolma_dask.tokens.engine import TokenEngine, load_tokenizer
 from dolma_dask.tokens.specials import CONFIG_NAME
 
 FILE = "tokenizer.json"
-"""What the file is called in the folder of a tokenizer."""
+"""Name of the file in the folder of a tokenizer."""
 
 
-def open_tokenizer(place: str | PathLike[str]) -> TokenEngine:
+def open_tokenizer(location: str | PathLike[str]) -> TokenEngine:
     """Open a tokenizer of the ``tokenizers`` library by the path or URL of a JSON file or of a folder with ``tokenizer.json``, or by its
     JSON text.
 
     Raises `UsageError`: no such file, not JSON, not a tokenizer, or one that draws at random.
     """
-    place = fspath(place)
-    if place.lstrip().startswith("{") or files.is_local(place):
-        return load_tokenizer(place)
-    found = find_tokenizer(place)
-    if found is None:
+    location = fspath(location)
+    if location.lstrip().startswith("{") or files.is_local(location):
+        return load_tokenizer(location)
+    url = find_tokenizer(location)
+    if url is None:
         raise UsageError(
-            f"tokenizer {place} does not exist; expected a JSON file, or a folder with {FILE}.",
-            tokenizer=place,
+            f"tokenizer {location} does not exist; expected a JSON file, or a folder with {FILE}.",
+            tokenizer=location,
         )
-    config = files.join(found.rpartition("/")[0], CONFIG_NAME)
+    config = files.join(url.rpartition("/")[0], CONFIG_NAME)
     known = files.read_bytes(config) if files.stat(config) is not None else None
-    return load_tokenizer(_text(found), origin=found, config=known)
+    return load_tokenizer(_text(url), origin=url, config=known)
 
 
-def find_tokenizer(place: str) -> str | None:
+def find_tokenizer(location: str) -> str | None:
     """Return the file of a tokenizer that is named by itself or by its folder; None if there is none."""
-    url = files.normalize(place)
+    url = files.normalize(location)
     candidates = (url, files.join(url, FILE))
     return next((candidate for candidate in candidates if files.stat(candidate) is not None), None)
 

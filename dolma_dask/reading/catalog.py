@@ -5,7 +5,7 @@ knows.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -25,6 +25,7 @@ from dolma_dask.formats.metadata import is_field
 from dolma_dask.io import files
 from dolma_dask.io.attributes import sample_file
 from dolma_dask.io.files import FileInfo
+from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Record, is_same_file, journals
 from dolma_dask.reading.sets import AttributeSets, Proof, advice
 
@@ -34,11 +35,8 @@ _DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
 _UNDIGESTED = {"added", "created", "metadata"}
 """Fields that the digests of documents do not cover."""
 
-_WHOLE_UNIT = re.compile(f"{layout.ATTRIBUTES}/[^/]+/")
+_DATASET_WIDE_UNIT = re.compile(f"{layout.ATTRIBUTES}/[^/]+/")
 """Unit of the dataset-wide record of a set."""
-
-_Listed = Callable[[str], Mapping[str, FileInfo]]
-"""Gives the files of an attribute set, by their paths in it."""
 
 
 def open_attributes(dataset: Dataset, names: Sequence[str]) -> AttributeSets:
@@ -51,11 +49,11 @@ def open_attributes(dataset: Dataset, names: Sequence[str]) -> AttributeSets:
 def check_clash(kinds: Mapping[str, Collection[str]], keys: Collection[str]) -> None:
     """Refuse one of `keys` that several sets have; `kinds` gives the keys of each set."""
     for key in keys:
-        owners = [name for name, known in kinds.items() if key in known]
-        if len(owners) > 1:
+        names = [name for name, known in kinds.items() if key in known]
+        if len(names) > 1:
             raise UsageError(
-                f"key {key!r} stands in {_count(len(owners))} attribute sets, {', '.join(owners[:-1])} and {owners[-1]}; expected one. "
-                f"Choose the sets to read, such as: --attributes {owners[0]}"
+                f"key {key!r} stands in {_count(len(names))} attribute sets, {', '.join(names[:-1])} and {names[-1]}; expected one. "
+                f"Choose the sets to read, such as: --attributes {names[0]}"
             )
 
 
@@ -75,13 +73,13 @@ class Catalog:
     @cached_property
     def _records(self) -> dict[str, tuple[str, Record]]:
         """The newest record of each attribute file, and the verb that wrote it."""
-        found: dict[str, tuple[str, Record]] = {}
+        newest: dict[str, tuple[str, Record]] = {}
         for journal in journals(self.dataset.root):
             for path, record in journal.by_file().items():
-                is_newer = path not in found or found[path][1].finished <= record.finished
+                is_newer = path not in newest or newest[path][1].finished <= record.finished
                 if is_newer and path.startswith(f"{layout.ATTRIBUTES}/"):
-                    found[path] = (journal.verb, record)
-        return found
+                    newest[path] = (journal.verb, record)
+        return newest
 
     @cached_property
     def _proofs(self) -> dict[str, Proof]:
@@ -91,40 +89,110 @@ class Catalog:
     @cached_property
     def _makers(self) -> dict[str, tuple[str, float]]:
         """By attribute set: the verb that made most lately a file of it, and when."""
-        found: dict[str, tuple[str, float]] = {}
+        makers: dict[str, tuple[str, float]] = {}
         for path, (verb, record) in self._records.items():
             name = path.split("/", 2)[1]
-            if name not in found or found[name][1] <= record.finished:
-                found[name] = verb, record.finished
-        return found
+            if name not in makers or makers[name][1] <= record.finished:
+                makers[name] = verb, record.finished
+        return makers
 
     def open(self, names: Sequence[str]) -> AttributeSets:
         """Find the files, keys and proofs of sets for every shard; see `open_attributes`, but keys may clash."""
         self._check_names(names)
         files_of = {name: self._files_of(name) for name in names}
-        for name, found in files_of.items():
-            self.check_whole(name, found)
+        for name, shard_files in files_of.items():
+            self.check_dataset_wide(name, shard_files)
         kinds = {name: self.kinds(name) for name in names}
         makers = {name: self._makers[name][0] for name in names if name in self._makers}
         return AttributeSets(files_of, kinds, self._proofs, makers)
 
-    def check_whole(self, name: str, found: Mapping[str, FileInfo]) -> None:
-        """Refuse files of a set whose rows depend on more than their own shard, if they cannot be believed; see `check_whole`."""
+    def check_dataset_wide(self, name: str, shard_files: Mapping[str, FileInfo]) -> None:
+        """Refuse files of a set whose rows depend on all shards, if they cannot be believed; sets of other kinds pass.
+
+        Which duplicate survives depends on all documents: with flags of two runs a document could be dropped as a copy of one that is dropped
+        too. So such a set has a dataset-wide record, written before its files: the key that they must have (``info["key"]``), all that it was
+        made of, and ``info["depends_on"]``, "list" if its rows depend on a list and their own shard only. `shard_files` has the file of each
+        shard.
+        """
         known = {
-            shard: self._records[info.path] for shard, info in found.items() if info.path in self._records
+            shard: self._records[info.path]
+            for shard, info in shard_files.items()
+            if info.path in self._records
         }
+        made = {
+            shard: record for shard, (_, record) in known.items() if record.info.get("dataset_wide") is True
+        }
+        if not made:
+            return
         verbs = {verb for verb, _ in known.values()}
-        whole = self._wholes.get((*verbs, name)) if len(verbs) == 1 else None
-        _check_whole(self.dataset, name, found, known, whole, self._list)
+        summary = self._dataset_wide.get((*verbs, name)) if len(verbs) == 1 else None
+        first = next(iter(made))
+        verb = known[first][0]
+        again = f"Re-run: dolma-dask {verb} ... --name {name}"
+        key = summary.info.get("key") if summary else None
+        for shard, info in shard_files.items():
+            record = made.get(shard)
+            if record is None or record.key != key or all(file.bytes != info.bytes for file in record.files):
+                raise AlignmentError(
+                    f"attribute set {name} was not made by one run of `{verb}` that has ended: {info.path} is of another one, or has been "
+                    f"changed; expected one, since its rows depend on more than their own shard. {again}",
+                    shard=shard,
+                    attributes=name,
+                )
+        if summary and summary.info.get("depends_on") != "list":
+            by_ids = set(made[first].info.get("reads", ())) <= {"id", "source"}
+            changed, change = self._changed_input(summary.inputs, by_ids)
+            if changed:
+                raise StaleAttributesError(
+                    f"attribute set {name} is stale: {changed[0]} {change} since it was made, one of {len(changed):,}, and its rows depend on "
+                    f"all files. {again}",
+                    shard=first,
+                    attributes=name,
+                )
+
+    def _changed_input(self, inputs: Sequence[InputRecord], by_ids: bool) -> tuple[list[str], str]:
+        """Return the inputs that are other files now, and the change of the first.
+
+        The content of this dataset's shards is proved when they are read (other texts are no matter if the set depends on ids alone); other
+        files are hashed if their stamps differ.
+        """
+        then = {item.path: item for item in inputs}
+        now = self._present(then.keys())
+        read = {layout.document_path(one.path) for one in self.dataset.shards}
+        changed = sorted(
+            path
+            for path in then.keys() | now.keys()
+            if path not in then
+            or path not in now
+            or (then[path].bytes != now[path].bytes and not (by_ids and path in read))
+        )
+        changed += sorted(
+            path
+            for path in then.keys() - set(changed) - read
+            if not is_same_file(then[path], self.dataset.url(path), now[path])
+        )
+        if not changed:
+            return [], ""
+        change = "is new" if changed[0] not in then else "is gone" if changed[0] not in now else "has changed"
+        return changed, change
+
+    def _present(self, inputs: Collection[str]) -> dict[str, FileInfo]:
+        """Return the files that are there now: all documents, and the attributes among `inputs`."""
+        documents = files.list_files(self.dataset.url(layout.DOCUMENTS))
+        present = {layout.document_path(info.path): info for info in documents if layout.suffix_of(info.path)}
+        for name in {path.split("/")[1] for path in inputs if path.startswith(f"{layout.ATTRIBUTES}/")}:
+            paths = ((_inside(name, info).path, info) for info in self._list(name).values())
+            present.update((path, info) for path, info in paths if path in inputs)
+        return present
 
     @cached_property
-    def _wholes(self) -> dict[tuple[str, ...], Record]:
-        """By verb and attribute set: the newest record of the set as a whole."""
+    def _dataset_wide(self) -> dict[tuple[str, ...], Record]:
+        """By verb and attribute set: the newest dataset-wide record."""
         return {
             (journal.verb, unit.split("/")[1]): record
             for journal in journals(self.dataset.root)
             for unit, record in journal.records.items()
-            if _WHOLE_UNIT.fullmatch(unit)
+            if _DATASET_WIDE_UNIT.fullmatch(unit)
         }
 
     def kinds(self, name: str) -> Mapping[str, AttributeKind]:
@@ -161,8 +229,8 @@ class Catalog:
 
     def _list(self, name: str) -> dict[str, FileInfo]:
         if name not in self._listed:
-            found = files.list_files(self.dataset.url(f"{layout.ATTRIBUTES}/{name}"))
-            self._listed[name] = {info.path: info for info in found}
+            listed = files.list_files(self.dataset.url(f"{layout.ATTRIBUTES}/{name}"))
+            self._listed[name] = {info.path: info for info in listed}
         return self._listed[name]
 
     def _files_of(self, name: str) -> dict[str, FileInfo]:
@@ -171,34 +239,36 @@ class Catalog:
     def file_of(self, name: str, shard: Shard) -> FileInfo:
         """Return the file of a set for a shard; raises if there is none, or two."""
         listed, folder = self._list(name), self.dataset.url(f"{layout.ATTRIBUTES}/{name}")
-        found = [listed[path] for path in layout.attribute_candidates(shard.path) if path in listed]
-        if len(found) > 1:
-            found = [info for info in found if info.path == shard.path or not self._is_shard(info.path)]
-        if not found:
+        candidates = [listed[path] for path in layout.attribute_candidates(shard.path) if path in listed]
+        if len(candidates) > 1:
+            candidates = [
+                info for info in candidates if info.path == shard.path or not self._is_shard(info.path)
+            ]
+        if not candidates:
             verb, _ = self._makers.get(name, (None, 0.0))
             raise MissingAttributesError(
                 f"{folder}/{shard.path} is missing; documents/{shard.path} needs it. {advice(name, shard.path, verb)}",
                 shard=shard.path,
                 attributes=name,
             )
-        if len(found) > 1:
+        if len(candidates) > 1:
             raise AlignmentError(
-                f"documents/{shard.path} has two attribute files in {folder}: {found[0].path} and {found[1].path}; "
-                "expected one. Remove the one that is not wanted.",
+                f"documents/{shard.path} has two attribute files in {folder}: {candidates[0].path} and {candidates[1].path}; "
+                "expected one. Remove the one that is not needed.",
                 shard=shard.path,
                 attributes=name,
             )
-        return _inside(name, found[0])
+        return _inside(name, candidates[0])
 
     def _is_shard(self, path: str) -> bool:
         """Tell whether there are documents of this very name, so that attributes of the name are theirs."""
         return files.stat(self.dataset.url(layout.document_path(path))) is not None
 
-    def _kinds_of(self, found: Mapping[str, FileInfo]) -> dict[str, AttributeKind]:
+    def _kinds_of(self, shard_files: Mapping[str, FileInfo]) -> dict[str, AttributeKind]:
         """Merge the kinds of all files; one that cannot be read is left to its reader, so that it fails its own shard alone."""
         merged: dict[str, AttributeKind] = {}
         unread: list[DataError] = []
-        for info in found.values():
+        for info in shard_files.values():
             try:
                 kinds = self._declare(info)
             except CorruptFileError as error:
@@ -229,7 +299,7 @@ def _inside(name: str, info: FileInfo) -> FileInfo:
 
 
 def _proves(record: Record) -> bool:
-    """Tell whether a record says from which documents a file was made; what was made of an unproved file is unproved too."""
+    """Tell whether a record says from which documents a file was made; a file made of an unproved one is unproved too."""
     return bool(record.ids_digest) and record.info.get("unproved") is not True
 
 
@@ -247,7 +317,7 @@ def _proof(verb: str, path: str, record: Record) -> Proof:
         documents=next((item for item in record.inputs if item.path == document), None),
         members=file.members,
         undigested=tuple(sorted(name for name in reads if name in _UNDIGESTED or is_field(name))),
-        is_whole=record.info.get("dataset_wide") is True,
+        is_dataset_wide=record.info.get("dataset_wide") is True,
     )
 
 
@@ -261,82 +331,3 @@ def _agree(path: str, key: str, one: AttributeKind, other: AttributeKind) -> Att
         "with one tagger.",
         key=key,
     )
-
-
-def _check_whole(
-    dataset: Dataset,
-    name: str,
-    found: Mapping[str, FileInfo],
-    known: Mapping[str, tuple[str, Record]],
-    whole: Record | None,
-    listed: _Listed,
-) -> None:
-    """Refuse files of a set whose rows depend on all shards, if they cannot be believed; sets of other kinds pass.
-
-    Which duplicate survives depends on all documents: with flags of two runs a document could be dropped as a copy of one that is dropped too.
-    So such a set has a dataset-wide record (`whole`), written before its files: the key that they must have (``info["key"]``), all that it was
-    made of, and ``info["depends_on"]``, "list" if its rows depend on a list and their own shard only. `found` gives the file of each shard,
-    `known` the verb that wrote it and its record.
-    """
-    made = {shard: record for shard, (_, record) in known.items() if record.info.get("dataset_wide") is True}
-    if not made:
-        return
-    first = next(iter(made))
-    verb = known[first][0]
-    again = f"Re-run: dolma-dask {verb} ... --name {name}"
-    key = whole.info.get("key") if whole else None
-    for shard, info in found.items():
-        record = made.get(shard)
-        if record is None or record.key != key or all(file.bytes != info.bytes for file in record.files):
-            raise AlignmentError(
-                f"attribute set {name} was not made by one run of `{verb}` that has ended: {info.path} is of another one, or has been changed; "
-                f"expected one, since its rows depend on more than their own shard. {again}",
-                shard=shard,
-                attributes=name,
-            )
-    if whole and whole.info.get("depends_on") != "list":
-        by_ids = set(made[first].info.get("reads", ())) <= {"id", "source"}
-        _check_inputs(dataset, name, whole, listed, first, again, by_ids)
-
-
-def _check_inputs(
-    dataset: Dataset, name: str, whole: Record, listed: _Listed, shard: str, again: str, by_ids: bool
-) -> None:
-    """Refuse a set that was made of other files than there are now.
-
-    What the shards of `dataset` hold is proved when they are read (other texts are no matter if the set depends on ids alone); other files
-    are hashed if their stamps differ.
-    """
-    now = _now(dataset, whole, listed)
-    then = {item.path: item for item in whole.inputs}
-    read = {layout.document_path(one.path) for one in dataset.shards}
-    changed = sorted(
-        path
-        for path in then.keys() | now.keys()
-        if path not in then
-        or path not in now
-        or (then[path].bytes != now[path].bytes and not (by_ids and path in read))
-    )
-    changed += sorted(
-        path
-        for path in then.keys() - set(changed) - read
-        if not is_same_file(then[path], dataset.url(path), now[path])
-    )
-    if changed:
-        what = "is new" if changed[0] not in then else "is gone" if changed[0] not in now else "has changed"
-        raise StaleAttributesError(
-            f"attribute set {name} is stale: {changed[0]} {what} since it was made, one of {len(changed):,}, and its rows depend on all files. "
-            f"{again}",
-            shard=shard,
-            attributes=name,
-        )
-
-
-def _now(dataset: Dataset, whole: Record, listed: _Listed) -> dict[str, FileInfo]:
-    """Return the files that are there now: all documents, and those of the attributes that the set was made of."""
-    documents = files.list_files(dataset.url(layout.DOCUMENTS))
-    paths = [(layout.document_path(info.path), info) for info in documents if layout.suffix_of(info.path)]
-    then = {item.path for item in whole.inputs}
-    for name in {path.split("/")[1] for path in then if path.startswith(f"{layout.ATTRIBUTES}/")}:
-        paths += [(f"{layout.ATTRIBUTES}/{name}/{info.path}", info) for info in listed(name).values()]
-    return {path: info for path, info in paths if path in then or path.startswith(f"{layout.DOCUMENTS}/")}

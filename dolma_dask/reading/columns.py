@@ -39,7 +39,7 @@ SAMPLED_ROWS = 1000
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a dataset that were found; see `find_columns`."""
+    """Columns of a dataset; see `find_columns`."""
 
     dataset: Dataset  # all of its shards
     names: tuple[str, ...]  # full names, in the order of the request
@@ -76,14 +76,14 @@ def find_columns(dataset: Dataset, names: Sequence[str], attributes: Sequence[st
     fields = find_fields(dataset, [name for name in names if is_field(name)])
     keys = [name for name in names if not is_field(name) and name not in (*STRINGS, METADATA)]
     full, sets = find_keys(Catalog(dataset), keys, attributes) if keys else ({}, None)
-    found = tuple(full.get(name, name) for name in names)
-    for name in found:
-        if found.count(name) > 1:
-            raise UsageError(f"column {name!r} is asked twice; expected each once.", name=name)
-    kinds: dict[str, Kind] = {name: "text" for name in found if name in (*STRINGS, METADATA)}
+    columns = tuple(full.get(name, name) for name in names)
+    for name in columns:
+        if columns.count(name) > 1:
+            raise UsageError(f"column {name!r} is requested twice; expected each once.", name=name)
+    kinds: dict[str, Kind] = {name: "text" for name in columns if name in (*STRINGS, METADATA)}
     kinds.update(fields)
     kinds.update({name: sets.kinds[sets.owner(name)][name] for name in full.values()} if sets else {})
-    return Columns(dataset, found, {name: kinds[name] for name in found}, fields, sets)
+    return Columns(dataset, columns, {name: kinds[name] for name in columns}, fields, sets)
 
 
 def find_keys(
@@ -94,7 +94,7 @@ def find_keys(
     if attributes:
         catalog.open(attributes)  # all that were named have to be there
     looked = {name: catalog.keys(name) for name in sets}
-    keys = {name: found for name, (found, _) in looked.items()}
+    keys = {name: known for name, (known, _) in looked.items()}
     known = [*STRINGS, METADATA, *sorted(frozenset().union(*keys.values()))]
     try:
         full = {name: full_name(name, known) for name in names}
@@ -125,34 +125,34 @@ def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKi
     """Return the kinds of fields of the metadata, as the first rows of some shards show them; of all shards while a field is not found."""
     if not names:
         return {}
-    found = _sampled_kinds(dataset, names)
+    sampled = _sampled_kinds(dataset, names)
     kinds: dict[str, AttributeKind] = {}
     for name in names:
-        if name not in found:
+        if name not in sampled:
             raise ExpressionError(
-                f"{unknown_name(name, found)} (fields of the metadata in the first rows)", name=name
+                f"{unknown_name(name, sampled)} (fields of the metadata in the first rows)", name=name
             )
-        if len(found[name]) > 1:
+        if len(sampled[name]) > 1:
             raise SchemaError(
-                f"{name} is a {' and a '.join(sorted(found[name]))} in different documents of {dataset.root}; expected one kind in all. "
+                f"{name} is a {' and a '.join(sorted(sampled[name]))} in different documents of {dataset.root}; expected one kind in all. "
                 "Convert the field, or use another.",
                 name=name,
             )
-        (kinds[name],) = found[name]
+        (kinds[name],) = sampled[name]
     return kinds
 
 
 def _sampled_kinds(dataset: Dataset, names: Sequence[str]) -> dict[str, set[AttributeKind]]:
     """Return the kinds of all fields that were seen on the way to the requested ones."""
-    found: dict[str, set[AttributeKind]] = {}
+    sampled: dict[str, set[AttributeKind]] = {}
     with ThreadPoolExecutor(SAMPLING_THREADS) as pool:
         for shards in _rounds(dataset.shards):
             for kinds in pool.map(partial(_sample, dataset), shards):
                 for name, kind in kinds.items():
-                    found.setdefault(name, set()).add(kind)
-            if found.keys() >= set(names):
+                    sampled.setdefault(name, set()).add(kind)
+            if sampled.keys() >= set(names):
                 break
-    return found
+    return sampled
 
 
 def _rounds(shards: Sequence[Shard]) -> Iterator[Sequence[Shard]]:

@@ -63,9 +63,9 @@ class Follower:
         self._check_undigested()
 
     def _check_undigested(self) -> None:
-        """Refuse marks over all shards that depend on fields which no digest covers, if the document file is another one now."""
+        """Refuse flags of a dataset-wide set that depend on fields which no digest covers, if the document file is another one now."""
         proof, path = self.source.proof, layout.document_path(self._shard.path)
-        if proof is None or not proof.is_whole or not proof.undigested:
+        if proof is None or not proof.is_dataset_wide or not proof.undigested:
             return
         if proof.documents is None or not is_still(proof.documents, files.join(self._root, path)):
             raise StaleAttributesError(
@@ -109,14 +109,14 @@ class Follower:
         prefix = self.source.prefix
         return {prefix + key: array for key, array in columns.items()} if prefix else columns
 
-    def _next(self, wanted: int) -> AttributeBlock | None:
-        """Return up to `wanted` further rows, None at the end."""
+    def _next(self, count: int) -> AttributeBlock | None:
+        """Return up to `count` further rows, None at the end."""
         while not len(self._rest.ids):
             following = next(self._blocks, None)
             if following is None:
                 return None
             self._rest = following
-        count = min(wanted, len(self._rest.ids))
+        count = min(count, len(self._rest.ids))
         part = self._rest.slice(0, count)
         self._rest = self._rest.slice(count, len(self._rest.ids) - count)
         return part
@@ -150,7 +150,7 @@ class Follower:
         if proof is not None and proof.checksum == stored.checksum:
             self._prove(proof, ids_digest, content_digest)
             self.proved = True
-        elif proof is not None and proof.is_whole:
+        elif proof is not None and proof.is_dataset_wide:
             raise AlignmentError(
                 f"{self.source.info.path} is not what `{proof.verb}` wrote, and its rows depend on more than their own shard; expected the file "
                 f"as it was written. {self._advice()}",
@@ -205,8 +205,10 @@ class Follower:
         proof = self.source.proof
         is_ours = proof is not None and proof.checksum == files.checksum(self._file.url)
         verb = self.source.maker if proof is None else proof.verb
-        is_whole = proof is not None and proof.is_whole
-        return advice(self.source.name, self._shard.path, verb, is_ours=is_ours, is_whole=is_whole)
+        is_dataset_wide = proof is not None and proof.is_dataset_wide
+        return advice(
+            self.source.name, self._shard.path, verb, is_ours=is_ours, is_dataset_wide=is_dataset_wide
+        )
 
 
 def count_rows(url: str) -> int:
@@ -240,8 +242,8 @@ def remembered(known: Callable[..., Any], *infos: FileInfo) -> Callable[..., Any
 
 def checksum_of(url: str, info: FileInfo) -> str:
     """Return the checksum of a file as it was listed; it is hashed once per process."""
-    found: str = remembered(_checksum, info)(url, info)
-    return found
+    digest: str = remembered(_checksum, info)(url, info)
+    return digest
 
 
 @lru_cache(maxsize=REMEMBERED)

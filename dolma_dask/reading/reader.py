@@ -125,7 +125,7 @@ class AlignedReader:
     def __iter__(self) -> Iterator[Block]:
         self.state.rows = self.state.bad_records = 0
         try:
-            for block in self._whole() if self.work.range is None else self._range(self.work.range):
+            for block in self._all_rows() if self.work.range is None else self._range(self.work.range):
                 if self.quarantine is not None:
                     self.quarantine.admit(block)
                 yield block
@@ -134,7 +134,7 @@ class AlignedReader:
                 self._raise_if_unreadable(error)
             raise
 
-    def _whole(self) -> Iterator[Block]:
+    def _all_rows(self) -> Iterator[Block]:
         work = self.work
         settled = [] if work.digests else [source for source in work.sources if self._is_settled(source)]
         try:
@@ -169,8 +169,8 @@ class AlignedReader:
     def _compare(self, sources: Sequence[AttributeSource]) -> None:
         """Compare attribute files with the ids and texts of the documents."""
         work = self.work
-        whole = AlignedShard(work.root, work.shard, (), tuple(sources), {}, work.default_source, digests=True)
-        for _ in whole.open(max_record_bytes=self.max_record_bytes) if sources else ():
+        shard = AlignedShard(work.root, work.shard, (), tuple(sources), {}, work.default_source, digests=True)
+        for _ in shard.open(max_record_bytes=self.max_record_bytes) if sources else ():
             pass
 
     def _range(self, part: RowRange) -> Iterator[Block]:
@@ -178,7 +178,7 @@ class AlignedReader:
         for source in work.sources:
             # stale attributes do not show in the rows themselves
             if source.proof is not None and not _is_made_from(source.proof, work.url):
-                self._check_whole(source)
+                self._check_all_rows(source)
         columns = self._requested
         if columns or not all(map(self._is_as_written, work.sources)):
             columns = tuple(dict.fromkeys((*(("id", "source") if work.sources else ()), *columns)))
@@ -303,8 +303,8 @@ class AlignedReader:
         row = error.details.get("row")
         if not isinstance(row, int):
             return
-        whole = replace(self.work, range=None, checksum=False)
-        for block in replace(self, work=whole)._documents(("id", "source")):
+        shard = replace(self.work, range=None, checksum=False)
+        for block in replace(self, work=shard)._documents(("id", "source")):
             for record in block.bad:
                 if record.row == row:
                     raise AlignmentError(f"{record}. {error}", **error.details) from error
@@ -318,15 +318,15 @@ class AlignedReader:
             return
         with files.open_read(url, scattered=True) as handle:
             handle.seek(start.offset - 1)
-            found = handle.read(1)
-        if found != b"\n":
+            before = handle.read(1)
+        if before != b"\n":
             raise self._changed(
-                part, f"has {found!r} before byte {start.offset}, where row {start.row} should begin"
+                part, f"has {before!r} before byte {start.offset}, where row {start.row} should begin"
             )
 
-    def _check_whole(self, source: AttributeSource) -> None:
+    def _check_all_rows(self, source: AttributeSource) -> None:
         work = self.work
-        check = remembered(_check_whole, source.info, shard_info(work.shard))
+        check = remembered(_check_all_rows, source.info, shard_info(work.shard))
         check(
             work.root, work.shard, source.name, source.info, source.proof, source.maker, work.default_source
         )
@@ -334,13 +334,13 @@ class AlignedReader:
     def _check_files(self) -> None:
         """Raise an error about the files as a whole, if there is one, rather than about their middle."""
         for source in self.work.sources:
-            self._check_whole(source)
+            self._check_all_rows(source)
         count_rows(self.work.url)
 
-    def _changed(self, part: RowRange, found: str) -> SourceChangedError:
+    def _changed(self, part: RowRange, state: str) -> SourceChangedError:
         url = self.work.url
         return SourceChangedError(
-            f"{url} {found}; expected {part.rows} rows from row {part.first_row} on, as the journal or an earlier look says. Was it "
+            f"{url} {state}; expected {part.rows} rows from row {part.first_row} on, as the journal or an earlier look says. Was it "
             "edited since? Read its shards whole (partition_bytes=None), or write the documents again.",
             url=url,
             row=part.first_row,
@@ -371,7 +371,7 @@ def _digest(block: Block, ids: RowDigest, content: RowDigest) -> None:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _check_whole(
+def _check_all_rows(
     root: str,
     shard: Shard,
     name: str,

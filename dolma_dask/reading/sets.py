@@ -1,4 +1,4 @@
-"""Attribute sets of a dataset as they were found: files, keys and proofs; and what to do where one is wrong."""
+"""Attribute sets of a dataset when they were opened: files, keys and proofs; and the advice where one is wrong."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Proof:
     undigested: tuple[str, ...] = ()
     """Fields of the documents that the attributes depend on and no digest covers: they hold for that very
     document file only."""
-    is_whole: bool = False  # whether the rows depend on more than their own shard
+    is_dataset_wide: bool = False  # whether the rows depend on more than their own shard
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,13 @@ def shard_inputs(shard: Shard, sources: Sequence[AttributeSource]) -> tuple[File
     return (shard_info(shard), *(source.info for source in sources))
 
 
-def advice(name: str, shard: str, verb: str | None, *, is_ours: bool = True, is_whole: bool = False) -> str:
+def advice(
+    name: str, shard: str, verb: str | None, *, is_ours: bool = True, is_dataset_wide: bool = False
+) -> str:
     """Return the next step for an attribute file that does not belong to `shard`.
 
     `verb` is the journal that knows the set (None: another tool made it), `is_ours` whether the file is as it was written (one that was changed since
-    is replaced on request only), `is_whole` whether the files of all shards have to be made together.
+    is replaced on request only), `is_dataset_wide` whether the files of all shards have to be made together.
     """
     if verb is None:
         return (
@@ -110,5 +112,5 @@ def advice(name: str, shard: str, verb: str | None, *, is_ours: bool = True, is_
         )
     command = f"convert ... --attributes ... --rename {name}" if verb == CONVERTED else f"{verb} ..."
     overwrite = "" if is_ours else " --overwrite"
-    which = f"--name {name}" if is_whole else f"--only {layout.stem_of(shard)}"
+    which = f"--name {name}" if is_dataset_wide else f"--only {layout.stem_of(shard)}"
     return f"Re-run: dolma-dask {command} {which}{overwrite} (attribute set {name})"

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dolma_dask.text.columns import for_kernel
-from dolma_dask.text.kernels import Bools, Counts, Int, Places, Words, kernel
+from dolma_dask.text.kernels import Bools, Counts, Int, Positions, Words, kernel
 
 FREE = np.int32(-1)
 """A slot without entry; as a look-up's result: not in the list."""
@@ -23,7 +23,7 @@ Records = npt.NDArray[Any]
 
 
 @kernel
-def fill_table(high: Words, low: Words, shift: np.uint64, slots: Places) -> Int:
+def fill_table(high: Words, low: Words, shift: np.uint64, slots: Positions) -> Int:
     """Enter every key under its number, unless it is there; return how many were."""
     repeated = 0
     for i in range(high.size):
@@ -39,7 +39,13 @@ def fill_table(high: Words, low: Words, shift: np.uint64, slots: Places) -> Int:
 
 @kernel
 def look_up(
-    high: Words, low: Words, shift: np.uint64, slots: Places, high_asked: Words, low_asked: Words, out: Places
+    high: Words,
+    low: Words,
+    shift: np.uint64,
+    slots: Positions,
+    high_asked: Words,
+    low_asked: Words,
+    out: Positions,
 ) -> None:
     """Write for every asked key the number of the first entry that has it, or `FREE`."""
     for i in range(high_asked.size):
@@ -78,7 +84,7 @@ class KeyTable:
         found: Bools = self.find(self._high, self._low) == np.arange(len(self._high), dtype=np.int32)
         return found
 
-    def find(self, high: Words, low: Words) -> Places:
+    def find(self, high: Words, low: Words) -> Positions:
         """Return for every key (n,) the number of its first entry, or `FREE`."""
         found = np.empty(len(high), np.int32)
         look_up(self._high, self._low, self._shift, self._slots, for_kernel(high), for_kernel(low), found)

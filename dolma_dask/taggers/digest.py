@@ -59,15 +59,15 @@ def surroundings(function: Callable[..., object]) -> dict[str, object]:
     """
     if not isinstance(function, types.FunctionType):
         return {"": function}
-    found: dict[str, object] = {"default": function.__defaults__, "keyword": function.__kwdefaults__}
+    facts: dict[str, object] = {"default": function.__defaults__, "keyword": function.__kwdefaults__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found[f"bound {name}"] = cell.cell_contents
+            facts[f"bound {name}"] = cell.cell_contents
         except ValueError:
-            found[f"bound {name}"] = "not set yet"
+            facts[f"bound {name}"] = "not set yet"
     for name in sorted(set(_names(function.__code__)) & set(function.__globals__)):
-        found[f"global {name}"] = function.__globals__[name]
-    return {name: _by_name(value, function.__module__) for name, value in found.items()}
+        facts[f"global {name}"] = function.__globals__[name]
+    return {name: _by_name(value, function.__module__) for name, value in facts.items()}
 
 
 def _by_name(value: object, module: str) -> object:

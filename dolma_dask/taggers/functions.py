@@ -40,7 +40,7 @@ class FunctionTagger:
     whole_batch: bool  # which of the two
     scalars: Mapping[str, type]  # for each type of kind ``scalar``: bool, int, float or str
     source: str
-    # none: the version is a digest of the function, taken when it is asked for and fixed by pickling
+    # none: the version is a digest of the function, taken when it is first read and fixed by pickling
     fixed_version: int | str | None
 
     @property
@@ -172,7 +172,7 @@ def _numbers_by_name(value: Any) -> list[tuple[str, float]]:
 
 
 def _spans(value: Any, length: int | None) -> list[dict[str, float]]:
-    """Check (start, end, score) triples against the text's length and sort them by place."""
+    """Check (start, end, score) triples against the text's length and sort them by position."""
     if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
         raise DataError(f"returned {value!r:.80}; expected a list of (start, end, score)")
     spans = []

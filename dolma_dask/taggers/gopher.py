@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.taggers.base import Kind
-from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, Places, Words, kernel
+from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, Positions, Words, kernel
 from dolma_dask.text.lines import count_duplicates
 from dolma_dask.text.ngrams import count_longer, count_pairs, keep_neighbours, keep_repeated, slots_for
 from dolma_dask.text.view import TextView
@@ -50,7 +50,7 @@ TYPES = (
     "fraction_of_characters_in_duplicate_lines",
 )
 _SHORTEST, _FIRST_DUPLICATE, _LONGEST = 2, 5, 10
-"""n of the first n-gram column, of the first about duplicates, and of the last; column n stands at place n - 2."""
+"""n of the first n-gram column, of the first about duplicates, and of the last; column n stands at position n - 2."""
 _CHARACTERS, _WORDS, _MEDIAN, _SYMBOLS, _LETTERS, _REQUIRED, _BULLETS, _ELLIPSES, _SAME, _SAME_CHARS = range(
     9, 19
 )
@@ -75,25 +75,25 @@ def _all_ngram_chars(ends: Counts, words: Int, n: Int) -> Int:
 @kernel
 def _measure_ngrams(
     words: Int, hashes: Words, at_word: Int, ends: Counts, table: Words, generation: Int,
-    first: Places, count: Places, places: Places, repeated: Bools, out: Floats, row: Int,
+    first: Positions, count: Positions, positions: Positions, repeated: Bools, out: Floats, row: Int,
 ) -> None:  # fmt: skip
     """Write the n-gram columns of `row` for a text of two words or more."""
     slots = slots_for(words)
     most, at = count_pairs(hashes, at_word, words, table, slots, generation, first, count, repeated)
     out[0, row] = most * (ends[at + 2] - ends[at]) / ends[words]
-    for place in range(words - 1):
-        places[place] = place
-    kept = keep_repeated(places, words - 1, repeated)
+    for position in range(words - 1):
+        positions[position] = position
+    kept = keep_repeated(positions, words - 1, repeated)
     for n in range(_SHORTEST + 1, min(words, _LONGEST) + 1):
-        kept = keep_neighbours(places, kept)
-        most, at = count_longer(places, kept, table, slots, generation + n, first, count, repeated)
-        kept = keep_repeated(places, kept, repeated)
+        kept = keep_neighbours(positions, kept)
+        most, at = count_longer(positions, kept, table, slots, generation + n, first, count, repeated)
+        kept = keep_repeated(positions, kept, repeated)
         if n < _FIRST_DUPLICATE:
             out[n - 2, row] = most * (ends[at + n] - ends[at]) / ends[words]
             continue
         chars = 0
         for k in range(kept):
-            chars += ends[places[k] + n] - ends[places[k]]
+            chars += ends[positions[k] + n] - ends[positions[k]]
         out[n - 2, row] = chars / _all_ngram_chars(ends, words, n)
 
 
@@ -127,12 +127,12 @@ def _measure_lines(
 
 @kernel
 def _count_words(
-    first: Int, words: Int, sizes: Places, chars: Places, hashes: Words, kinds: Bytes,
+    first: Int, words: Int, sizes: Positions, chars: Positions, hashes: Words, kinds: Bytes,
     factor: np.uint64, slots: Words, ends: Counts, common: Counts,
 ) -> tuple[Int, Int, Int]:  # fmt: skip
     """Count words (with a symbol, with a letter, required) from word `first` on.
 
-    Sets ``ends``: code points up to the end of each word, after a 0; ``common``: words by code points, the last place for all that are longer.
+    Sets ``ends``: code points up to the end of each word, after a 0; ``common``: words by code points, the last position for all that are longer.
     """
     symbols, letters, required = 0, 0, 0
     for k in range(common.size):
@@ -153,10 +153,10 @@ def _count_words(
 def _measure(
     data: Bytes, offsets: Counts, lengths: Counts,
     line_bounds: Counts, line_starts: Counts, line_sizes: Counts, line_hashes: Words,
-    word_bounds: Counts, sizes: Places, chars: Places, hashes: Words, kinds: Bytes,
+    word_bounds: Counts, sizes: Positions, chars: Positions, hashes: Words, kinds: Bytes,
     factor: np.uint64, slots: Words,
     kept: Counts, ends: Counts, common: Counts, table: Words,
-    first: Places, count: Places, places: Places, repeated: Bools, out: Floats,
+    first: Positions, count: Positions, positions: Positions, repeated: Bools, out: Floats,
 ) -> None:  # fmt: skip
     """Measure all texts."""
     generation = 1
@@ -182,7 +182,7 @@ def _measure(
         )
         if words > 1:
             _measure_ngrams(
-                words, hashes, at, ends, table, generation + 1, first, count, places, repeated, out, row
+                words, hashes, at, ends, table, generation + 1, first, count, positions, repeated, out, row
             )
         generation += _TABLES_PER_TEXT + 1
         out[_CHARACTERS, row] = lengths[row]
@@ -220,7 +220,7 @@ def measure(view: TextView) -> Floats:
     words, lines = view.words, view.lines
     most_words, most_lines = (int(np.diff(found.bounds).max(initial=0)) for found in (words, lines))
     capacity = max(most_words, most_lines)
-    first, count, places = (np.empty(capacity, np.int32) for _ in range(3))
+    first, count, positions = (np.empty(capacity, np.int32) for _ in range(3))
     out = np.zeros((len(TYPES), len(view)))
     _measure(
         view.data, view.offsets, view.lengths,
@@ -228,7 +228,7 @@ def measure(view: TextView) -> Floats:
         words.bounds, words.sizes, words.chars, words.hashes, words.kinds,
         *_required_slots(),
         np.empty(most_lines, np.int64), np.empty(most_words + 1, np.int64), np.empty(_COMMON_LENGTHS + 1, np.int64),
-        np.zeros(2 * slots_for(capacity), np.uint64), first, count, places, np.empty(capacity, np.bool_), out,
+        np.zeros(2 * slots_for(capacity), np.uint64), first, count, positions, np.empty(capacity, np.bool_), out,
     )  # fmt: skip
     return out
 
@@ -255,8 +255,10 @@ class Gopher:
         values = measure(view)
         words = values[_WORDS]
         columns = [
-            pa.array(column, mask=words < place + _SHORTEST) if place < _CHARACTERS else pa.array(column)
-            for place, column in enumerate(values)
+            pa.array(column, mask=words < position + _SHORTEST)
+            if position < _CHARACTERS
+            else pa.array(column)
+            for position, column in enumerate(values)
         ]
         return pa.RecordBatch.from_arrays(columns, names=list(TYPES))
 

@@ -5,7 +5,7 @@ A plug-in is any installed package with entry points in the group ``dolma_dask.t
     [project.entry-points."dolma_dask.taggers"]
     my_signal_v1 = "my_package.signals:my_signal_v1"
 
-Nothing is imported before it is asked for, and a plug-in that cannot be loaded is reported by name and hides no other.
+Nothing is imported before it is needed, and a plug-in that cannot be loaded is reported by name and hides no other.
 In a notebook or a module the `tagger` decorator makes a tagger of a function. Taggers travel to workers as objects
 (by cloudpickle), so a worker need not know their names.
 """
@@ -151,15 +151,15 @@ def get_tagger(name: str) -> Tagger:
 
 def list_taggers() -> list[TaggerInfo]:
     """Describe every tagger there is, sorted by name; plug-ins that cannot be used have their `error` set."""
-    found = [_describe(_built_in(name), "dolma-dask") for name in BUILT_IN]
+    infos = [_describe(_built_in(name), "dolma-dask") for name in BUILT_IN]
     points = _entry_points()
     for point in points:
-        found.append(_describe_plug_in(point, clash=sum(other.name == point.name for other in points) > 1))
+        infos.append(_describe_plug_in(point, clash=sum(other.name == point.name for other in points) > 1))
     installed = {(point.name, point.module) for point in points}
     for name, known in _REGISTERED.items():
         if (name, _module(known)) not in installed:
-            found.append(_describe(known, _module(known)))
-    return sorted(found, key=lambda info: (info.name, info.origin))
+            infos.append(_describe(known, _module(known)))
+    return sorted(infos, key=lambda info: (info.name, info.origin))
 
 
 def check_tagger(candidate: object) -> None:
@@ -246,8 +246,8 @@ def _check_signature(name: str, function: Callable[..., Any], arguments: tuple[s
 
 
 def _built_in(name: str) -> Tagger:
-    found: Tagger = getattr(importlib.import_module(BUILT_IN[name]), name)
-    return found
+    built_in: Tagger = getattr(importlib.import_module(BUILT_IN[name]), name)
+    return built_in
 
 
 def _entry_points() -> "list[EntryPoint]":

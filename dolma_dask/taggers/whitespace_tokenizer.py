@@ -45,13 +45,13 @@ def count_runs(data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes) ->
         spaces = range_bits(data, at, _TAB, _CARRIAGE_RETURN) | range_bits(data, at, _BLANK, _BLANK)
         leads = range_bits(data, at, _FIRST_LEAD, _LAST_BYTE) & low_bits(count)
         while leads:
-            place = first_bit(leads)
-            code, width = decode(data, at + place)
-            if place + width > 64:
-                count = place
+            position = first_bit(leads)
+            code, width = decode(data, at + position)
+            if position + width > 64:
+                count = position
                 break
             kind = char_class(numbers, blocks, code)
-            bits = low_bits(width) << np.uint64(place)
+            bits = low_bits(width) << np.uint64(position)
             if kind & REGEX_WORD:
                 words |= bits
             elif kind & REGEX_SPACE:

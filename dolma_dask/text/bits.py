@@ -99,8 +99,8 @@ def memcpy(ir: Any, builder: Any, target: Any, source: Any, size: Any) -> None:
     """Copy `size` bytes by the C library: 18 GB/s for pieces of 40 bytes, 58 for texts of 2.7 kB, where numba's slices reach 2 to 4."""
     pointer = ir.IntType(8).as_pointer()
     copy = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, ir.IntType(64)])
-    places = [builder.inttoptr(address, pointer) for address in (target, source)]
-    builder.call(copy, [*places, size, ir.IntType(1)(0)])
+    pointers = [builder.inttoptr(address, pointer) for address in (target, source)]
+    builder.call(copy, [*pointers, size, ir.IntType(1)(0)])
 
 
 @operation(int, int, int, int)
@@ -134,13 +134,13 @@ def differing64(ir: Any, builder: Any, first: Any, second: Any) -> Any:
 def short_escape64(ir: Any, builder: Any, address: Any) -> Any:
     """Mask of the window at `address`: bit i is set where a backslash before byte i makes a short escape of JSON."""
     window = _window(ir, builder, address)
-    found = [
+    escapes = [
         builder.icmp_unsigned("==", window, ir.Constant(window.type, [byte] * WINDOW))
         for byte in b'n"\\/bfrt'
     ]
-    while len(found) > 1:
-        found.append(builder.or_(found.pop(), found.pop()))
-    return _mask(ir, builder, found[0])
+    while len(escapes) > 1:
+        escapes.append(builder.or_(escapes.pop(), escapes.pop()))
+    return _mask(ir, builder, escapes[0])
 
 
 @operation(int, int)

@@ -28,7 +28,7 @@ Int = int | np.int64
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
-Places = npt.NDArray[np.int32]
+Positions = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -120,8 +120,8 @@ def _intrinsic(emit: Callable[..., Any], result: type, arguments: tuple[type, ..
     names = [_NUMBA_NAMES.get(kind) for kind in arguments]
 
     def typed(typing_context: Any, *given: Any) -> Any:
-        wanted = (getattr(types, name) if name else own for name, own in zip(names, given, strict=True))
-        return getattr(types, _NUMBA_NAMES[result])(*wanted), generate
+        own_types = (getattr(types, name) if name else own for name, own in zip(names, given, strict=True))
+        return getattr(types, _NUMBA_NAMES[result])(*own_types), generate
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         made = emit(ir, builder, *values)

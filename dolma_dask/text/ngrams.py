@@ -1,21 +1,21 @@
 """Repeated word n-grams of a document, for one n after the other, at almost no cost for normal text.
 
-An n-gram can occur twice only if both (n-1)-grams in it do, so after the pairs only the few places that still repeat
-are looked at. From n = 3 on an n-gram is named by the first places of its two (n-1)-grams: two small integers, exact,
+An n-gram can occur twice only if both (n-1)-grams in it do, so after the pairs only the few positions that still repeat
+are looked at. From n = 3 on an n-gram is named by the first positions of its two (n-1)-grams: two small integers, exact,
 so that only words are compared by their 64-bit hashes (a false match: one pair of different words or pairs in 2**64).
 
-All sets of a batch live in one open-addressing table. Its slots hold (key, generation and place); raising the
+All sets of a batch live in one open-addressing table. Its slots hold (key, generation and position); raising the
 generation empties it, and a document uses only as many slots as it has words, so that small documents stay in cache.
 """
 
 import numpy as np
 
-from dolma_dask.text.kernels import Bools, Int, Places, Words, kernel
+from dolma_dask.text.kernels import Bools, Int, Positions, Words, kernel
 
 SMALLEST_TABLE = 64
 """Slots of the smallest table."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_PLACE = np.uint64(0xFFFFFFFF)
+_POSITION = np.uint64(0xFFFFFFFF)
 _S32 = np.uint64(32)
 
 
@@ -29,96 +29,96 @@ def slots_for(entries: Int) -> Int:
 
 
 @kernel
-def find_or_add(table: Words, slots: Int, generation: Int, key: np.uint64, place: Int) -> Int:
-    """Return the place under which `key` was added in this generation, after adding it at `place` if it is new.
+def find_or_add(table: Words, slots: Int, generation: Int, key: np.uint64, position: Int) -> Int:
+    """Return the position under which `key` was added in this generation, after adding it at `position` if it is new.
 
     `table` has a size of ``2 * slots`` or more and is all 0 before the first generation, which is 1; a generation
-    always has the same `slots`, a power of two, and fewer entries than that. Generations and places are below 2**32.
+    always has the same `slots`, a power of two, and fewer entries than that. Generations and positions are below 2**32.
     """
-    mark = np.uint64(generation) << _S32
+    stamp = np.uint64(generation) << _S32
     slot = np.int64((key * _FACTOR) >> _S32) & (slots - 1)
     while True:
         entry = table[2 * slot + 1]
-        if entry ^ mark > _PLACE:
+        if entry ^ stamp > _POSITION:
             table[2 * slot] = key
-            table[2 * slot + 1] = mark | np.uint64(place)
-            return place
+            table[2 * slot + 1] = stamp | np.uint64(position)
+            return position
         if table[2 * slot] == key:
-            return np.int64(entry & _PLACE)
+            return np.int64(entry & _POSITION)
         slot = (slot + 1) & (slots - 1)
 
 
 @kernel
 def count_pairs(
     hashes: Words, at: Int, words: Int, table: Words, slots: Int, generation: Int,
-    first: Places, count: Places, repeated: Bools,
+    first: Positions, count: Positions, repeated: Bools,
 ) -> tuple[Int, Int]:  # fmt: skip
-    """Count the pairs of neighbouring words from word `at` on: (occurrences of the most common one, its first place).
+    """Count the pairs of neighbouring words from word `at` on: (occurrences of the most common one, its first position).
 
-    Of several most common pairs, the one seen first. For every place below ``words - 1`` sets ``first`` (where this
-    pair was seen first), ``repeated`` (it occurs more than once) and, at first places, ``count``.
+    Of several most common pairs, the one seen first. For every position below ``words - 1`` sets ``first`` (where this
+    pair was seen first), ``repeated`` (it occurs more than once) and, at first positions, ``count``.
     """
-    most, most_place = np.int64(1), np.int64(0)
-    for place in range(words - 1):
-        key = hashes[at + place] * _FACTOR + hashes[at + place + 1]
-        seen = find_or_add(table, slots, generation, key, place)
-        first[place] = seen
-        repeated[place] = seen != place
-        if seen == place:
-            count[place] = 1
+    most, most_position = np.int64(1), np.int64(0)
+    for position in range(words - 1):
+        key = hashes[at + position] * _FACTOR + hashes[at + position + 1]
+        seen = find_or_add(table, slots, generation, key, position)
+        first[position] = seen
+        repeated[position] = seen != position
+        if seen == position:
+            count[position] = 1
             continue
         repeated[seen] = True
         count[seen] += 1
-        if count[seen] > most or (count[seen] == most and seen < most_place):
-            most, most_place = np.int64(count[seen]), np.int64(seen)
-    return most, most_place
+        if count[seen] > most or (count[seen] == most and seen < most_position):
+            most, most_position = np.int64(count[seen]), np.int64(seen)
+    return most, most_position
 
 
 @kernel
 def count_longer(
-    places: Places, candidates: Int, table: Words, slots: Int, generation: Int,
-    first: Places, count: Places, repeated: Bools,
+    positions: Positions, candidates: Int, table: Words, slots: Int, generation: Int,
+    first: Positions, count: Positions, repeated: Bools,
 ) -> tuple[Int, Int]:  # fmt: skip
-    """Count the n-grams that begin at ``places[:candidates]``, as `count_pairs` does, from their (n-1)-grams.
+    """Count the n-grams that begin at ``positions[:candidates]``, as `count_pairs` does, from their (n-1)-grams.
 
-    ``places`` rises; ``first[p]`` and ``first[p + 1]`` name the two (n-1)-grams at a place. Works in place:
-    ``first[p]`` becomes the first place of the n-gram. All other n-grams occur once, so that without a repeated one
-    the most common, and first seen, is that at place 0.
+    ``positions`` rises; ``first[p]`` and ``first[p + 1]`` name the two (n-1)-grams at a position. Works in place:
+    ``first[p]`` becomes the first position of the n-gram. All other n-grams occur once, so that without a repeated one
+    the most common, and first seen, is that at position 0.
     """
-    most, most_place = np.int64(1), np.int64(0)
+    most, most_position = np.int64(1), np.int64(0)
     for k in range(candidates):
-        place = np.int64(places[k])
-        key = np.uint64(first[place]) << _S32 | np.uint64(first[place + 1])
-        seen = find_or_add(table, slots, generation, key, place)
-        first[place] = seen
-        repeated[place] = seen != place
-        if seen == place:
-            count[place] = 1
+        position = np.int64(positions[k])
+        key = np.uint64(first[position]) << _S32 | np.uint64(first[position + 1])
+        seen = find_or_add(table, slots, generation, key, position)
+        first[position] = seen
+        repeated[position] = seen != position
+        if seen == position:
+            count[position] = 1
             continue
         repeated[seen] = True
         count[seen] += 1
-        if count[seen] > most or (count[seen] == most and seen < most_place):
-            most, most_place = np.int64(count[seen]), np.int64(seen)
-    return most, most_place
+        if count[seen] > most or (count[seen] == most and seen < most_position):
+            most, most_position = np.int64(count[seen]), np.int64(seen)
+    return most, most_position
 
 
 @kernel
-def keep_repeated(places: Places, kept: Int, repeated: Bools) -> Int:
-    """Keep of ``places[:kept]`` those whose n-gram is repeated; how many there are."""
+def keep_repeated(positions: Positions, kept: Int, repeated: Bools) -> Int:
+    """Keep of ``positions[:kept]`` those whose n-gram is repeated; how many there are."""
     still = 0
     for k in range(kept):
-        place = places[k]
-        places[still] = place
-        still += repeated[place]
+        position = positions[k]
+        positions[still] = position
+        still += repeated[position]
     return still
 
 
 @kernel
-def keep_neighbours(places: Places, kept: Int) -> Int:
-    """Keep of ``places[:kept]`` those whose successor is in it too: where a longer n-gram can be repeated."""
+def keep_neighbours(positions: Positions, kept: Int) -> Int:
+    """Keep of ``positions[:kept]`` those whose successor is in it too: where a longer n-gram can be repeated."""
     still = 0
     for k in range(kept - 1):
-        place = places[k]
-        places[still] = place
-        still += places[k + 1] == place + 1
+        position = positions[k]
+        positions[still] = position
+        still += positions[k + 1] == position + 1
     return still

@@ -1,4 +1,4 @@
-"""A block of texts, looked at once for all who measure it: its lengths, words and lines, each found when first asked for.
+"""A block of texts, read once for all taggers of a pass: its lengths, words and lines, each found on first use.
 
 Words and lines of all texts stand back to back, text ``i`` having those from ``bounds[i]`` to ``bounds[i + 1]``. They take 21 bytes per word
 and 20 per line while the view lives, so a view is made of a block that fits into the cache and not of a dataset. Finding words costs 1.2 ns
@@ -21,7 +21,7 @@ from dolma_dask.text.tables import load_tables
 from dolma_dask.text.words import find_words
 
 LONGEST_TEXT = 2**31 - 1
-"""Bytes of the longest text in which words are found: their places are held in 32 bits."""
+"""Bytes of the longest text in which words are found: their positions are held in 32 bits."""
 
 Int32s = npt.NDArray[np.int32]
 

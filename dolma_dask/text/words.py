@@ -8,7 +8,7 @@ looked at by itself only where one of these four bytes stands.
 import numpy as np
 
 from dolma_dask.text.bits import ONE, count_bits, first_bit, hash_bytes, low_bits, range_bits
-from dolma_dask.text.kernels import Bytes, Counts, Int, Places, Words, kernel
+from dolma_dask.text.kernels import Bytes, Counts, Int, Positions, Words, kernel
 from dolma_dask.text.tables import code_points, holds_letter
 
 _TAB, _CARRIAGE_RETURN, _FILE_SEPARATOR, _BLANK = (np.uint8(byte) for byte in (0x09, 0x0D, 0x1C, 0x20))
@@ -63,8 +63,8 @@ def space_bits(data: Bytes, at: Int, end: Int) -> np.uint64:
     spaces |= ~low_bits(end - at)
     undecided = (range_bits(data, at, _C2, _C2) | range_bits(data, at, _E1, _E3)) & ~spaces
     while undecided:
-        place = first_bit(undecided)
-        spaces |= low_bits(space_bytes(data, at + place)) << np.uint64(place)
+        position = first_bit(undecided)
+        spaces |= low_bits(space_bytes(data, at + position)) << np.uint64(position)
         undecided &= undecided - ONE
     return spaces
 
@@ -85,7 +85,7 @@ def length_at(rank: Int, ends: Counts, words: Int, common: Counts) -> Int:
     """Code points of the word that has this rank (from 0) among all words sorted by length.
 
     ``ends`` is 0 and then the code points up to the end of each word; ``common`` how many words have 0, 1, 2, ...
-    code points, and in its last place how many have more: only if the rank falls among these are all words read, once
+    code points, and in its last position how many have more: only if the rank falls among these are all words read, once
     for each bit of the longest length.
     """
     below = np.int64(0)
@@ -143,7 +143,7 @@ def _long_word(data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes) ->
 @kernel
 def find_words(
     data: Bytes, offsets: Counts, numbers: Bytes, blocks: Bytes, bounds: Counts,
-    starts: Places, sizes: Places, chars: Places, hashes: Words, kinds: Bytes,
+    starts: Positions, sizes: Positions, chars: Positions, hashes: Words, kinds: Bytes,
 ) -> None:  # fmt: skip
     """Find the words of all texts; see `dolma_dask.text.view.WordTable`.
 

@@ -1,6 +1,6 @@
 """xxh3-128 of many short byte strings in one call: a compiled kernel for up to 240 bytes, the library for longer ones.
 
-The library is asked from Python once per string, 0.2 us: little for a text of 3 kB (8 GB/s in all), but most of the time for ids of
+The library is called from Python once per string, 0.2 us: little for a text of 3 kB (8 GB/s in all), but most of the time for ids of
 30 bytes, where the kernel needs 20 ns. Both give the same 16 bytes, by the public specification of XXH3 (seed 0, default secret).
 """
 

@@ -96,11 +96,11 @@ class Hdf5Writer:
     ) -> None:
         with self._stack:
             if kind is None:
-                self._check_whole()
+                self._check_rows()
                 self._file.close()
                 self._record = self._publish()
 
-    def _check_whole(self) -> None:
+    def _check_rows(self) -> None:
         if self.rows != self._shape.rows:
             raise DataError(f"{self._path}: {self.rows} rows were written; expected {self._shape.rows}.")
 
@@ -116,6 +116,6 @@ class Hdf5Writer:
         """What was written; after a clean exit."""
         if self._record is None:
             raise UsageError(
-                f"{self._path} is not written yet; expected to be asked after the block has ended."
+                f"{self._path} is not written yet; expected its record to be read after the block has ended."
             )
         return self._record

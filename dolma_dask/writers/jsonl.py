@@ -89,8 +89,8 @@ class JsonlWriter(FileWriter):
         text = np.frombuffer(data, np.uint8)
         done = 0
         while done < len(rows):
-            wanted = ends[done] + self._member_bytes - self._size
-            stop = min(int(np.searchsorted(ends[done + 1 :], wanted)) + done + 1, len(rows))
+            target = ends[done] + self._member_bytes - self._size
+            stop = min(int(np.searchsorted(ends[done + 1 :], target)) + done + 1, len(rows))
             self._append(text[ends[done] : ends[stop]])
             self._waiting_rows += stop - done
             if self._size >= self._member_bytes:

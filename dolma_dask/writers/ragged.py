@@ -64,7 +64,7 @@ class RaggedWriter:
         tokenizer: TokenizerRecord,
         *,
         source: SourceRecord | None = None,
-        spool_folder: str | None = None,
+        staging_folder: str | None = None,
     ) -> None:
         self.names = names
         self.tokenizer = tokenizer
@@ -73,8 +73,8 @@ class RaggedWriter:
         self._folder = folder
         self._largest_id: int | None = None
         self._stack = contextlib.ExitStack()
-        self._ids = _Spool(tokenizer.dtype, spool_folder)
-        self._lengths = _Spool(LENGTH_DTYPE, spool_folder)
+        self._ids = _Staging(tokenizer.dtype, staging_folder)
+        self._lengths = _Staging(LENGTH_DTYPE, staging_folder)
 
     @property
     def documents(self) -> int:
@@ -141,12 +141,12 @@ class RaggedWriter:
 
 def _check_replaceable(url: str) -> None:
     """A numbered ``.json`` may be a file of documents: never overwrite one with a record of the same name."""
-    found = stat(url)
-    if found is None:
+    known = stat(url)
+    if known is None:
         return
     try:
-        if found.bytes > MAX_SIDECAR_BYTES:
-            raise CorruptFileError(f"{url} has {found.bytes} bytes")
+        if known.bytes > MAX_SIDECAR_BYTES:
+            raise CorruptFileError(f"{url} has {known.bytes} bytes")
         parse_sidecar(read_bytes(url), url)
     except CorruptFileError as error:
         raise UsageError(
@@ -155,7 +155,7 @@ def _check_replaceable(url: str) -> None:
         ) from error
 
 
-class _Spool:
+class _Staging:
     """Items of one npy file, waiting in an unnamed file for their final count."""
 
     def __init__(self, dtype: np.dtype[Any], folder: str | None) -> None:
@@ -181,7 +181,7 @@ class _Spool:
                 file.write(np.ascontiguousarray(items, self.dtype).data)
             except OSError as error:
                 error.add_note(
-                    f"while spooling a token shard in {self._folder or tempfile.gettempdir()} ({self.count} items so"
+                    f"while staging a token shard in {self._folder or tempfile.gettempdir()} ({self.count} items so"
                     " far); set TMPDIR to a folder with room for a whole shard"
                 )
                 raise

@@ -1,15 +1,15 @@
 """Attribute rows to Arrow columns: strict, and fast where nothing is wrong.
 
-The same kernel that reads documents walks the rows and reads the wanted values on the way; what it declines goes through the
+The same kernel that reads documents walks the rows and reads the requested values on the way; what it declines goes through the
 exact parser (`dolma_dask.formats.json.exact_attributes`), with the same law: the kernel accepts no row that the exact parser
 refuses, and gives the same values.
 
-Declined though valid: what is declined in documents (at every level that holds wanted keys), rows of unreadable documents,
+Declined though valid: what is declined in documents (at every level that holds requested keys), rows of unreadable documents,
 ends of spans with a fraction, an exponent or more than 18 digits, and numbers of more than 19 digits or close to the limits of a
 double.
 
-Cost: about 2.3 GB/s of JSON per core on rows of 19 spans of the whole text, whether one of them is wanted or all are; 1.4 GB/s
-when all are wanted as span lists.
+Cost: about 2.3 GB/s of JSON per core on rows of 19 spans of the whole text, whether one of them is requested or all are; 1.4 GB/s
+when all are requested as span lists.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.errors import SchemaError
-from dolma_dask.formats.json.block import Lines, Walk, WantedKey, fill_strings
+from dolma_dask.formats.json.block import Lines, RequestedKey, Walk, fill_strings
 from dolma_dask.formats.json.exact import LineError
 from dolma_dask.formats.json.exact_attributes import (
     ROW_FIELDS,
@@ -62,7 +62,7 @@ class AttributeBatch:
     # whose attributes they are; null for bad rows and for documents that could not be read, sources also where absent
     ids: pa.LargeStringArray
     sources: pa.LargeStringArray
-    # a column per wanted key, null where the key is absent or null: float64 for "document", "number" and "dict", bool, large_string, or
+    # a column per requested key, null where the key is absent or null: float64 for "document", "number" and "dict", bool, large_string, or
     # ``list<struct<start: int64, end: int64, score: float64>>``
     columns: dict[str, pa.Array]
     # (int, LineError) Rows that are no valid attribute rows, in order; they are null in every column
@@ -79,7 +79,7 @@ def scan_attributes(
     targets = _targets(keys)
     lines = Lines(block, starts)
     status = lines.utf8_status()
-    found = lines.walk(_wanted_keys(keys, targets, form), status)
+    walk = lines.walk(_requested_keys(keys, targets, form), status)
     errors: list[tuple[int, LineError]] = []
     rows: dict[int, AttributeRow] = {}
     for row in np.flatnonzero(status).tolist():
@@ -88,16 +88,16 @@ def scan_attributes(
         except LineError as error:
             errors.append((row, error))
     if rows:
-        found = _with_spans(found, keys, targets, rows)
-        _put_numbers(found, keys, targets, rows)
-    columns = {key: _column(found, kind, targets[key]) for key, kind in keys.items()}
+        walk = _with_spans(walk, keys, targets, rows)
+        _put_numbers(walk, keys, targets, rows)
+    columns = {key: _column(walk, kind, targets[key]) for key, kind in keys.items()}
     for key, kind in keys.items():
         if kind == "string":
             columns[key] = fill_strings(
                 columns[key], {row: _text(read.values[key]) for row, read in rows.items()}
             )
-    ids = fill_strings(found.strings(_ID_COLUMN, unescape=True), {row: read.id for row, read in rows.items()})
-    sources = found.strings(_SOURCE_COLUMN, unescape=True)
+    ids = fill_strings(walk.strings(_ID_COLUMN, unescape=True), {row: read.id for row, read in rows.items()})
+    sources = walk.strings(_SOURCE_COLUMN, unescape=True)
     return AttributeBatch(
         ids, fill_strings(sources, {row: read.source for row, read in rows.items()}), columns, errors
     )
@@ -118,30 +118,30 @@ def _targets(keys: Mapping[str, AttributeKind]) -> dict[str, int]:
     return targets
 
 
-def _wanted_keys(
+def _requested_keys(
     keys: Mapping[str, AttributeKind], targets: Mapping[str, int], form: Form
-) -> list[WantedKey]:
+) -> list[RequestedKey]:
     """Return the table of keys for the kernel: the row's own, the attributes, and keys inside of objects."""
     scope = 1 if form == "nested" else 0
     _check_keys(keys, form)
-    wanted = [
-        WantedKey("id", 0, STRING, _ID_COLUMN, required=True),
-        WantedKey("source", 0, STRING, _SOURCE_COLUMN),
-        WantedKey("attributes", 0, ENTER, scope, required=True)
+    requested = [
+        RequestedKey("id", 0, STRING, _ID_COLUMN, required=True),
+        RequestedKey("source", 0, STRING, _SOURCE_COLUMN),
+        RequestedKey("attributes", 0, ENTER, scope, required=True)
         if form == "nested"
-        else WantedKey("attributes", 0, DECLINE, 0),
+        else RequestedKey("attributes", 0, DECLINE, 0),
     ]
     outers: dict[str, int] = {}
     for key, kind in keys.items():
         outer, _, inner = key.partition(".")
         if kind != "dict":
-            wanted.append(WantedKey(key, scope, _ACTIONS[kind], targets[key]))
+            requested.append(RequestedKey(key, scope, _ACTIONS[kind], targets[key]))
             continue
         if outer not in outers:
             outers[outer] = scope + 1 + len(outers)
-            wanted.append(WantedKey(outer, scope, ENTER, outers[outer]))
-        wanted.append(WantedKey(inner, outers[outer], NUMBER, targets[key]))
-    return wanted
+            requested.append(RequestedKey(outer, scope, ENTER, outers[outer]))
+        requested.append(RequestedKey(inner, outers[outer], NUMBER, targets[key]))
+    return requested
 
 
 def _check_keys(keys: Mapping[str, AttributeKind], form: Form) -> None:
@@ -158,7 +158,7 @@ def _check_keys(keys: Mapping[str, AttributeKind], form: Form) -> None:
 
 
 def _put_numbers(
-    found: Walk,
+    walk: Walk,
     keys: Mapping[str, AttributeKind],
     targets: Mapping[str, int],
     rows: Mapping[int, AttributeRow],
@@ -170,34 +170,34 @@ def _put_numbers(
         for row, read in rows.items():
             value = read.values[key]
             if isinstance(value, float | bool):
-                found.numbers[targets[key], row] = value
-                found.present[targets[key], row] = 1
+                walk.numbers[targets[key], row] = value
+                walk.present[targets[key], row] = 1
 
 
 def _with_spans(
-    found: Walk,
+    walk: Walk,
     keys: Mapping[str, AttributeKind],
     targets: Mapping[str, int],
     rows: Mapping[int, AttributeRow],
 ) -> Walk:
-    """Return `found` with the spans of rows that the exact parser read."""
+    """Return `walk` with the spans of rows that the exact parser read."""
     spans: list[Span] = []
     for key in (key for key, kind in keys.items() if kind == "spans"):
         for row, read in rows.items():
             value = read.values[key]
             if isinstance(value, list):
-                found.lists[targets[key], :, row] = len(found.scores) + len(spans), len(value)
+                walk.lists[targets[key], :, row] = len(walk.scores) + len(spans), len(value)
                 spans.extend(value)
     bounds = np.array([span[:2] for span in spans], np.int64).reshape(-1, 2)
     scores = np.array([span[2] for span in spans], np.float64)
     return replace(
-        found, bounds=np.concatenate([found.bounds, bounds]), scores=np.concatenate([found.scores, scores])
+        walk, bounds=np.concatenate([walk.bounds, bounds]), scores=np.concatenate([walk.scores, scores])
     )
 
 
-def _column(found: Walk, kind: AttributeKind, target: int) -> pa.Array:
+def _column(walk: Walk, kind: AttributeKind, target: int) -> pa.Array:
     if kind == "string":
-        return found.strings(target, unescape=True)
+        return walk.strings(target, unescape=True)
     if kind == "spans":
-        return found.spans(target)
-    return found.booleans(target) if kind == "bool" else found.doubles(target)
+        return walk.spans(target)
+    return walk.booleans(target) if kind == "bool" else walk.doubles(target)

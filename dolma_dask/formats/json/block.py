@@ -1,7 +1,7 @@
 """A block of JSON lines: its key table, the walk over its lines, and the values found as Arrow arrays.
 
-This is the Python side of the kernels: it prepares the table of wanted keys, gives the kernels the readable room they need
-behind the block, and turns places in the block into arrays. Data buffers of string columns have 64 readable bytes behind
+This is the Python side of the kernels: it prepares the table of requested keys, gives the kernels the readable room they need
+behind the block, and turns positions in the block into arrays. Data buffers of string columns have 64 readable bytes behind
 their data, so that later kernels may load whole vectors too.
 
 Cost: a few calls per block; the columns of spans and numbers are written once by the kernel and not copied.
@@ -35,11 +35,11 @@ PADDING = 64
 """Readable bytes behind every buffer: the widest load of a kernel."""
 
 LEARNED_KEYS = 1024
-"""Keys besides the wanted ones that are remembered within a block."""
+"""Keys besides the requested ones that are remembered within a block."""
 
 
 @dataclass(frozen=True)
-class WantedKey:
+class RequestedKey:
     """Key whose values are requested."""
 
     name: str  # the key as it reads after decoding
@@ -186,14 +186,14 @@ class Lines:
         """Copy values of this block to `address`, see `dolma_dask.formats.json.strings.copy_strings`."""
         copy_strings(self.base, self.tail_base, self.tail_row, extents, unescape, address, offsets)
 
-    def walk(self, wanted: Sequence[WantedKey], status: np.ndarray) -> Walk:
-        """Find the values of the wanted keys in all lines whose `status` is 0; `status` is updated."""
-        rows, table = len(self), _key_table(wanted)
+    def walk(self, requested: Sequence[RequestedKey], status: np.ndarray) -> Walk:
+        """Find the values of the requested keys in all lines whose `status` is 0; `status` is updated."""
+        rows, table = len(self), _key_table(requested)
         n_strings, n_numbers, n_lists = (
-            _columns(wanted, actions) for actions in (_TEXTUAL, _NUMERIC, (SPANS,))
+            _columns(requested, actions) for actions in (_TEXTUAL, _NUMERIC, (SPANS,))
         )
         n_spans = (int(self.starts[-1] - self.starts[0]) // 8 if n_lists else 0) + 1
-        found = Walk(
+        walk = Walk(
             lines=self,
             extents=np.full((n_strings, 2, rows), -1, np.int64),
             numbers=np.zeros((n_numbers, rows), np.float64),
@@ -204,18 +204,18 @@ class Lines:
         )
         used = walk_lines(
             self.base, self.tail_base, self.tail_row, self.starts,
-            table.keys, table.store, table.buckets, table.used, sum(key.required for key in wanted),
-            found.extents, found.numbers, found.present, found.lists, found.bounds, found.scores, status,
+            table.keys, table.store, table.buckets, table.used, sum(key.required for key in requested),
+            walk.extents, walk.numbers, walk.present, walk.lists, walk.bounds, walk.scores, status,
         )  # fmt: skip
-        return replace(found, bounds=found.bounds[:used], scores=found.scores[:used])
+        return replace(walk, bounds=walk.bounds[:used], scores=walk.scores[:used])
 
 
 _TEXTUAL = (STRING, RAW)
 _NUMERIC = (NUMBER, BOOLEAN, DOCUMENT)
 
 
-def _columns(wanted: Sequence[WantedKey], actions: tuple[int, ...]) -> int:
-    return sum(key.action in actions for key in wanted)
+def _columns(requested: Sequence[RequestedKey], actions: tuple[int, ...]) -> int:
+    return sum(key.action in actions for key in requested)
 
 
 @dataclass(frozen=True)
@@ -226,10 +226,10 @@ class _KeyTable:
     used: np.ndarray
 
 
-def _key_table(wanted: Sequence[WantedKey]) -> _KeyTable:
+def _key_table(requested: Sequence[RequestedKey]) -> _KeyTable:
     """Build the table of keys; names that JSON can only write with an escape are left to the exact parser."""
-    names = [key.name.encode("utf-8", "surrogatepass") + b'"' for key in wanted]
-    plain = [(key, name) for key, name in zip(wanted, names, strict=True) if _is_plain(name)]
+    names = [key.name.encode("utf-8", "surrogatepass") + b'"' for key in requested]
+    plain = [(key, name) for key, name in zip(requested, names, strict=True) if _is_plain(name)]
     rows = len(plain) + 1 + LEARNED_KEYS
     table = _KeyTable(
         keys=np.zeros((rows, 8), np.int64),

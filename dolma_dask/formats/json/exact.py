@@ -39,7 +39,7 @@ class LineError(Exception):
 
 @dataclass(frozen=True)
 class Field:
-    """A top-level key whose values are wanted as a column."""
+    """A top-level key whose values are requested as a column."""
 
     name: str  # the key
     # ``string``: the decoded string, any other type but null is an error; ``raw``: the value's JSON text as it stands in the line, of any
@@ -103,8 +103,8 @@ def _not_an_object(line: bytes) -> LineError:
 def _invalid_json(line: bytes, message: str) -> LineError:
     if line.startswith(_BYTE_ORDER_MARK):
         return LineError("invalid_json", "one JSON object per line; no byte order mark before it")
-    place = _BYTE_OF_MESSAGE.search(message)
-    offset = min(int(place[1]), len(line)) if place else len(line)
+    match = _BYTE_OF_MESSAGE.search(message)
+    offset = min(int(match[1]), len(line)) if match else len(line)
     offset -= "trailing characters" in message  # msgspec counts the first of them in
     what = _BYTE_OF_MESSAGE.sub("", message).removeprefix("JSON is malformed: ")
     what = "the line ends too early" if what == "Input data was truncated" else what
@@ -129,12 +129,12 @@ def parse_fields(
 
 def field_value(field: Field, raw: bytes | None, required: bool) -> str | None:
     """Return the value of `field` from its JSON text, None where that is None or null; see `parse_fields` for errors."""
-    wanted = "a string" if field.kind == "string" else "a value"
+    expected = "a string" if field.kind == "string" else "a value"
     if raw is None or raw == b"null":
         if required and raw is None:
-            raise LineError("missing_field", f"{wanted} in field '{field.name}', which is missing")
+            raise LineError("missing_field", f"{expected} in field '{field.name}', which is missing")
         if required:
-            raise LineError("wrong_type", f"{wanted} in field '{field.name}', found null")
+            raise LineError("wrong_type", f"{expected} in field '{field.name}', found null")
         return None
     if field.kind == "raw":
         return raw.decode("utf-8")

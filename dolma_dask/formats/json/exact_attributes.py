@@ -2,7 +2,7 @@
 
 Rows come in two forms: nested, ``{"id", "source", "attributes": {key: value}}``, and flat, ``{"source", "id", key: value}``. A
 value is a list of spans ``[[start, end, score], ...]``, a number, a boolean, a string, null, or an object of numbers. Rows of
-documents that could not be read are ``{"id": null, "attributes": {}, "error": "..."}``; they hold a place and no value.
+documents that could not be read are ``{"id": null, "attributes": {}, "error": "..."}``; they keep the row and hold no value.
 
 Cost: as the exact parser of documents, about 200 MB/s; the kernel leaves it less than one row in a thousand.
 """
@@ -38,7 +38,7 @@ _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 @dataclass(frozen=True)
 class AttributeRow:
-    """One row: whose attributes they are, and the values of the wanted keys (None: absent or null)."""
+    """One row: whose attributes they are, and the values of the requested keys (None: absent or null)."""
 
     id: str | None
     source: str | None
@@ -88,8 +88,8 @@ def _value(raws: Mapping[str, bytes], key: str, kind: AttributeKind) -> Value:
     return None if raw is None or raw == b"null" else _READERS[kind](raw, key)
 
 
-def _wrong(key: str, wanted: str, raw: bytes) -> LineError:
-    return LineError("wrong_type", f"{wanted} in attribute '{key}', found {kind_of(raw)}")
+def _wrong(key: str, expected: str, raw: bytes) -> LineError:
+    return LineError("wrong_type", f"{expected} in attribute '{key}', found {kind_of(raw)}")
 
 
 def _number(raw: bytes, key: str) -> float:

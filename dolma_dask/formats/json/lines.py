@@ -4,7 +4,7 @@
 one by one through the exact parser (`dolma_dask.formats.json.exact`), which either reads them or says what is wrong with them.
 The kernel accepts no line that the exact parser refuses, and gives the same values.
 
-Declined though valid: keys written with an escape, a wanted key written twice, more than 64 levels of nesting.
+Declined though valid: keys written with an escape, a requested key written twice, more than 64 levels of nesting.
 
 Cost: about 1.6 GB/s of JSON per core with four fields, of which UTF-8 validation takes a third; 0.7 GB/s when lines have only
 100 bytes. Lines that are declined cost about 6 us each.
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.json.block import Lines, WantedKey, fill_strings
+from dolma_dask.formats.json.block import Lines, RequestedKey, fill_strings
 from dolma_dask.formats.json.exact import Field, LineError, parse_fields
 from dolma_dask.formats.json.scan import RAW, STRING
 from dolma_dask.formats.json.strings import line_starts
@@ -36,12 +36,12 @@ def scan_fields(
     _check_fields(fields, required)
     lines = Lines(block, starts)
     status = lines.utf8_status()
-    wanted = [
-        WantedKey(field.name, 0, STRING if field.kind == "string" else RAW, column, field.name in required)
+    requested = [
+        RequestedKey(field.name, 0, STRING if field.kind == "string" else RAW, column, field.name in required)
         for column, field in enumerate(fields)
     ]
-    found = lines.walk(wanted, status)
-    columns = [found.strings(i, unescape=field.kind == "string") for i, field in enumerate(fields)]
+    walk = lines.walk(requested, status)
+    columns = [walk.strings(i, unescape=field.kind == "string") for i, field in enumerate(fields)]
     return _record_batch(columns, fields, len(lines)), status
 
 
@@ -63,7 +63,7 @@ def scan_documents(
             errors.append((row, error))
     if values:
         columns = [
-            fill_strings(batch.column(i), {row: found[field.name] for row, found in values.items()})
+            fill_strings(batch.column(i), {row: read[field.name] for row, read in values.items()})
             for i, field in enumerate(fields)
         ]
         batch = _record_batch(columns, fields, batch.num_rows)

@@ -1,14 +1,14 @@
-"""Kernels that walk JSON lines: the grammar of RFC 8259, and the values of the keys somebody wants.
+"""Kernels that walk JSON lines: the grammar of RFC 8259, and the values of requested keys.
 
-One pass checks every byte of every line and notes where wanted values lie; nothing is copied or decoded here. A line is
+One pass checks every byte of every line and records where requested values lie; nothing is copied or decoded here. A line is
 either accepted with certainty or declined (status 1) and left to the exact parser; the kernel never guesses.
 
 Every loop stops at a newline, because no token of JSON may hold one. So a block that ends in a newline and is followed by 64
 readable bytes needs no other bounds check: the callers in `dolma_dask.formats.json.block` see to both.
 
 Keys: most files repeat the same keys in the same order, so each key remembers which one came next the last time. If the
-bytes at hand equal that one (one 64-byte compare), the key is known without being scanned or hashed. Keys nobody wants are
-learned too, since passing them over is the larger part of the work when 1 of 24 is wanted.
+bytes at hand equal that one (one 64-byte compare), the key is known without being scanned or hashed. Other keys are
+learned too, since passing them over is the larger part of the work when 1 of 24 is requested.
 
 Cost: 7 GB/s per core on long strings with one escape in fifty bytes, 2 GB/s on rows of many short numbers, 15 ns per short
 string; compiling takes about 3 s once.
@@ -41,10 +41,10 @@ ROOT = 0
 """Row of the key table that stands for "before the first key"."""
 
 SKIP, STRING, RAW, NUMBER, BOOLEAN, DOCUMENT, SPANS, ENTER, DECLINE = range(9)
-"""Actions. ENTER looks for wanted keys inside the object that is the value; DECLINE leaves the line to the exact parser."""
+"""Actions. ENTER looks for requested keys inside the object that is the value; DECLINE leaves the line to the exact parser."""
 
 MAX_KEY = 512
-"""Bytes of the longest key that is learned; wanted keys may be longer."""
+"""Bytes of the longest key that is learned; requested keys may be longer."""
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON = 0x22, 0x5C, 0x2C, 0x3A
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = 0x7B, 0x7D, 0x5B, 0x5D
@@ -99,7 +99,7 @@ def escape_targets(backslashes: int, pending: int) -> tuple[int, int]:
     """Return masks of the bytes that a backslash before them escapes: of these 64, and (bit 0) of the next 64.
 
     In a run of backslashes every second one is escaped. Subtracting the starts of the runs from the bits behind them carries
-    through each run, and leaves a pattern that differs by whether the run began at an even or an odd place.
+    through each run, and leaves a pattern that differs by whether the run began at an even or an odd position.
     """
     starts = backslashes & ~pending
     codes = (((starts << 1) | _ODD_BITS) - starts) ^ _ODD_BITS
@@ -276,7 +276,7 @@ def hash_key(at: int, size: int, scope: int) -> int:
 
 
 @kernel
-def file_wanted_keys(keys: np.ndarray, store: np.ndarray, buckets: np.ndarray, used: np.ndarray) -> None:
+def file_requested_keys(keys: np.ndarray, store: np.ndarray, buckets: np.ndarray, used: np.ndarray) -> None:
     """Enter the rows of `keys` that are in use into the empty table `buckets`, see `find_key`."""
     address = address_of(store)
     for row in range(1, used[0]):

@@ -1,7 +1,7 @@
-"""The kernel that walks whole lines and notes the values of wanted keys, for documents and for attribute rows alike.
+"""The kernel that walks whole lines and records the values of requested keys, for documents and for attribute rows alike.
 
-Which keys are wanted, in which object, and what becomes of their values stands in a table (`dolma_dask.formats.json.scan`), so
-one compiled kernel serves every list of fields. Levels that can hold wanted keys are: the line's object, the ``attributes``
+Which keys are requested, in which object, and what becomes of their values stands in a table (`dolma_dask.formats.json.scan`), so
+one compiled kernel serves every list of fields. Levels that can hold requested keys are: the line's object, the ``attributes``
 object in it, and objects of numbers inside that; all other values are checked and passed over.
 """
 
@@ -27,7 +27,7 @@ from dolma_dask.formats.json.scan import (
     SPANS,
     STRING,
     TARGET,
-    file_wanted_keys,
+    file_requested_keys,
     find_key,
     read_document_score,
     read_spans,
@@ -41,7 +41,7 @@ from dolma_dask.text.bits import address_of, byte_at, word_at
 from dolma_dask.text.kernels import kernel
 
 MAX_SCOPES = 1 << 20
-"""Objects with wanted keys there can be; three may be open at one time, and their numbers share one word."""
+"""Objects with requested keys there can be; three may be open at one time, and their numbers share one word."""
 
 _QUOTE, _COMMA, _COLON, _OPEN_OBJECT, _CLOSE_OBJECT = 0x22, 0x2C, 0x3A, 0x7B, 0x7D
 _NULL = int.from_bytes(b"null", "little")
@@ -94,16 +94,16 @@ def walk_lines(
     """
     rows = len(starts) - 1
     n_spans = int(np.int64(0))  # a literal 0 has a type of its own and would be compiled for separately
-    file_wanted_keys(keys, store, buckets, used)
+    file_requested_keys(keys, store, buckets, used)
     for row in range(rows):
         if status[row] == 0:
             origin = base if row < tail_row else tail_base
-            end, found = walk_line(
+            end, spans = walk_line(
                 origin, starts[row], row, keys, store, buckets, used, n_required, extents, numbers, present, lists, bounds,
                 scores, n_spans,
             )  # fmt: skip
             if end != 0 and skip_space(end) == origin + starts[row + 1] - 1:
-                n_spans = found
+                n_spans = spans
                 continue
             status[row] = 1
         for column in range(extents.shape[0]):

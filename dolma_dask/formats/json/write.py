@@ -44,7 +44,7 @@ class Numbers:
 
 
 def prepare_numbers(values: NDArray[np.float64], valid: NDArray[np.bool_], *, rounded: bool) -> Numbers:
-    """Sort finite floats into easy and hard; what `valid` marks False may hold anything."""
+    """Sort finite floats into easy and hard; where `valid` is False, they may be anything."""
     with np.errstate(all="ignore"):
         easy = np.abs(values) < LARGEST_EASY
         if not rounded:

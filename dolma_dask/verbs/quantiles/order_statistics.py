@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dolma_dask.errors import DataError
 from dolma_dask.rules.ordered_bits import Codes, Extents
-from dolma_dask.text.kernels import Bools, Counts, Places, Words
+from dolma_dask.text.kernels import Bools, Counts, Positions, Words
 from dolma_dask.verbs.quantiles.refinement import (
     Cells,
     FirstBins,
@@ -228,7 +228,7 @@ class _Passes:
         is_open = search.wanted_cells[wanted] >= 0
         search.answers[wanted[is_open]] = found[is_open]
 
-    def _where(self, cells: Cells) -> tuple[Places, Words, Words, Bools]:
+    def _where(self, cells: Cells) -> tuple[Positions, Words, Words, Bools]:
         return cells.table(self._bins, self._count), cells.low, cells.high, cells.has_next(self._bins)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dolma_dask.rules.ordered_bits import Codes
-from dolma_dask.text.kernels import Bools, Counts, Int, Places, Words, kernel
+from dolma_dask.text.kernels import Bools, Counts, Int, Positions, Words, kernel
 
 Rows = npt.NDArray[np.int32]
 
@@ -63,7 +63,7 @@ class Cells:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def table(self, bins: FirstBins, rows: int) -> Places:
+    def table(self, bins: FirstBins, rows: int) -> Positions:
         """Return the first cell of each row and first bin, (rows, bins); -1 where there is none."""
         table = np.full((rows, bins.count), -1, np.int32)
         places = self._bins(bins)
@@ -125,7 +125,7 @@ def count_cells(
     keys: Words,
     codes: Codes,
     first: tuple[np.uint64, np.uint64, np.uint64],
-    table: Places,
+    table: Positions,
     low: Words,
     high: Words,
     has_next: Bools,
@@ -168,7 +168,7 @@ def collect_cells(
     keys: Words,
     codes: Codes,
     first: tuple[np.uint64, np.uint64, np.uint64],
-    table: Places,
+    table: Positions,
     low: Words,
     high: Words,
     has_next: Bools,

@@ -127,7 +127,7 @@ def _check_of_one_run(catalog: Catalog, name: str, works: Sequence[ShardWork], p
     """Add a problem if a set whose rows depend on all shards was not made by one run."""
     found = {work.shard.path: source.info for work in works for source in work.sources if source.name == name}
     try:
-        catalog.check_whole(name, found)
+        catalog.check_dataset_wide(name, found)
     except AlignmentError as error:
         kind = "stale" if isinstance(error, StaleAttributesError) else "two_runs"
         path = found[str(error.details["shard"])].path

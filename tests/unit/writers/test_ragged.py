@@ -175,7 +175,7 @@ def test_spools_lie_in_the_folder_asked_for_and_go(tmp_path: Path, monkeypatch: 
         return original(**options)  # type: ignore[call-overload]
 
     monkeypatch.setattr(tempfile, "TemporaryFile", watched)
-    with RaggedWriter(str(tmp_path / "out"), NAMES, RECORD, spool_folder=str(tmp_path)) as writer:
+    with RaggedWriter(str(tmp_path / "out"), NAMES, RECORD, staging_folder=str(tmp_path)) as writer:
         writer.write(batch([1]))
     assert used == [str(tmp_path)] * 2
     assert names_in(tmp_path) == ["out"]
@@ -188,7 +188,7 @@ def test_a_full_disk_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         def write(self, data: object) -> None:
             raise OSError(28, "No space left on device")
 
-    with RaggedWriter(str(tmp_path), NAMES, RECORD, spool_folder=str(tmp_path)) as writer:
+    with RaggedWriter(str(tmp_path), NAMES, RECORD, staging_folder=str(tmp_path)) as writer:
         with monkeypatch.context() as patch:
             patch.setattr(writer._ids, "_file", Full())
             with pytest.raises(OSError, match="No space left") as caught:
