@@ -100,7 +100,7 @@ def _check_unique(requested: Sequence[tuple[str, str]]) -> None:
     for name, place in requested:
         if place in seen:
             also = f" (also as {seen[place]!r})" if seen[place] != name else ""
-            raise UsageError(f"{name!r} is asked twice{also}; expected each once.", name=name)
+            raise UsageError(f"{name!r} is requested twice{also}; expected each once.", name=name)
         seen[place] = name
 
 

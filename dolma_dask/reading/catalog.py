@@ -254,7 +254,7 @@ class Catalog:
         if len(candidates) > 1:
             raise AlignmentError(
                 f"documents/{shard.path} has two attribute files in {folder}: {candidates[0].path} and {candidates[1].path}; "
-                "expected one. Remove the one that is not needed.",
+                "expected one. Remove the one that is not wanted.",
                 shard=shard.path,
                 attributes=name,
             )

@@ -181,8 +181,8 @@ def test_digests_are_known_where_their_columns_were_read(root):
         (["word_cuont"], ExpressionError, "near it are"),
         (["metadata.lnag"], ExpressionError, "metadata.lang"),
         (["metadata.tags"], ExpressionError, "no column"),
-        (["id", "id"], UsageError, "asked twice"),
-        (["word_count", WORDS], UsageError, "asked twice"),
+        (["id", "id"], UsageError, "requested twice"),
+        (["word_count", WORDS], UsageError, "requested twice"),
     ],
 )
 def test_wrong_names(root, names, error, message):

@@ -471,7 +471,7 @@ def test_marks_of_documents_that_are_gone_do_not_stay(world):
 
 def test_what_a_killed_call_left_at_its_end_is_removed_by_the_next(world):
     dedupe(str(world), **HERE)
-    dead = f"{publish._owner()}-{2**22 + 1}-00000000"
+    dead = f"{publish._process_space()}-{2**22 + 1}-00000000"
     left = [world / f"_journal/dedupe/.x.{dead}.tmp", world / "_work/dedupe-exact/old/spool/1.arrow"]
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)
