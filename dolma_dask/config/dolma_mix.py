@@ -20,9 +20,9 @@ from dolma_dask.config.yaml_files import Mistakes, convert, pairs, read_yaml, sc
 from dolma_dask.errors import Failure, StageError, UsageError
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.summary import Summary
+from dolma_dask.verbs.mix.call import MixSummary
 from dolma_dask.verbs.mix.recipe import make_options
-from dolma_dask.verbs.mix.streams import Stream, mix_stream
-from dolma_dask.verbs.mix.summary import MixSummary, sum_streams
+from dolma_dask.verbs.mix.streams import Stream, mix_stream, sum_streams
 from dolma_dask.verbs.options import ReadArgs, checked, record_policy, run_options
 
 COMPAT = "dolma-1.2"

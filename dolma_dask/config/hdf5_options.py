@@ -18,9 +18,8 @@ from dolma_dask.errors import UsageError
 from dolma_dask.tokens.modes import ANNOUNCED, MODES, check_mode
 from dolma_dask.tokens.specials import load_gpt2
 from dolma_dask.verbs.hdf5.job import Hdf5Summary
-from dolma_dask.verbs.hdf5.lm_options import MODELZOO
 from dolma_dask.verbs.hdf5.raw import RawTexts
-from dolma_dask.verbs.hdf5.verb import hdf5
+from dolma_dask.verbs.hdf5.verb import MODELZOO, hdf5
 
 OUTPUT_DIR = "./data_dir/"
 """Where files go if nothing is said."""

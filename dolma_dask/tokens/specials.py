@@ -138,7 +138,7 @@ class Specials:
 
 
 @dataclass(frozen=True)
-class AskedSpecials:
+class RequestedSpecials:
     """Request of the user: a token by name or by id.
 
     Raises `UsageError`: a token is given by name and by id.

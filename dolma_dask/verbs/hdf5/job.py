@@ -24,12 +24,11 @@ from dolma_dask.io.records import merge_rules
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.summary import Summary
 from dolma_dask.tokens.modes import Mode
-from dolma_dask.verbs.hdf5.inputs import Documents
 from dolma_dask.verbs.hdf5.rows import RowPlan, RowsStage
 from dolma_dask.verbs.hdf5.staging import VERB, StagedTokens, StagingFolder, StagingOutput, staging_name
 from dolma_dask.verbs.options import told
 from dolma_dask.verbs.selection import rule_notes
-from dolma_dask.verbs.sinks import DocumentStage
+from dolma_dask.verbs.sinks import DocumentSource, DocumentStage
 
 VERSION = 1
 """Raised whenever hdf5 writes other bytes for the same documents and options."""
@@ -45,6 +44,18 @@ class Hdf5Summary(Summary):
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of the table."""
         return [("files" if name == "shards" else name, value) for name, value in super().rows()]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """All documents of a run, in the order of rows."""
+
+    origin: str  # root of what is read
+    parts: tuple[DocumentSource, ...]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters that decide the documents, besides the bytes of the files."""
+    shown: Mapping[str, Any] = field(default_factory=dict)  # the same for people
+    notes: tuple[str, ...] = ()  # for people
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from dolma_dask.sources.naming import split_suffix
 from dolma_dask.sources.plan import TEXT_SHARD_BYTES, TEXT_SHARD_FILES
 from dolma_dask.sources.tar import TarArchive, _MemberFile
 from dolma_dask.sources.text import TextFiles
-from dolma_dask.verbs.hdf5.inputs import Documents
+from dolma_dask.verbs.hdf5.job import Documents
 from dolma_dask.verbs.options import ReadArgs
 from dolma_dask.verbs.sinks import DocumentRows, ShardFacts
 

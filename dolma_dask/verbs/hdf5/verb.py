@@ -7,7 +7,7 @@ files or workers give the same rows. Disk: the staging files take about half of 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Unpack
+from typing import Annotated, Any, Literal, Unpack
 
 from dolma_dask.engine import run_job
 from dolma_dask.errors import UsageError
@@ -15,26 +15,42 @@ from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.tokenizer import open_tokenizer
-from dolma_dask.tokens.cleaning import Normalizer
+from dolma_dask.tokens.cleaning import Cleaning, Normalizer
+from dolma_dask.tokens.engine import TokenEngine
+from dolma_dask.tokens.lm import LmData
+from dolma_dask.tokens.lm_documents import Cutting, LmRecipe
 from dolma_dask.tokens.modes import check_mode
 from dolma_dask.tokens.packing import Tail
-from dolma_dask.verbs.hdf5.inputs import Documents, documents_of
-from dolma_dask.verbs.hdf5.job import Hdf5Job, Hdf5Summary
-from dolma_dask.verbs.hdf5.lm_options import Compat, LmOptions
+from dolma_dask.tokens.specials import RequestedSpecials
+from dolma_dask.verbs.hdf5.job import Documents, Hdf5Job, Hdf5Summary
 from dolma_dask.verbs.hdf5.raw import RawTexts, raw_documents
+from dolma_dask.verbs.mix.planning import make_mixture
 from dolma_dask.verbs.options import (
     DatasetLike,
     Many,
     ReadArgs,
     RuleLike,
+    as_dataset,
+    check_choice,
     check_outside,
     checked,
+    dataset_notes,
     record_policy,
     rule_of,
     run_options,
+    selected,
     told,
     words_of,
 )
+from dolma_dask.verbs.selection import select
+
+Compat = Literal["modelzoo-2.2"]
+
+MODELZOO: Compat = "modelzoo-2.2"
+"""The release whose effective defaults and quirks can be requested."""
+
+LEAST_TOKENS = {None: 10, MODELZOO: 6}
+"""min_sequence_len: what ModelZoo's documentation says, and what its command line does."""
 
 
 def hdf5(
@@ -105,7 +121,7 @@ def hdf5(
     short_seq_prob : float
         Share of rows that are cut at random, 2 to max_seq_length - 1 tokens being left; the others are lost.
     seed : int
-        Of that chance.
+        Seed of the rows that are cut at random.
     use_ftfy : bool, optional
         Repair texts with ftfy first; by default not.
     ftfy_normalizer : {"NFC", "NFD", "NFKC", "NFKD"}, optional
@@ -148,7 +164,7 @@ def hdf5(
     """
     options = checked(hdf5, options, ReadArgs)
     where = rule_of(where)
-    wanted = LmOptions(
+    rows = LmOptions(
         max_seq_length=max_seq_length,
         tail=tail,
         pack_sequences=pack_sequences,
@@ -169,10 +185,98 @@ def hdf5(
         compat=compat,
     )
     target = Target(to, tokenizer, mode, max_rows_per_file)
-    documents = _documents(dataset, where, words_of("attributes", attributes), source, wanted, options)
-    packing = make_packing(documents, target, wanted, record_policy(options))
-    check_outside(packing.target, documents.origin)
-    return run_job(packing, run_options(options))
+    documents = _documents(dataset, where, words_of("attributes", attributes), source, rows, options)
+    job = make_job(documents, target, rows, record_policy(options))
+    check_outside(job.target, documents.origin)
+    return run_job(job, run_options(options))
+
+
+@dataclass(frozen=True)
+class LmOptions:
+    """Options that decide the rows of LMData; for each option see `dolma_dask.verbs.hdf5.verb.hdf5`."""
+
+    max_seq_length: int = 2048
+    tail: Tail = "pad"
+    pack_sequences: bool = True
+    eos: str | None = None
+    pad: str | None = None
+    eos_id: int | None = None
+    pad_id: int | None = None
+    min_sequence_len: int | None = None
+    short_seq_prob: float = 0.0
+    seed: int = 0
+    use_ftfy: bool | None = None
+    ftfy_normalizer: Normalizer | None = "NFC"
+    wikitext_detokenize: bool = False
+    split_text_to_tokenize: bool = False
+    chunk_len_to_split: int = 2000
+    remove_bos_in_chunks: bool = False
+    inverted_mask: bool = False
+    compat: Compat | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("tail", self.tail, ("pad", "drop"))
+        if self.compat not in (None, MODELZOO):
+            raise UsageError(f"compat={self.compat!r}; expected {MODELZOO!r}, or nothing.")
+
+    @property
+    def is_like_modelzoo(self) -> bool:
+        """True for the quirks of ModelZoo 2.2."""
+        return self.compat == MODELZOO
+
+    @property
+    def repairs(self) -> bool:
+        """True if ftfy repairs the texts."""
+        return self.is_like_modelzoo if self.use_ftfy is None else self.use_ftfy
+
+    @property
+    def least(self) -> int:
+        """Tokens of the shortest row of a document by itself."""
+        return LEAST_TOKENS[self.compat] if self.min_sequence_len is None else self.min_sequence_len
+
+    def mode(self, tokenizer: TokenEngine) -> LmData:
+        """Return the mode for a tokenizer."""
+        is_like = self.is_like_modelzoo
+        specials = RequestedSpecials(self.eos, self.pad, self.eos_id, self.pad_id)
+        recipe = LmRecipe(
+            tokenizer,
+            specials.find(tokenizer, pads_with_eos=is_like),
+            Cleaning(self.repairs, self.ftfy_normalizer, self.wikitext_detokenize),
+            Cutting(
+                self.chunk_len_to_split if self.split_text_to_tokenize else None,
+                drops_heads=self.remove_bos_in_chunks and not is_like,
+                drops_first=self.remove_bos_in_chunks and is_like,
+            ),
+            skips_empty=is_like,
+        )
+        return LmData(
+            recipe,
+            length=self.max_seq_length,
+            packs=self.pack_sequences,
+            tail=self.tail,
+            least=self.least,
+            short_seq_prob=self.short_seq_prob,
+            seed=self.seed,
+            inverted_mask=self.inverted_mask and not is_like,
+            like_modelzoo=is_like,
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a person should know."""
+        if self.inverted_mask and self.is_like_modelzoo:
+            return ("inverted_mask does nothing under compat, as in ModelZoo 2.2",)
+        return ()
+
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Return the values in force, by ModelZoo's sections."""
+        shared = ("max_seq_length", "short_seq_prob", "seed", "tail", "compat")
+        specials = ("eos", "pad", "eos_id", "pad_id")
+        known = {**vars(self), "use_ftfy": self.repairs, "min_sequence_len": self.least}
+        others = [name for name in known if name not in (*shared, *specials)]
+        return {
+            "processing": {name: known[name] for name in shared},
+            "dataset": {name: known[name] for name in others},
+        }
 
 
 @dataclass(frozen=True)
@@ -192,15 +296,15 @@ class Target:
             )
 
 
-def make_packing(documents: Documents, target: Target, wanted: LmOptions, policy: RecordPolicy) -> Hdf5Job:
+def make_job(documents: Documents, target: Target, rows: LmOptions, policy: RecordPolicy) -> Hdf5Job:
     """Return a call of `hdf5` that can be run."""
     tokens = open_tokenizer(target.tokenizer)
-    sections = wanted.sections()
+    sections = rows.sections()
     known = {"tokenizer": tokens.file_name, "tokenizer_fingerprint": tokens.fingerprint}
     return Hdf5Job(
-        replace(documents, notes=(*documents.notes, *wanted.notes())),
+        replace(documents, notes=(*documents.notes, *rows.notes())),
         files.normalize(target.to),
-        wanted.mode(tokens),
+        rows.mode(tokens),
         target.max_rows_per_file,
         policy,
         {
@@ -216,13 +320,17 @@ def _documents(
     where: RuleLike,
     attributes: Sequence[str],
     source: str | None,
-    wanted: LmOptions,
+    rows: LmOptions,
     options: ReadArgs,
 ) -> Documents:
+    """Return the documents of a dataset that `where` keeps, or raw texts; `options` select shards."""
     if not isinstance(dataset, RawTexts):
-        return documents_of(dataset, where, attributes, source, options)
+        opened = as_dataset(dataset, source)
+        mixture = make_mixture(select(selected(opened, options), where, attributes))
+        shown = {"where": None if where is None else str(where), "source": source}
+        return Documents(opened.root, mixture.sources, mixture.params(), shown, dataset_notes(opened))
     if where is not None or attributes:
         raise UsageError(
             "where and attributes are of a dataset, and raw files were given; expected one of them. Convert the files first: dolma-dask convert."
         )
-    return raw_documents(replace(dataset, is_lenient=wanted.is_like_modelzoo), options)
+    return raw_documents(replace(dataset, is_lenient=rows.is_like_modelzoo), options)

@@ -3,12 +3,12 @@
 Cost: that of reading the documents and attributes once; packed and shuffled documents are copied once or twice more as they are stored.
 """
 
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import dolma_dask
-from dolma_dask.dataset import Dataset
+from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Job, MapJob, Plan, RunOptions, Unit, remove_abandoned, run_job, run_jobs
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -20,23 +20,45 @@ from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.verbs.mix.outputs import DocumentOutput
 from dolma_dask.verbs.mix.packed import Packed, Part
-from dolma_dask.verbs.mix.summary import MixSummary, summarize, with_others
-from dolma_dask.verbs.mix.tokens import (
-    TokenOptions,
-    check_tokens,
-    packing_of,
-    tokens_of_packed,
-)
+from dolma_dask.verbs.mix.tokens import TokenOptions, check_tokens, job_of, tokens_of_packed
 from dolma_dask.verbs.mix.transform import Mixture
 from dolma_dask.verbs.options import ReadArgs, budget, check_format, record_policy, run_options, told
 from dolma_dask.verbs.ragged import open_output
+from dolma_dask.verbs.selection import rule_notes
 from dolma_dask.verbs.sinks import DocumentStage, join_documents
 
 VERSION = 2
 """Raised whenever mix writes other bytes for the same input and rule."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
+class MixSummary(Summary):
+    """The outcome of a mix; ``others`` holds that of the token files which it made too, by their verbs."""
+
+    others: tuple[tuple[str, Summary], ...] = ()
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the lines of the table; see `Summary`."""
+        rows = super().rows()
+        for name, other in self.others:
+            own = {
+                key: value
+                for key, value in other.counts.items()
+                if key not in self.counts or key == "bytes_out"
+            }
+            rows += [
+                (name, ""),
+                *((f"  {label}", value) for label, value in replace(other, counts=own, rules=()).rows()),
+            ]
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON-able values."""
+        known = super().to_json()
+        return known | {name: other.to_json() for name, other in self.others}
+
+
+@dataclass(frozen=True)
 class Goal:
     """Outputs of a mix."""
 
@@ -51,7 +73,7 @@ class Goal:
         """Refuse what would write over the input, or among its documents, and token files that cannot be made."""
         if self.target is not None:
             check_apart(root, self.target)
-        check_tokens(self.tokens, [place for place in (root, self.target) if place is not None])
+        check_tokens(self.tokens, [each for each in (root, self.target) if each is not None])
 
 
 def make_goal(
@@ -63,7 +85,7 @@ def make_goal(
     max_size: int | None,
     seed: int | None,
 ) -> Goal:
-    """Check what a mix is to write; `seed` is that of a shuffle."""
+    """Check the outputs of a mix; `seed` is that of a shuffle."""
     check_format(file_format)
     is_packed = max_size is not None or seed is not None
     if to is None and not tokens:
@@ -85,7 +107,7 @@ def make_goal(
     return Goal(target, file_format, name, packing, tokens, told(shown))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class MixCall:
     """A mixture of some shards of a dataset, and its outputs."""
 
@@ -96,18 +118,18 @@ class MixCall:
     notes: tuple[str, ...]  # for people
 
     def run(self, options: ReadArgs) -> MixSummary:
-        """Make what is left of everything."""
+        """Make what is left of all outputs."""
         target, packing = self.goal.target, self.goal.packing
         if target is not None and packing is not None:
             return self._packed(target, packing, options)
         made = self._side_by_side(record_policy(options), run_options(options))
         if target is not None and made.done:
-            remove_abandoned(target, "mix")  # by a packed mix that was stopped and is not wanted any more
+            remove_abandoned(target, "mix")  # by a packed mix that was stopped and is no longer requested
         return made
 
     @property
     def _name(self) -> str:
-        """Of token files where they have no other: that of the dataset, whether or not its documents are written again."""
+        """Name of token files that have no other: that of the dataset, whether or not its documents are written again."""
         return files.normalize(self.dataset.root).rsplit("/", 1)[-1]
 
     @property
@@ -115,23 +137,33 @@ class MixCall:
         """Parameters for the journal of the documents."""
         return {"from": self.dataset.root, **self.shown, **self.goal.shown}
 
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        return tuple(Part(self.mixture, shard, shard.path) for shard in self.mixture.dataset.shards)
+
     def _packed(self, target: str, packing: FilePacking, options: ReadArgs) -> MixSummary:
         """Pack the documents of all shards into files of one size, then make tokens of these."""
         goal, policy = self.goal, record_policy(options)
-        parts = tuple(Part(self.mixture, shard, shard.path) for shard in self.mixture.dataset.shards)
         key = mix_key(self.mixture, policy)
         packed = Packed(
-            target, goal.name, parts, packing, policy, key, self._params, self.notes, owns_folder=True
+            target, goal.name, self._parts, packing, policy, key, self._params, self.notes, owns_folder=True
         )
-        made = summarize(run_job(packed, run_options(options)))
-        return tokens_of_packed(made, target, goal.tokens, self.dataset.source, self._name, options)
+        mixed = summarize(run_job(packed, run_options(options)))
+        if mixed.planned:
+            return mixed
+        return _with_others(
+            mixed, tokens_of_packed(target, goal.tokens, self.dataset.source, self._name, options)
+        )
 
     def _side_by_side(self, policy: RecordPolicy, options: RunOptions) -> MixSummary:
         """Make files of every kind for each shard, from one reading."""
         tokens, params = self.goal.tokens, {**self.mixture.params(), "mix": VERSION}
         jobs: dict[str, Job[Summary]] = {}
         if self.goal.target is not None:
-            jobs["mix"] = MapJob(self._documents(self.goal.target, policy))
+            documents = DocumentOutput(self.goal.target, self.goal.file_format)
+            shards = self.dataset.shards
+            plan = documents_plan(documents, self._parts, policy, self._params, self.notes, shards)
+            jobs["mix"] = MapJob(plan)
         if tokens.ragged is not None:
             arrays = tokens.ragged
             output = open_output(arrays.to, arrays.tokenizer, arrays.bos, arrays.eos)
@@ -139,38 +171,42 @@ class MixCall:
             plan = output.plan(self.mixture, self.dataset, name, params, self.shown, policy)
             jobs["ragged"] = MapJob(plan)
         if tokens.hdf5 is not None:
-            jobs["hdf5"] = packing_of(tokens.hdf5, self.dataset, self.mixture, params, self.shown, policy)
-        made = run_jobs(list(jobs.values()), options, join_documents)
-        return self._summary(dict(zip(jobs, made, strict=True)))
+            jobs["hdf5"] = job_of(tokens.hdf5, self.dataset, self.mixture, params, self.shown, policy)
+        first, *others = zip(jobs, run_jobs(list(jobs.values()), options, join_documents), strict=True)
+        return _with_others(summarize(replace(first[1], verb="mix"), self.notes), others)
 
-    def _summary(self, made: Mapping[str, Summary]) -> MixSummary:
-        """Return the outcome: that of the first kind of files, and of the others below it."""
-        (first, *others) = made.items()
-        mixed = summarize(dataclasses.replace(first[1], verb="mix"), self.notes)
-        return with_others(mixed, others)
 
-    def _documents(self, target: str, policy: RecordPolicy) -> Plan:
-        """Return the plan of one file of documents per shard."""
-        output = DocumentOutput(target, self.goal.file_format)
-        stage, key = DocumentStage((output,), policy, "mix"), mix_key(self.mixture, policy)
-        every = [output.path(shard) for shard in self.dataset.shards]
-        layout.check_no_collision(every)
-        return Plan(
-            stage=stage,
-            root=target,
-            tasks=[
-                stage.task(source, Unit(output.path(source.shard.shard), key))
-                for source in self.mixture.sources
-            ],
-            params=self._params,
-            writes=(f"{layout.DOCUMENTS}/",),
-            version=dolma_dask.__version__,
-            origin=self.dataset.root,
-            reads=layout.DOCUMENT_SUFFIXES,
-            all_units=frozenset(every),
-            max_bad_fraction=budget(policy),
-            notes=self.notes,
-        )
+def documents_plan(
+    output: DocumentOutput,
+    parts: Sequence[Part],
+    policy: RecordPolicy,
+    params: Mapping[str, Any],
+    notes: tuple[str, ...],
+    shards: Sequence[Shard] = (),
+) -> Plan:
+    """Return the plan of one file of documents for each part; `shards` are all of the dataset if the folder is for these alone."""
+    paths = [output.path(part.shard) for part in parts]
+    every = [output.path(shard) for shard in shards]
+    layout.check_no_collision(every or paths)
+    stage = DocumentStage((output,), policy, "mix")
+    keys = {id(part.mixture): mix_key(part.mixture, policy) for part in parts}
+    tasks = [
+        stage.task(part.mixture.source(part.shard), Unit(path, keys[id(part.mixture)]))
+        for part, path in zip(parts, paths, strict=True)
+    ]
+    return Plan(
+        stage=stage,
+        root=output.root,
+        tasks=tasks,
+        params=params,
+        writes=(f"{output.prefix}{layout.DOCUMENTS}/",),
+        version=dolma_dask.__version__,
+        origin=parts[0].mixture.dataset.root,
+        reads=layout.DOCUMENT_SUFFIXES,
+        all_units=frozenset(every) or None,
+        max_bad_fraction=budget(policy),
+        notes=notes,
+    )
 
 
 def mix_key(mixture: Mixture, policy: RecordPolicy) -> str:
@@ -188,3 +224,24 @@ def check_apart(root: str, target: str) -> None:
         raise UsageError(
             f"mix to {target} would write over its own input {root}; expected another folder or URL in --to."
         )
+
+
+def summarize(summary: Summary, notes: tuple[str, ...] = ()) -> MixSummary:
+    """Return the summary of a run of mix, with what its counts say of rules and filters."""
+    known = {item.name: getattr(summary, item.name) for item in fields(Summary)}
+    every = (*summary.notes, *notes, *rule_notes(summary))
+    return MixSummary(**known | {"notes": tuple(dict.fromkeys(every))})
+
+
+def _with_others(mixed: MixSummary, others: Sequence[tuple[str, Summary]]) -> MixSummary:
+    """Return the outcome of a mix with that of the token files that it made."""
+    notes = (f"{name}: {note}" for name, other in others for note in other.notes if note not in mixed.notes)
+    planned = (*mixed.planned, *(path for _, other in others for path in other.planned))
+    return replace(
+        mixed,
+        notes=(*mixed.notes, *notes),
+        planned=tuple(dict.fromkeys(planned)),
+        lost=mixed.lost or any(other.lost for _, other in others),
+        seconds=max(mixed.seconds, *(other.seconds for _, other in others), 0.0),
+        others=tuple(others),
+    )

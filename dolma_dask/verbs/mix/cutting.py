@@ -1,11 +1,17 @@
-"""Cutting and naming of the output files of a mix."""
+"""Output files of a given size: how they are named and cut, and members of gzip and zstd files that they are put together from, byte for byte."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from dolma_dask.errors import UsageError
+from dolma_dask.engine import Task
+from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.formats.layout import DOCUMENT_SUFFIXES, FileFormat
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Record
 from dolma_dask.writers.jsonl import MEMBER_BYTES
 
 PACKING_VERSION = 1
@@ -74,3 +80,145 @@ class FilePacking:
             "shuffle": self.seed,
             "by_inputs": self.by_inputs,
         }
+
+
+READ_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class MemberSlice:
+    """Some members of a piece, behind each other."""
+
+    path: str  # of the piece
+    start: int  # stored bytes
+    stop: int
+    rows: int  # in them
+    text_bytes: int
+    members: tuple[tuple[int, int, int], ...]
+    """Start of each, relative to the slice: stored byte, row, text byte."""
+
+
+@dataclass(frozen=True)
+class JoinStage:
+    """The last pass: output files as members of pieces, byte for byte."""
+
+    target: str
+    folder: str
+    verb: str = "mix"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Put one file together; see `dolma_dask.engine.Stage`."""
+        unit = task.units[0]
+        slices: tuple[MemberSlice, ...] = task.work
+        members: list[tuple[int, int, int]] = []
+        rows = text = 0
+        with publish(files.join(self.target, unit.name)) as out:
+            for piece in slices:
+                members += [(out.bytes + at, rows + row, text + byte) for at, row, byte in piece.members]
+                rows, text = rows + piece.rows, text + piece.text_bytes
+                for data in read_range(files.join(self.folder, piece.path), piece.start, piece.stop):
+                    out.write(data)
+        file = FileRecord(unit.name, out.bytes, out.checksum, rows, tuple(members))
+        return [
+            Record(
+                unit=unit.name,
+                shard=task.shard,
+                key=unit.key,
+                files=(file,),
+                rows=rows,
+                counts={"bytes_out": out.bytes},
+            )
+        ]
+
+
+def read_range(url: str, start: int, stop: int) -> Iterator[bytes]:
+    """Yield stored bytes of a file."""
+    with files.open_read(url, scattered=True) as handle:
+        handle.seek(start)
+        while start < stop:
+            data = read_exactly(handle, min(READ_BYTES, stop - start), url)
+            start += len(data)
+            yield data
+
+
+def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[MemberSlice]]:
+    """Return what output files are put together from: members in order, up to a stored size; an empty member if there are no rows."""
+    found: list[list[MemberSlice]] = [[]]
+    size = 0
+    for piece in pieces:
+        for member in members_of(piece):
+            stored = member.stop - member.start
+            if found[-1] and size + stored > max_bytes:
+                found.append([])
+                size = 0
+            size += stored
+            found[-1].append(member)
+    return [merged(slices) or [empty_member(pieces[0])] for slices in found]
+
+
+def cut_by_inputs(pieces: Sequence[Record], sizes: Sequence[int], max_bytes: int) -> list[list[MemberSlice]]:
+    """Return the same as the Dolma toolkit cuts files: by the stored sizes of the inputs, which are not divided."""
+    groups: list[list[Record]] = [[]]
+    size = 0
+    for piece, stored in zip(pieces, sizes, strict=True):
+        if groups[-1] and size + stored > max_bytes:
+            groups.append([])
+            size = 0
+        size += stored
+        groups[-1].append(piece)
+    return [
+        merged([member for piece in group for member in members_of(piece)]) or [empty_member(group[0])]
+        for group in groups
+    ]
+
+
+def members_of(piece: Record) -> Iterator[MemberSlice]:
+    """Yield the members of a piece that hold rows."""
+    file = piece.files[0]
+    starts = [*file.members, (file.bytes, file.rows, int(piece.info["text_bytes"]))]
+    for (first, row, text), (end, last, stop) in pairwise(starts):
+        if last > row:
+            yield MemberSlice(file.path, first, end, last - row, stop - text, ((0, 0, 0),))
+
+
+def empty_member(piece: Record) -> MemberSlice:
+    """Return the one member, without rows, of a piece that has none."""
+    return MemberSlice(piece.files[0].path, 0, piece.files[0].bytes, 0, 0, ((0, 0, 0),))
+
+
+def merged(slices: Sequence[MemberSlice]) -> list[MemberSlice]:
+    """Join slices that lie behind each other in one piece."""
+    found: list[MemberSlice] = []
+    for one in slices:
+        last = found[-1] if found else None
+        if last is not None and last.path == one.path and last.stop == one.start:
+            more = tuple(
+                (at + last.stop - last.start, row + last.rows, text + last.text_bytes)
+                for at, row, text in one.members
+            )
+            found[-1] = MemberSlice(
+                last.path,
+                last.start,
+                one.stop,
+                last.rows + one.rows,
+                last.text_bytes + one.text_bytes,
+                (*last.members, *more),
+            )
+        else:
+            found.append(one)
+    return found
+
+
+def read_exactly(handle: Any, size: int, url: str) -> bytes:
+    """Read `size` bytes."""
+    parts: list[bytes] = []
+    left = size
+    while left:
+        piece = handle.read(left)
+        if not piece:
+            raise CorruptFileError(
+                f"{url} ends {left} bytes too early; expected what an earlier pass wrote.", url=url
+            )
+        parts.append(piece)
+        left -= len(piece)
+    return b"".join(parts)

@@ -1,23 +1,38 @@
 """Documents as outputs of a mix: a file for each shard, or a piece that packed and shuffled files are put together from.
 
-In listing order a piece is a file of small members, which the last pass only has to copy; for a shuffle see `dolma_dask.verbs.mix.scatter`.
-Disk: the stored size of what is kept, once (twice while a shuffle is sorted).
+In listing order a piece is a file of small members, which the last pass only has to copy. For a shuffle rows are scattered into buckets by a hash
+of the seed, the path of their shard and their row, and each bucket is sorted: the order depends on the seed and the listing alone, never on
+workers. Disk: the stored size of what is kept, once (twice while a shuffle is sorted). Memory: `RUN_BYTES` of text and its copy while rows are
+scattered, three times `BUCKET_BYTES` while a bucket is sorted.
 """
 
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import ClassVar
+from types import TracebackType
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+from isal import igzip, igzip_lib, isal_zlib
 
 from dolma_dask.dataset import Shard
-from dolma_dask.engine import Unit
+from dolma_dask.engine import Task, Unit
+from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import RAW
 from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
-from dolma_dask.verbs.mix.scatter import ScatterSink, piece_record
+from dolma_dask.rules.splicing import binary_array, string_parts_of
+from dolma_dask.verbs.mix.cutting import read_exactly
 from dolma_dask.verbs.sinks import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.writers.documents import RowWriter, open_writer
-from dolma_dask.writers.jsonl import JsonlWriter
+from dolma_dask.writers.jsonl import GZIP_LEVEL, JsonlWriter
 
 
 @dataclass(frozen=True)
@@ -91,3 +106,212 @@ class PieceSink(WriterSink[JsonlWriter]):
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.verbs.sinks.Sink`."""
         return piece_record(unit, facts, (self.writer.record,), self.writer.text_bytes, quarantined)
+
+
+RUN_BYTES = 32 << 20
+"""Text that is held before it is scattered."""
+
+BUCKET_BYTES = 32 << 20
+"""Text of a bucket, about."""
+
+TEXT_PER_STORED = 4
+"""Text bytes per stored byte of gzip, about."""
+
+MOST_BUCKETS = 1 << 14
+
+Hashes = npt.NDArray[np.uint64]
+
+_DAMAGE: tuple[type[Exception], ...] = (igzip_lib.IsalError, ValueError)  # type: ignore[assignment]
+
+
+def bucket_count(stored_bytes: int) -> int:
+    """Return into how many buckets documents of this stored size are scattered, a power of two."""
+    wanted = stored_bytes * TEXT_PER_STORED // BUCKET_BYTES + 1
+    return min(1 << (wanted - 1).bit_length(), MOST_BUCKETS)
+
+
+def order_hashes(seed: int, path: str, rows: npt.NDArray[np.int64]) -> Hashes:
+    """Return the hash by which the rows of a shard are ordered in a shuffle; rows (n,) do not descend, and equal ones have several hashes."""
+    base = np.uint64(xxhash.xxh64_intdigest(path.encode(), seed))
+    firsts = np.searchsorted(rows, rows)
+    copies = (np.arange(len(rows)) - firsts).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        word = (
+            base
+            + rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+            + copies * np.uint64(0xD1342543DE82EF95)
+        )
+        # the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014), twice
+        for _ in range(2):
+            word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            word = word ^ (word >> np.uint64(31))
+    return word
+
+
+class ScatterSink:
+    """Scatters the kept rows of one shard into buckets of a file, a power of two of them.
+
+    The index beside it has the suffix ``.index``: int64[segments, 3], bucket, first byte and bytes.
+    """
+
+    def __init__(self, root: str, path: str, shard: str, seed: int, buckets: int) -> None:
+        self._root, self._path, self._shard, self._seed = root, path, shard, seed
+        self._shift = 64 - (buckets.bit_length() - 1)
+        self._lines: list[pa.Array] = []
+        self._hashes: list[Hashes] = []
+        self._held = 0
+        self._index: list[tuple[int, int, int]] = []
+        self._files: tuple[FileRecord, ...] = ()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._out = stack.enter_context(publish(files.join(self._root, self._path)))
+            stack.push(self._finish)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+        if kind is None:
+            self._write_index()
+
+    def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._flush()
+
+    def _write_index(self) -> None:
+        path = f"{self._path}.index"
+        table = np.array(self._index, "<i8").reshape(-1, 3)
+        with publish(files.join(self._root, path)) as out:
+            out.write(table.tobytes())
+        piece = FileRecord(self._path, self._out.bytes, self._out.checksum)
+        self._files = (piece, FileRecord(path, out.bytes, out.checksum))
+
+    def write(self, rows: DocumentRows) -> None:
+        """Hold rows until there are many."""
+        if not rows.lines:
+            return
+        self._hashes.append(order_hashes(self._seed, self._shard, rows.numbers))
+        self._lines.append(pa.concat_arrays([rows.lines]))
+        self._held += rows.lines.nbytes
+        if self._held >= RUN_BYTES:
+            self._flush()
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.verbs.sinks.Sink`."""
+        return piece_record(unit, facts, self._files, 0, quarantined)
+
+    def _flush(self) -> None:
+        """Write what is held, a segment for each bucket."""
+        if not self._lines:
+            return
+        hashes, lines = np.concatenate(self._hashes), pa.concat_arrays(self._lines)
+        self._hashes, self._lines, self._held = [], [], 0
+        order = np.argsort(hashes, kind="stable")
+        hashes, lines = hashes[order], lines.take(pa.array(order))
+        bucket = (
+            (hashes >> np.uint64(self._shift)).astype(np.int64)
+            if self._shift < 64
+            else np.zeros(len(hashes), np.int64)
+        )
+        firsts = np.flatnonzero(np.diff(bucket, prepend=-1))
+        for first, stop in zip(firsts.tolist(), [*firsts[1:].tolist(), len(bucket)], strict=True):
+            segment = igzip.compress(
+                pack_rows(hashes[first:stop], lines.slice(first, stop - first)), GZIP_LEVEL, mtime=0
+            )
+            self._index.append((int(bucket[first]), self._out.bytes, len(segment)))
+            self._out.write(segment)
+
+
+def piece_record(
+    unit: Unit,
+    facts: ShardFacts,
+    files: tuple[FileRecord, ...],
+    text_bytes: int,
+    quarantined: tuple[FileRecord, ...],
+) -> Record:
+    """Return the record of a piece; its quarantine belongs to the dataset-wide record."""
+    return facts.record(
+        unit,
+        files,
+        int(facts.counts["documents_out"]),
+        counts={"unproved_attribute_files": len(facts.unproved)},
+        info={
+            "text_bytes": text_bytes,
+            "unproved": list(facts.unproved),
+            "quarantine": [[file.path, file.bytes, file.checksum, file.rows] for file in quarantined],
+        },
+    )
+
+
+def pack_rows(hashes: Hashes, lines: pa.LargeBinaryArray) -> bytes:
+    """Return rows as bytes: their number, hashes and ends, and the lines."""
+    cut, data = string_parts_of(lines)
+    ends = (cut[1:] - cut[0]).astype("<i8")
+    head = np.array([len(lines)], "<i8").tobytes()
+    return b"".join([head, hashes.astype("<u8").tobytes(), ends.tobytes(), data[cut[0] : cut[-1]].tobytes()])
+
+
+def unpack_rows(data: bytes) -> tuple[Hashes, pa.LargeBinaryArray]:
+    """Return what `pack_rows` was given."""
+    count = int(np.frombuffer(data, "<i8", 1)[0])
+    hashes = np.frombuffer(data, "<u8", count, 8)
+    offsets = np.zeros(count + 1, np.int64)
+    offsets[1:] = np.frombuffer(data, "<i8", count, 8 + 8 * count)
+    return hashes, binary_array(offsets, np.frombuffer(data, np.uint8, -1, 8 + 16 * count))
+
+
+@dataclass(frozen=True)
+class SortStage:
+    """The second pass of a shuffle: the rows of one bucket from all pieces, sorted."""
+
+    folder: str  # where pieces wait
+    pieces: tuple[str, ...]  # their paths, in the order of shards
+    member_bytes: int  # see `JsonlWriter`
+    verb: str = "mix-sort"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Sort one bucket; see `dolma_dask.engine.Stage`."""
+        bucket: int = task.work
+        unit = task.units[0]
+        parts = [part for path in self.pieces for part in _segments(self.folder, path, bucket)]
+        with JsonlWriter(self.folder, unit.name, self.member_bytes) as writer:
+            if parts:
+                hashes = np.concatenate([part[0] for part in parts])
+                lines = pa.concat_arrays([part[1] for part in parts])
+                order = np.argsort(hashes, kind="stable")  # equal ones stay in the order of shards and rows
+                writer.write(lines.take(pa.array(order)))
+        return [
+            Record(
+                unit=unit.name,
+                shard=task.shard,
+                key=unit.key,
+                files=(writer.record,),
+                rows=writer.record.rows,
+                info={"text_bytes": writer.text_bytes},
+            )
+        ]
+
+
+def _segments(folder: str, path: str, bucket: int) -> Iterator[tuple[Hashes, pa.LargeBinaryArray]]:
+    """Yield the rows of a bucket in one piece, run by run."""
+    url = files.join(folder, path)
+    index = np.frombuffer(files.read_bytes(f"{url}.index"), "<i8").reshape(-1, 3)
+    wanted = index[index[:, 0] == bucket]
+    if not len(wanted):
+        return
+    with files.open_read(url, scattered=True) as handle:
+        for _, first, size in wanted.tolist():
+            handle.seek(first)
+            data = read_exactly(handle, size, url)
+            try:
+                yield unpack_rows(isal_zlib.decompress(data, wbits=31))
+            except _DAMAGE as error:
+                raise CorruptFileError(
+                    f"{url}: bytes {first} to {first + size} cannot be read ({error}); expected what an earlier pass wrote. Run the same "
+                    "command again with --overwrite.",
+                    url=url,
+                ) from error

@@ -22,10 +22,15 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, merge_rules
 from dolma_dask.journal import Record, work_key
 from dolma_dask.summary import Summary
-from dolma_dask.verbs.mix.cutting import PACKING_VERSION, FilePacking
-from dolma_dask.verbs.mix.outputs import PieceOutput
-from dolma_dask.verbs.mix.scatter import SortStage, bucket_count
-from dolma_dask.verbs.mix.slices import JoinStage, MemberSlice, cut_by_inputs, fill_files
+from dolma_dask.verbs.mix.cutting import (
+    PACKING_VERSION,
+    FilePacking,
+    JoinStage,
+    MemberSlice,
+    cut_by_inputs,
+    fill_files,
+)
+from dolma_dask.verbs.mix.outputs import PieceOutput, SortStage, bucket_count
 from dolma_dask.verbs.mix.transform import MixSource, Mixture
 from dolma_dask.verbs.options import budget
 from dolma_dask.verbs.sinks import DocumentStage

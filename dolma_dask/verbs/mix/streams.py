@@ -1,4 +1,4 @@
-"""A mix of files chosen by patterns, as the Dolma toolkit's mixer takes it: a stream is a list of document files, of one dataset or several.
+"""A mix of files selected by patterns, as the Dolma toolkit's mixer takes it: a stream is a list of document files, of one dataset or several.
 
 Attributes lie where the layout says: ``documents`` in a path is replaced by ``attributes/<name>``. The journal lies beside ``documents`` if the
 output path has such a folder, else in the output path.
@@ -9,26 +9,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard, matches
-from dolma_dask.engine import Plan, RunOptions, Unit, run_job
+from dolma_dask.engine import RunOptions, run_job
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.verbs.mix.call import check_apart, mix_key
+from dolma_dask.io.records import merge_rules
+from dolma_dask.verbs.mix.call import MixSummary, check_apart, documents_plan, mix_key, summarize
 from dolma_dask.verbs.mix.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.verbs.mix.outputs import DocumentOutput
 from dolma_dask.verbs.mix.packed import Packed, Part
 from dolma_dask.verbs.mix.planning import make_mixture
 from dolma_dask.verbs.mix.recipe import MixOptions
-from dolma_dask.verbs.mix.summary import MixSummary, summarize
-from dolma_dask.verbs.options import RunArgs, budget, told
+from dolma_dask.verbs.options import RunArgs, told
 from dolma_dask.verbs.selection import Selection
-from dolma_dask.verbs.sinks import DocumentStage
 
 _MAGIC = re.compile(r"[*?\[]")
 _FOLDER = f"/{layout.DOCUMENTS}/"
@@ -71,20 +69,23 @@ def mix_stream(stream: Stream, policy: RecordPolicy, options: RunOptions, args: 
     parts, notes = _parts(stream, args)
     if stream.packed:
         return summarize(run_job(_packed(stream, parts, policy, notes), options))
-    return summarize(engine.run(_plan(stream, parts, policy, notes), options).summary)
+    root, prefix = output_folder(stream.path)
+    output = DocumentOutput(root, stream.output_format, prefix)
+    plan = documents_plan(output, parts, policy, stream.params(), notes)
+    return summarize(engine.run(plan, options).summary)
 
 
 def _parts(stream: Stream, args: RunArgs) -> tuple[tuple[Part, ...], tuple[str, ...]]:
     """Return all shards of a stream in order, with what is done to them."""
-    found, notes = _found(stream)
-    found = _selected(found, args)
+    shards, notes = _matching(stream)
+    shards = _selected(shards, args)
     datasets: dict[str, list[Shard]] = {}
-    for root, shard in found:
+    for root, shard in shards:
         datasets.setdefault(root, []).append(shard)
     mixtures = {}
-    for root, shards in datasets.items():
+    for root, own in datasets.items():
         check_apart(root, stream.path)
-        dataset = Dataset(root, tuple(shards), source="").with_current_attributes()
+        dataset = Dataset(root, tuple(own), source="").with_current_attributes()
         mixtures[root] = make_mixture(
             Selection(dataset, None, None), stream.options, stream.attributes, in_order=True
         )
@@ -92,27 +93,27 @@ def _parts(stream: Stream, args: RunArgs) -> tuple[tuple[Part, ...], tuple[str, 
     numbers = {root: number for number, root in enumerate(datasets)}
     parts = tuple(
         Part(mixtures[root], shard, shard.path if len(datasets) == 1 else f"{numbers[root]:03d}/{shard.path}")
-        for root, shard in found
+        for root, shard in shards
     )
     return parts, tuple(dict.fromkeys(notes))
 
 
-def _selected(found: list[tuple[str, Shard]], args: RunArgs) -> list[tuple[str, Shard]]:
+def _selected(shards: list[tuple[str, Shard]], args: RunArgs) -> list[tuple[str, Shard]]:
     """Return the shards that ``only`` and ``prune`` leave."""
     only = tuple(args.get("only", ()))
-    left = [(root, shard) for root, shard in found if not only or matches(shard.path, only)]
+    left = [(root, shard) for root, shard in shards if not only or matches(shard.path, only)]
     prune = args.get("prune")
     if prune is not None and prune < 1:
         raise UsageError(f"prune={prune} leaves no shard; expected 1 or more.")
     left = left[:prune]
     if not left:
-        raise UsageError(f"no shard matches {' '.join(only)!r}; the first is {found[0][1].path!r}.")
+        raise UsageError(f"no shard matches {' '.join(only)!r}; the first is {shards[0][1].path!r}.")
     return left
 
 
-def _found(stream: Stream) -> tuple[list[tuple[str, Shard]], list[str]]:
+def _matching(stream: Stream) -> tuple[list[tuple[str, Shard]], list[str]]:
     """Return the files that match, each once, and notes about patterns that match none."""
-    found: dict[tuple[str, str], Shard] = {}
+    shards: dict[tuple[str, str], Shard] = {}
     notes = []
     for pattern in stream.documents:
         urls = list(_matches(pattern))
@@ -120,13 +121,13 @@ def _found(stream: Stream) -> tuple[list[tuple[str, Shard]], list[str]]:
         for url, info in urls:
             root, path = _split(url)
             _check_format(url, stream.input_format)
-            found.setdefault((root, path), Shard(path, info.bytes, info.stamp))
-    if not found:
+            shards.setdefault((root, path), Shard(path, info.bytes, info.stamp))
+    if not shards:
         raise UsageError(
             f"stream {stream.name!r}: no file matches {', '.join(stream.documents) or 'its documents, of which there are none'}; expected "
             "paths or patterns such as corpus/documents/*.jsonl.gz."
         )
-    return [(root, shard) for (root, _), shard in found.items()], notes
+    return [(root, shard) for (root, _), shard in shards.items()], notes
 
 
 def _matches(pattern: str) -> Iterator[tuple[str, FileInfo]]:
@@ -139,9 +140,9 @@ def _matches(pattern: str) -> Iterator[tuple[str, FileInfo]]:
             yield url, info
         return
     base = url[: magic.start()].rpartition("/")[0]
-    wanted = re.compile(_regex(url[len(base) + 1 :]))
+    matching = re.compile(_regex(url[len(base) + 1 :]))
     for info in files.list_files(base):
-        if wanted.fullmatch(info.path):
+        if matching.fullmatch(info.path):
             yield f"{base}/{info.path}", info
 
 
@@ -168,25 +169,25 @@ def _split(url: str) -> tuple[str, str]:
     return root, path
 
 
-def _check_format(url: str, wanted: FileFormat | None) -> None:
+def _check_format(url: str, expected: FileFormat | None) -> None:
     if layout.suffix_of(url) is None:
         raise UsageError(f"{url} is no document file; expected one of {', '.join(layout.DOCUMENT_SUFFIXES)}.")
-    if wanted is not None and layout.format_of(url) != wanted:
+    if expected is not None and layout.format_of(url) != expected:
         raise UsageError(
-            f"{url} is said to be {wanted} (compression.input); expected a name that says so too, since readers go by names. Leave "
+            f"{url} is said to be {expected} (compression.input); expected a name that says so too, since readers go by names. Leave "
             "compression.input out."
         )
 
 
-def output_place(path: str) -> tuple[str, str]:
-    """Return the root of what is written to a folder, and where the folder is in it: journals never lie below ``documents``."""
+def output_folder(path: str) -> tuple[str, str]:
+    """Return the root of what is written to a folder, and the path of the folder in it: journals never lie below ``documents``."""
     url = files.normalize(path)
     root, folder, inside = f"{url}/".rpartition(_FOLDER)
     return (root, f"{layout.DOCUMENTS}/{inside}") if folder else (url, "")
 
 
 def _packed(stream: Stream, parts: tuple[Part, ...], policy: RecordPolicy, notes: tuple[str, ...]) -> Packed:
-    root, prefix = output_place(stream.path)
+    root, prefix = output_folder(stream.path)
     name = layout.check_name(stream.name, "stream")
     packing = FilePacking(
         f"{prefix}{name}", stream.output_format or "jsonl.gz", stream.max_bytes, stream.seed, stream.by_inputs
@@ -197,26 +198,40 @@ def _packed(stream: Stream, parts: tuple[Part, ...], policy: RecordPolicy, notes
     return Packed(root, name, parts, packing, policy, ",".join(keys), stream.params(), notes)
 
 
-def _plan(stream: Stream, parts: Sequence[Part], policy: RecordPolicy, notes: tuple[str, ...]) -> Plan:
-    """Return the plan of a stream with one output file for each input file."""
-    root, prefix = output_place(stream.path)
-    output = DocumentOutput(root, stream.output_format, prefix)
-    paths = [output.path(part.shard) for part in parts]
-    layout.check_no_collision(paths)
-    stage = DocumentStage((output,), policy, "mix")
-    tasks = [
-        stage.task(part.mixture.source(part.shard), Unit(path, mix_key(part.mixture, policy)))
-        for part, path in zip(parts, paths, strict=True)
-    ]
-    return Plan(
-        stage=stage,
-        root=root,
-        tasks=tasks,
-        params=stream.params(),
-        writes=(f"{prefix}{layout.DOCUMENTS}/",),
-        version=dolma_dask.__version__,
-        origin=parts[0].mixture.dataset.root,
-        reads=layout.DOCUMENT_SUFFIXES,
-        max_bad_fraction=budget(policy),
-        notes=notes,
+@dataclass(frozen=True, repr=False)
+class StreamsSummary(MixSummary):
+    """The outcome of several streams; ``streams`` holds that of each by its name."""
+
+    streams: tuple[tuple[str, MixSummary], ...] = ()
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the lines of the table: those of each stream below its name."""
+        rows = []
+        for name, summary in self.streams:
+            rows += [("stream", name), *((f"  {label}", value) for label, value in summary.rows())]
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON-able values."""
+        return {**super().to_json(), "streams": {name: summary.to_json() for name, summary in self.streams}}
+
+
+def sum_streams(summaries: Sequence[tuple[str, MixSummary]]) -> StreamsSummary:
+    """Return the summary of several streams, with their names."""
+    counts: dict[str, float] = {}
+    for _, summary in summaries:
+        for name, count in summary.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    every = [summary for _, summary in summaries]
+    return StreamsSummary(
+        verb="mix",
+        rules=merge_rules(summary.rules for _, summary in summaries),
+        target=", ".join(dict.fromkeys(item.target for item in every)),
+        done=sum(item.done for item in every),
+        skipped=sum(item.skipped for item in every),
+        seconds=sum(item.seconds for item in every),
+        counts=counts,
+        notes=tuple(f"{name}: {note}" for name, item in summaries for note in item.notes),
+        planned=tuple(f"{name}: {shard}" for name, item in summaries for shard in item.planned),
+        streams=tuple(summaries),
     )

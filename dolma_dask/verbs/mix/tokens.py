@@ -17,12 +17,9 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.summary import Summary
-from dolma_dask.verbs.hdf5.inputs import Documents
-from dolma_dask.verbs.hdf5.job import Hdf5Job
-from dolma_dask.verbs.hdf5.lm_options import LmOptions
-from dolma_dask.verbs.hdf5.verb import Target, make_packing
+from dolma_dask.verbs.hdf5.job import Documents, Hdf5Job
+from dolma_dask.verbs.hdf5.verb import LmOptions, Target, make_job
 from dolma_dask.verbs.hdf5.verb import hdf5 as make_rows
-from dolma_dask.verbs.mix.summary import MixSummary, with_others
 from dolma_dask.verbs.mix.transform import Mixture
 from dolma_dask.verbs.options import ReadArgs, check_outside, dataset_notes
 from dolma_dask.verbs.ragged import open_output
@@ -106,7 +103,7 @@ def _make(verb: str, options: Mapping[str, Any], kind: type[Kind]) -> Kind:
     return kind(**{name: getattr(checked, name) for name in own})
 
 
-def packing_of(
+def job_of(
     rows: tuple[Target, LmOptions],
     found: Dataset,
     mixture: Mixture,
@@ -116,7 +113,7 @@ def packing_of(
 ) -> Hdf5Job:
     """Return the call of `hdf5` that makes rows of the documents of a mix."""
     documents = Documents(found.root, mixture.sources, params, shown, dataset_notes(found))
-    return make_packing(documents, *rows, policy)
+    return make_job(documents, *rows, policy)
 
 
 def check_tokens(tokens: TokenOptions, roots: Sequence[str]) -> None:
@@ -131,13 +128,11 @@ def check_tokens(tokens: TokenOptions, roots: Sequence[str]) -> None:
 
 
 def tokens_of_packed(
-    mixed: MixSummary, target: str, tokens: TokenOptions, source: str | None, name: str, options: ReadArgs
-) -> MixSummary:
+    target: str, tokens: TokenOptions, source: str | None, name: str, options: ReadArgs
+) -> list[tuple[str, Summary]]:
     """Make token files of documents that were packed or shuffled: in the new order, so from the new files."""
-    if mixed.planned:
-        return mixed
     passed = options.copy()
-    passed.pop("only", None)  # both choose among the files that were mixed
+    passed.pop("only", None)  # both select from the files that were mixed
     passed.pop("prune", None)
     made: list[tuple[str, Summary]] = []
     if tokens.ragged is not None:
@@ -146,7 +141,7 @@ def tokens_of_packed(
     if tokens.hdf5 is not None:
         to, rows = _apart({**vars(tokens.hdf5[0]), **vars(tokens.hdf5[1])})
         made.append(("hdf5", make_rows(target, to, source=source, **rows, **passed)))
-    return with_others(mixed, made)
+    return made
 
 
 def _apart(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.dataset import open_dataset
-from dolma_dask.verbs.mix.lists import narrow
+from dolma_dask.verbs.mix.verb import narrow
 
 from .conftest import write_lines
 
