@@ -31,11 +31,18 @@ def make_dolma_environment() -> None:
         subprocess.run([command, "pip", "install", "--quiet", "--python", python, "dolma==1.2.1"], check=True)
 
 
-def call(*command: str) -> str:
-    """Run a command to its end and return what it printed."""
+def nltk_data() -> Path:
+    """Return an empty folder of models, so that the toolkit does not look for one on the network."""
     data = BUILD / "nltk"
     (data / "tokenizers" / "punkt").mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(command, env={**os.environ, "NLTK_DATA": str(data)}, capture_output=True, text=True)
+    return data
+
+
+def call(*command: str) -> str:
+    """Run a command to its end and return what it printed."""
+    done = subprocess.run(
+        command, env={**os.environ, "NLTK_DATA": str(nltk_data())}, capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}: status {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -96,13 +103,13 @@ def dolma_mix(job: Job) -> None:
     if not DOLMA.exists():
         return
     root, config = tagged(job, "all"), job.scratch / "mix.yaml"
-    config.write_text(_MIX.format(root=root, output=job.scratch / "out"))
+    config.write_text(MIX.format(root=root, output=job.scratch / "out"))
     _dolma(job, job.corpus.text_mb, "-c", str(config), "mix")
     kept = dk.mix(root, to=str(job.scratch / "v1"), where=WORDS, scheduler="synchronous", progress=False)
     assert _rows(job.scratch / "out") == kept.counts["documents_out"], "dolma keeps other documents"
 
 
-_MIX = """
+MIX = """
 streams:
   - name: bench
     documents: ["{root}/documents/*.gz"]

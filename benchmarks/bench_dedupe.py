@@ -46,11 +46,11 @@ def dolma_dedupe(job: Job) -> None:
     if not DOLMA.exists():
         return
     root, config = linked(job, "all"), job.scratch / "dedupe.yaml"
-    config.write_text(_DEDUPE.format(root=root, scratch=job.scratch, documents=job.corpus.documents))
+    config.write_text(DEDUPE.format(root=root, scratch=job.scratch, documents=job.corpus.documents))
     _dolma(job, job.corpus.text_mb, "-c", str(config), "dedupe")
 
 
-_DEDUPE = """
+DEDUPE = """
 documents: ["{root}/documents/*.gz"]
 dedupe:
   name: exact

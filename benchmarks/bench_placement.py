@@ -8,6 +8,7 @@ it, and a plain loop over Hugging Face's tokenizer.
 
 import argparse
 import ctypes
+import gzip
 import os
 import shutil
 import statistics
@@ -18,7 +19,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.bench_commands import DOLMA, ours
+from benchmarks.bench_commands import DOLMA, MIX, nltk_data, ours
+from benchmarks.bench_dedupe import DEDUPE
 from benchmarks.corpus import BUILD
 from benchmarks.harness import cpu_seconds, environment
 from benchmarks.repeated import link_documents, tokenizer_path, write_documents
@@ -69,27 +71,42 @@ def peers(verb: str, root: Path, scratch: Path) -> dict[str, list[str]]:
             str(scratch / "loop.bin"),
         ]
         return {"tokenizers loop": loop}
-    if verb == "tag" and DOLMA.exists():
-        documents = f"{root}/documents/**/*.gz"
+    if not DOLMA.exists():
+        return {}
+    everywhere = f"{root}/documents/**/*.gz"
+    if verb == "tag":
         return {
             "dolma": [
                 str(DOLMA),
                 "tag",
                 "--documents",
-                documents,
+                everywhere,
                 "--taggers",
                 "gopher_v2",
                 "--processes",
                 "2",
             ]
         }
-    return {}
+    texts = (gzip.decompress(path.read_bytes()) for path in (root / "documents").rglob("*.gz"))
+    filled = (MIX if verb == "mix" else DEDUPE).format(
+        root=root, output=scratch / "out", scratch=scratch, documents=sum(text.count(b"\n") for text in texts)
+    )
+    config = scratch / f"{verb}.yaml"
+    filled = filled.replace(f"{root}/documents/*.gz", everywhere)
+    config.write_text(filled.replace("processes: 1", "processes: 2"))
+    return {"dolma": [str(DOLMA), "-c", str(config), verb]}
 
 
 def call(words: Sequence[str]) -> tuple[float, float]:
     """Return CPU- and wall-seconds of a command and of all that it has started."""
     cpu, wall = cpu_seconds(), time.perf_counter()
-    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words,
+        env={**environment(), "NLTK_DATA": str(nltk_data())},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     wall = time.perf_counter() - wall
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}: status {done.returncode}\n{done.stderr}")
