@@ -9,11 +9,12 @@ import pyarrow as pa
 from benchmarks.bench_verbs import OPTIONS, tagged
 from benchmarks.harness import Goal, Job, benchmark
 from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord
 from dolma_dask.rules.ordered_bits import values_of
 from dolma_dask.rules.quantile_table import PROBABILITIES, interpolated, ranks_of
 from dolma_dask.verbs.quantiles.files import ValueWriter
 from dolma_dask.verbs.quantiles.order_statistics import order_statistics
-from dolma_dask.verbs.quantiles.select import Index, Kept, SignalValues
+from dolma_dask.verbs.quantiles.select import Index, SignalValues
 from dolma_dask.verbs.quantiles.verb import quantiles
 
 UNIT = "M values"
@@ -42,7 +43,7 @@ def kept(folder: Path, values: np.ndarray, groups: int) -> Index:
         for start in range(0, len(values), BATCH):
             writer.add(codes[start : start + BATCH], [pa.array(values[start : start + BATCH])])
         writer.finish(labels)
-    return Index(tuple(labels), (Kept("values.bin", out.bytes, writer.seal),))
+    return Index(tuple(labels), (FileRecord("values.bin", out.bytes, writer.seal),))
 
 
 def find(folder: Path, index: Index) -> list[list[float | None]]:

@@ -19,7 +19,7 @@ from dolma_dask.engine.job import (
     run_jobs,
     work_dir,
 )
-from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit, inputs_of
+from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit, group_name, grouped, inputs_of
 from dolma_dask.engine.runs import Ran, gather, run, run_together
 from dolma_dask.engine.workdir import WorkDir, full_disk_explained, remove_abandoned
 
@@ -43,6 +43,8 @@ __all__ = [
     "WorkDir",
     "full_disk_explained",
     "gather",
+    "group_name",
+    "grouped",
     "inputs_of",
     "remove_abandoned",
     "run",

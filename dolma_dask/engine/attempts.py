@@ -1,7 +1,7 @@
 """What happens to a task where it runs: tried, tried again where that may help, timed, and never allowed to stop its neighbours."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -80,16 +80,3 @@ def _timed(stage: Stage, task: Task) -> Outcome:
 
 def _is_records(result: Any) -> bool:
     return isinstance(result, list) and all(isinstance(item, Record) for item in result)
-
-
-def batches(tasks: Sequence[Task], limit: int) -> list[list[Task]]:
-    """Group neighbouring tasks up to `limit` stored bytes, so that Dask's millisecond per task vanishes; large ones stay alone."""
-    grouped: list[list[Task]] = []
-    size = 0
-    for task in tasks:
-        if not grouped or size + task.bytes > limit:
-            grouped.append([])
-            size = 0
-        grouped[-1].append(task)
-        size += task.bytes
-    return grouped

@@ -1,13 +1,16 @@
 """What a verb hands to the engine: tasks with their inputs and units, and how the run is wanted."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.journal import Record
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -164,3 +167,24 @@ class Plan:
 def inputs_of(root: str, infos: Iterable[FileInfo]) -> tuple[Input, ...]:
     """Return inputs for files whose paths are relative to `root`."""
     return tuple(Input(files.join(root, info.path), info) for info in infos)
+
+
+def grouped(
+    items: Iterable[Item], bytes_of: Callable[[Item], int], limit: int, most: int = sys.maxsize
+) -> list[list[Item]]:
+    """Group neighbours up to `limit` bytes and `most` items, so that small ones share a task or a file; a larger one stays alone."""
+    groups: list[list[Item]] = []
+    size = 0
+    for item in items:
+        own = bytes_of(item)
+        if not groups or size + own > limit or len(groups[-1]) >= most:
+            groups.append([])
+            size = 0
+        groups[-1].append(item)
+        size += own
+    return groups
+
+
+def group_name(paths: Sequence[str]) -> str:
+    """Return the name of a task that reads these shards."""
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1:,} more"

@@ -11,7 +11,6 @@ a file of the same name and size that a process of an earlier call wrote is not 
 
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
 from typing import BinaryIO, Self
 
@@ -187,19 +186,19 @@ class BucketFile:
     def _read_tail(self) -> None:
         size = self._handle.seek(0, 2)
         if size < _TAIL.size:
-            raise self._damaged(f"{size} bytes")
+            raise files.damaged(self._url, f"{size} bytes")
         tail = self._read_at(size - _TAIL.size, _TAIL.size)
         magic, version, buckets, self._segments, words, self.records, self._table_at, _, checksum = (
             _TAIL.unpack(tail)
         )
         if (magic, version) != (MAGIC, VERSION) or checksum != xxhash.xxh3_64_intdigest(tail[:-8]):
-            raise self._damaged(f"a tail {bytes(tail[:16])!r}...")
+            raise files.damaged(self._url, f"a tail {bytes(tail[:16])!r}...")
         expected = self.records * 8 * words + (buckets + 1) * self._segments * ENTRY.itemsize + _TAIL.size
         if (buckets, words, size) != (self._buckets, self._words, expected):
-            raise self._damaged(f"{buckets} buckets of records of {words} words in {size} bytes")
+            raise files.damaged(self._url, f"{buckets} buckets of records of {words} words in {size} bytes")
         if f"{checksum:016x}" != self._checksum:
-            raise self._damaged(
-                f"what another call has written (checksum {checksum:016x}, not {self._checksum})"
+            raise files.damaged(
+                self._url, f"what another call has written (checksum {checksum:016x}, not {self._checksum})"
             )
 
     def slices(self, first: int, last: int) -> Iterator[Words]:
@@ -225,47 +224,30 @@ class BucketFile:
             or (starts[1:] < starts[:-1]).any()
             or (is_last and table["checksum"][-1].any())
         ):
-            raise self._damaged(f"a table that is not in order in buckets {first} to {last - 1}")
+            raise files.damaged(self._url, f"a table that is not in order in buckets {first} to {last - 1}")
         return table
 
     def _check_empty(self, checksums: npt.NDArray[np.uint64], first: int) -> None:
         if (checksums != np.uint64(_EMPTY)).any():
-            raise self._damaged(f"records without their bucket after bucket {first}")
+            raise files.damaged(self._url, f"records without their bucket after bucket {first}")
 
     def _read_slice(self, starts: Histogram, checksums: list[int], first: int) -> Words:
         record = 8 * self._words
         rows = np.empty((int(starts[-1] - starts[0]), self._words), np.uint64)
         view = bytes_of(rows)
-        self._read_into(int(starts[0]) * record, view)
+        files.read_into(self._handle, int(starts[0]) * record, view, self._url)
         bounds = ((starts - starts[0]) * record).tolist()
         digest = xxhash.xxh3_64_intdigest
         for at, checksum in enumerate(checksums):
             begin, end = bounds[at], bounds[at + 1]
             found = _EMPTY if begin == end else digest(view[begin:end])
             if found != checksum:
-                raise self._damaged(f"xxh3-64 {found:016x} instead of {checksum:016x} in bucket {first + at}")
+                raise files.damaged(
+                    self._url, f"xxh3-64 {found:016x} instead of {checksum:016x} in bucket {first + at}"
+                )
         return rows
 
     def _read_at(self, offset: int, size: int) -> bytes:
         data = bytearray(size)
-        self._read_into(offset, memoryview(data))
+        files.read_into(self._handle, offset, memoryview(data), self._url)
         return bytes(data)
-
-    def _read_into(self, offset: int, view: memoryview) -> None:
-        self._handle.seek(offset)
-        done = 0
-        while done < len(view):
-            count = self._handle.readinto(view[done:])  # type: ignore[attr-defined]
-            if not count:
-                raise self._damaged(f"its end at byte {offset + done}")
-            done += count
-
-    def _damaged(self, found: str) -> CorruptFileError:
-        self._handle.close()
-        with suppress(OSError):
-            files.remove(self._url)
-        return CorruptFileError(
-            f"{self._url} is damaged: found {found}; expected the file as it was written. It has been removed: run the same command "
-            "again, which makes it anew.",
-            url=self._url,
-        )

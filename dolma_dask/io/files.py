@@ -241,6 +241,28 @@ def remove(url: str) -> None:
         patiently(url, lambda: fs.rm_file(path))
 
 
+def damaged(url: str, found: str) -> CorruptFileError:
+    """Remove a staging file that is not as it was written, and return the error that says so."""
+    with suppress(OSError):
+        remove(url)
+    return CorruptFileError(
+        f"{url} is damaged: found {found}; expected the file as it was written. It has been removed: run the same command again, which "
+        "makes it anew.",
+        url=url,
+    )
+
+
+def read_into(handle: BinaryIO, offset: int, view: memoryview, url: str) -> None:
+    """Fill `view` from `offset` of a staging file on; one that ends before is `damaged`."""
+    handle.seek(offset)
+    done = 0
+    while done < len(view):
+        count = handle.readinto(view[done:])  # type: ignore[attr-defined]
+        if not count:
+            raise damaged(url, f"its end at byte {offset + done:,}, not {offset + len(view):,}")
+        done += count
+
+
 def remove_tree(url: str) -> None:
     """Delete a folder with its content, if it is there."""
     if is_local(url):

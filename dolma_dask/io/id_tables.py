@@ -3,12 +3,14 @@
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError
 from dolma_dask.io.parquet import open_parquet, read_batches
+from dolma_dask.io.stored import PieceReader
 from dolma_dask.io.stream import BLOCK_BYTES, StoredFile, compression_of, read_pieces
 
 MAX_ENTRY_BYTES = 1 << 20
@@ -36,10 +38,13 @@ def csv_columns(stored: StoredFile, delimiter: str) -> Iterator[tuple[pa.Array, 
     """
     from pyarrow import csv as table
 
-    url, pieces = stored.url, _Pieces(read_pieces(stored, compression_of(stored.url)))
-    if not pieces.head:
+    url, pieces = stored.url, read_pieces(stored, compression_of(stored.url))
+    head = b""
+    while len(head) < MAX_ENTRY_BYTES and (piece := next(pieces, b"")):
+        head += piece
+    if not head:
         raise SchemaError(f"{url}: an empty file; expected a heading with id and perhaps source.", url=url)
-    columns = _check_columns(url, _heading(pieces.head, delimiter))
+    columns = _check_columns(url, _heading(head, delimiter))
     convert = table.ConvertOptions(
         column_types=dict.fromkeys(columns, pa.large_string()),
         include_columns=columns,
@@ -47,7 +52,7 @@ def csv_columns(stored: StoredFile, delimiter: str) -> Iterator[tuple[pa.Array, 
     )
     try:
         reader = table.open_csv(
-            pa.PythonFile(pieces, mode="r"),
+            pa.PythonFile(PieceReader(chain([head], pieces)), mode="r"),
             read_options=table.ReadOptions(use_threads=False, block_size=2 * MAX_ENTRY_BYTES),
             parse_options=table.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=convert,
@@ -120,30 +125,3 @@ def _heading(head: bytes, delimiter: str) -> list[str]:
     """Return the names in the first line of a table."""
     text = head.removeprefix(_BYTE_ORDER_MARK).decode(errors="replace")
     return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
-
-
-class _Pieces:
-    """Decompressed pieces as a file that pyarrow reads; its beginning can be looked at."""
-
-    closed = False
-    readable = staticmethod(lambda: True)
-    seekable = writable = staticmethod(lambda: False)
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._rest = b""
-        while len(self._rest) < MAX_ENTRY_BYTES and (piece := next(pieces, b"")):
-            self._rest += piece
-        self.head = self._rest
-
-    def read(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes, empty at the end."""
-        self._rest = self._rest or next(self._pieces, b"")
-        wanted = len(self._rest) if size < 0 else size
-        data, self._rest = self._rest[:wanted], self._rest[wanted:]
-        if size < 0:
-            data += b"".join(self._pieces)
-        return data
-
-    def close(self) -> None:
-        self.closed = True

@@ -3,6 +3,7 @@
 xxh3-128 costs about 10 GB/s. A file that another writer changes meanwhile is detected by its size and stamp at the end.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -113,3 +114,31 @@ def _missing(url: str) -> CorruptFileError:
         f"{url}: no such file; expected the file that was listed. Was it moved or deleted? Put it back, or list again.",
         url=url,
     )
+
+
+class PieceReader:
+    """Pieces of bytes as a file that pyarrow reads."""
+
+    closed = False
+    readable = staticmethod(lambda: True)
+    seekable = writable = staticmethod(lambda: False)
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    def read(self, size: int = -1) -> bytes:
+        """Return `size` bytes, fewer at the end; all that follow without a size."""
+        parts = []
+        while size:
+            self._rest = self._rest or memoryview(next(self._pieces, b""))
+            if not self._rest:
+                break
+            part = self._rest if size < 0 else self._rest[:size]
+            self._rest = self._rest[len(part) :]
+            size -= len(part) if size > 0 else 0
+            parts.append(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        self.closed = True

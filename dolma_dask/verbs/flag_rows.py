@@ -1,13 +1,14 @@
-"""What verbs share that mark documents: a spool of what is needed of each row, and aligned attribute files of marks.
+"""Rows of shards as far as flags need them: read once, staged while the exchange goes on, and written as an attribute file of flags.
 
-Which documents are marked is known only when all shards were read (`dolma_dask.exchange`). So that no text is read twice, id, source and
+Which documents are flagged is known only when all shards were read (`dolma_dask.exchange`). So that no text is read twice, id, source and
 length of every row wait meanwhile in an Arrow file per shard, about 40 bytes per document; the attribute file is written from it.
-A mark is ``[[0, length, 1.0]]`` under the name of the set, in code points; other documents have nothing there.
+A flag is ``[[0, length, 1.0]]`` under the name of the set, in code points; other documents have nothing there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,135 +16,96 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dolma_dask.engine import Task
+from dolma_dask.exchange import Emitted
+from dolma_dask.exchange.contract import Records
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.documents import text_bytes
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.io.stored import PieceReader, StoredFile
+from dolma_dask.journal import Record
 from dolma_dask.reading import AlignedShard
 from dolma_dask.text.columns import code_point_lengths
 from dolma_dask.writers.attributes import AttributeWriter
+from dolma_dask.writers.table import ArrowSink
 
 COLUMNS = ("id", "source", "text")
-"""What is read of every document, in this order, before anything else."""
-
-GROUP_BYTES = 32_000_000
-"""Stored bytes of small shards that are read by one task."""
-
-GROUP_SHARDS = 256
-"""Shards that are read by one task at most: opening one costs as much as reading 100 kB or more, on a store far more."""
+"""Columns that are read of every document, in this order, before any others."""
 
 Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
+_STAGED = pa.schema(
+    [
+        ("id", pa.large_string()),
+        ("source", pa.large_string()),
+        ("length", pa.int64()),
+        ("bytes", pa.int64()),
+        ("error", pa.large_string()),
+    ]
+)
+
 
 @dataclass(frozen=True)
 class FlagRows:
-    """Consecutive rows of a shard, as far as marks need them.
+    """Consecutive rows of a shard, as far as flags need them."""
 
-    Attributes
-    ----------
-    first : int
-        Row of the first.
-    ids, sources : pyarrow.LargeStringArray
-        (n,) null where the document could not be read.
-    lengths, sizes : numpy.ndarray of int64
-        (n,) code points and UTF-8 bytes of the texts.
-    errors : Mapping[int, str]
-        Place in these rows -> why the document could not be read.
-    """
-
-    first: int
-    ids: pa.LargeStringArray
-    sources: pa.LargeStringArray
-    lengths: Counts
-    sizes: Counts
-    errors: Mapping[int, str]
+    first: int  # row of the first
+    ids: pa.LargeStringArray  # (n,) null where the document could not be read
+    sources: pa.LargeStringArray  # (n,)
+    lengths: Counts  # (n,) code points of the texts
+    sizes: Counts  # (n,) UTF-8 bytes of the texts
+    errors: Mapping[int, str]  # index in these rows to why the document could not be read
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
-@dataclass(frozen=True)
-class StagedShard:
-    """What is known of a shard that was read; JSON-able with `to_json`.
+class StagedShard(msgspec.Struct, frozen=True):
+    """Facts about a shard that was read; travels through journals as JSON."""
 
-    Attributes
-    ----------
-    number : int
-        Of the shard in the listing.
-    rows : int
-        With those that could not be read.
-    ids_digest, content_digest : str
-        See `dolma_dask.journal.Record`.
-    counts : dict
-        ``documents_in``, ``text_bytes``, ``bad_records``, and where attributes were read ``unproved_attribute_files``.
-    inputs : tuple of InputRecord
-        Files that were read.
-    unproved : tuple of str
-        Attribute sets that were read without proof.
-    quarantined : tuple of FileRecord
-        Below the dataset's root.
-    spool : FileRecord or None
-        The Arrow file, below the folder of the exchange.
-    """
-
-    number: int
-    rows: int
+    number: int  # of the shard in the listing
+    rows: int  # with those that could not be read
     ids_digest: str
     content_digest: str
-    counts: dict[str, float]
+    counts: dict[
+        str, float
+    ]  # documents_in, text_bytes, bad_records, and where attributes were read unproved_attribute_files
     inputs: tuple[InputRecord, ...]
-    unproved: tuple[str, ...] = ()
-    quarantined: tuple[FileRecord, ...] = ()
-    spool: FileRecord | None = None
+    unproved: tuple[str, ...]  # attribute sets that were read without proof
+    quarantined: tuple[FileRecord, ...]  # below the dataset's root
+    staging: FileRecord | None = None  # the Arrow file, below the work folder
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON-able values."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
 
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "StagedShard":
-        """Return what `to_json` told."""
-        return msgspec.convert(found, cls)
+@dataclass(frozen=True)
+class ShardKeys:
+    """One shard of a task of the exchange; `number` is that of its locations."""
+
+    number: int
+    work: AlignedShard
 
 
 @dataclass
 class ShardReading:
-    """One shard being read for marks: an iterable of (`FlagRows`, batch of the asked columns).
+    """One shard being read for flags: an iterable of (`FlagRows`, batch of the requested columns)."""
 
-    Parameters
-    ----------
-    root, verb : str
-        Of the dataset, and what reads it: bad records go to its quarantine.
-    work : AlignedShard
-        The shard and its columns, `COLUMNS` first.
-    number : int
-        Of the shard in the listing.
-    policy : RecordPolicy
-        What happens to bad records.
-
-    Attributes
-    ----------
-    result : StagedShard
-        Complete after the last batch.
-    """
-
-    root: str
-    verb: str
-    work: AlignedShard
-    number: int
+    root: str  # of the dataset
+    verb: str  # bad records go to its quarantine
+    shard: ShardKeys  # `COLUMNS` are its first columns
     policy: RecordPolicy
-    result: StagedShard = field(init=False)
+    result: StagedShard = field(init=False)  # after the last batch
 
     def __iter__(self) -> Iterator[tuple[FlagRows, pa.RecordBatch]]:
-        quarantine = Quarantine(self.root, self.verb, self.work.shard.path, self.policy)
-        reader = self.work.open(max_record_bytes=self.policy.max_record_bytes, quarantine=quarantine)
+        work = self.shard.work
+        quarantine = Quarantine(self.root, self.verb, work.shard.path, self.policy)
+        reader = work.open(max_record_bytes=self.policy.max_record_bytes, quarantine=quarantine)
         first, size = 0, 0
         for block in reader:
             batch = block.batch
-            rows = _flag_rows(batch, first, block.bad)
-            yield rows, batch
+            yield _flag_rows(batch, first, block.bad), batch
             first += batch.num_rows
             size += text_bytes(batch.column(2))
         kept = quarantine.close()
@@ -153,10 +115,10 @@ class ShardReading:
             "text_bytes": size,
             "bad_records": quarantine.count,
         }
-        if self.work.sources:
+        if work.sources:
             counts["unproved_attribute_files"] = len(state.unproved)
         self.result = StagedShard(
-            self.number,
+            self.shard.number,
             first,
             state.ids_digest,
             state.content_digest,
@@ -175,80 +137,126 @@ def _flag_rows(batch: pa.RecordBatch, first: int, bad: Sequence[Any]) -> FlagRow
     return FlagRows(first, batch.column(0), batch.column(1), code_point_lengths(text), sizes, errors)
 
 
-class FlagFile:
-    """Writes the attribute file of one shard; a context manager.
-
-    Parameters
-    ----------
-    root : str
-        Of the dataset.
-    path : str
-        Of the file, below it; the suffix chooses the format.
-    name : str
-        Attribute set, and its only key.
-    """
-
-    def __init__(self, root: str, path: str, name: str) -> None:
-        self._writer = AttributeWriter(root, path)
-        self._name = name
-
-    def __enter__(self) -> Self:
-        self._writer.__enter__()
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self._writer.__exit__(*raised)
-
-    def write(self, rows: FlagRows, marked: Mask) -> None:
-        """Append rows, with a mark where `marked` (n,) is true."""
-        values = pa.array(np.ones(len(rows)), mask=~marked)
-        column = AttributeColumn(self._name, "document", values)
-        self._writer.write(rows.ids, rows.sources, rows.lengths, [column], rows.errors)
-
-    @property
-    def record(self) -> FileRecord:
-        """What was written; after a clean exit."""
-        return self._writer.record
+# ------------------------------------------------------------------------------------------------ staging
 
 
-def flag_info(name: str, reads: Sequence[str], unproved: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what readers of marks need to know: the kind of the key, and which columns the marks depend on."""
-    info: dict[str, Any] = {"reads": sorted(reads), "kinds": {name: "document"}}
-    return {**info, "unproved": list(unproved)} if unproved else info
+def emit_shards(
+    readings: Iterable[ShardReading],
+    folder: str,
+    records_of: Callable[[FlagRows, pa.RecordBatch, ShardKeys], Iterable[Records]],
+    out: Callable[[Records], None],
+) -> Emitted:
+    """Read shards once: their records go to `out`, their rows to staging files; `Emitted.info` holds a `StagedShard` for each."""
+    staged = []
+    for reading in readings:
+        with _staging(folder, reading.shard.number) as (path, published, stream):
+            for rows, batch in reading:
+                for records in records_of(rows, batch, reading.shard):
+                    if len(records):
+                        out(records)
+                stream.write_batch(_to_batch(rows))
+        file = FileRecord(path, published.bytes, published.checksum)
+        staged.append(msgspec.structs.replace(reading.result, staging=file))
+    return Emitted(
+        inputs=tuple(record for one in staged for record in one.inputs),
+        rows=sum(one.rows for one in staged),
+        info={"shards": msgspec.to_builtins(staged)},
+        files=tuple(one.staging for one in staged if one.staging),
+    )
 
 
-def flagged_rows(rows: FlagRows, sorted_rows: npt.NDArray[np.int64]) -> Mask:
-    """Return which of `rows` (n,) stand among the row numbers of a shard, which are in order and may repeat."""
-    first, last = np.searchsorted(sorted_rows, [rows.first, rows.first + len(rows)])
-    marked = np.zeros(len(rows), np.bool_)
-    marked[sorted_rows[first:last] - rows.first] = True
-    return marked
+def staged_shards(records: Iterable[Record]) -> Iterator[StagedShard]:
+    """Yield the shards in the records of `emit_shards`."""
+    for record in records:
+        yield from msgspec.convert(record.info["shards"], list[StagedShard])
 
 
-def grouped(items: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Group neighbouring shards so that a task reads `GROUP_BYTES` and `GROUP_SHARDS` at most, or one shard; a function of the listing alone.
-
-    Parameters
-    ----------
-    items : sequence of (int, int)
-        Number and stored bytes.
-
-    Returns
-    -------
-    list of list of int
-        Numbers.
-    """
-    groups: list[list[int]] = []
-    size = 0
-    for number, stored in items:
-        if not groups or size + stored > GROUP_BYTES or len(groups[-1]) >= GROUP_SHARDS:
-            groups.append([])
-            size = 0
-        groups[-1].append(number)
-        size += stored
-    return groups
+@contextmanager
+def _staging(folder: str, number: int) -> Iterator[tuple[str, Any, Any]]:
+    path = f"staging/{number:08d}.arrow"
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+    with publish(files.join(folder, path)) as out:
+        sink = pa.PythonFile(ArrowSink(out), mode="w")
+        with pa.ipc.new_stream(sink, _STAGED, options=options) as stream:
+            yield path, out, stream
 
 
-def group_name(paths: Sequence[str]) -> str:
-    """Return the name of a task that reads these shards."""
-    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+def _to_batch(rows: FlagRows) -> pa.RecordBatch:
+    errors = pa.nulls(len(rows), pa.large_string())
+    if rows.errors:
+        errors = pa.array([rows.errors.get(row) for row in range(len(rows))], pa.large_string())
+    arrays = [rows.ids, rows.sources, pa.array(rows.lengths), pa.array(rows.sizes), errors]
+    return pa.RecordBatch.from_arrays(arrays, schema=_STAGED)
+
+
+def read_staged(folder: str, staged: StagedShard) -> Iterator[FlagRows]:
+    """Yield the rows of a shard as they were staged; a file that was changed is removed, so that the same command makes it again."""
+    assert staged.staging is not None
+    url = files.join(folder, staged.staging.path)
+    stored = StoredFile(url)
+    first = 0
+    try:
+        for batch in pa.ipc.open_stream(pa.PythonFile(PieceReader(iter(stored.read, b"")), mode="r")):
+            yield _from_batch(batch, first)
+            first += batch.num_rows
+        while stored.read():
+            pass
+    except pa.ArrowException as error:
+        raise files.damaged(url, str(error)) from error
+    finally:
+        stored.close()
+    if stored.checksum != staged.staging.checksum:
+        raise files.damaged(url, f"checksum {stored.checksum}, not {staged.staging.checksum}")
+
+
+def _from_batch(batch: pa.RecordBatch, first: int) -> FlagRows:
+    lengths, sizes = (np.asarray(batch.column(name)) for name in ("length", "bytes"))
+    errors = batch.column("error")
+    bad = np.flatnonzero(np.asarray(errors.is_valid())).tolist() if errors.null_count < len(errors) else []
+    known = {row: errors[row].as_py() for row in bad}
+    return FlagRows(first, batch.column("id"), batch.column("source"), lengths, sizes, known)
+
+
+# ------------------------------------------------------------------------------------------------ flags
+
+
+def write_flags(root: str, path: str, name: str, blocks: Iterable[tuple[FlagRows, Mask]]) -> FileRecord:
+    """Write the attribute file of a shard, with a flag under `name` where the mask (n,) of a block is true; the suffix selects the format."""
+    with AttributeWriter(root, path) as writer:
+        for rows, flags in blocks:
+            values = pa.array(np.ones(len(rows)), mask=~flags)
+            column = AttributeColumn(name, "document", values)
+            writer.write(rows.ids, rows.sources, rows.lengths, [column], rows.errors)
+    return writer.record
+
+
+def flags_record(
+    task: Task,
+    staged: StagedShard,
+    file: FileRecord,
+    name: str,
+    reads: Sequence[str],
+    counts: Mapping[str, float],
+    info: Mapping[str, Any],
+) -> Record:
+    """Return the record of the flags of a shard, which depend on the document columns `reads` and are right only beside those of the same key."""
+    (unit,) = task.units
+    unproved = {"unproved": list(staged.unproved)} if staged.unproved else {}
+    return Record(
+        unit=unit.name,
+        shard=task.shard,
+        key=unit.key,
+        inputs=staged.inputs,
+        files=(file, *staged.quarantined),
+        rows=staged.rows,
+        ids_digest=staged.ids_digest,
+        content_digest=staged.content_digest,
+        counts={**staged.counts, **counts},
+        info={
+            "reads": sorted(reads),
+            "kinds": {name: "document"},
+            **unproved,
+            **info,
+            "dataset_wide": True,
+        },
+    )

@@ -10,28 +10,26 @@ from typing import Any, ClassVar
 
 import dolma_dask
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Input, Plan, Stage, Task, Unit, inputs_of
+from dolma_dask.engine import Input, Plan, Stage, Task, Unit, group_name, grouped, inputs_of
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
-from dolma_dask.reading import AlignedShard, Columns
-from dolma_dask.verbs.flag_rows import group_name, grouped
+from dolma_dask.reading import Columns
+from dolma_dask.verbs.flag_rows import ShardKeys
 from dolma_dask.verbs.options import dataset_notes
+
+GROUP_BYTES = 32_000_000
+"""Stored bytes of small shards that are read by one task."""
+
+GROUP_SHARDS = 256
+"""Shards that are read by one task at most: opening one costs as much as reading 100 kB or more, on a store far more."""
 
 
 def dataset_unit(name: str) -> str:
     """Return the unit of the dataset-wide record of an attribute set; it is the name of no file."""
     return f"{layout.ATTRIBUTES}/{name}/"
-
-
-@dataclass(frozen=True)
-class ShardKeys:
-    """One shard of a task of the exchange; `number` is that of its locations."""
-
-    number: int
-    work: AlignedShard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +99,7 @@ class Flagging:
                 self.inputs_of(shards[number] for number in group),
                 tuple(ShardKeys(before + number, self.columns.work(shards[number])) for number in group),
             )
-            for group in grouped([(number, shards[number].bytes) for number in numbers])
+            for group in grouped(numbers, lambda number: shards[number].bytes, GROUP_BYTES, GROUP_SHARDS)
         ]
 
     def dataset_record(

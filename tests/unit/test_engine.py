@@ -12,8 +12,8 @@ import pytest
 
 from dolma_dask import clusters, engine, journal
 from dolma_dask.clusters import Placement
-from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, attempts, execution, resume, runs
-from dolma_dask.engine.attempts import batches, is_transient
+from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, attempts, execution, grouped, resume, runs
+from dolma_dask.engine.attempts import is_transient
 from dolma_dask.errors import (
     BadRecordBudgetError,
     DataError,
@@ -586,9 +586,14 @@ def test_processes_that_always_die_are_given_up(root, monkeypatch):
 def test_batches_share_a_task_up_to_their_limit():
     sizes = [50, 30, 10, 10, 10, 1, 1]
     tasks = [Task(str(index), (), (Input("", FileInfo("", size, "")),)) for index, size in enumerate(sizes)]
-    grouped = [[task.bytes for task in batch] for batch in batches(tasks, 30)]
-    assert grouped == [[50], [30], [10, 10, 10], [1, 1]]
-    assert batches([], 30) == []
+    batches = [[task.bytes for task in batch] for batch in grouped(tasks, lambda task: task.bytes, 30)]
+    assert batches == [[50], [30], [10, 10, 10], [1, 1]]
+    assert grouped([], len, 30) == []
+
+
+def test_groups_have_a_most_of_items():
+    groups = grouped([0] * 1000, lambda size: size, 30, most=256)
+    assert [len(group) for group in groups] == [256, 256, 256, 232]
 
 
 def test_listing_comes_before_the_journal(root, monkeypatch):

@@ -44,6 +44,7 @@ from dolma_dask.verbs.block.shards import (
     numbers_of,
 )
 from dolma_dask.verbs.block.summary import BlockSummary, summarize, unmatched_path, write_unmatched
+from dolma_dask.verbs.flag_rows import staged_shards
 from dolma_dask.verbs.flagging import Flagging, dataset_unit
 
 VERSION = 2
@@ -213,9 +214,8 @@ class Blocking(Flagging):
 
     def _by_exchange(self, work: WorkDir, exchanged: Exchanged) -> Plan:
         staged = {
-            self.dataset.shards[one["number"] - entry_shards(self.facts)].path: one
-            for record in exchanged.emitted.values()
-            for one in record.info["shards"]
+            self.dataset.shards[one.number - entry_shards(self.facts)].path: one
+            for one in staged_shards(exchanged.emitted.values())
         }
         return self._plan(ListedByExchange(self.root, self.name, work.url, exchanged.by_shard), staged)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import matches
-from dolma_dask.engine import Input, Plan, Task, Unit
+from dolma_dask.engine import Input, Plan, Task, Unit, grouped
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import Form
@@ -249,17 +249,9 @@ def _groups(
 ) -> list[RawGroup]:
     if shard_bytes is None:
         return [RawGroup(folder + layout.with_format(shard.path, file_format), (shard,)) for shard in shards]
-    groups: list[list[RawShard]] = []
-    size = 0
-    for shard in shards:
-        if not groups or size + shard.bytes > shard_bytes:
-            groups.append([])
-            size = 0
-        groups[-1].append(shard)
-        size += shard.bytes
     return [
         RawGroup(f"{folder}shard-{number:05d}.{file_format}", tuple(group))
-        for number, group in enumerate(groups)
+        for number, group in enumerate(grouped(shards, lambda shard: shard.bytes, shard_bytes))
     ]
 
 

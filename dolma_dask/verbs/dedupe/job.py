@@ -18,10 +18,10 @@ from dolma_dask.verbs.dedupe.shards import (
     KeyEmitter,
     KeyRecipe,
     ShardFlags,
-    staged_shards,
 )
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, summarize
 from dolma_dask.verbs.dedupe.survivors import SurvivorReducer, largest_of
+from dolma_dask.verbs.flag_rows import staged_shards
 from dolma_dask.verbs.flagging import Flagging, dataset_unit
 
 VERSION = 2
@@ -117,14 +117,13 @@ class Deduplication(Flagging):
     def _works(self, exchanged: Exchanged) -> Mapping[str, ShardFlags]:
         largest = largest_of(cluster for info in exchanged.infos for cluster in info["largest"])
         works: dict[str, ShardFlags] = {}
-        for staged in staged_shards(exchanged.emitted):
+        for staged in staged_shards(exchanged.emitted.values()):
             inside = tuple(
                 (size, location & 0xFFFFFFFF)
                 for size, location in largest
                 if location >> ROW_BITS == staged.number
             )
-            shard = self.dataset.shards[staged.number]
-            works[shard.path] = ShardFlags(shard, staged, inside)
+            works[self.dataset.shards[staged.number].path] = ShardFlags(staged, inside)
         return works
 
 

@@ -5,7 +5,7 @@ comes first in the listing, whoever read it.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.dataset import Shard
 from dolma_dask.engine import Task
 from dolma_dask.errors import DataError
 from dolma_dask.exchange import Emitted, ShardRecords
@@ -25,15 +24,16 @@ from dolma_dask.text.columns import validity
 from dolma_dask.verbs.dedupe.survivors import FLAGS, key_dtype
 from dolma_dask.verbs.dedupe.tally import Tally
 from dolma_dask.verbs.flag_rows import (
-    FlagFile,
     FlagRows,
     Mask,
+    ShardKeys,
     ShardReading,
     StagedShard,
-    flag_info,
+    emit_shards,
+    flags_record,
+    read_staged,
+    write_flags,
 )
-from dolma_dask.verbs.flagging import ShardKeys
-from dolma_dask.verbs.staged_rows import Spool, read_staged
 
 LEAST_INEXACT = 2.0**53
 """The first integer that shares its float64 with another one, 2**53 + 1; numbers are read as float64."""
@@ -139,119 +139,64 @@ def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class KeyEmitter:
-    """Reads shards once: keys into the exchange, what marks need into spools; see `dolma_dask.exchange.Emitter`.
+    """Reads shards once: keys into the exchange, the rest that flags need into staging files; see `dolma_dask.exchange.Emitter`."""
 
-    Attributes
-    ----------
-    root, verb : str
-        Of the dataset, and what reads it.
-    recipe : KeyRecipe
-        How a document becomes a record.
-    policy : RecordPolicy
-        What happens to bad records.
-    """
-
-    root: str
+    root: str  # of the dataset
     verb: str
     recipe: KeyRecipe
     policy: RecordPolicy
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the records."""
+        """Type of the records."""
         return self.recipe.dtype
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
-        """Read the shards of a task (a tuple of `ShardKeys`); `Emitted.info` holds a `StagedShard` for each."""
-        done = [self._read(item, out, folder) for item in task.work]
-        return Emitted(
-            inputs=tuple(record for staged in done for record in staged.inputs),
-            rows=sum(staged.rows for staged in done),
-            counts=_summed([staged.counts for staged in done]),
-            info={"shards": [staged.to_json() for staged in done]},
-            files=tuple(staged.spool for staged in done if staged.spool),
-        )
+        """Read the shards of a task (a tuple of `ShardKeys`)."""
+        readings = (ShardReading(self.root, self.verb, shard, self.policy) for shard in task.work)
+        return emit_shards(readings, folder, self._records, out)
 
-    def _read(self, item: ShardKeys, out: Callable[[Records], None], folder: str) -> StagedShard:
-        reading = ShardReading(self.root, self.verb, item.work, item.number, self.policy)
-        with Spool(folder, item.number) as spool:
-            for rows, batch in reading:
-                self.recipe.check(rows, batch, item.work.shard.path)
-                records = self.recipe.records(rows, batch, item.number)
-                if len(records):
-                    out(records)
-                spool.write(rows)
-        return spool.known(reading.result)
-
-
-def _summed(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: sum(one[name] for one in counts) for name in counts[0]}
+    def _records(self, rows: FlagRows, batch: pa.RecordBatch, shard: ShardKeys) -> Iterator[Records]:
+        self.recipe.check(rows, batch, shard.work.shard.path)
+        yield self.recipe.records(rows, batch, shard.number)
 
 
 @dataclass(frozen=True)
 class ShardFlags:
-    """One shard whose marks are written: what is known of it, and the clusters that are named in its record, as (size, row)."""
+    """One shard whose flags are written, and the clusters that are named in its record, as (size, row)."""
 
-    shard: Shard
     staged: StagedShard
     largest: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class FlagStage:
-    """Writes the marks of each shard; see `dolma_dask.engine.Stage`.
+    """Writes the flags of each shard; see `dolma_dask.engine.Stage`."""
 
-    Attributes
-    ----------
-    root, name : str
-        Of the dataset, and of the attribute set.
-    reads : tuple of str
-        Document columns that the marks depend on.
-    folder : str
-        Of the exchange.
-    records : ShardRecords or None
-        What its reducer gave out.
-    """
-
-    root: str
-    name: str
-    reads: tuple[str, ...]
-    folder: str = ""
-    records: ShardRecords | None = None
+    root: str  # of the dataset
+    name: str  # of the attribute set
+    reads: tuple[str, ...]  # document columns that the flags depend on
+    folder: str = ""  # of the staging files
+    records: ShardRecords | None = None  # output of the reducer
     verb: str = "dedupe"
 
     def run_shard(self, task: Task) -> list[Record]:
-        """Write the attribute file of one shard from its spool."""
+        """Write the attribute file of one shard from its staging file."""
         work: ShardFlags = task.work
-        (unit,) = task.units
-        staged = work.staged
-        marks = _Flags.of(self.records, staged.number)
         tally = Tally()
         named: list[list[Any]] = []
-        with FlagFile(self.root, unit.name, self.name) as file:
-            for rows in read_staged(self.folder, staged.spool):
-                marked, sizes = marks.of_rows(rows)
-                tally.add(rows, marked, sizes)
-                named += _named(rows, work.largest)
-                file.write(rows, marked)
-        record = Record(
-            unit=unit.name,
-            shard=work.shard.path,
-            key=unit.key,
-            inputs=staged.inputs,
-            files=(file.record, *staged.quarantined),
-            rows=staged.rows,
-            ids_digest=staged.ids_digest,
-            content_digest=staged.content_digest,
-            counts={**staged.counts, **tally.counts()},
-            info={
-                **flag_info(self.name, self.reads, staged.unproved),
-                **tally.info(),
-                "clusters": named,
-                "dataset_wide": True,  # the marks are right only beside those of all shards under the same key
-            },
-        )
-        return [record]
+
+        def flagged() -> Iterator[tuple[FlagRows, Mask]]:
+            known = _Flags.of(self.records, work.staged.number)
+            for rows in read_staged(self.folder, work.staged):
+                flags, sizes = known.of_rows(rows)
+                tally.add(rows, flags, sizes)
+                named.extend(_named(rows, work.largest))
+                yield rows, flags
+
+        file = write_flags(self.root, task.units[0].name, self.name, flagged())
+        info = {**tally.info(), "clusters": named}
+        return [flags_record(task, work.staged, file, self.name, self.reads, tally.counts(), info)]
 
 
 def _named(rows: FlagRows, largest: Sequence[tuple[int, int]]) -> list[list[Any]]:
@@ -288,10 +233,3 @@ class _Flags:
     def _before(self, place: int) -> int:
         """Return how many records stand before a place; numpy would copy all of them to search."""
         return bisect_left(self.records["location"], place)
-
-
-def staged_shards(records: Mapping[str, Record]) -> Iterator[StagedShard]:
-    """Yield what the tasks of an exchange told of the shards they read."""
-    for record in records.values():
-        for found in record.info["shards"]:
-            yield StagedShard.from_json(found)

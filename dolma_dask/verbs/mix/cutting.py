@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from dolma_dask.engine import Task
+from dolma_dask.engine import Task, grouped
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.formats.layout import DOCUMENT_SUFFIXES, FileFormat
 from dolma_dask.io import files
@@ -143,31 +143,16 @@ def read_range(url: str, start: int, stop: int) -> Iterator[bytes]:
 
 def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[MemberSlice]]:
     """Return what output files are put together from: members in order, up to a stored size; an empty member if there are no rows."""
-    found: list[list[MemberSlice]] = [[]]
-    size = 0
-    for piece in pieces:
-        for member in members_of(piece):
-            stored = member.stop - member.start
-            if found[-1] and size + stored > max_bytes:
-                found.append([])
-                size = 0
-            size += stored
-            found[-1].append(member)
-    return [merged(slices) or [empty_member(pieces[0])] for slices in found]
+    members = (member for piece in pieces for member in members_of(piece))
+    groups = grouped(members, lambda member: member.stop - member.start, max_bytes)
+    return [merged(group) for group in groups] or [[empty_member(pieces[0])]]
 
 
 def cut_by_inputs(pieces: Sequence[Record], sizes: Sequence[int], max_bytes: int) -> list[list[MemberSlice]]:
     """Return the same as the Dolma toolkit cuts files: by the stored sizes of the inputs, which are not divided."""
-    groups: list[list[Record]] = [[]]
-    size = 0
-    for piece, stored in zip(pieces, sizes, strict=True):
-        if groups[-1] and size + stored > max_bytes:
-            groups.append([])
-            size = 0
-        size += stored
-        groups[-1].append(piece)
+    groups = grouped(zip(pieces, sizes, strict=True), lambda item: item[1], max_bytes)
     return [
-        merged([member for piece in group for member in members_of(piece)]) or [empty_member(group[0])]
+        merged([member for piece, _ in group for member in members_of(piece)]) or [empty_member(group[0][0])]
         for group in groups
     ]
 

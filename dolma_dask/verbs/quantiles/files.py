@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dolma_dask.errors import CorruptFileError
 from dolma_dask.io import files
 from dolma_dask.io.publish import PublishedFile
+from dolma_dask.io.records import FileRecord
 from dolma_dask.rules.ordered_bits import Codes, Extents, write_keys
 from dolma_dask.text.kernels import Words
 
@@ -40,35 +40,15 @@ _NO_CODES: Codes = np.zeros(0, np.uint16)
 Item = TypeVar("Item", bound=np.generic)
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """A file as the journal knows it: path below the work folder, size and checksum."""
-
-    path: str
-    bytes: int
-    checksum: str
-
-
 class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the end of a file says.
+    """End of a file."""
 
-    Attributes
-    ----------
-    labels : tuple of str
-        Labels of the codes 1, 2, ...; rows with the code 0 have none.
-    rows, segment_rows, signals : int
-        Rows in all, rows of each segment but the last, number of signals.
-    grouped : bool
-        Whether there are codes.
-    checksum : str
-        xxh3-128 of what stands before.
-    """
-
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # of the codes 1, 2, ...; rows with the code 0 have none
     rows: int = 0
-    segment_rows: int = 0
+    segment_rows: int = 0  # rows of each segment but the last
     signals: int = 0
-    grouped: bool = False
-    checksum: str = ""
+    grouped: bool = False  # whether there are codes
+    checksum: str = ""  # xxh3-128 of what stands before
 
 
 def _write_tail(out: PublishedFile, tail: Tail) -> str:
@@ -83,49 +63,29 @@ def _write_tail(out: PublishedFile, tail: Tail) -> str:
 def _read(handle: BinaryIO, offset: int, size: int, url: str) -> bytearray:
     """Return `size` bytes from `offset` on."""
     data = bytearray(size)
-    view = memoryview(data)
-    handle.seek(offset)
-    done = 0
-    while done < size:
-        piece = handle.read(size - done)
-        if not piece:
-            raise CorruptFileError(
-                f"{url} ends at byte {offset + done:,}, expected {offset + size:,}. Run the same command again with --overwrite.",
-                url=url,
-            )
-        view[done : done + len(piece)] = piece
-        done += len(piece)
+    files.read_into(handle, offset, memoryview(data), url)
     return data
 
 
-def _read_tail(handle: BinaryIO, kept: Kept, url: str) -> Tail:
-    length = int.from_bytes(_read(handle, kept.bytes - _LENGTH, _LENGTH, url), "little")
+def _read_tail(url: str, kept: FileRecord) -> Tail:
+    """Return the end of a file, whose checksum has to be the recorded one."""
+    stat = files.stat(url)
+    if stat is None or stat.bytes != kept.bytes:
+        raise files.damaged(url, f"{stat.bytes if stat else 0:,} bytes, not {kept.bytes:,}")
+    with files.open_read(url) as handle:
+        length = int.from_bytes(_read(handle, kept.bytes - _LENGTH, _LENGTH, url), "little")
+        if length > kept.bytes - _LENGTH:
+            raise files.damaged(url, f"a tail of {length:,} bytes")
+        data = _read(handle, kept.bytes - _LENGTH - length, length, url)
     try:
-        tail = msgspec.json.decode(_read(handle, kept.bytes - _LENGTH - length, length, url), type=Tail)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise CorruptFileError(
-            f"{url}: its end cannot be read ({error}); expected what this command wrote. Run it again with --overwrite.",
-            url=url,
-        ) from error
+        tail = msgspec.json.decode(data, type=Tail)
+    except msgspec.DecodeError as error:
+        raise files.damaged(url, f"a tail that cannot be read ({error})") from error
     if tail.checksum != kept.checksum:
-        files.remove(url)
-        raise CorruptFileError(
-            f"{url} was written by another call (checksum {tail.checksum}), expected {kept.checksum}. It has been removed: run the same command again, "
-            "which makes it anew.",
-            url=url,
+        raise files.damaged(
+            url, f"what another call has written (checksum {tail.checksum}, not {kept.checksum})"
         )
     return tail
-
-
-def _open(kept: Kept, url: str) -> BinaryIO:
-    """Open a file of the recorded size."""
-    found = files.stat(url)
-    if found is None or found.bytes != kept.bytes:
-        raise CorruptFileError(
-            f"{url} has {found.bytes if found else 0:,} bytes, expected {kept.bytes:,}. Run the same command again.",
-            url=url,
-        )
-    return files.open_read(url)
 
 
 class ValueWriter:
@@ -195,25 +155,16 @@ class ValueWriter:
 
 @dataclass(frozen=True)
 class ValueFile:
-    """A file that `ValueWriter` wrote.
-
-    Attributes
-    ----------
-    url : str
-        Where it is.
-    tail : Tail
-        What its end says.
-    """
+    """A file that `ValueWriter` wrote."""
 
     url: str
     tail: Tail
 
     @classmethod
-    def open(cls, folder: str, kept: Kept) -> "ValueFile":
-        """Read the end of a file; raises `CorruptFileError` if it is not the one that was kept."""
+    def open(cls, folder: str, kept: FileRecord) -> "ValueFile":
+        """Read the end of a file; its checksum is that of all that stands before its tail."""
         url = files.join(folder, kept.path)
-        with _open(kept, url) as handle:
-            return cls(url, _read_tail(handle, kept, url))
+        return cls(url, _read_tail(url, kept))
 
     def extents(self, signal: int) -> Extents:
         """Return the extents of a signal for each code."""

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import xxhash
 
 from dolma_dask.engine import Input, Task, Unit
-from dolma_dask.errors import CorruptFileError
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
@@ -22,7 +21,7 @@ from dolma_dask.journal import Record
 from dolma_dask.rules.groups import ALL, LabelKind, spelled, value_of
 from dolma_dask.rules.ordered_bits import Extents, values_of
 from dolma_dask.rules.quantile_table import Entry, entry, interpolated, ranks_of
-from dolma_dask.verbs.quantiles.files import Kept, ValueFile
+from dolma_dask.verbs.quantiles.files import ValueFile
 from dolma_dask.verbs.quantiles.order_statistics import Block, order_statistics
 
 RESULTS = "results"
@@ -35,7 +34,7 @@ class Index(msgspec.Struct, frozen=True):
     """All files of the first pass, and the labels of all groups, in the order of their values."""
 
     labels: tuple[str, ...]
-    kept: tuple[Kept, ...]
+    kept: tuple[FileRecord, ...]
 
 
 def write_index(folder: str, records: Sequence[Record], kind: LabelKind) -> Input:
@@ -43,7 +42,9 @@ def write_index(folder: str, records: Sequence[Record], kind: LabelKind) -> Inpu
     found = {label for record in records for label in record.info["labels"]}
     labels = sorted(found, key=lambda label: (value_of(label, kind), label))
     kept = tuple(
-        Kept(file.path, file.bytes, record.info["checksum"]) for record in records for file in record.files
+        FileRecord(file.path, file.bytes, record.info["checksum"])
+        for record in records
+        for file in record.files
     )
     url = files.join(folder, INDEX)
     data = msgspec.json.encode(Index(tuple(labels), kept))
@@ -64,23 +65,12 @@ def select_tasks(signals: Sequence[str], index: Input, key: str) -> list[Task]:
 
 
 def read_entries(folder: str, result: FileRecord) -> dict[str, Entry]:
-    """Return the quantiles of a signal as `SelectStage` wrote them.
-
-    Raises
-    ------
-    CorruptFileError
-        The file holds something else.
-    """
+    """Return the quantiles of a signal as `SelectStage` wrote them."""
     url = files.join(folder, result.path)
     data = files.read_bytes(url)
-    found = xxhash.xxh3_128_hexdigest(data)
-    if found != result.checksum:
-        files.remove(url)
-        raise CorruptFileError(
-            f"{url} has the checksum {found}, expected {result.checksum}. It has been removed: run the same command again, which makes it "
-            "anew.",
-            url=url,
-        )
+    checksum = xxhash.xxh3_128_hexdigest(data)
+    if checksum != result.checksum:
+        raise files.damaged(url, f"checksum {checksum}, not {result.checksum}")
     return msgspec.json.decode(data, type=dict[str, Any])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.engine import Task, Unit, inputs_of
+from dolma_dask.engine import Task, Unit, group_name, grouped, inputs_of
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
@@ -147,22 +147,9 @@ class _Done:
 def value_tasks(question: Question, dataset: Dataset, key: str) -> list[Task]:
     """Return the tasks of the first pass: groups of neighbouring shards, which depend on the listing alone."""
     tasks: list[Task] = []
-    for group in _grouped([question.columns.work(shard) for shard in dataset.shards]):
-        first, more = group[0].shard.path, len(group) - 1
+    works = [question.columns.work(shard) for shard in dataset.shards]
+    for group in grouped(works, lambda work: sum(info.bytes for info in work.files), GROUP_BYTES):
         inputs = tuple(item for work in group for item in inputs_of(dataset.root, work.files))
         unit = Unit(f"{VALUES}/{len(tasks):06d}.bin", f"{key}-{FORM}")
-        tasks.append(Task(f"{first} and {more:,} more" if more else first, (unit,), inputs, tuple(group)))
+        tasks.append(Task(group_name([work.shard.path for work in group]), (unit,), inputs, tuple(group)))
     return tasks
-
-
-def _grouped(works: Sequence[AlignedShard]) -> list[list[AlignedShard]]:
-    groups: list[list[AlignedShard]] = []
-    size = 0
-    for work in works:
-        own = sum(info.bytes for info in work.files)
-        if not groups or size + own > GROUP_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(work)
-        size += own
-    return groups

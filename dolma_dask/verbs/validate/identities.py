@@ -12,11 +12,10 @@ from typing import Any
 
 from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.display import counted
-from dolma_dask.engine import Gather, Input, Step, Task, WorkDir
+from dolma_dask.engine import Gather, Input, Step, Task, WorkDir, group_name, grouped
 from dolma_dask.exchange import Shuffle, exchange
 from dolma_dask.formats import layout
 from dolma_dask.journal import Record
-from dolma_dask.verbs.flag_rows import group_name
 from dolma_dask.verbs.validate.emitter import KeyEmitter
 from dolma_dask.verbs.validate.keys import ROW_BITS, IdentityStage, KeyFile, KeyWork
 from dolma_dask.verbs.validate.problems import KINDS, SHOWN, Problem, Problems
@@ -62,7 +61,7 @@ class Identities:
         stage = f"{work.path}/keys"
         works = list(self._pairs(lambda number, shard: self._ours(number, shard, records[number], stage)))
         reducer = KeyReducer(self.stage.keep, self.earlier is not None)
-        groups = grouped_works(works)
+        groups = grouped(works, lambda work: work.bytes, GROUP_BYTES, MOST_GROUPED)
         tasks = [_group_task(group) for group in groups]
         exchanged = yield from exchange(
             work,
@@ -177,20 +176,6 @@ class Identities:
             f"(row {last_there:,} there)"
         )
         problems.add("order_changed", Problem(work.ours.info.path, row, found, KINDS["order_changed"]))
-
-
-def grouped_works(works: Sequence[KeyWork]) -> list[list[KeyWork]]:
-    """Group neighbours so that a task of the exchange reads `GROUP_BYTES`, or `MOST_GROUPED` shards, or one large one."""
-    groups: list[list[KeyWork]] = []
-    size = 0
-    for work in works:
-        own = sum(item.info.bytes for item in work.files)
-        if not groups or size + own > GROUP_BYTES or len(groups[-1]) == MOST_GROUPED:
-            groups.append([])
-            size = 0
-        groups[-1].append(work)
-        size += own
-    return groups
 
 
 def _group_task(group: Sequence[KeyWork]) -> Task:

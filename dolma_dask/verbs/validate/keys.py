@@ -147,6 +147,11 @@ class KeyWork:
         return tuple(item for item in (self.ours, self.theirs) if item is not None)
 
     @property
+    def bytes(self) -> int:
+        """Stored bytes of what is read."""
+        return sum(item.info.bytes for item in self.files)
+
+    @property
     def name(self) -> str:
         """Path of the first of them."""
         return self.files[0].info.path

@@ -18,7 +18,7 @@ from dolma_dask.errors import (
 )
 from dolma_dask.journal import Journal
 from dolma_dask.rules.rules import listed
-from dolma_dask.verbs import flag_rows
+from dolma_dask.verbs import flagging
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.block import shards as block_shards
 from dolma_dask.verbs.block import verb
@@ -92,7 +92,7 @@ def test_listed_documents_are_marked_and_unmatched_entries_are_told(world, excha
 def test_memory_and_exchange_agree_on_any_lists(tmp_path, monkeypatch):
     monkeypatch.setattr(block_shards, "ENTRIES_PER_SHARD", 16)
     monkeypatch.setattr(block_run, "ENTRIES_PER_SHARD", 16)
-    monkeypatch.setattr(flag_rows, "GROUP_BYTES", 1)
+    monkeypatch.setattr(flagging, "GROUP_BYTES", 1)
     draw = random.Random(3)
     for number in range(6):
         root = tmp_path / str(number)

@@ -25,7 +25,7 @@ from dolma_dask.errors import (
 )
 from dolma_dask.io import publish
 from dolma_dask.journal import Journal
-from dolma_dask.verbs import flag_rows
+from dolma_dask.verbs import flag_rows, flagging
 from dolma_dask.verbs.dedupe import job as dedupe_run
 from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, _Flags
 from dolma_dask.verbs.dedupe.survivors import FLAGS
@@ -297,16 +297,9 @@ def test_a_lost_file_is_made_again(world):
 def test_same_bytes_however_shards_are_grouped(world, tmp_path, monkeypatch, scheduler, limit, value):
     other = write(tmp_path / "other", SHARDS)
     dedupe(str(other), keep="longest", by="source", **HERE)
-    monkeypatch.setattr(flag_rows, f"GROUP_{limit}", value)
+    monkeypatch.setattr(flagging, f"GROUP_{limit}", value)
     dedupe(str(world), keep="longest", by="source", scheduler=scheduler, workers=2, progress=False)
     assert outputs(world) == outputs(other)
-
-
-def test_many_tiny_shards_are_several_tasks():
-    groups = flag_rows.grouped([(number, 200) for number in range(4000)])
-    assert [number for group in groups for number in group] == list(range(4000))
-    assert max(len(group) for group in groups) == flag_rows.GROUP_SHARDS == 256
-    assert flag_rows.grouped([(0, 1), (1, flag_rows.GROUP_BYTES), (2, 1)]) == [[0], [1], [2]]
 
 
 def test_stopped_while_marks_are_written(world, monkeypatch):
@@ -341,7 +334,7 @@ def dedupe_elsewhere(world):
 
 def test_stopped_while_shards_are_read(world, monkeypatch):
     expected = outputs(dedupe_elsewhere(world))
-    monkeypatch.setattr(flag_rows, "GROUP_BYTES", 1)
+    monkeypatch.setattr(flagging, "GROUP_BYTES", 1)
     read = KeyEmitter.emit
 
     def stop(emitter, task, out, folder):
@@ -472,7 +465,7 @@ def test_marks_of_documents_that_are_gone_do_not_stay(world):
 def test_what_a_killed_call_left_at_its_end_is_removed_by_the_next(world):
     dedupe(str(world), **HERE)
     dead = f"{publish._process_space()}-{2**22 + 1}-00000000"
-    left = [world / f"_journal/dedupe/.x.{dead}.tmp", world / "_work/dedupe-exact/old/spool/1.arrow"]
+    left = [world / f"_journal/dedupe/.x.{dead}.tmp", world / "_work/dedupe-exact/old/staging/1.arrow"]
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
