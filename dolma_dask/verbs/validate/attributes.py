@@ -1,12 +1,16 @@
-"""One attribute file beside its documents, for `validate`: compared to its end or to the first thing that breaks the alignment.
+"""One attribute file beside its documents, for `validate`: rows compared until the alignment breaks, and every span and number checked.
 
 What is wrong with the values of a row stops nothing; a row that cannot be read ends the comparison, and then all such rows are listed.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dolma_dask.dataset import Shard
 from dolma_dask.errors import BadRecordError, DataError
@@ -26,36 +30,16 @@ from dolma_dask.io.stream import (
 )
 from dolma_dask.reading import AttributeSource
 from dolma_dask.reading.follower import Follower
-from dolma_dask.text.kernels import Counts
-from dolma_dask.verbs.validate.problems import Problem, Problems, add_error
-from dolma_dask.verbs.validate.spans import check_column
+from dolma_dask.text.columns import validity
+from dolma_dask.text.kernels import Bools, Counts, Floats, kernel
+from dolma_dask.verbs.validate.problems import KINDS, Problem, Problems, add_error
+
+OUTSIDE, NOT_FINITE, SEVERAL = 0, 1, 2
+_KINDS = ("span_outside_text", "not_finite", "not_document_level")
 
 
 class AttributeCheck:
-    """Follows one attribute file beside the documents, until its end or the first thing that breaks the alignment.
-
-    Parameters
-    ----------
-    root : str
-        Of the dataset.
-    shard : Shard
-        Its documents.
-    source : AttributeSource
-        The file; without kinds where only the file itself can tell them.
-    max_record_bytes : int
-        Of documents; rows of attributes may always have `MAX_RECORD_BYTES`.
-    problems : Problems
-        Gets what is wrong.
-    stack : ExitStack
-        Closes the file.
-
-    Attributes
-    ----------
-    is_open : bool
-        Whether it is still followed.
-    is_good : bool
-        After `finish`: it belongs to the documents.
-    """
+    """Follows one attribute file beside the documents, until its end or the first thing that breaks the alignment."""
 
     def __init__(
         self,
@@ -68,7 +52,8 @@ class AttributeCheck:
     ) -> None:
         self.name = source.name
         self.kinds: dict[str, AttributeKind] = {}
-        self.is_open, self.is_good, self.is_proved = True, False, False
+        self.is_open = True  # still followed
+        self.is_good = self.is_proved = False  # after `finish`: it belongs to the documents
         self._root = root
         self._path = source.info.path
         self._url = files.join(root, source.info.path)
@@ -83,7 +68,7 @@ class AttributeCheck:
             self._follower = Follower(
                 root,
                 shard,
-                replace(source, kinds=self._asked),
+                replace(source, kinds=self._read_kinds),
                 max_record_bytes=max(max_record_bytes, MAX_RECORD_BYTES),
                 block_bytes=BLOCK_BYTES,
             )
@@ -93,7 +78,7 @@ class AttributeCheck:
             stack.callback(self._follower.close)
 
     @property
-    def _asked(self) -> dict[str, AttributeKind]:
+    def _read_kinds(self) -> dict[str, AttributeKind]:
         """Document-level values of lines are read with their spans, whose ends are checked too; tables have no spans for them."""
         if layout.format_of(self._path) == "parquet":
             return self.kinds
@@ -136,7 +121,7 @@ class AttributeCheck:
             add_error(self._problems, self._root, self._path, error)
             return
         try:
-            for row, offset, reason, expected in unreadable_rows(self._url, self._asked):
+            for row, offset, reason, expected in unreadable_rows(self._url, self._read_kinds):
                 found = f"{reason.replace('_', ' ')} at byte {offset}"
                 self._problems.add("bad_attribute_row", Problem(self._path, row, found, expected))
         except DataError as other:
@@ -171,3 +156,128 @@ def _form(lines: LineBlock) -> Any:
         except LineError:
             continue
     return "nested"
+
+
+# ------------------------------------------------------------------------------------------------ values
+
+
+@dataclass(frozen=True)
+class BadSpans:
+    """Numbers of bad spans in one column, and the first of them, by `OUTSIDE`, `NOT_FINITE`, `SEVERAL`."""
+
+    counts: Counts  # (3,)
+    rows: Counts  # (3, keep) row in the column
+    items: Counts  # (3, keep) index among its spans
+
+
+def find_bad_spans(column: pa.Array, lengths: Counts, *, is_document: bool, keep: int) -> BadSpans:
+    """Find spans outside of their text, scores that are no finite numbers, and for a document-level key rows of other than one span from 0 on.
+
+    One kernel over the buffers of the list column (n,): 1 ns per span; null rows are passed over. `lengths` (n,) are the code points of the
+    texts.
+    """
+    bad = BadSpans(np.zeros(3, np.int64), np.zeros((3, keep), np.int64), np.zeros((3, keep), np.int64))
+    offsets = np.asarray(column.offsets, np.int64)
+    starts, ends, scores = _fields(column.values)
+    _find_bad_spans(
+        _frozen(offsets), _frozen(validity(column)), starts, ends, scores, _frozen(np.asarray(lengths, np.int64)),
+        is_document, bad.counts, bad.rows, bad.items,
+    )  # fmt: skip
+    return bad
+
+
+def _fields(spans: pa.StructArray) -> tuple[Counts, Counts, Floats]:
+    """Return starts, ends and scores; what is missing in a table of another tool becomes a value that is wrong."""
+    starts, ends = (_frozen(np.asarray(pc.fill_null(spans.field(i), -1), np.int64)) for i in (0, 1))
+    return starts, ends, _frozen(np.asarray(pc.fill_null(spans.field(2), np.nan), np.float64))
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    """Return a read-only view: numba compiles a kernel once per mutability, and Arrow gives either."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+@kernel
+def _find_bad_spans(
+    offsets: Counts,
+    valid: Bools,
+    starts: Counts,
+    ends: Counts,
+    scores: Floats,
+    lengths: Counts,
+    is_document: bool,
+    counts: Counts,
+    rows: Counts,
+    items: Counts,
+) -> None:
+    keep = rows.shape[1]
+    for row in range(lengths.size):
+        if not valid[row]:
+            continue
+        first, stop, length = offsets[row], offsets[row + 1], lengths[row]
+        if is_document and (stop - first > 1 or (stop > first and starts[first] != 0)):
+            if counts[2] < keep:
+                rows[2, counts[2]] = row
+                items[2, counts[2]] = first
+            counts[2] += 1
+        for item in range(first, stop):
+            if not 0 <= starts[item] <= ends[item] <= length:
+                if counts[0] < keep:
+                    rows[0, counts[0]] = row
+                    items[0, counts[0]] = item
+                counts[0] += 1
+            if not -np.inf < scores[item] < np.inf:
+                if counts[1] < keep:
+                    rows[1, counts[1]] = row
+                    items[1, counts[1]] = item
+                counts[1] += 1
+
+
+def check_column(
+    key: str,
+    kind: AttributeKind,
+    column: pa.Array,
+    lengths: Counts,
+    location: tuple[str, int],
+    problems: Problems,
+) -> None:
+    """Add what is wrong with the values (n,) of one key in consecutive rows; `location` is their file, and the row of the first.
+
+    A ``document`` column comes as lists of spans where the file has them; `lengths` (n,) are the code points of the texts.
+    """
+    if pa.types.is_list(column.type):
+        bad = find_bad_spans(column, lengths, is_document=kind == "document", keep=problems.keep)
+        for code in np.flatnonzero(bad.counts).tolist():
+            first = _span_problems(code, key, column, lengths, location, bad)
+            problems.add_all(_KINDS[code], first, int(bad.counts[code]))
+    elif pa.types.is_floating(column.type):
+        _check_numbers(key, column, location, problems)
+
+
+def _span_problems(
+    code: int, key: str, column: pa.Array, lengths: Counts, location: tuple[str, int], bad: BadSpans
+) -> Iterator[Problem]:
+    file, first_row = location
+    count = min(int(bad.counts[code]), bad.rows.shape[1])
+    for row, item in zip(bad.rows[code, :count].tolist(), bad.items[code, :count].tolist(), strict=True):
+        start, end, score = cast(dict[str, float | None], column.values[item].as_py()).values()
+        found = f"span [{start}, {end}, {score}] of {key}"
+        expected = KINDS[_KINDS[code]]
+        if code == OUTSIDE:
+            expected = f"0 <= start <= end <= {lengths[row]}, the code points of the text"
+        elif code == SEVERAL and len(column[row]) > 1:
+            found = f"{len(column[row])} spans of {key}"
+        yield Problem(file, first_row + row, found, expected)
+
+
+def _check_numbers(key: str, column: pa.Array, location: tuple[str, int], problems: Problems) -> None:
+    """Add numbers that are not finite: JSON cannot hold them, a table may."""
+    wrong = np.flatnonzero(~np.isfinite(np.asarray(pc.fill_null(column, 0.0), np.float64)))
+    file, first_row = location
+    first = (
+        Problem(file, first_row + row, f"{column[row].as_py()} in {key}", KINDS["not_finite"])
+        for row in wrong[: problems.keep].tolist()
+    )
+    problems.add_all("not_finite", first, len(wrong))

@@ -16,13 +16,12 @@ from dolma_dask.engine import Gather, Input, Step, Task, WorkDir, group_name, gr
 from dolma_dask.exchange import Shuffle, exchange
 from dolma_dask.formats import layout
 from dolma_dask.journal import Record
-from dolma_dask.verbs.validate.emitter import KeyEmitter
-from dolma_dask.verbs.validate.keys import ROW_BITS, IdentityStage, KeyFile, KeyWork
+from dolma_dask.verbs.validate.keys import ROW_BITS, IdentityStage, KeyEmitter, KeyFile, KeyWork
 from dolma_dask.verbs.validate.problems import KINDS, SHOWN, Problem, Problems
 from dolma_dask.verbs.validate.shard import ValidateStage
-from dolma_dask.verbs.validate.walk import KeyReducer, merge, places_of
+from dolma_dask.verbs.validate.walk import KeyReducer
 
-EARLIER = "earlier:"
+_EARLIER = "earlier:"
 """Begins the names of files of the earlier version in the journal."""
 
 GROUP_BYTES = 64 << 20
@@ -48,11 +47,7 @@ class Identities:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """Files that are read: each shard with the earlier file of its name, then the rest of the earlier version."""
-        return tuple(
-            item
-            for work in self._pairs(lambda number, shard: self._ours(number, shard))
-            for item in work.inputs()
-        )
+        return tuple(item for work in self._pairs(self._ours) for item in work.inputs())
 
     def compare(
         self, work: WorkDir, name: str, key: str, records: Sequence[Record]
@@ -62,7 +57,15 @@ class Identities:
         works = list(self._pairs(lambda number, shard: self._ours(number, shard, records[number], stage)))
         reducer = KeyReducer(self.stage.keep, self.earlier is not None)
         groups = grouped(works, lambda work: work.bytes, GROUP_BYTES, MOST_GROUPED)
-        tasks = [_group_task(group) for group in groups]
+        tasks = [
+            Task(
+                group_name([one.name for one in group]),
+                (),
+                tuple(item for one in group for item in one.inputs()),
+                tuple(group),
+            )
+            for group in groups
+        ]
         exchanged = yield from exchange(
             work,
             KeyEmitter(),
@@ -72,7 +75,7 @@ class Identities:
             shuffle=self.shuffle,
         )
         emitted = [exchanged.emitted[one.shard] for one in tasks]
-        problems = yield from self._problems(merge(exchanged.infos, self.stage.keep), works)
+        problems = yield from self._problems(reducer.merge(exchanged.infos), works)
         for group, one in zip(groups, emitted, strict=True):
             for each, order in zip(group, one.info["orders"], strict=True):
                 self._add_order(each, order, problems)
@@ -113,64 +116,64 @@ class Identities:
     def _theirs(self, shard: Shard) -> KeyFile:
         assert self.earlier is not None
         info = shard_info(shard)
-        url, named = self.earlier.url(info.path), replace(info, path=EARLIER + info.path)
+        url, named = self.earlier.url(info.path), replace(info, path=_EARLIER + info.path)
         return KeyFile(url, named, 0, self.earlier.source, self.stage.max_record_bytes)
 
-    def _problems(self, found: Mapping[str, Any], works: Sequence[KeyWork]) -> Generator[Step, Any, Problems]:
+    def _problems(
+        self, result: Mapping[str, Any], works: Sequence[KeyWork]
+    ) -> Generator[Step, Any, Problems]:
         """Return the problems that the reducers found, with the names of the documents: only their rows are read again."""
         problems = Problems(self.stage.keep)
-        names = yield from self._identities(places_of(found), works)
+        repeated, absent = result["first"], result["first_unmatched"]
+        names = yield from self._identities({one for pair in repeated for one in pair}.union(absent), works)
         duplicates = (
-            self._problem("duplicate_id", place, f"{names[place]} stands in {self._place(first)} too")
-            for place, first in found["first"]
+            self._problem("duplicate_id", location, f"{names[location]} stands in {self._named(first)} too")
+            for location, first in repeated
         )
-        problems.add_all("duplicate_id", duplicates, found["duplicates"])
-        if self.earlier is not None:
-            where = (
-                f"the files of {self._earlier_name} that were read" if self.is_sample else self._earlier_name
-            )
-            absent = (
-                self._problem("not_in_against", place, f"{names[place]} is not in {where}")
-                for place in found["first_unmatched"]
-            )
-            problems.add_all("not_in_against", absent, found["unmatched"])
+        problems.add_all("duplicate_id", duplicates, result["duplicates"])
+        where = f"the files of {self._earlier_name} that were read" if self.is_sample else self._earlier_name
+        missing = (
+            self._problem("not_in_against", location, f"{names[location]} is not in {where}")
+            for location in absent
+        )
+        problems.add_all("not_in_against", missing, result["unmatched"])
         return problems
 
     @property
     def _earlier_name(self) -> str:
         return posixpath.basename(self.earlier.root) if self.earlier else ""
 
-    def _problem(self, kind: str, place: int, found: str) -> Problem:
-        shard = self.selected.shards[place >> ROW_BITS]
-        return Problem(layout.document_path(shard.path), place & _ROW, found, KINDS[kind])
+    def _problem(self, kind: str, location: int, found: str) -> Problem:
+        shard = self.selected.shards[location >> ROW_BITS]
+        return Problem(layout.document_path(shard.path), location & _ROW, found, KINDS[kind])
 
-    def _place(self, place: int) -> str:
-        shard = self.selected.shards[place >> ROW_BITS]
-        return f"{layout.document_path(shard.path)}, row {place & _ROW:,}"
+    def _named(self, location: int) -> str:
+        shard = self.selected.shards[location >> ROW_BITS]
+        return f"{layout.document_path(shard.path)}, row {location & _ROW:,}"
 
     def _identities(
-        self, places: Iterable[int], works: Sequence[KeyWork]
+        self, locations: Iterable[int], works: Sequence[KeyWork]
     ) -> Generator[Step, Any, dict[int, str]]:
         rows: dict[int, list[int]] = {}
-        for place in set(places):
-            rows.setdefault(place >> ROW_BITS, []).append(place & _ROW)
+        for location in locations:
+            rows.setdefault(location >> ROW_BITS, []).append(location & _ROW)
         ours = {work.ours.number: work.ours for work in works if work.ours}
         tasks = [
-            Task(ours[number].info.path, (), (ours[number].input(),), (ours[number], found))
-            for number, found in sorted(rows.items())
+            Task(ours[number].info.path, (), (ours[number].input(),), (ours[number], inside))
+            for number, inside in sorted(rows.items())
         ]
         results = yield Gather(IdentityStage(), tasks)
         return {
             (number << ROW_BITS) + row: f"source {source[:SHOWN]!r}, id {identity[:SHOWN]!r}"
-            for number, found in zip(sorted(rows), results, strict=True)
-            for row, (source, identity) in found.items()
+            for number, identities in zip(sorted(rows), results, strict=True)
+            for row, (source, identity) in identities.items()
         }
 
     def _add_order(self, work: KeyWork, order: list[int] | None, problems: Problems) -> None:
         if order is None or work.ours is None or work.theirs is None:
             return
         count, row, there, last, last_there = order
-        earlier = f"{self._earlier_name}/{work.theirs.info.path.removeprefix(EARLIER)}"
+        earlier = f"{self._earlier_name}/{work.theirs.info.path.removeprefix(_EARLIER)}"
         found = (
             f"{counted(count, 'row')} in another order than in {earlier}, first row {row:,} (row {there:,} there) behind row {last:,} "
             f"(row {last_there:,} there)"
@@ -178,14 +181,6 @@ class Identities:
         problems.add("order_changed", Problem(work.ours.info.path, row, found, KINDS["order_changed"]))
 
 
-def _group_task(group: Sequence[KeyWork]) -> Task:
-    inputs = tuple(item for work in group for item in work.inputs())
-    return Task(group_name([work.name for work in group]), (), inputs, tuple(group))
-
-
 def by_stem(shards: Iterable[Shard]) -> dict[str, Shard]:
     """Return the shards by their paths without suffix; of several the first."""
-    found: dict[str, Shard] = {}
-    for shard in shards:
-        found.setdefault(layout.stem_of(shard.path), shard)
-    return found
+    return {layout.stem_of(shard.path): shard for shard in reversed(tuple(shards))}

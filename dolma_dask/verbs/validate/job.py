@@ -18,9 +18,8 @@ from dolma_dask.summary import Summary
 from dolma_dask.verbs.options import dataset_notes
 from dolma_dask.verbs.validate.identities import Identities, by_stem
 from dolma_dask.verbs.validate.listing import Listing, disagreements
-from dolma_dask.verbs.validate.problems import Problems
+from dolma_dask.verbs.validate.problems import KindProblems, Problems, ValidateSummary
 from dolma_dask.verbs.validate.shard import VERSION, ValidateStage
-from dolma_dask.verbs.validate.summary import Found, ValidateSummary
 
 REPORT = "report"
 """Unit whose record holds the newest report."""
@@ -147,7 +146,7 @@ class Check:
             counts.update(record.counts)
         counts.pop("problems", None)
         shown = {
-            kind: Found(problems.counts[kind], tuple(problems.first(kind)[: self.show]))
+            kind: KindProblems(problems.counts[kind], tuple(problems.first(kind)[: self.show]))
             for kind in problems.kinds
         }
         notes = (*self._notes(records), *self._scope_notes())

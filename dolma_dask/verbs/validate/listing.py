@@ -1,4 +1,4 @@
-"""Which files `validate` looks at: a sample of the shards, the attribute files of each, and what the names alone tell.
+"""Files that `validate` looks at: a sample of the shards, the attribute files of each, and the problems that names alone show.
 
 Cost: one listing per attribute set, the journals of the dataset, and nothing read of any file.
 """
@@ -24,13 +24,7 @@ from dolma_dask.verbs.validate.shard import ShardWork, Written
 
 
 def sampled(dataset: Dataset, fraction: float | None, seed: int) -> Dataset:
-    """Return the dataset with a share of its shards, at least one: those whose path has the smallest hash under `seed`.
-
-    Raises
-    ------
-    UsageError
-        `fraction` is not above 0 and at most 1, or `seed` is no whole number.
-    """
+    """Return the dataset with a share of its shards, at least one: those whose path has the smallest hash under `seed`."""
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UsageError(f"seed={seed!r}; expected a whole number.")
     if fraction is None:
@@ -50,35 +44,15 @@ def sampled(dataset: Dataset, fraction: float | None, seed: int) -> Dataset:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files that are looked at.
+    """The files that are looked at."""
 
-    Attributes
-    ----------
-    works : tuple of ShardWork
-        One per shard.
-    problems : Problems
-        What the names tell.
-    notes : tuple of str
-        What a person should know and is nothing wrong.
-    """
-
-    works: tuple[ShardWork, ...]
-    problems: Problems
-    notes: tuple[str, ...]
+    works: tuple[ShardWork, ...]  # one per shard
+    problems: Problems  # that the names show
+    notes: tuple[str, ...]  # facts that are no problems
 
 
-def list_work(dataset: Dataset, chosen: Dataset, names: Sequence[str], keep: int) -> Listing:
-    """Find the attribute files of the chosen shards.
-
-    Parameters
-    ----------
-    dataset, chosen : Dataset
-        All shards, and those to look at.
-    names : sequence of str
-        Attribute sets.
-    keep : int
-        Problems per kind that are told in full.
-    """
+def list_work(dataset: Dataset, selected: Dataset, names: Sequence[str], keep: int) -> Listing:
+    """Find the attribute files of the selected shards, and what is wrong with their names; keep `keep` problems of each kind."""
     known = _Known.of(dataset.root)
     problems, notes = Problems(keep), list(_gone(dataset, known))
     for name in names:
@@ -86,7 +60,7 @@ def list_work(dataset: Dataset, chosen: Dataset, names: Sequence[str], keep: int
     catalog = Catalog(dataset)
     proofs = catalog.open(()).proofs
     works = []
-    for shard in chosen.shards:
+    for shard in selected.shards:
         sources = []
         for name in names:
             info = _file_of(catalog, name, shard, problems)
@@ -154,7 +128,7 @@ def _look_for_orphans(dataset: Dataset, name: str, problems: Problems) -> Iterat
 
 
 def _gone(dataset: Dataset, known: "_Known") -> Iterator[str]:
-    """Say which document files journals speak of that are not there."""
+    """Return notes on document files that a journal names and that are not there."""
     there = {layout.document_path(shard.path) for shard in dataset.shards}
     gone = sorted(
         path for path in known.written if path.startswith(f"{layout.DOCUMENTS}/") and path not in there
@@ -165,7 +139,7 @@ def _gone(dataset: Dataset, known: "_Known") -> Iterator[str]:
 
 @dataclass
 class _Known:
-    """What the journals of a dataset say of its files: the newest record of each."""
+    """Facts from the journals of a dataset about its files, by the newest record of each."""
 
     written: dict[str, Written] = field(default_factory=dict)
     makers: dict[str, str] = field(default_factory=dict)
@@ -201,17 +175,7 @@ class _Known:
 
 
 def disagreements(shards: Sequence[Record], paths: Mapping[tuple[str, str], str], problems: Problems) -> None:
-    """Add the keys that are of one kind in a file and of another in an earlier file of the set.
-
-    Parameters
-    ----------
-    shards : sequence of Record
-        Of the shards that were checked, in order.
-    paths : Mapping
-        Path of each attribute file, by shard and set.
-    problems : Problems
-        Gets them.
-    """
+    """Add the keys that are of one kind in a file and of another in an earlier file of the set; `paths` are those of the attribute files by shard and set."""
     seen: dict[tuple[str, str], tuple[AttributeKind, str]] = {}
     for record in shards:
         for name, kinds in record.info["kinds"].items():

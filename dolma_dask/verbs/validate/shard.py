@@ -1,7 +1,7 @@
 """The checks of one shard: each document record, and beside it every row of every attribute file.
 
 One pass over the document file and its attribute files in lockstep. What is wrong with one attribute file stops neither the others nor
-the documents. The identities of the documents are written as 16 bytes per row on the way, so that nobody has to read the documents
+the documents. The identities of the documents are written as 16 bytes per row on the way, so that the documents need not be read
 again to compare them with those of other shards. Memory: a few blocks per file, and the first problems of each kind.
 """
 
@@ -16,9 +16,7 @@ import pyarrow.compute as pc
 
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Task, Unit, inputs_of
-from dolma_dask.errors import (
-    DataError,
-)
+from dolma_dask.errors import DataError
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import RowDigest
 from dolma_dask.formats.documents import text_bytes
@@ -27,9 +25,7 @@ from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import Block, InputRecord
-from dolma_dask.io.stream import (
-    MAX_RECORD_BYTES,
-)
+from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record, work_key
 from dolma_dask.reading import AttributeSource, shard_inputs
 from dolma_dask.text.columns import code_point_lengths
@@ -45,65 +41,31 @@ COLUMNS = ("id", "text", "source", "added", "created", "metadata")
 
 @dataclass(frozen=True)
 class Written:
-    """A file as a journal knows it.
+    """A file as a journal knows it."""
 
-    Attributes
-    ----------
-    verb : str
-        What wrote it.
-    bytes : int
-        Stored size.
-    checksum : str
-        xxh3-128 of the stored bytes.
-    """
-
-    verb: str
-    bytes: int
-    checksum: str
+    verb: str  # that wrote it
+    bytes: int  # stored size
+    checksum: str  # xxh3-128 of the stored bytes
 
 
 @dataclass(frozen=True)
 class ShardWork:
-    """What a worker needs to check one shard.
-
-    Attributes
-    ----------
-    shard : Shard
-        Its documents.
-    sources : tuple of AttributeSource
-        Its attribute files; without kinds where only the file itself can tell them.
-    written : Mapping[str, Written]
-        What journals know of these files, by path.
-    """
+    """One shard to check."""
 
     shard: Shard
-    sources: tuple[AttributeSource, ...]
-    written: Mapping[str, Written]
+    sources: tuple[AttributeSource, ...]  # without kinds where only the file itself can tell them
+    written: Mapping[str, Written]  # the files by path, as journals know them
 
 
 @dataclass(frozen=True)
 class ValidateStage:
-    """The work of `validate` on one shard.
+    """The work of `validate` on one shard."""
 
-    Attributes
-    ----------
-    root : str
-        Of the dataset.
-    source : str or None
-        Source of documents that lack the field.
-    keep : int
-        Problems per kind and shard that are told in full.
-    max_record_bytes : int
-        Longer records are bad.
-    keys_folder : str
-        Where identities are written, relative to the dataset; empty: nowhere.
-    """
-
-    root: str
-    source: str | None
-    keep: int
-    max_record_bytes: int = MAX_RECORD_BYTES
-    keys_folder: str = ""
+    root: str  # of the dataset
+    source: str | None  # of documents that lack the field
+    keep: int  # problems per kind and shard that are kept in full
+    max_record_bytes: int = MAX_RECORD_BYTES  # longer records are bad
+    keys_folder: str = ""  # for identities, relative to the dataset; empty: they are not written
     verb: str = "validate"
 
     def task(self, work: ShardWork) -> Task:
@@ -116,17 +78,12 @@ class ValidateStage:
             "written": {path: asdict(known) for path, known in work.written.items()},
         }
         sets = ", ".join(sorted({source.name for source in work.sources}))
-        path = layout.document_path(
-            work.shard.path
-        )  # checks with other attribute sets do not replace each other
+        path = layout.document_path(work.shard.path)
+        # checks with other attribute sets do not replace each other
         unit = Unit(f"{path} and {sets}" if sets else path, work_key(self.verb, VERSION, params))
         return Task(
             work.shard.path, (unit,), inputs_of(self.root, shard_inputs(work.shard, work.sources)), work
         )
-
-    def keys_path(self, shard: str) -> str:
-        """Return where the identities of a shard are kept, relative to the dataset."""
-        return f"{self.keys_folder}/{shard}.keys"
 
     def run_shard(self, task: Task) -> list[Record]:
         """Check one shard; see `dolma_dask.engine.Stage`."""
@@ -135,7 +92,9 @@ class ValidateStage:
         with ExitStack() as stack:
             keys = None
             if self.keys_folder:
-                keys = stack.enter_context(publish(files.join(self.root, self.keys_path(work.shard.path))))
+                keys = stack.enter_context(
+                    publish(files.join(self.root, f"{self.keys_folder}/{work.shard.path}.keys"))
+                )
             inputs = check.run(keys)
         info = {
             "problems": check.problems.to_record(),
@@ -164,26 +123,7 @@ def _known(source: AttributeSource) -> list[Any]:
 
 
 class ShardCheck:
-    """Reads a shard and its attribute files once and collects what is wrong.
-
-    Parameters
-    ----------
-    stage : ValidateStage
-        How to read.
-    work : ShardWork
-        What to read.
-
-    Attributes
-    ----------
-    problems : Problems
-        What was found.
-    counts : dict
-        ``documents_in text_bytes bad_records attribute_files``.
-    unproved : list of str
-        Attribute sets whose file belongs to the documents as far as its rows tell, and no journal proves it.
-    kinds : dict
-        Set name to key to kind, as readers take them.
-    """
+    """Reads a shard and its attribute files once and collects what is wrong."""
 
     def __init__(self, stage: ValidateStage, work: ShardWork) -> None:
         self.problems = Problems(stage.keep)
@@ -193,8 +133,9 @@ class ShardCheck:
             "bad_records": 0,
             "attribute_files": len(work.sources),
         }
+        # attribute sets whose file belongs to the documents as far as its rows tell, and no journal proves it
         self.unproved: list[str] = []
-        self.kinds: dict[str, dict[str, AttributeKind]] = {}
+        self.kinds: dict[str, dict[str, AttributeKind]] = {}  # set to key to kind, as readers take them
         self._stage = stage
         self._work = work
         self._path = layout.document_path(work.shard.path)
@@ -217,14 +158,14 @@ class ShardCheck:
                 )
                 for source in self._work.sources
             ]
-            is_whole = self._read(reader, attributes, digests if needs_digests else None, keys)
-            if is_whole:
+            is_complete = self._read(reader, attributes, digests if needs_digests else None, keys)
+            if is_complete:
                 for one in attributes:
                     one.finish(*(digest.hexdigest() for digest in digests))
         self.unproved = [one.name for one in attributes if one.is_good and not one.is_proved]
         self.kinds = {one.name: one.kinds for one in attributes}
         url, stored = reader.url, reader.stored
-        checksum = stored.checksum if is_whole else files.checksum(url)
+        checksum = stored.checksum if is_complete else files.checksum(url)
         document = InputRecord(self._path, stored.info.bytes, stored.info.stamp, checksum)
         inputs = (document, *(one.input() for one in attributes))
         for item in inputs:
@@ -234,7 +175,7 @@ class ShardCheck:
     def _read(
         self,
         reader: DocumentFile,
-        attributes: list["AttributeCheck"],
+        attributes: list[AttributeCheck],
         digests: tuple[RowDigest, RowDigest] | None,
         keys: PublishedFile | None,
     ) -> bool:
@@ -260,13 +201,13 @@ class ShardCheck:
         self.counts["documents_in"] += block.num_rows
         self.counts["bad_records"] += len(block.bad)
         self.counts["text_bytes"] += text_bytes(text)
-        told = (
+        first = (
             Problem(
                 self._path, bad.row, f"{bad.reason.replace('_', ' ')} at byte {bad.byte_offset}", bad.expected
             )
             for bad in block.bad[: self.problems.keep]
         )
-        self.problems.add_all("bad_record", told, len(block.bad))
+        self.problems.add_all("bad_record", first, len(block.bad))
         self._add_rows("empty_id", pc.equal(ids, ""), block, lambda row: "an empty id")
         if metadata.null_count < len(metadata):
             wrong = pc.invert(pc.starts_with(metadata, "{"))
@@ -277,8 +218,8 @@ class ShardCheck:
         if not count:
             return
         rows = np.flatnonzero(np.asarray(pc.fill_null(mask, False)))[: self.problems.keep].tolist()
-        told = (Problem(self._path, block.first_row + row, found(row), KINDS[kind]) for row in rows)
-        self.problems.add_all(kind, told, count)
+        first = (Problem(self._path, block.first_row + row, found(row), KINDS[kind]) for row in rows)
+        self.problems.add_all(kind, first, count)
 
     def _compare(self, item: InputRecord) -> None:
         """Compare a file with what a journal says was written there."""

@@ -1,7 +1,7 @@
 """validate: every file and every row of a dataset against its contract; problems are its result, not its failure.
 
-One pass over documents and attributes (`validation_shard`) checks each shard, then the identities of all documents, 16 bytes each, meet in
-the exchange (`validation_keys`). What was checked is remembered per shard and for the whole, so that the same command reads nothing again
+One pass over documents and attributes (`shard`) checks each shard, then the identities of all documents, 16 bytes each, meet in the exchange
+(`identities`). What was checked is remembered per shard and for the whole, so that the same command reads nothing again
 unless files change. The report is the same for any number of workers. Memory: a few blocks per worker.
 """
 
@@ -32,8 +32,8 @@ from dolma_dask.verbs.options import (
 from dolma_dask.verbs.validate.identities import Identities
 from dolma_dask.verbs.validate.job import Check
 from dolma_dask.verbs.validate.listing import list_work, sampled
+from dolma_dask.verbs.validate.problems import FORMAT, ValidateSummary, last_names
 from dolma_dask.verbs.validate.shard import ValidateStage
-from dolma_dask.verbs.validate.summary import FORMAT, ValidateSummary, last_names
 
 KEPT = 20
 """Problems per kind and shard that a journal keeps, unless more are to be shown."""
@@ -112,7 +112,7 @@ def validate(
     orphan_attributes     an attribute file without document file
     misaligned            rows of attributes and documents do not belong together
     stale                 attributes were made from other text than the documents have now
-    two_runs              marks that depend on all shards, made by more than one run
+    two_runs              flags that depend on all shards, made by more than one run
     bad_attribute_row     a line is no valid attribute row
     span_outside_text     not 0 <= start <= end <= code points of the text
     not_finite            a score or number that is infinite or none
@@ -122,7 +122,7 @@ def validate(
     order_changed         rows in another order than in the earlier version
 
     Attribute sets that no journal proves are named in a note; they are no problem. With `sample`, `only` or `prune` ids are
-    compared among the chosen files only, and with `sample` only with the earlier files of their names.
+    compared among the selected files only, and with `sample` only with the earlier files of their names.
     """
     options = checked(validate, options, RunArgs)
     _check_numbers(problems, max_record_bytes)
@@ -131,20 +131,20 @@ def validate(
     found = _open(dataset, source, version)
     earlier = None if against is None else _open_against(against, dataset, found, source, version)
     names = _sets(found, attributes)
-    chosen = sampled(selected(found, options), sample, seed)
+    part = sampled(selected(found, options), sample, seed)
     keep = max(KEPT, problems)
-    listing = list_work(found, chosen, names, keep)
+    listing = list_work(found, part, names, keep)
     stage = ValidateStage(found.root, found.source, keep, max_record_bytes)
-    identities = Identities(stage, found, chosen, earlier, sample is not None, shuffle)
+    identities = Identities(stage, found, part, earlier, sample is not None, shuffle)
     scope = {
-        "files": len(chosen.shards),
+        "files": len(part.shards),
         "files_of": len(found.shards),
         "attributes": list(names),
         "against": None if earlier is None else last_names(earlier.root),
         "sample": sample,
         "seed": seed if sample is not None else None,
     }
-    check = Check(stage, found, chosen, listing, identities, scope, problems)
+    check = Check(stage, found, part, listing, identities, scope, problems)
     summary = run_job(check, run_options(options))
     if not options.get("dry_run"):
         check.remember(summary.report())
@@ -153,7 +153,7 @@ def validate(
     return summary
 
 
-# ------------------------------------------------------------------------------------------------ what is asked
+# ------------------------------------------------------------------------------------------------ arguments
 
 
 def _check_numbers(problems: int, max_record_bytes: int) -> None:
@@ -210,7 +210,7 @@ def _report_url(to: str, options: RunArgs) -> str:
         with files.open_read(target) as handle:
             if f'"format": "{FORMAT}"'.encode() not in handle.read(4096):
                 raise UsageError(
-                    f"{target} is there and is no report of ours; expected a free place. Choose another name, or replace it with --overwrite."
+                    f"{target} is there and is no report of ours; expected a free path. Choose another name, or replace it with --overwrite."
                 )
     return target
 

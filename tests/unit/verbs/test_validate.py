@@ -24,12 +24,11 @@ from dolma_dask.engine.lease import leased
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io.publish import publish
 from dolma_dask.verbs.validate import identities as module
+from dolma_dask.verbs.validate.attributes import find_bad_spans
 from dolma_dask.verbs.validate.keys import EARLIER, RECORD, row_keys
-from dolma_dask.verbs.validate.order import order_break
 from dolma_dask.verbs.validate.problems import KINDS, Problem, Problems
-from dolma_dask.verbs.validate.spans import find_bad_spans
 from dolma_dask.verbs.validate.verb import validate
-from dolma_dask.verbs.validate.walk import KeyWalk
+from dolma_dask.verbs.validate.walk import KeyReducer, order_break
 
 from .conftest import document, read_lines, write_lines
 
@@ -782,12 +781,9 @@ def test_walk_over_keys_equals_the_oracle(rows, cuts, keep):
     for place, (key, is_earlier) in enumerate(rows):
         records[place] = (key // 3, key % 3, place + (EARLIER if is_earlier else 0))
     records.sort()
-    walk = KeyWalk(keep)
     bounds = sorted({0, *cuts, len(records)})
-    for first, last in pairwise(bounds):
-        if len(part := records[first:last]):
-            walk.add(part)
-    result = walk.end(has_earlier=True)
+    parts = [records[first:last] for first, last in pairwise(bounds) if first < len(records)]
+    result = KeyReducer(keep, has_earlier=True).reduce(parts, print)
     ours = [(key, place) for place, (key, is_earlier) in enumerate(rows) if not is_earlier]
     first_of: dict[int, int] = {}
     for key, place in ours:
