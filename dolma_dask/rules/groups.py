@@ -41,7 +41,7 @@ class Groups:
 
     def __init__(self, by: str) -> None:
         self.labels: list[str] = []
-        self._by = by
+        self.by = by
         self._codes: dict[str, int] = {}
 
     def codes(self, column: pa.Array) -> Codes:
@@ -55,7 +55,7 @@ class Groups:
         encoded = column.dictionary_encode()
         own = encoded.dictionary.to_pylist() if len(encoded.dictionary) <= 2 * MOST_GROUPS else None
         if own is None:
-            raise too_many(self._by)
+            raise too_many(self.by)
         codes = np.array([*(self._code(label_of(value)) for value in own), 0], np.uint16)
         places: npt.NDArray[np.int32] = encoded.indices.fill_null(len(own)).to_numpy(zero_copy_only=False)
         return codes[places]
@@ -66,7 +66,7 @@ class Groups:
         code = self._codes.get(label)
         if code is None:
             if len(self.labels) == MOST_GROUPS:
-                raise too_many(self._by)
+                raise too_many(self.by)
             self.labels.append(label)
             code = self._codes[label] = len(self.labels)
         return code

@@ -7,21 +7,72 @@ missing group and a group that had no values are not inside.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from dolma_dask.display import html_table, text_table
 from dolma_dask.errors import UsageError
-from dolma_dask.rules.bounds import Bound, Bounds, read_bounds, some
 from dolma_dask.rules.groups import ALL, LabelKind, unspelled
-from dolma_dask.rules.levels import LEVELS, Level, check_level
 from dolma_dask.rules.quantile_table import Entry, QuantileTable, probability_name
 from dolma_dask.rules.rules import And, Constant, Rule
-from dolma_dask.rules.tails import Tail, matching, short_name, short_names, tails_of
 from dolma_dask.rules.values import Name
-from dolma_dask.rules.within import Within, bounded, labelled
+from dolma_dask.rules.within import Bound, Within, bounded, labelled
 
 MOST_SHOWN = 30
 """Lines of a table; how many more there are is told."""
+
+MOST_NAMED = 20
+"""Names that a message lists."""
+
+Level = Literal["regular", "strict", "even_stricter", "strictest"]
+
+LEVELS: Mapping[Level, tuple[float, float]] = {
+    "regular": (0.1, 0.9),
+    "strict": (0.2, 0.8),
+    "even_stricter": (0.3, 0.7),
+    "strictest": (0.4, 0.6),
+}
+"""Probabilities of the lower and the upper bound; names and numbers of the LUMI chain."""
+
+Tail = Literal["lower", "upper", "both"]
+
+KNOWN_TAILS: Mapping[str, Tail] = {
+    "rps_doc_word_count": "lower",
+    "ccnet_nlines": "lower",
+    "ccnet_length": "lower",
+    "ccnet_language_score": "lower",
+    "ccnet_perplexity": "upper",
+    "rps_doc_stop_word_fraction": "lower",
+    "rps_doc_frac_no_alph_words": "upper",
+    "rps_doc_ldnoobw_words": "upper",
+    "rps_doc_frac_chars_dupe_10grams": "upper",
+    "rps_doc_frac_chars_dupe_5grams": "upper",
+    "rps_doc_frac_unique_words": "both",
+    "rps_doc_unigram_entropy": "both",
+    "number_of_words": "lower",
+    "number_of_lines": "lower",
+    "number_of_characters": "lower",
+    "language_identification": "lower",
+    "perplexity": "upper",
+    "stop_words": "lower",
+    "special_characters": "upper",
+    "flagged_words": "upper",
+    "words_per_line_mean": "lower",
+    "short_line_ratio": "upper",
+    "character_repetition10": "upper",
+    "character_repetition5": "upper",
+    "word_repetition": "both",
+    "unigram_entropy": "both",
+    "lines_end_in_punct": "lower",
+}
+"""End of a signal's distribution that is cut, in the LUMI chain over RedPajama-V2 signals, under the names of the signals and of its metrics."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of one signal."""
+
+    signal: str  # full name of its column
+    groups: tuple[Bound, ...]  # without groups that have no values
 
 
 @dataclass(frozen=True)
@@ -108,7 +159,7 @@ class Thresholds(And):
             if bound[0] == name:
                 return bound
         raise UsageError(
-            f"{one.signal} has no bounds in the group {name!r}; expected one of {some([bound[0] for bound in one.groups])}.",
+            f"{one.signal} has no bounds in the group {name!r}; expected one of {_some([bound[0] for bound in one.groups])}.",
             group=name,
         )
 
@@ -119,7 +170,7 @@ class Thresholds(And):
             near = found or get_close_matches(signal, [*names, *(name.rpartition("__")[2] for name in names)])
             hint = f"{'it is short for' if found else 'near it are'} {', '.join(near)}; " if near else ""
             raise UsageError(
-                f"no thresholds for {signal!r}; {hint}expected one of {some(names)}.", name=signal
+                f"no thresholds for {signal!r}; {hint}expected one of {_some(names)}.", name=signal
             )
         return self.bounds[names.index(found[0])]
 
@@ -173,7 +224,7 @@ class Thresholds(And):
                 f"{where}: by={by!r}, kind={kind!r}; expected a column of strings, numbers or bools."
             )
         bounds = [
-            read_bounds(name, groups, f"{where}, {name!r}", expected)
+            _read_bounds(name, groups, f"{where}, {name!r}", expected)
             for name, groups in content["bounds"].items()
         ]
         return cls.of(bounds, None if level is None else check_level(level), by, kind)
@@ -221,7 +272,7 @@ def thresholds_of(
     kind : {"string", "number", "bool"}
         Type of that column.
     tails : mapping of str to {"lower", "upper", "both"}, optional
-        Which bounds are used; default: see `dolma_dask.rules.tails`.
+        Which bounds are used; default: `KNOWN_TAILS`, both for other signals.
 
     Raises
     ------
@@ -234,6 +285,19 @@ def thresholds_of(
     return Thresholds.of(bounds, strictness, by, kind)
 
 
+def check_level(level: str) -> Level:
+    """Return `level` if it names one; raise `UsageError` otherwise."""
+    for known in get_args(Level):
+        if level == known:
+            return known  # type: ignore[no-any-return]
+    near = get_close_matches(str(level), get_args(Level), n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UsageError(
+        f"level={level!r} is unknown; {hint}Expected regular (10 and 90 %), strict (20 and 80 %), even_stricter (30 and 70 %) or strictest "
+        "(40 and 60 %)."
+    )
+
+
 def _bounds(signal: str, groups: Mapping[str, Entry], level: Level, tail: Tail) -> Bounds:
     low, high = (probability_name(item) for item in LEVELS[level])
     found: list[Bound] = []
@@ -241,7 +305,7 @@ def _bounds(signal: str, groups: Mapping[str, Entry], level: Level, tail: Tail) 
         missing = [name for name in (low, high) if name not in entry["q"]]
         if missing:
             raise UsageError(
-                f"{signal}: the level {level!r} needs the quantiles {low} and {high}, there are {some(list(entry['q']))}. Make them again: "
+                f"{signal}: the level {level!r} needs the quantiles {low} and {high}, there are {_some(list(entry['q']))}. Make them again: "
                 f"dolma-dask quantiles --probabilities {low} {high}, or without --probabilities."
             )
         if entry["n"]:
@@ -264,3 +328,72 @@ def _by_label(one: Bounds) -> tuple[Bound, ...]:
 
 def _shown(value: float | None) -> str:
     return "" if value is None else f"{value:,.6g}"
+
+
+def _read_bounds(signal: str, groups: Any, where: str, expected: str) -> Bounds:
+    """Return the bounds of a signal from JSON; `where` and `expected` are for the message."""
+    if not isinstance(groups, dict) or not all(isinstance(ends, dict) for ends in groups.values()):
+        raise UsageError(f"{where}: found {groups!r}; {expected}.")
+    bounds = []
+    for label, ends in sorted(groups.items()):
+        pair = [ends.get("lower"), ends.get("upper")]
+        if not set(ends) <= {"lower", "upper"} or any(not _is_bound(end) for end in pair):
+            raise UsageError(f"{where}, {label!r}: found {ends!r}; {expected}.")
+        bounds.append((label, *(None if end is None else float(end) for end in pair)))
+    return Bounds(signal, tuple(bounds))
+
+
+def _is_bound(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return names for a message: all of few, the first of many."""
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more if names else "none"
+
+
+# ------------------------------------------------------------------------------------------------ names and tails of signals
+
+
+def short_name(signal: str) -> str:
+    """Return the last part of an attribute key or of a field of the metadata."""
+    return signal.removeprefix("metadata.").rpartition("__")[2]
+
+
+def short_names(signals: list[str]) -> dict[str, str]:
+    """Return how tables call each signal: by its short name, where no other has it too."""
+    short = {signal: short_name(signal) for signal in signals}
+    return {
+        signal: name if list(short.values()).count(name) == 1 else signal for signal, name in short.items()
+    }
+
+
+def tails_of(signals: list[str], tails: Mapping[str, str] | None) -> dict[str, Tail]:
+    """Return the tail of each signal: as requested for it or for its short name, else as known, else both."""
+    requested = {_one_signal(name, signals): _check_tail(name, tail) for name, tail in (tails or {}).items()}
+    return {name: requested.get(name, KNOWN_TAILS.get(short_name(name), "both")) for name in signals}
+
+
+def _one_signal(name: str, signals: list[str]) -> str:
+    found = matching(name, signals)
+    if len(found) != 1:
+        what = f"is short for {', '.join(found)}" if found else "is none of the signals"
+        raise UsageError(f"tails: {name!r} {what}; expected one of {', '.join(signals)}.", name=name)
+    return found[0]
+
+
+def matching(name: str, signals: list[str]) -> list[str]:
+    """Return the signals that a name stands for: itself, else those that end in it."""
+    if name in signals:
+        return [name]
+    return [signal for signal in signals if signal.endswith((f"__{name}", f"metadata.{name}"))]
+
+
+def _check_tail(name: str, tail: str) -> Tail:
+    for known in get_args(Tail):
+        if tail == known:
+            return known  # type: ignore[no-any-return]
+    raise UsageError(f"tails: {name!r} has {tail!r}; expected lower, upper or both.", name=name)

@@ -12,10 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import ExpressionError
-from dolma_dask.rules.bounds import Bound
 from dolma_dask.rules.groups import LabelKind, label_of, value_of
 from dolma_dask.rules.rules import Compare, Missing, Rule, all_of, any_of
 from dolma_dask.rules.values import Columns, Literal, Name, Operand, every_row
+
+Bound = tuple[str, float | None, float | None]
+"""Label of a group, lower and upper bound, both inclusive; None: no bound."""
 
 
 def bounded(signal: Name, lower: float | None, upper: float | None) -> tuple[Rule, ...]:
@@ -33,22 +35,12 @@ def labelled(by: Name, label: str, kind: LabelKind) -> Rule:
 
 @dataclass(frozen=True)
 class Within(Rule):
-    """Rows whose signal lies inside of the bounds of their group; false where one of both is missing, or the group has no bounds.
+    """Rows whose signal lies inside of the bounds of their group; false where one of both is missing, or the group has no bounds."""
 
-    Attributes
-    ----------
-    signal, by : Name
-        Columns: of numbers, and of labels.
-    kind : {"string", "number", "bool"}
-        Type of the labels.
-    bounds : tuple of (str, float or None, float or None)
-        Sorted by label.
-    """
-
-    signal: Name
-    by: Name
-    kind: LabelKind
-    bounds: tuple[Bound, ...]
+    signal: Name  # column of numbers
+    by: Name  # column of labels
+    kind: LabelKind  # type of the labels
+    bounds: tuple[Bound, ...]  # sorted by label
 
     @property
     def level(self) -> int:  # type: ignore[override]

@@ -31,10 +31,8 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.rules.groups import MOST_GROUPS, too_many
-from dolma_dask.rules.levels import Level
-from dolma_dask.rules.thresholds import Thresholds
+from dolma_dask.rules.thresholds import Level, Thresholds
 from dolma_dask.verbs.options import dataset_notes, told
-from dolma_dask.verbs.quantiles.question import Question
 from dolma_dask.verbs.quantiles.select import SelectStage, read_entries, select_tasks, write_index
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
 from dolma_dask.verbs.quantiles.thresholds import (
@@ -46,7 +44,7 @@ from dolma_dask.verbs.quantiles.thresholds import (
     remove_outdated,
     thresholds_path,
 )
-from dolma_dask.verbs.quantiles.values import ValueStage, value_tasks
+from dolma_dask.verbs.quantiles.values import Request, ValueStage, value_tasks
 
 VERSION = 1
 """Raised whenever quantiles writes other numbers for the same values."""
@@ -105,7 +103,7 @@ class Quantiles:
 
     dataset: Dataset
     selected: Dataset
-    question: Question
+    request: Request
     name: str
     policy: RecordPolicy
 
@@ -123,7 +121,7 @@ class Quantiles:
         """Digest of what was requested."""
         shards = [shard.path for shard in self.selected.shards]
         policy = {"max_record_bytes": self.policy.max_record_bytes}
-        return work_key(QUANTILES, VERSION, {**self.question.params(), **policy, "shards": shards})
+        return work_key(QUANTILES, VERSION, {**self.request.params(), **policy, "shards": shards})
 
     @cached_property
     def inputs(self) -> tuple[Input, ...]:
@@ -132,7 +130,7 @@ class Quantiles:
 
     @cached_property
     def _value_tasks(self) -> list[Task]:
-        return value_tasks(self.question, self.selected, self.key)
+        return value_tasks(self.request, self.selected, self.key)
 
     def outputs(self, known: Record | None, overwrite: bool) -> Plan:
         """Return the plan of the one file: what it was made of decides whether it is finished."""
@@ -156,25 +154,17 @@ class Quantiles:
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Keep the values of all shards, find the quantiles of each signal, and write the file."""
-        question = self.question
+        request = self.request
         try:
-            first = ValueStage(
-                self.root,
-                work.url,
-                question.signals,
-                question.by,
-                question.sample,
-                question.seed,
-                self.policy,
-            )
+            first = ValueStage(self.root, work.url, request, self.policy)
             records = tuple((yield Pass(first, self._value_tasks)).records.values())
             if len({label for record in records for label in record.info["labels"]}) > MOST_GROUPS:
-                raise too_many(str(question.by))
+                raise too_many(str(request.by))
         except (StageError, UsageError) as error:
             raise self._wrong_argument(work, error) from error
-        index = write_index(work.url, records, question.kind)
-        second = SelectStage(work.url, question.probabilities)
-        selected = yield Pass(second, select_tasks(question.signals, index, self.key))
+        index = write_index(work.url, records, request.kind)
+        second = SelectStage(work.url, request.probabilities)
+        selected = yield Pass(second, select_tasks(request.signals, index, self.key))
         results = tuple(record.files[0] for record in selected.records.values())
         ran: Ran = yield self._plan(work.url, replace(_values(records), results=results))
         return ran
@@ -190,14 +180,14 @@ class Quantiles:
 
     def parameters(self) -> dict[str, Any]:
         """Return what was requested, for people."""
-        question = self.question
-        sample = {"sample": question.sample, "seed": question.seed} if question.sample is not None else {}
-        groups = {} if question.by is None else {"by": question.by, "by_kind": question.kind}
+        request = self.request
+        sample = {"sample": request.sample, "seed": request.seed} if request.sample is not None else {}
+        groups = {} if request.by is None else {"by": request.by, "by_kind": request.kind}
         return {
             "name": self.name,
-            "signals": list(question.signals),
+            "signals": list(request.signals),
             **groups,
-            "probabilities": list(question.probabilities),
+            "probabilities": list(request.probabilities),
             **sample,
             "method": "exact",
         }
@@ -221,8 +211,8 @@ class Quantiles:
 
     def _notes(self, counts: Mapping[str, float]) -> Iterator[str]:
         rows = int(counts.get("documents_without_group", 0))
-        if self.question.by is not None and rows:
-            yield f"{counted(rows, 'document')} without {self.question.by}: in the group 'all' alone"
+        if self.request.by is not None and rows:
+            yield f"{counted(rows, 'document')} without {self.request.by}: in the group 'all' alone"
         infinite = int(counts.get("infinite_values", 0))
         if infinite:
             yield f"{counted(infinite, 'infinite value')}, which count as missing"
@@ -241,7 +231,7 @@ def _thresholds(job: Quantiles, level: Level, options: RunOptions) -> Thresholds
     path, own = thresholds_path(job.name, level), quantiles_path(job.name)
     stat = files.stat(files.join(job.root, own))
     info = FileInfo(own, stat.bytes if stat else 0, stat.stamp if stat else "")
-    by, kind = job.question.by, job.question.kind
+    by, kind = job.request.by, job.request.kind
     key = work_key("thresholds", VERSION, {"level": level, "by": by, "kind": kind})
     plan = Plan(
         stage=ThresholdStage(job.root, level, by, kind),

@@ -9,8 +9,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.quantile_table import QuantileTable
 from dolma_dask.rules.rules import Rule
-from dolma_dask.rules.tails import short_name, short_names
-from dolma_dask.rules.thresholds import Thresholds
+from dolma_dask.rules.thresholds import Thresholds, short_name, short_names
 from dolma_dask.summary import Summary
 
 MOST_SHOWN = 40

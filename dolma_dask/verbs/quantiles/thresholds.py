@@ -15,9 +15,8 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file
 from dolma_dask.rules.groups import ALL, LabelKind
-from dolma_dask.rules.levels import LEVELS, Level
 from dolma_dask.rules.quantile_table import QuantileTable
-from dolma_dask.rules.thresholds import Thresholds, thresholds_of
+from dolma_dask.rules.thresholds import LEVELS, Level, Thresholds, thresholds_of
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
 

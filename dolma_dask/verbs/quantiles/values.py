@@ -5,6 +5,7 @@ One file per group of shards, so that small shards make no swarm of files. Memor
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,12 +18,10 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
-from dolma_dask.reading import AlignedReader, AlignedShard
-from dolma_dask.rules.groups import MOST_GROUPS, Groups
-from dolma_dask.rules.ordered_bits import Codes
+from dolma_dask.reading import AlignedReader, AlignedShard, Columns
+from dolma_dask.rules.groups import MOST_GROUPS, Groups, LabelKind
 from dolma_dask.rules.sampling import sampled
 from dolma_dask.verbs.quantiles.files import FORM, ValueWriter
-from dolma_dask.verbs.quantiles.question import Question
 
 GROUP_BYTES = 64 << 20
 """Stored bytes of the shards that share a file; a larger shard has one of its own."""
@@ -31,55 +30,66 @@ VALUES = "values"
 """Folder of the files."""
 
 
+NUMERIC = ("document", "number", "dict")
+"""Kinds of columns with one number per document."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options of a call that decide its result."""
+
+    columns: Columns  # all that are read
+    signals: tuple[str, ...]  # full names
+    by: str | None  # full name of the column of the groups
+    probabilities: tuple[float, ...]  # ascending
+    sample: float | None = None  # fraction of the documents; None: all
+    seed: int = 0  # of the sample
+
+    @property
+    def kind(self) -> LabelKind:
+        """Type of the labels."""
+        kind = self.columns.kinds[self.by] if self.by is not None else "text"
+        if kind in NUMERIC:
+            return "number"
+        return "bool" if kind == "bool" else "string"
+
+    def params(self) -> dict[str, Any]:
+        """Return all that decides the result besides the files."""
+        drawn = {"sample": self.sample, "seed": self.seed} if self.sample is not None else {}
+        return {
+            **self.columns.params(),
+            "signals": list(self.signals),
+            "by": self.by,
+            "probabilities": list(self.probabilities),
+            **drawn,
+        }
+
+
 @dataclass(frozen=True)
 class ValueStage:
-    """The first pass over some shards.
+    """The first pass over some shards."""
 
-    Attributes
-    ----------
-    root : str
-        Of the dataset.
-    folder : str
-        Of the exchange.
-    signals : tuple of str
-        Columns of values.
-    by : str or None
-        Column of labels.
-    sample : float or None
-        Fraction of the rows.
-    seed : int
-        Of the sample.
-    policy : RecordPolicy
-        What happens to bad records.
-    """
-
-    root: str
-    folder: str
-    signals: tuple[str, ...]
-    by: str | None
-    sample: float | None
-    seed: int
+    root: str  # of the dataset
+    folder: str  # for the files of values
+    request: Request
     policy: RecordPolicy = field(default_factory=RecordPolicy)
     verb: str = "quantiles"
 
     def run_shard(self, task: Task) -> list[Record]:
         """Keep the values of a group of shards; see `dolma_dask.engine.Stage`."""
         unit = task.units[0]
-        groups = None if self.by is None else Groups(self.by)
-        codes_possible = 1 if self.by is None else MOST_GROUPS + 1
+        groups = None if self.request.by is None else Groups(self.request.by)
+        codes_possible = 1 if self.request.by is None else MOST_GROUPS + 1
         done = _Done()
         with publish(files.join(self.folder, unit.name)) as out:
-            writer = ValueWriter(out, len(self.signals), codes_possible)
+            writer = ValueWriter(out, len(self.request.signals), codes_possible)
             for work in task.work:
                 for batch in self._batches(work, done):
-                    codes = (
-                        np.zeros(batch.num_rows, np.uint16)
-                        if groups is None
-                        else _codes(groups, batch, self.by)
-                    )
+                    codes = np.zeros(batch.num_rows, np.uint16)
                     if groups is not None:
+                        codes = groups.codes(batch.column(groups.by))
                         done.count("documents_without_group", int(np.count_nonzero(codes == 0)))
-                    writer.add(codes, [batch.column(name) for name in self.signals])
+                    writer.add(codes, [batch.column(name) for name in self.request.signals])
             counts = writer.finish(groups.labels if groups else ())
         values, nulls, infinite = counts.sum(axis=(0, 1)).tolist()
         done.counts |= {"values": values, "missing_values": nulls, "infinite_values": infinite}
@@ -109,17 +119,15 @@ class ValueStage:
         reader = work.open(max_record_bytes=self.policy.max_record_bytes, quarantine=quarantine)
         for block in reader:
             batch = block.batch
-            if self.sample is not None:
+            if self.request.sample is not None:
                 batch = batch.filter(
-                    sampled(batch.column("source"), batch.column("id"), self.sample, self.seed)
+                    sampled(
+                        batch.column("source"), batch.column("id"), self.request.sample, self.request.seed
+                    )
                 )
                 done.count("documents_sampled", batch.num_rows)
             yield batch
         done.take(reader, quarantine.close())
-
-
-def _codes(groups: Groups, batch: pa.RecordBatch, by: str | None) -> Codes:
-    return groups.codes(batch.column(by))
 
 
 @dataclass
@@ -144,10 +152,10 @@ class _Done:
         self.count("unproved_attribute_files", len(state.unproved))
 
 
-def value_tasks(question: Question, dataset: Dataset, key: str) -> list[Task]:
+def value_tasks(request: Request, dataset: Dataset, key: str) -> list[Task]:
     """Return the tasks of the first pass: groups of neighbouring shards, which depend on the listing alone."""
     tasks: list[Task] = []
-    works = [question.columns.work(shard) for shard in dataset.shards]
+    works = [request.columns.work(shard) for shard in dataset.shards]
     for group in grouped(works, lambda work: sum(info.bytes for info in work.files), GROUP_BYTES):
         inputs = tuple(item for work in group for item in inputs_of(dataset.root, work.files))
         unit = Unit(f"{VALUES}/{len(tasks):06d}.bin", f"{key}-{FORM}")

@@ -9,11 +9,13 @@ reaches the caller's process. ``sample`` is the way to huge data.
 from collections.abc import Sequence
 from typing import Annotated, Unpack
 
+from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.rules.levels import LEVELS, Level, check_level
+from dolma_dask.reading import Catalog, Columns, find_columns
 from dolma_dask.rules.quantile_table import check_probabilities
 from dolma_dask.rules.sampling import check_fraction
+from dolma_dask.rules.thresholds import LEVELS, Level, check_level
 from dolma_dask.verbs.options import (
     DatasetLike,
     Many,
@@ -23,10 +25,14 @@ from dolma_dask.verbs.options import (
     record_policy,
     run_options,
     selected,
+    words_of,
 )
 from dolma_dask.verbs.quantiles.job import Quantiles, run_quantiles
-from dolma_dask.verbs.quantiles.question import Question, choose_columns
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
+from dolma_dask.verbs.quantiles.values import NUMERIC, Request
+
+NO_GROUPS = "none"
+"""by=None on the command line."""
 
 
 def quantiles(
@@ -95,15 +101,15 @@ def quantiles(
     check_name(name)
     strictness = None if level is None else check_level(level)
     found = as_dataset(dataset, source)
-    chosen = selected(found, options)
-    question = Question(
-        *choose_columns(chosen, signals, by, attributes, sampled=check_fraction(sample) is not None),
+    part = selected(found, options)
+    request = Request(
+        *_find_columns(part, signals, by, attributes, sampled=check_fraction(sample) is not None),
         check_probabilities(probabilities),
         check_fraction(sample),
         check_seed(seed),
     )
-    _check_level_probabilities(strictness, question.probabilities)
-    job = Quantiles(found, chosen, question, name, record_policy(options))
+    _check_level_probabilities(strictness, request.probabilities)
+    job = Quantiles(found, part, request, name, record_policy(options))
     return run_quantiles(job, strictness, run_options(options))
 
 
@@ -131,4 +137,71 @@ def _check_level_probabilities(level: Level | None, probabilities: Sequence[floa
         raise UsageError(
             f"level={level!r} needs the probabilities {LEVELS[level][0]:g} and {LEVELS[level][1]:g}, which are not among those given. Add them "  # type: ignore[index]
             "to --probabilities, or leave it out."
+        )
+
+
+def _find_columns(
+    dataset: Dataset,
+    signals: Sequence[str] | str | None,
+    by: str | None,
+    attributes: Sequence[str] | str,
+    sampled: bool,
+) -> tuple[Columns, tuple[str, ...], str | None]:
+    """Return the columns to read, the full names of the signals, and that of the column of the groups."""
+    sets = words_of("attributes", attributes)
+    group = () if by is None or by == NO_GROUPS else words_of("by", by)
+    if signals is None or signals == ():
+        requested = _all_signals(dataset, sets)
+        group = find_columns(dataset, group, sets).names  # in full: it may be one of them
+    else:
+        requested = words_of("signals", signals)
+    beside = ("source", "id") if sampled else ()
+    names = list(dict.fromkeys([*requested, *group, *beside]))
+    columns = find_columns(dataset, names, sets)
+    full = dict(zip(names, columns.names, strict=True))
+    if len(set(requested)) < len(requested):
+        raise UsageError(f"a signal was given twice in {list(requested)}; expected each once.")
+    for name in requested:
+        _check_signal(columns, full[name])
+    for name in group:
+        _check_label(columns, full[name])
+    return columns, tuple(full[name] for name in requested), full[group[0]] if group else None
+
+
+def _all_signals(dataset: Dataset, sets: Sequence[str]) -> tuple[str, ...]:
+    """Return every attribute key with a number per document."""
+    names = tuple(sets) or dataset.attributes
+    if not names:
+        raise UsageError(
+            f"{dataset.root} has no attributes, so there are no signals. Make them: dolma-dask tag; or name fields: --signals metadata.<field>."
+        )
+    kinds = Catalog(dataset).open(names).kinds
+    found = tuple(key for keys in kinds.values() for key, kind in keys.items() if kind in NUMERIC)
+    if not found:
+        raise UsageError(
+            f"no key of the attribute sets {', '.join(names)} has one number per document; expected one or more. Tag with others: dolma-dask tag."
+        )
+    return found
+
+
+def _check_signal(columns: Columns, name: str) -> None:
+    """Refuse a column that has no number per document."""
+    kind = columns.kinds[name]
+    if kind in NUMERIC:
+        return
+    what = {"spans": "has many spans per document", "bool": "is true or false"}.get(kind, "holds strings")
+    hint = (
+        " Tag with a tagger that gives one number per document."
+        if kind == "spans"
+        else " To make groups of it: by=..."
+    )
+    raise UsageError(f"signal {name!r} {what}; expected one number per document.{hint}", name=name)
+
+
+def _check_label(columns: Columns, name: str) -> None:
+    """Refuse a column that has many values per document."""
+    if columns.kinds[name] == "spans":
+        raise UsageError(
+            f"by={name!r} has many spans per document; expected one value per document, such as source.",
+            name=name,
         )

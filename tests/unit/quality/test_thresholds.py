@@ -10,8 +10,7 @@ import pytest
 from dolma_dask.errors import ExpressionError, UsageError
 from dolma_dask.rules.quantile_table import PROBABILITIES, probability_name
 from dolma_dask.rules.rules import And
-from dolma_dask.rules.tails import KNOWN_TAILS
-from dolma_dask.rules.thresholds import LEVELS, Thresholds, thresholds_of
+from dolma_dask.rules.thresholds import KNOWN_TAILS, LEVELS, Thresholds, thresholds_of
 from dolma_dask.rules.where import parse, resolve
 
 WORDS, NOISE = "g__g__word_count", "r__r__ccnet_perplexity"
