@@ -39,6 +39,8 @@ def demo(
 
     Example: dolma-dask demo
 
+    Raises `StageError`: a stage failed. Raises `DataError`: the tokens that were read back are not those of the documents.
+
     Parameters
     ----------
     folder : str, optional
@@ -56,13 +58,6 @@ def demo(
     -------
     PipelineSummary
         Documents, text and tokens per stage; its notes say where to look.
-
-    Raises
-    ------
-    StageError
-        A stage failed.
-    DataError
-        The tokens that were read back are not those of the documents.
     """
     home, page = Path(folder).absolute(), str(Path(report).absolute())
     tokens, tokenizer = str(home / "tokens"), home / "tokenizer.json"
@@ -85,10 +80,7 @@ def demo(
 def check_tokens(dataset_url: str, folder: str, tokenizer: str) -> str:
     """Read token shards back, compare one document in a hundred with its text, and return a decoded sample.
 
-    Raises
-    ------
-    DataError
-        Number of documents or ids differ.
+    Raises `DataError`: number of documents or ids differ.
     """
     arrays, engine, dataset = open_ragged(folder), Tokenizer.from_file(tokenizer), open_dataset(dataset_url)
     blocks = (

@@ -94,10 +94,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
 def read_config(config: str | Mapping[str, Any]) -> Config:
     """Read a mixer configuration: a file, or its content.
 
-    Raises
-    ------
-    UsageError
-        With all mistakes: keys that there are not, values of other types, references that lead nowhere.
+    Raises `UsageError`: with all mistakes: keys that there are not, values of other types, references that lead nowhere.
     """
     mistakes = Mistakes(config if isinstance(config, str) else "the configuration")
     node = read_yaml(config, mistakes) if isinstance(config, str) else _node_of(config)
@@ -203,6 +200,9 @@ def mix_config(
 
     Example: dolma-dask -c mixer.yaml mix
 
+    Raises `StageError`: some shards failed. Raises `UsageError`: the configuration cannot be read: with file, line, key, and the nearest
+    key that there is.
+
     Parameters
     ----------
     config : str or dict
@@ -222,13 +222,6 @@ def mix_config(
     -------
     Summary
         That of the stream, or of all of them.
-
-    Raises
-    ------
-    StageError
-        Some shards failed.
-    UsageError
-        The configuration cannot be read: with file, line, key, and the nearest key that there is.
     """
     options = checked(mix_config, options, ReadArgs)
     if compat not in (None, COMPAT):

@@ -67,19 +67,13 @@ def is_mode(word: str) -> bool:
 def create_hdf5_dataset(words: Sequence[str]) -> Hdf5Summary:
     """Do what create_hdf5_dataset.py would, from its own words.
 
+    Raises `UsageError`: the mode is not there, an option is unknown, lacks its value or has one that it cannot have, or something is
+    missing.
+
     Parameters
     ----------
     words : sequence of str
         The mode and options: ``["LMData", "--input_dir", "raw", "--tokenizer_type", "NeoXTokenizer", ...]``.
-
-    Returns
-    -------
-    Hdf5Summary
-
-    Raises
-    ------
-    UsageError
-        The mode is not there, an option is unknown, lacks its value or has one that it cannot have, or something is missing.
     """
     if not words:
         raise UsageError(f"no mode was given; expected one of {', '.join(MODES)}.")

@@ -80,24 +80,12 @@ def _first(summaries: Sequence[Any], names: Sequence[str]) -> float | None:
 
 @dataclass(frozen=True, repr=False)
 class PipelineSummary:
-    """The outcome of a pipeline; prints as a table.
+    """The outcome of a pipeline; prints as a table."""
 
-    Attributes
-    ----------
-    file : str
-        The pipeline.
-    stages : tuple of StageOutcome
-        All of them, in order.
-    seconds : float
-        Wall time.
-    notes : tuple of str
-        What a person should know.
-    """
-
-    file: str
-    stages: tuple[StageOutcome, ...]
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
+    file: str  # the pipeline
+    stages: tuple[StageOutcome, ...]  # all of them, in order
+    seconds: float = 0.0  # wall time
+    notes: tuple[str, ...] = ()  # what a person should know
     verb: str = "run"
 
     @property
@@ -176,6 +164,9 @@ def run(
 
     Example: dolma-dask run configs/wiki.yaml --set raw=dumps/wiki --dry-run
 
+    Raises `UsageError`: the file is wrong: every mistake with line and column. Nothing was run. Raises `StageError`: a stage failed; those
+    before it are finished. The summary is in its details.
+
     Parameters
     ----------
     path : str
@@ -203,13 +194,6 @@ def run(
     -------
     PipelineSummary
         A row per stage.
-
-    Raises
-    ------
-    UsageError
-        The file is wrong: every mistake with line and column. Nothing was run.
-    StageError
-        A stage failed; those before it are finished. The summary is in its details.
 
     Notes
     -----

@@ -63,10 +63,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def read_pipeline(url: str, variables: Mapping[str, str]) -> tuple[StagePlan, ...]:
     """Read a pipeline and check all of it; `variables` replace those of the file.
 
-    Raises
-    ------
-    UsageError
-        With all mistakes: each with line, column and what is valid there.
+    Raises `UsageError`: with all mistakes: each with line, column and what is valid there.
     """
     mistakes = Mistakes(url)
     top = read_yaml(url, mistakes)
@@ -224,10 +221,7 @@ class Variables:
 def variables_of(given: object) -> dict[str, str]:
     """Return values for variables as texts: from ``["name=value"]`` of the command line, or a map from Python.
 
-    Raises
-    ------
-    UsageError
-        It is neither.
+    Raises `UsageError`: it is neither.
     """
     if isinstance(given, Mapping):
         return {str(name): _spelled(name, value) for name, value in given.items()}
@@ -262,10 +256,7 @@ _CHECKS = {
 def check_stages(file: str, stages: Sequence[StagePlan], every: Sequence[StagePlan]) -> None:
     """Refuse unknown names, rules that cannot be parsed, and files that are not there and that none of `every` stage writes.
 
-    Raises
-    ------
-    UsageError
-        With all mistakes.
+    Raises `UsageError`: with all mistakes.
     """
     mistakes = Mistakes(file)
     made = [url for stage in every for url in stage.writes]

@@ -112,10 +112,7 @@ def selected(
 ) -> tuple[StagePlan, ...]:
     """Return the stages that were requested: those of the names or verbs in `only`, or `first` and those after it.
 
-    Raises
-    ------
-    UsageError
-        There is no such stage, or both were given.
+    Raises `UsageError`: there is no such stage, or both were given.
     """
     if only and first is not None:
         raise UsageError("--only and --from were both given; expected one of them.")

@@ -76,10 +76,7 @@ def listed(names: Sequence[str]) -> str:
 def read_yaml(url: str, mistakes: Mistakes) -> Node:
     """Read one YAML document; without aliases to itself, keys given twice, merge keys and tags.
 
-    Raises
-    ------
-    UsageError
-        There is no such file, it is no UTF-8, or no such YAML; with line and column.
+    Raises `UsageError`: there is no such file, it is no UTF-8, or no such YAML; with line and column.
     """
     text = _text(url)
     start = yaml.Mark(url, 0, 0, 0, None, None)

@@ -70,10 +70,7 @@ def execute(stage: Stage, tasks: Sequence[Task], place: Placement, take: Take) -
 def check_sendable(stage: Stage, place: Placement) -> None:
     """Check that a stage can go where the work is done.
 
-    Raises
-    ------
-    UsageError
-        It would have to go to another process, and cannot.
+    Raises `UsageError`: it would have to go to another process, and cannot.
     """
     if place.client is None and place.scheduler != "processes":
         return

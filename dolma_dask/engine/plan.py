@@ -1,4 +1,4 @@
-"""What a verb hands to the engine: tasks with their inputs and units, and how the run is wanted."""
+"""Plans: tasks with their inputs and outputs, and options of the run."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,18 +15,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Unit:
-    """What is finished or not: named by its main output, known under a key.
+    """Smallest thing that is finished or not: an output, known under a key."""
 
-    Attributes
-    ----------
-    name : str
-        Path of the main output relative to the output root.
-    key : str
-        `dolma_dask.journal.work_key` of all that decides the output besides the input bytes.
-    """
-
-    name: str
-    key: str
+    name: str  # path of the main output relative to the output root
+    key: str  # `dolma_dask.journal.work_key` of all that decides the output besides the input bytes
 
 
 @dataclass(frozen=True)
@@ -39,24 +31,12 @@ class Input:
 
 @dataclass(frozen=True)
 class Task:
-    """One shard's work.
+    """One shard's work."""
 
-    Attributes
-    ----------
-    shard : str
-        Path relative to ``documents/``.
-    units : tuple of Unit
-        What it makes; only those that are left reach ``run_shard``.
-    inputs : tuple of Input
-        What it reads.
-    work : object
-        What only the stage knows; must pickle.
-    """
-
-    shard: str
-    units: tuple[Unit, ...]
-    inputs: tuple[Input, ...]
-    work: Any = None
+    shard: str  # path relative to ``documents/``
+    units: tuple[Unit, ...]  # what it makes; only those that are left reach ``run_shard``
+    inputs: tuple[Input, ...]  # what it reads
+    work: Any = None  # what only the stage knows; must pickle
 
     @property
     def bytes(self) -> int:
@@ -65,7 +45,7 @@ class Task:
 
 
 class Stage(Protocol):
-    """What the engine maps over tasks; goes to workers by pickle."""
+    """Work that the engine maps over tasks; goes to workers by pickle."""
 
     @property
     def verb(self) -> str:
@@ -79,28 +59,15 @@ class Stage(Protocol):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a stage is run; none of this changes a byte of the output.
+    """How a stage is run; none of this changes a byte of the output."""
 
-    Attributes
-    ----------
-    overwrite : bool
-        Do everything again, and replace files that this tool did not make.
-    dry_run : bool
-        Only tell what would be done.
-    scheduler : str, optional
-        ``synchronous``, ``threads``, ``processes``, ``cluster`` (a LocalCluster) or the address of a scheduler. Default: see
-        `dolma_dask.clusters.open_placement`.
-    workers : int, optional
-        Processes or threads; default: one per processor.
-    progress : bool
-        Show a bar.
-    """
-
-    overwrite: bool = False
-    dry_run: bool = False
+    overwrite: bool = False  # do everything again, and replace files that this tool did not make
+    dry_run: bool = False  # say what would be done, and do nothing
+    # ``synchronous``, ``threads``, ``processes``, ``cluster`` (a LocalCluster) or the address of a scheduler. Default: see
+    # `dolma_dask.clusters.open_placement`.
     scheduler: str | None = None
-    workers: int | None = None
-    progress: bool = True
+    workers: int | None = None  # processes or threads; default: one per processor
+    progress: bool = True  # show a bar
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -109,53 +76,24 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run as the verb wants it.
+    """A run as a verb describes it."""
 
-    Attributes
-    ----------
-    stage : Stage
-        The work.
-    root : str
-        Output root; its journal is used.
-    tasks : Sequence[Task]
-        All tasks that were asked for.
-    params : Mapping
-        What the user asked, for the journal and the report.
-    writes : tuple of str
-        Folders or file prefixes, relative to `root`, that the run may fill.
-    version : str
-        Of this package, for the journal.
-    origin : str
-        Root of what is read, if outputs made from another one must not be replaced silently.
-    all_units : frozenset of str or None
-        Units of the whole listing, if files that do not belong to it must not stay; None: others may stay.
-    beside : frozenset of str
-        Further files of these units.
-    reads : tuple of str
-        Suffixes of the files that later stages take for outputs; a file with another name may stay.
-    max_bad_fraction : float
-        Budget for quarantined rows over the whole run.
-    bad_is_loss : bool
-        Rows with an error make the exit status 1 (verbs that keep the row).
-    notes : tuple of str
-        What a person should know, for the summary.
-    is_small : bool
-        Run in this process, whatever was requested: what is read or written is small beside a start of workers.
-    """
-
-    stage: Stage
-    root: str
-    tasks: Sequence[Task]
-    params: Mapping[str, Any]
-    writes: tuple[str, ...]
-    version: str = ""
-    origin: str = ""
+    stage: Stage  # the work
+    root: str  # output root; its journal is used
+    tasks: Sequence[Task]  # all that were requested
+    params: Mapping[str, Any]  # as the user gave them, for the journal and the report
+    writes: tuple[str, ...]  # folders or file prefixes, relative to `root`, that the run may fill
+    version: str = ""  # of this package, for the journal
+    origin: str = ""  # root of what is read, if outputs made from another one must not be replaced silently
+    # units of the whole listing, if files that do not belong to it must not stay; None: others may stay
     all_units: frozenset[str] | None = None
-    beside: frozenset[str] = frozenset()
+    beside: frozenset[str] = frozenset()  # further files of these units
+    # suffixes of the files that later stages take for outputs; a file with another name may stay
     reads: tuple[str, ...] = ()
-    max_bad_fraction: float = 0.0
-    bad_is_loss: bool = False
-    notes: tuple[str, ...] = ()
+    max_bad_fraction: float = 0.0  # budget for quarantined rows over the whole run
+    bad_is_loss: bool = False  # rows with an error make the exit status 1 (verbs that keep the row)
+    notes: tuple[str, ...] = ()  # what a person should know, for the summary
+    # run in this process, whatever was requested: what is read or written is small beside a start of workers
     is_small: bool = False
 
     @property

@@ -28,26 +28,14 @@ _Pair = tuple[InputRecord, Input]
 
 @dataclass(frozen=True)
 class RunState:
-    """Where a plan stands.
+    """Where a plan stands."""
 
-    Attributes
-    ----------
-    journal : Journal
-        Of the verb below the output root.
-    existing : Mapping[str, int]
-        Sizes of the files below the folders that the plan may fill.
-    finished : Mapping[str, Record]
-        Records of the units that need no work, by unit.
-    left : list of Task
-        What is to be done, without the units that are finished.
-    restamped : tuple of Record
-        Finished units whose inputs have other time stamps now; once they are in the journal, nobody hashes these files again.
-    """
-
-    journal: Journal
-    existing: Mapping[str, int]
+    journal: Journal  # of the verb below the output root
+    existing: Mapping[str, int]  # sizes of the files below the folders that the plan may fill
+    # records of the units that need no work, by unit
     finished: Mapping[str, Record] = field(default_factory=dict)
-    left: list[Task] = field(default_factory=list)
+    left: list[Task] = field(default_factory=list)  # what is to be done, without the units that are finished
+    # finished units whose inputs have other time stamps now; once they are in the journal, nobody hashes these files again
     restamped: tuple[Record, ...] = ()
 
 
@@ -93,13 +81,13 @@ def look_back_at(
 
 
 def _existing(root: str, writes: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    existing: dict[str, int] = {}
     for prefix in writes:
         folder, _, start = prefix.rpartition("/")
         base = f"{folder}/" if folder else ""
         listed = files.list_files(files.join(root, folder))
-        found.update({base + info.path: info.bytes for info in listed if _is_below(info.path, start)})
-    return found
+        existing.update({base + info.path: info.bytes for info in listed if _is_below(info.path, start)})
+    return existing
 
 
 def _is_below(path: str, start: str) -> bool:
@@ -182,10 +170,7 @@ def _without(task: Task, finished: Mapping[str, Record]) -> Task:
 def check_replaceable(plan: Plan, state: RunState) -> None:
     """Refuse to write over files that no run of this verb announced, or that were made from another input.
 
-    Raises
-    ------
-    UsageError
-        There are such files.
+    Raises `UsageError`: there are such files.
     """
     units = {unit.name for task in state.left for unit in task.units}
     if units:
@@ -209,10 +194,7 @@ def check_replaceable(plan: Plan, state: RunState) -> None:
 def check_origin(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None:
     """Refuse to replace units that were made from another root.
 
-    Raises
-    ------
-    UsageError
-        They were.
+    Raises `UsageError`: they were.
     """
     runs = [run for run in journal.runs if run.origin and set(run.writes) & set(plan.writes)]
     if replaced and runs and runs[-1].origin != origin_of(plan.root, plan.origin):
@@ -253,21 +235,18 @@ def orphans(plan: Plan, state: RunState) -> list[str]:
 def check_orphans(plan: Plan, state: RunState, overwrite: bool) -> None:
     """Refuse to leave files in place that belong to no unit; with `overwrite` only those that no run of this verb has made.
 
-    Raises
-    ------
-    UsageError
-        There are such files.
+    Raises `UsageError`: there are such files.
     """
-    found = orphans(plan, state)
+    present = orphans(plan, state)
     made = state.journal.by_file()
-    foreign = [path for path in found if path not in made]
+    foreign = [path for path in present if path not in made]
     if foreign:
         raise UsageError(
             f"{plan.root} holds {counted(len(foreign), 'file')} that no {plan.verb} has made, first {foreign[0]!r}; expected only its own "
             "outputs, since later stages read all of them. Choose another target, or move them away."
         )
-    if found and not overwrite:
+    if present and not overwrite:
         raise UsageError(
-            f"{plan.root} holds {counted(len(found), 'file')} that this run does not make, first {found[0]!r}; expected only its own "
+            f"{plan.root} holds {counted(len(present), 'file')} that this run does not make, first {present[0]!r}; expected only its own "
             "outputs, since later stages read all of them. Choose another target, or remove them with --overwrite."
         )

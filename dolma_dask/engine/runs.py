@@ -38,18 +38,10 @@ from dolma_dask.summary import Summary
 
 @dataclass(frozen=True)
 class Ran:
-    """Outcome of a plan.
+    """Outcome of a plan."""
 
-    Attributes
-    ----------
-    summary : Summary
-        Counts over all units of the plan, finished now or before.
-    records : Mapping[str, Record]
-        Record of each finished unit, in the order of the plan.
-    """
-
-    summary: Summary
-    records: Mapping[str, Record]
+    summary: Summary  # counts over all units of the plan, finished now or before
+    records: Mapping[str, Record]  # record of each finished unit, in the order of the plan
 
 
 @dataclass(eq=False)
@@ -100,23 +92,16 @@ class _Running:
 def run(plan: Plan, options: RunOptions) -> Ran:
     """Do what is left of `plan`.
 
+    Raises `StageError`: some shards failed; all others are finished. Raises `BadRecordBudgetError`: more rows are bad than
+    `Plan.max_bad_fraction` allows. Raises `InterruptedStageError`: ctrl-C. Raises `UsageError`: files that this run did not make are in its
+    way.
+
     Parameters
     ----------
     plan : Plan
         Tasks and what is known of them.
     options : RunOptions
         How to run.
-
-    Raises
-    ------
-    StageError
-        Some shards failed; all others are finished.
-    BadRecordBudgetError
-        More rows are bad than `Plan.max_bad_fraction` allows.
-    InterruptedStageError
-        Ctrl-C.
-    UsageError
-        Files that this run did not make are in its way.
     """
     if plan.is_small:
         options = replace(options, scheduler="synchronous", workers=None, progress=False)
@@ -127,6 +112,8 @@ def run(plan: Plan, options: RunOptions) -> Ran:
 def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> list[Ran]:
     """Do what is left of several plans over the same shards, each shard once for all of them.
 
+    Raises `StageError, BadRecordBudgetError, InterruptedStageError, UsageError`: see `run`.
+
     Parameters
     ----------
     plans : sequence of Plan
@@ -135,11 +122,6 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
         Gets a shard with the units that any plan has left of it, and returns the records of all of them.
     options : RunOptions
         How to run.
-
-    Raises
-    ------
-    StageError, BadRecordBudgetError, InterruptedStageError, UsageError
-        See `run`.
     """
     started = time.monotonic()
     running = [_look_back(plan, options) for plan in plans]
@@ -196,6 +178,8 @@ def _notes(state: RunState, orphans: Sequence[str], options: RunOptions) -> Iter
 def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
     """Map a stage that only reads over tasks, and return its results in the order of `tasks`; no journal.
 
+    Raises `StageError`: some shards failed. Raises `InterruptedStageError`: ctrl-C.
+
     Parameters
     ----------
     stage : object with ``verb`` and ``run_shard(task)``
@@ -204,13 +188,6 @@ def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
         What to read; each with its own `Task.shard`.
     options : RunOptions
         How to run.
-
-    Raises
-    ------
-    StageError
-        Some shards failed.
-    InterruptedStageError
-        Ctrl-C.
     """
     results: dict[str, Any] = {}
     failures: list[Failure] = []

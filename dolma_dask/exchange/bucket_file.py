@@ -141,6 +141,9 @@ def write_tail(out: PublishedFile, columns: list[Table], buckets: int, words: in
 class BucketFile:
     """A bucket file opened for reading; used as a context manager.
 
+    Raises `CorruptFileError`: it is gone, damaged, or another file than the journal knows. Such a file is removed, so that the same command
+    makes it again.
+
     Parameters
     ----------
     url : str
@@ -149,11 +152,6 @@ class BucketFile:
         What it must hold.
     checksum : str
         As its writer gave it.
-
-    Raises
-    ------
-    CorruptFileError
-        It is gone, damaged, or another file than the journal knows. Such a file is removed, so that the same command makes it again.
     """
 
     def __init__(self, url: str, words: int, buckets: int, checksum: str) -> None:

@@ -41,10 +41,7 @@ class BucketRange:
 def of_keys(buckets: int) -> Bucketing:
     """Return equal ranges of the values of a first word.
 
-    Raises
-    ------
-    UsageError
-        `buckets` is not a power of two from 2 to 65,536.
+    Raises `UsageError`: `buckets` is not a power of two from 2 to 65,536.
     """
     if buckets & (buckets - 1) or not 2 <= buckets <= 1 << 16:
         raise UsageError(f"buckets={buckets}; expected a power of two from 2 to 65,536.")

@@ -40,7 +40,7 @@ RANGE = "range"
 def shuffled(
     work: WorkDir, emitter: Emitter, tasks: Sequence[Task], reducer: Reducer, limits: Limits, cut: Bucketing
 ) -> Generator[Step, Any, tuple[dict[str, Record], Reduced]]:
-    """Return what the emitter told of each task, and what the reducer told and gave out."""
+    """Return the records of the tasks, and the results and records of the reducer."""
     least, most = PARTITIONS
     partitions = min(max(sum(task.bytes for task in tasks) // limits.range, least), most)
     shift = (
@@ -49,8 +49,8 @@ def shuffled(
     shuffle = _Shuffle(work, emitter, reducer, limits, cut, shift)
     yield Call(lambda options: work.clear())
     parts: list[Record] = yield Call(partial(_compute, shuffle, tuple(tasks), partitions))
-    told = [
-        msgspec.json.decode(files.read_bytes(shuffle.told_url(n)), type=Record) for n in range(len(tasks))
+    results = [
+        msgspec.json.decode(files.read_bytes(shuffle.record_url(n)), type=Record) for n in range(len(tasks))
     ]
     infos = sorted((pair for part in parts for pair in part.info["reduced"]), key=itemgetter(0))
     staged = (
@@ -58,7 +58,7 @@ def shuffled(
         if reducer.dtype is not None
         else None
     )
-    return {record.shard: record for record in told}, Reduced(tuple(info for _, info in infos), staged)
+    return {record.shard: record for record in results}, Reduced(tuple(info for _, info in infos), staged)
 
 
 def _compute(
@@ -92,7 +92,7 @@ class _Shuffle:
     cut: Bucketing
     shift: int
 
-    def told_url(self, number: int) -> str:
+    def record_url(self, number: int) -> str:
         """Return where the record of a task is kept."""
         return files.join(self.work.url, f"scatter/{number:06d}.json")
 
@@ -119,7 +119,7 @@ class _Shuffle:
             counts=emitted.counts,
             info=emitted.info,
         )
-        with publish(self.told_url(number)) as out:
+        with publish(self.record_url(number)) as out:
             out.write(msgspec.json.encode(record))
         return self.frame(parts)
 
@@ -150,8 +150,8 @@ class _Shuffle:
         )
         ranges = ((at, (piece for _, piece in group)) for at, group in groupby(pieces, itemgetter(0)))
         if self.reducer.dtype is None:
-            told = [(at, self.reducer.reduce(runs, refuse)) for at, runs in ranges]
-            return Record(unit.name, unit.name, "", info={"reduced": told})
+            results = [(at, self.reducer.reduce(runs, refuse)) for at, runs in ranges]
+            return Record(unit.name, unit.name, "", info={"reduced": results})
         every = _Ranges(self.reducer, self.reducer.dtype)
         file, info = reduce_into(
             files.join(self.work.url, unit.name), unit, every, ranges, self.cut, self.limits
@@ -167,7 +167,7 @@ class _Ranges:
     dtype: np.dtype[Any]
 
     def reduce(self, ranges: Any, out: Any) -> Any:
-        """Return what the reducer told of each range."""
+        """Return the result of each range."""
         return [(at, self.reducer.reduce(runs, out)) for at, runs in ranges]
 
 

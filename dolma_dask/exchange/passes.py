@@ -75,18 +75,18 @@ class BucketFiles:
     dtype: np.dtype[Any]
     bucketing: Bucketing
 
-    def read(self, wanted: BucketRange) -> Iterator[Words]:
+    def read(self, span: BucketRange) -> Iterator[Words]:
         """Yield the records of a range from all files, one array per segment."""
         for number, checksum in enumerate(self.checksums):
             url = files.join(self.folder, file_of(self.name, number))
             with BucketFile(url, word_count(self.dtype), self.bucketing.count, checksum) as opened:
-                yield from opened.slices(wanted.first, wanted.last)
+                yield from opened.slices(span.first, span.last)
 
-    def sorted(self, wanted: BucketRange, limits: Limits) -> Iterator[Words]:
+    def sorted(self, span: BucketRange, limits: Limits) -> Iterator[Words]:
         """Yield the records of a range in order of all words, a chunk at a time."""
         return sorted_chunks(
-            self.read(wanted),
-            wanted.records,
+            self.read(span),
+            span.records,
             limits.records(limits.range, self.dtype),
             limits.records(min(limits.chunk, limits.range), self.dtype),
             self.folder,
@@ -95,7 +95,7 @@ class BucketFiles:
 
 @dataclass(frozen=True)
 class Staged:
-    """What a pass has left: its bucket files, and the record of each of its tasks in their order."""
+    """Result of a pass: its bucket files, and the record of each of its tasks in their order."""
 
     files: BucketFiles
     records: tuple[Record, ...]
@@ -103,7 +103,7 @@ class Staged:
 
     @property
     def emitted(self) -> dict[str, Record]:
-        """Records by task as the emitter told them: inputs, rows, counts, info and side files."""
+        """Records by task as the emitter described them: inputs, rows, counts, info and side files."""
         return {record.shard: _emitted(record) for record in self.records}
 
     def ranges(self, limits: Limits) -> tuple[BucketRange, ...]:
@@ -125,7 +125,7 @@ def _emitted(record: Record) -> Record:
 
 @dataclass(frozen=True)
 class Reduced:
-    """What the reducers have told of each range of keys, in their order, and the records that they gave out."""
+    """Results of the reducers for each range of keys, in their order, and the records that they gave out."""
 
     infos: tuple[dict[str, Any], ...]
     staged: Staged | None = None
@@ -167,9 +167,9 @@ class Exchanged:
     Attributes
     ----------
     infos : tuple of dict
-        What the reducer told, one per range of keys, in the order of keys; ranges without records are left out.
+        Results of the reducer, one per range of keys, in the order of keys; ranges without records are left out.
     emitted : Mapping[str, Record]
-        What the emitter told, by `Task.shard`: inputs, rows, counts, info and side files.
+        Records of the tasks as the emitter described them, by `Task.shard`: inputs, rows, counts, info and side files.
     by_shard : ShardRecords or None
         For workers; None if the reducer gives out no records.
     """
@@ -444,14 +444,14 @@ class _ByShard:
 
     def run_shard(self, task: Task) -> list[Record]:
         (unit,) = task.units
-        wanted: BucketRange = task.work
+        span: BucketRange = task.work
         with (
             full_disk_explained(self.files.folder),
             publish(files.join(self.files.folder, unit.name)) as out,
         ):
-            chunks = self.files.sorted(wanted, self.limits)
-            checksum = write_shards(out, chunks, wanted, self.files.bucketing, word_count(self.files.dtype))
-        file = FileRecord(unit.name, out.bytes, out.checksum, wanted.records)
+            chunks = self.files.sorted(span, self.limits)
+            checksum = write_shards(out, chunks, span, self.files.bucketing, word_count(self.files.dtype))
+        file = FileRecord(unit.name, out.bytes, out.checksum, span.records)
         return [
             Record(
                 unit.name,
@@ -465,10 +465,10 @@ class _ByShard:
 
 
 def write_shards(
-    out: PublishedFile, chunks: Iterator[Words], wanted: BucketRange, cut: Bucketing, words: int
+    out: PublishedFile, chunks: Iterator[Words], span: BucketRange, cut: Bucketing, words: int
 ) -> str:
     """Write sorted records as a bucket file with a bucket per shard of the range, and return its checksum."""
-    first, count = _shards_of(wanted, cut)
+    first, count = _shards_of(span, cut)
     digests = [xxhash.xxh3_64() for _ in range(count)]
     counts = np.zeros(count, np.int64)
     for rows in chunks:
@@ -484,10 +484,10 @@ def write_shards(
     return write_tail(out, [table], count, words, int(counts.sum()))
 
 
-def _shards_of(wanted: BucketRange, cut: Bucketing) -> tuple[int, int]:
+def _shards_of(span: BucketRange, cut: Bucketing) -> tuple[int, int]:
     """Return the first shard of a range and the number of its shards."""
     bits = cut.shift - 32
-    return wanted.first << bits, (wanted.last - wanted.first) << bits
+    return span.first << bits, (span.last - span.first) << bits
 
 
 def _range_tasks(name: str, staged: Staged, limits: Limits, key: str) -> list[Task]:
@@ -497,16 +497,16 @@ def _range_tasks(name: str, staged: Staged, limits: Limits, key: str) -> list[Ta
         Task(
             f"{name} {number}",
             (Unit(file_of(name, number), key),),
-            (_slices(wanted, size, key),),
-            wanted,
+            (_slices(span, size, key),),
+            span,
         )
-        for number, wanted in enumerate(staged.ranges(limits))
+        for number, span in enumerate(staged.ranges(limits))
     ]
 
 
-def _slices(wanted: BucketRange, record_bytes: int, key: str) -> Input:
+def _slices(span: BucketRange, record_bytes: int, key: str) -> Input:
     """Return the slices of a range as one input; the key, made from the checksums of all files, is its stamp."""
-    info = FileInfo(f"buckets {wanted.first} to {wanted.last - 1}", wanted.records * record_bytes, key)
+    info = FileInfo(f"buckets {span.first} to {span.last - 1}", span.records * record_bytes, key)
     return Input(info.path, info)
 
 
