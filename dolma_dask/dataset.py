@@ -1,4 +1,4 @@
-"""What a dataset is: an immutable description of document shards and attribute sets, without Dask and without open files.
+"""A dataset: an immutable description of document shards and attribute sets, without Dask and without open files.
 
 Listing costs one walk over ``documents/``; a `Dataset` pickles in bytes per shard and goes to workers as it is.
 """
@@ -149,15 +149,15 @@ def open_dataset(url: str, *, source: str | None = None, version: str | None = N
     base = layout.version_root(url, source, version) if source and version else url
     root = layout.dataset_root(files.normalize(base))
     listed = files.list_files(files.join(root, layout.DOCUMENTS))
-    found = [info for info in listed if layout.suffix_of(info.path)]
-    if not found:
+    documents = [info for info in listed if layout.suffix_of(info.path)]
+    if not documents:
         raise UsageError(
             f"{root}/{layout.DOCUMENTS} holds no document files; expected {', '.join(layout.DOCUMENT_SUFFIXES)} below it. "
             "To make a dataset from other files: dolma-dask convert INPUT --to DATASET."
         )
     return Dataset(
         root=root,
-        shards=tuple(Shard(info.path, info.bytes, info.stamp) for info in found),
+        shards=tuple(Shard(info.path, info.bytes, info.stamp) for info in documents),
         attributes=_attribute_sets(root),
         source=source,
         ignored=tuple(info.path for info in listed if not layout.suffix_of(info.path)),

@@ -1,4 +1,4 @@
-"""How far a stage is: a bar in a terminal and in a notebook, plain lines elsewhere."""
+"""Display of how far a stage is: a bar in a terminal and in a notebook, plain lines elsewhere."""
 
 import sys
 import time
@@ -12,15 +12,7 @@ _LEAST_MB = 1_000_000
 
 
 class Progress:
-    """Counts finished work; this class shows nothing. Used as a context manager.
-
-    Parameters
-    ----------
-    verb : str
-        Shown before the bar.
-    total_bytes, total_shards : int
-        Stored input bytes and shards that are to be done.
-    """
+    """Counts finished work of so many stored input bytes and shards; this class shows nothing. Used as a context manager."""
 
     def __init__(self, verb: str, total_bytes: int, total_shards: int) -> None:
         self.verb = verb
@@ -63,17 +55,7 @@ class Progress:
 
 
 def make_progress(verb: str, total_bytes: int, shards: int, enabled: bool = True) -> Progress:
-    """Return the progress display that fits where the program runs.
-
-    Parameters
-    ----------
-    verb : str
-        Shown before the bar.
-    total_bytes, shards : int
-        Stored input bytes and number of shards that are to be done.
-    enabled : bool
-        False shows nothing.
-    """
+    """Return the progress display that fits where the program runs; one that is not `enabled` shows nothing."""
     return _kind(enabled and shards > 0)(verb, total_bytes, shards)
 
 

@@ -1,4 +1,4 @@
-"""What a verb returns: a small object that prints as a table, in a terminal and in a notebook."""
+"""The result of a verb: a small object that prints as a table, in a terminal and in a notebook."""
 
 import html
 from collections.abc import Mapping

@@ -249,7 +249,7 @@ def _spelled(name: object, value: object) -> str:
 _CHECKS = {
     "taggers": "dolma_dask.taggers.registry:get_tagger",
     "where": "dolma_dask.rules.where:parse",
-    "mapping": "dolma_dask.sources.presets:preset",
+    "mapping": "dolma_dask.sources.mapping:preset",
 }
 
 

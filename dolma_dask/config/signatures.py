@@ -88,7 +88,7 @@ def for_command_line(verb: Callable[..., Any], texts: Mapping[str, Any] | None =
 
 def completed_texts() -> dict[str, Any]:
     """Return what shells complete instead of texts, by argument: paths where files are meant, names where only some are valid."""
-    from dolma_dask.sources.presets import PRESETS
+    from dolma_dask.sources.mapping import PRESETS
     from dolma_dask.taggers.registry import list_taggers
 
     urls = {name for verb in VERBS.values() for name in (*verb.reads, *verb.files, *verb.writes)}

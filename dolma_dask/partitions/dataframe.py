@@ -13,7 +13,7 @@ from dolma_dask.formats.documents import METADATA
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.partitions.cutting import PARTITION_BYTES, Partition, Partitions, cut
-from dolma_dask.partitions.naming import Column, find, words_of
+from dolma_dask.partitions.naming import Column, select_columns, words_of
 from dolma_dask.partitions.reading import OnBadRow, PartitionSource
 from dolma_dask.reading import Kind
 from dolma_dask.summary import Summary
@@ -134,12 +134,10 @@ def prepare(
         raise UsageError(f"on_bad_record={on_bad_record!r}; expected one of {', '.join(get_args(OnBadRow))}.")
     RecordPolicy(max_record_bytes=max_record_bytes)  # refuses what is no size
     opened = _opened(dataset, source).select(words_of("only", only), prune)
-    found = find(opened, columns, attributes, prefix=prefix, spans=spans)
-    with_text = any(column.set is None and column.key in ("text", METADATA) for column in found.columns)
-    partitions = cut(opened, found.sets, partition_bytes, with_text=with_text)
-    return partitions, PartitionSource(
-        opened.root, found.columns, opened.source, on_bad_record, max_record_bytes
-    )
+    selected, sets = select_columns(opened, columns, attributes, prefix=prefix, spans=spans)
+    with_text = any(column.set is None and column.key in ("text", METADATA) for column in selected)
+    partitions = cut(opened, sets, partition_bytes, with_text=with_text)
+    return partitions, PartitionSource(opened.root, selected, opened.source, on_bad_record, max_record_bytes)
 
 
 def _opened(dataset: str | Dataset | Summary, source: str | None) -> Dataset:

@@ -34,48 +34,45 @@ class Column:
         return self.key if self.set is None else f"{self.set}/{self.key}"
 
 
-@dataclass(frozen=True)
-class FoundColumns:
-    """Columns in their order, and the attribute sets that they are read from."""
-
-    columns: tuple[Column, ...]
-    sets: AttributeSets | None
-
-
-def find(
+def select_columns(
     dataset: Dataset,
     columns: Sequence[str] | str | None,
     attributes: Sequence[str] | str,
     *,
     prefix: bool = False,
     spans: bool = False,
-) -> FoundColumns:
-    """Find the requested columns: those named first, then the other keys of the attribute sets; see `read_dataframe`."""
+) -> tuple[tuple[Column, ...], AttributeSets | None]:
+    """Return the requested columns, those named first, then the other keys of the attribute sets, and the sets that they are read from."""
     names = words_of("columns", DEFAULT if columns is None else columns)
     selected = _sets_of(dataset, attributes)
     catalog = Catalog(dataset)
     given = catalog.open(selected) if selected else None
     if given is not None:
         check_keyless(dataset, given)
-    places = [_place(catalog, name, selected) for name in names]
-    _check_unique([(name, "/".join(filter(None, place))) for name, place in zip(names, places, strict=True)])
+    addresses = [_address(catalog, name, selected) for name in names]
+    _check_unique(
+        [(name, "/".join(filter(None, address))) for name, address in zip(names, addresses, strict=True)]
+    )
     if given is not None:
-        places += [
-            (name, key) for name in selected for key in sorted(given.kinds[name]) if (name, key) not in places
+        addresses += [
+            (name, key)
+            for name in selected
+            for key in sorted(given.kinds[name])
+            if (name, key) not in addresses
         ]
-    if not places:
+    if not addresses:
         raise UsageError(
-            "no columns and no attributes were asked; expected one or more, such as columns=['id'] or attributes=['gopher_v2']."
+            "no columns and no attributes are requested; expected one or more, such as columns=['id'] or attributes=['gopher_v2']."
         )
-    used = tuple(dict.fromkeys(name for name, _ in places if name is not None))
+    used = tuple(dict.fromkeys(name for name, _ in addresses if name is not None))
     sets = given if used == selected else catalog.open(used)
-    fields = find_fields(dataset, [key for name, key in places if name is None and is_field(key)])
-    found = tuple(_column(place, fields, sets, prefix=prefix, spans=spans) for place in places)
-    _check_names(found)
-    return FoundColumns(found, sets)
+    fields = find_fields(dataset, [key for name, key in addresses if name is None and is_field(key)])
+    result = tuple(_column(address, fields, sets, prefix=prefix, spans=spans) for address in addresses)
+    _check_names(result)
+    return result, sets
 
 
-_Place = tuple[str | None, str]
+_Address = tuple[str | None, str]
 
 
 def words_of(name: str, value: Sequence[str] | str) -> tuple[str, ...]:
@@ -97,14 +94,14 @@ def _sets_of(dataset: Dataset, attributes: Sequence[str] | str) -> tuple[str, ..
 
 def _check_unique(requested: Sequence[tuple[str, str]]) -> None:
     seen: dict[str, str] = {}
-    for name, place in requested:
-        if place in seen:
-            also = f" (also as {seen[place]!r})" if seen[place] != name else ""
+    for name, address in requested:
+        if address in seen:
+            also = f" (also as {seen[address]!r})" if seen[address] != name else ""
             raise UsageError(f"{name!r} is requested twice{also}; expected each once.", name=name)
-        seen[place] = name
+        seen[address] = name
 
 
-def _place(catalog: Catalog, name: str, selected: Sequence[str]) -> _Place:
+def _address(catalog: Catalog, name: str, selected: Sequence[str]) -> _Address:
     """Return the attribute set and key of a column, or None and the field of documents."""
     if name in (*STRINGS, METADATA) or is_field(name):
         return None, name
@@ -118,14 +115,14 @@ def _place(catalog: Catalog, name: str, selected: Sequence[str]) -> _Place:
 
 
 def _column(
-    place: _Place,
+    address: _Address,
     fields: Mapping[str, Kind],
     sets: AttributeSets | None,
     *,
     prefix: bool,
     spans: bool,
 ) -> Column:
-    name, key = place
+    name, key = address
     if name is None or sets is None:
         return Column(key, fields.get(key, "text"), None, key)
     kind: Kind = sets.kinds[name][key]
@@ -147,19 +144,19 @@ def _check_has_spans(sets: AttributeSets, name: str, key: str) -> None:
 
 def _check_names(columns: Sequence[Column]) -> None:
     """Refuse two columns of one name."""
-    owners: dict[str, str | None] = {}
+    sets: dict[str, str | None] = {}
     for column in columns:
-        if column.name in owners:
-            places = [
+        if column.name in sets:
+            addresses = [
                 "the documents" if name is None else f"attribute set {name}"
-                for name in (owners[column.name], column.set)
+                for name in (sets[column.name], column.set)
             ]
             raise UsageError(
-                f"key {column.name!r} stands in {places[0]} and in {places[1]}; expected one. Choose the sets to read, or have their "
+                f"key {column.name!r} stands in {addresses[0]} and in {addresses[1]}; expected one. Choose the sets to read, or have their "
                 f"columns named <set>/<key>: prefix=True.",
                 name=column.name,
             )
-        owners[column.name] = column.set
+        sets[column.name] = column.set
 
 
 def check_keyless(dataset: Dataset, sets: AttributeSets) -> None:

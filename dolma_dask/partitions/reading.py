@@ -1,6 +1,6 @@
 """Reading in a worker: the requested columns of a partition as Arrow batches, and no others.
 
-Memory: the requested columns of one partition, and a few blocks. A file must still be the one that was listed: partitions are places in it.
+Memory: the requested columns of one partition, and a few blocks. A file must still be the one that was listed: partitions are ranges of it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -61,10 +61,10 @@ class PartitionSource:
         work = replace(self._work(piece, ()), documents=("id",))
         return sum(block.num_rows for block in work.open(max_record_bytes=self.max_record_bytes))
 
-    def _edited(self, piece: ShardPart, found: str) -> SourceChangedError:
+    def _edited(self, piece: ShardPart, state: str) -> SourceChangedError:
         url = files.join(self.root, layout.document_path(piece.shard.path))
         return SourceChangedError(
-            f"{url} {found}; expected {piece.rows} rows, as the journal says. Was it edited since? Read its shards whole "
+            f"{url} {state}; expected {piece.rows} rows, as the journal says. Was it edited since? Read its shards whole "
             "(partition_bytes=None), or write the documents again.",
             url=url,
         )
@@ -86,19 +86,19 @@ class PartitionSource:
 
     def _work(self, piece: ShardPart, columns: Sequence[Column]) -> AlignedShard:
         fields: dict[str, Column] = {column.key: column for column in columns if column.set is None}
-        wanted: dict[str, list[Column]] = {}
+        requested: dict[str, list[Column]] = {}
         for column in columns:
             if column.set is not None:
-                wanted.setdefault(column.set, []).append(column)
+                requested.setdefault(column.set, []).append(column)
         return AlignedShard(
             root=self.root,
             shard=piece.shard,
             documents=tuple(name for name in fields if name in (*STRINGS, METADATA)),
             fields=_kinds([column for name, column in fields.items() if is_field(name)]),
             sources=tuple(
-                replace(source, kinds=_kinds(wanted[source.name]))
+                replace(source, kinds=_kinds(requested[source.name]))
                 for source in piece.sources
-                if source.name in wanted
+                if source.name in requested
             ),
             default_source=self.default_source,
             range=piece.part,
@@ -108,9 +108,9 @@ class PartitionSource:
     def _check_listed(self, info: FileInfo) -> None:
         """Refuse a file that was written since it was listed."""
         url = files.join(self.root, info.path)
-        found = files.stat(url)
-        if found is None or (found.bytes, found.stamp) != (info.bytes, info.stamp):
-            state = "is gone" if found is None else f"has {found.bytes} bytes ({found.stamp})"
+        now = files.stat(url)
+        if now is None or (now.bytes, now.stamp) != (info.bytes, info.stamp):
+            state = "is gone" if now is None else f"has {now.bytes} bytes ({now.stamp})"
             raise SourceChangedError(
                 f"{url} {state}; expected {info.bytes} bytes ({info.stamp}), as when the dataset was opened. Open the dataset and call "
                 "read_dataframe or read_bag again.",

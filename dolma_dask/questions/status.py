@@ -1,27 +1,257 @@
-"""status: what is done, left and changed in a dataset, from its journals and a listing; no document is read.
+"""status: done, left and changed shards of a dataset, from its journals and a listing; no document is read.
 
 Cost: one listing of the dataset and of what it was made from, and 30 us per shard and verb. A shard is done if its outputs are there with
 their recorded sizes and its inputs have the sizes that were read; where only a time stamp differs, the next run compares bytes, and it
 counts as done here.
 """
 
+import html
 import os
 import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.display import counted
+from dolma_dask.display import counted, html_table, text_table
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.journal import Journal, Record, RunRecord, journals
-from dolma_dask.questions.status_origins import CHANGED, GONE, TOUCHED, Listing, Origins, reads_files
-from dolma_dask.questions.status_summary import Leftover, StatusRow, StatusSummary
 from dolma_dask.summary import Summary
 
-_WORK = layout.WORK
+_HEADING = (
+    "verb",
+    "writes",
+    "done",
+    "left",
+    "changed",
+    "bad rows",
+    "MB",
+    "seconds",
+    "last finished",
+    "state",
+)
+_UNKNOWN = "?"
+
+
+@dataclass(frozen=True)
+class StatusRow:
+    """Where one verb stands with one thing that it writes."""
+
+    verb: str  # its name
+    writes: str  # folder or file, relative to the dataset
+    done: int  # shards that are finished, with outputs that are there and inputs that are what was read
+    # shards that failed, were left out or were never begun; None if the last run was stopped and nothing tells how many there are
+    left: int | None
+    # shards that were made from files which have another size now or are gone; the same command makes them again
+    changed: int
+    # of `done`: shards whose inputs have the same sizes and other time stamps; the same command compares their bytes
+    touched: int
+    bad_rows: int  # records that were set aside
+    bytes: int  # stored bytes of what it wrote
+    seconds: float  # work of all shards, in seconds of one worker
+    # when the last run began, and when the last shard was finished; seconds since 1970
+    started: float | None
+    finished: float | None
+    stopped: bool  # the last run has not ended by itself: it was stopped, or it still goes on
+    is_origin_gone: bool = False  # none of the files that it was made from is there any more
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the same command would do anything."""
+        return self.stopped or bool(self.left) or self.left is None or self.changed > 0
+
+    @property
+    def state(self) -> str:
+        """What a person should know of it, in a word or two."""
+        if self.stopped:
+            return "stopped or running"
+        return "to do" if self.is_open else "done"
+
+    def cells(self) -> tuple[str, ...]:
+        """Return its row of the table."""
+        return (
+            self.verb,
+            self.writes,
+            f"{self.done:,}",
+            _UNKNOWN if self.left is None else f"{self.left:,}",
+            f"{self.changed:,}",
+            f"{self.bad_rows:,}",
+            f"{self.bytes / 1e6:,.1f}",
+            f"{self.seconds:,.1f}",
+            _time(self.finished),
+            self.state,
+        )
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A folder of work under way."""
+
+    folder: str  # relative to the dataset
+    verb: str  # whose it is
+    # what lies in it
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, repr=False)
+class StatusSummary:
+    """What is done, left and changed in a dataset; prints as a table."""
+
+    root: str  # of the dataset
+    # its document files, and their stored bytes
+    shards: int
+    bytes: int
+    rows: tuple[StatusRow, ...]  # in the order in which the verbs were first run
+    leftovers: tuple[Leftover, ...] = ()  # what exchanges that were stopped have left
+    notes: tuple[str, ...] = ()  # what a person should know
+    verb: str = "status"
+
+    @property
+    def exit_status(self) -> int:
+        """0 if the commands that were run would find nothing to do, 1 if some shard is left, changed, or a run was stopped."""
+        return 1 if self.leftovers or any(row.is_open for row in self.rows) else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the answer as JSON-able values; times are seconds since 1970."""
+        return {
+            "verb": self.verb,
+            "root": self.root,
+            "shards": self.shards,
+            "bytes": self.bytes,
+            "rows": [{**asdict(row), "state": row.state} for row in self.rows],
+            "leftovers": [asdict(item) for item in self.leftovers],
+            "notes": list(self.notes),
+            "exit_status": self.exit_status,
+        }
+
+    def _table(self) -> Sequence[tuple[str, ...]]:
+        return [_HEADING, *(row.cells() for row in self.rows)]
+
+    def _head(self) -> str:
+        return f"status of {self.root}: {counted(self.shards, 'document file')}, {self.bytes / 1e6:,.1f} MB stored"
+
+    def __str__(self) -> str:
+        table = [f"  {line}" for line in text_table(self._table())] if self.rows else []
+        return "\n".join([self._head(), *table, *(f"  note: {note}" for note in self.notes)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return f"{html_table(self._head(), self._table())}{notes}"
+
+
+def _time(seconds: float | None) -> str:
+    """Return a moment in UTC to the second."""
+    return "" if not seconds else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+FRESH, TOUCHED, GONE, CHANGED = 0, 1, 2, 3
+"""Inputs are what was read; have other time stamps and the old sizes; none is there; some have other sizes or are gone."""
+
+
+@dataclass
+class Listing:
+    """The files below a root, listed once."""
+
+    root: str
+
+    @cached_property
+    def files(self) -> dict[str, FileInfo]:
+        """By path relative to the root."""
+        return {info.path: info for info in files.list_files(self.root)}
+
+    def below(self, folder: str) -> list[str]:
+        """Return the paths below a folder."""
+        return [path for path in self.files if path.startswith(f"{folder}/")]
+
+    @cached_property
+    def shards(self) -> set[str]:
+        """Stems of the document files."""
+        paths = (path.removeprefix(f"{layout.DOCUMENTS}/") for path in self.below(layout.DOCUMENTS))
+        return {layout.stem_of(path) for path in paths if layout.suffix_of(path)}
+
+
+@dataclass
+class Origin:
+    """What a verb read: its own dataset, another one, or raw files."""
+
+    root: str
+    known: dict[str, FileInfo | None] = field(default_factory=dict)
+    shards: set[str] | None = None
+
+    def state(self, record: Record) -> int:
+        """Tell whether the inputs of a record are what was read; `GONE` if none of them is there."""
+        states = [
+            self._state(item.path, item.bytes, item.stamp) for item in record.inputs if _is_file(item.path)
+        ]
+        if GONE in states:
+            return GONE if states.count(GONE) == len(states) else CHANGED
+        return max(states, default=FRESH)
+
+    def _state(self, path: str, size: int, stamp: str) -> int:
+        if path not in self.known:
+            self.known[path] = files.stat(files.join(self.root, path)) if files.is_local(self.root) else None
+        info = self.known[path]
+        if info is None:
+            return GONE
+        if info.bytes != size:
+            return CHANGED
+        return FRESH if info.stamp and info.stamp == stamp else TOUCHED
+
+
+def reads_files(record: Record) -> bool:
+    """Tell whether a record names any file that it was made from."""
+    return any(_is_file(item.path) for item in record.inputs)
+
+
+def _is_file(path: str) -> bool:
+    """Tell whether an input is a file below the origin; some records name rows, or files of yet another dataset."""
+    return "." in posixpath.basename(path) and ":" not in path.partition("/")[0]
+
+
+def _origin_of(
+    journal: Journal, runs: Sequence[RunRecord], records: Sequence[Record], listed: Listing
+) -> Origin:
+    """Return where the inputs of some records are: a listing for a dataset, single files elsewhere."""
+    origin = runs[-1].origin if runs else ""
+    if not origin:
+        return Origin(listed.root, dict(listed.files), listed.shards)
+    local = files.is_local(journal.root) and files.is_local(origin)
+    root = posixpath.normpath(f"{journal.root}/{origin}") if local else origin
+    reads_dataset = any(
+        item.path.startswith(f"{layout.DOCUMENTS}/") for record in records for item in record.inputs
+    )
+    if not reads_dataset and local:
+        return Origin(root)
+    there = Listing(root)
+    return Origin(root, dict(there.files), there.shards if reads_dataset and there.shards else None)
+
+
+class Origins:
+    """Where each record's inputs are: runs of one verb may have read from several roots."""
+
+    def __init__(
+        self, journal: Journal, listed: Listing, runs: Sequence[RunRecord], records: Sequence[Record]
+    ) -> None:
+        self._journal, self._listed, self._runs, self._records = journal, listed, runs, records
+        self._origins: dict[str, Origin] = {}
+
+    def of(self, record: Record | None) -> Origin:
+        """Return the origin of a record; of the newest run for None."""
+        made_by = [run for run in self._runs if record is not None and record.unit.startswith(run.writes)]
+        runs = made_by or self._runs
+        origin = runs[-1].origin if runs else ""
+        if origin not in self._origins:
+            self._origins[origin] = _origin_of(self._journal, runs, self._records, self._listed)
+        return self._origins[origin]
 
 
 def status(dataset: str | Dataset | Summary, /) -> StatusSummary:
@@ -77,10 +307,10 @@ def _rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
     """Yield a row for each thing that a verb writes: what its runs have announced."""
     prefixes = sorted({prefix for run in journal.runs for prefix in run.writes}, key=len, reverse=True)
     groups: dict[str, list[Record]] = {}
-    wholes: list[Record] = []
+    sums: list[Record] = []
     for record in journal.records.values():
-        if _is_whole(record):
-            wholes.append(record)
+        if _is_sum(record):
+            sums.append(record)
         else:
             groups.setdefault(_of(record.unit, prefixes), []).append(record)
     for run in journal.runs:
@@ -89,7 +319,7 @@ def _rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
             if prefix.endswith("/") or not begun:
                 groups.setdefault(prefix, [])
     for name, records in sorted(groups.items()):
-        mine = [record for record in wholes if _is_about(record, name, prefixes)]
+        mine = [record for record in sums if _is_about(record, name, prefixes)]
         yield _row(journal, name, records if name else _newest(records), mine, listed)
 
 
@@ -99,7 +329,7 @@ def _newest(records: Iterable[Record]) -> list[Record]:
     return list(newest.values())
 
 
-def _is_whole(record: Record) -> bool:
+def _is_sum(record: Record) -> bool:
     """Tell whether a record sums up others, such as that of an attribute set: its name is none of a file."""
     return "." not in posixpath.basename(record.unit)
 
@@ -116,13 +346,13 @@ def _is_about(record: Record, name: str, prefixes: Sequence[str]) -> bool:
 
 
 def _row(
-    journal: Journal, name: str, shards: Sequence[Record], wholes: Sequence[Record], listed: Listing
+    journal: Journal, name: str, shards: Sequence[Record], sums: Sequence[Record], listed: Listing
 ) -> StatusRow:
     runs = [run for run in journal.runs if _concerns(run, name)]
-    origins = Origins(journal, listed, runs, [*shards, *wholes])
+    origins = Origins(journal, listed, runs, [*shards, *sums])
     there = [record for record in shards if _is_there(record, listed.files)]
     states = Counter(origins.of(record).state(record) for record in there if reads_files(record))
-    above = Counter(origins.of(record).state(record) for record in wholes if reads_files(record) and name)
+    above = Counter(origins.of(record).state(record) for record in sums if reads_files(record) and name)
     known = states + above
     is_gone = known[GONE] == known.total() > 0  # all at once: cleared away after the work, not changed
     changed = states[CHANGED] + (0 if is_gone else states[GONE])
@@ -136,7 +366,7 @@ def _row(
         left=_left(name, shards, there, runs, origins),
         changed=changed,
         touched=min(states[TOUCHED], len(there) - changed),
-        bad_rows=_bad_rows([*shards, *wholes], listed),
+        bad_rows=_bad_rows([*shards, *sums], listed),
         bytes=sum(file.bytes for record in shards for file in record.files if file.path in listed.files),
         seconds=sum(record.seconds for record in shards),
         started=newest.started if newest else None,
@@ -168,8 +398,8 @@ def _open_runs(runs: Sequence[RunRecord], name: str) -> list[RunRecord]:
 
 def _covers(later: RunRecord, run: RunRecord, name: str) -> bool:
     """Tell whether `later` writes all that `run` would, of what is counted under `name`."""
-    asked = [prefix for prefix in run.writes if name.startswith(prefix)]
-    return all(prefix.startswith(later.writes) for prefix in asked)
+    prefixes = [prefix for prefix in run.writes if name.startswith(prefix)]
+    return all(prefix.startswith(later.writes) for prefix in prefixes)
 
 
 def _is_there(record: Record, listed: Mapping[str, FileInfo]) -> bool:
@@ -186,7 +416,7 @@ def _left(
     runs: Sequence[RunRecord],
     origins: Origins,
 ) -> int | None:
-    """Count what failed, was left out or never begun: against the listing of what was read, else as the last runs told."""
+    """Count what failed, was left out or never begun: against the listing of what was read, else by the last runs."""
     shards = origins.of(None).shards
     is_by_shard = not any(record.unit == record.shard for record in records)
     if shards is not None and is_by_shard:
@@ -212,10 +442,10 @@ def _bad_rows(records: Iterable[Record], listed: Listing) -> int:
 
 
 def _leftovers(listed: Listing) -> Iterator[Leftover]:
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for path in listed.below(_WORK):
-        found["/".join(path.split("/")[:2])].append(listed.files[path].bytes)
-    for folder, sizes in sorted(found.items()):
+    folders: defaultdict[str, list[int]] = defaultdict(list)
+    for path in listed.below(layout.WORK):
+        folders["/".join(path.split("/")[:2])].append(listed.files[path].bytes)
+    for folder, sizes in sorted(folders.items()):
         yield Leftover(folder, folder.split("/")[1].partition("-")[0], len(sizes), sum(sizes))
 
 

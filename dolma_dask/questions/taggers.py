@@ -8,38 +8,21 @@ from dolma_dask.taggers.registry import list_taggers
 
 @dataclass(frozen=True)
 class TaggerRow:
-    """What is shown of one tagger.
+    """What is shown of one tagger."""
 
-    Attributes
-    ----------
-    name, version : str
-        Of the tagger.
-    reads : tuple of str
-        Document columns that it takes.
-    origin : str
-        Where it comes from: built in, or a plug-in's name.
-    description : str
-        What it is.
-    """
-
+    # of the tagger
     name: str
     version: str
-    reads: tuple[str, ...]
-    origin: str
-    description: str
+    reads: tuple[str, ...]  # document columns that it takes
+    origin: str  # where it comes from: built in, or a plug-in's name
+    description: str  # what it is
 
 
 @dataclass(frozen=True)
 class TaggerTable:
-    """All taggers; prints as a table.
+    """All taggers; prints as a table."""
 
-    Attributes
-    ----------
-    taggers : tuple of TaggerRow
-        One per tagger.
-    """
-
-    taggers: tuple[TaggerRow, ...]
+    taggers: tuple[TaggerRow, ...]  # one per tagger
     exit_status: int = 0
 
     def to_json(self) -> dict[str, Any]:

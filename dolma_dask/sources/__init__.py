@@ -5,10 +5,9 @@ kind of source; the rules for fields are in `dolma_dask.sources.mapping`.
 """
 
 from dolma_dask.sources.base import CONVERTER_VERSION, SCHEMA, Source
-from dolma_dask.sources.mapping import FieldMapping
+from dolma_dask.sources.mapping import PRESETS, FieldMapping, preset
 from dolma_dask.sources.naming import document_path, known_suffixes
 from dolma_dask.sources.plan import RawShard, open_shard, open_source, plan_shards
-from dolma_dask.sources.presets import PRESETS, preset
 
 __all__ = [
     "CONVERTER_VERSION",

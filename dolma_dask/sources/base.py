@@ -34,36 +34,15 @@ class Source(Protocol):
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents in file order, columns as in `SCHEMA`, a row per record of the raw file.
 
-        Parameters
-        ----------
-        inputs : list of InputRecord, optional
-            Gets a record of each raw file when it has been read to its end; their paths are relative to the raw folder.
-
-        Raises
-        ------
-        CorruptFileError
-            A file is truncated, damaged, or of another kind than its suffix says.
-        SchemaError
-            The columns of a table cannot be mapped.
-        SourceChangedError
-            A file was written while it was read.
+        Adds to `inputs` a record of each raw file that was read to its end; their paths are relative to the raw folder. Raises `CorruptFileError`
+        if a file is truncated, damaged, or of another kind than its suffix says, `SchemaError` if the columns of a table cannot be mapped,
+        `SourceChangedError` if a file was written while it was read.
         """
         ...
 
 
 class BlockBuilder:
-    """Collects rows until they are cut off as a block.
-
-    Parameters
-    ----------
-    first_row : int
-        Row number of the first row.
-
-    Attributes
-    ----------
-    size : int
-        Bytes of the documents' lines since the last `take`.
-    """
+    """Collects rows, the first with the number `first_row`, until they are cut off as a block; `size` counts the bytes of their lines."""
 
     def __init__(self, first_row: int = 0) -> None:
         self._first_row = first_row
@@ -109,22 +88,7 @@ class BlockBuilder:
 
 
 def finish(stored: StoredFile, path: str, inputs: list[InputRecord] | None) -> None:
-    """Check that a file did not change while it was read, and add its record to `inputs` if there is such a list.
-
-    Parameters
-    ----------
-    stored : StoredFile
-        What is left of it is read for the checksum.
-    path : str
-        The file relative to the raw folder.
-    inputs : list of InputRecord or None
-        As for `Source.read`.
-
-    Raises
-    ------
-    SourceChangedError
-        The file was written meanwhile.
-    """
+    """Read what is left of a file for its checksum, refuse it if it was written meanwhile, and add its record to `inputs` if there is such a list."""
     if inputs is not None:
         while stored.read():
             pass

@@ -28,15 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Document(NamedTuple):
-    """One Dolma document.
-
-    Attributes
-    ----------
-    id, text, source : str
-        The mandatory fields.
-    raw : bytes
-        The complete JSON line, with its newline.
-    """
+    """One Dolma document: its mandatory fields, and the complete JSON line with its newline."""
 
     id: str
     text: str
@@ -45,15 +37,7 @@ class Document(NamedTuple):
 
 
 class RecordConverter:
-    """Turns the records of one raw file into documents.
-
-    Parameters
-    ----------
-    mapping : FieldMapping
-        What becomes what.
-    path : str
-        The raw file relative to the raw folder; ids of records without one are made from it.
-    """
+    """Turns the records of one raw file into documents; ids of records without one are made from `path`, relative to the raw folder."""
 
     def __init__(self, mapping: FieldMapping, path: str) -> None:
         self.mapping = mapping
@@ -66,21 +50,10 @@ class RecordConverter:
         self._moved = frozenset(name for name in used if name)
 
     def convert(self, record: Record, row: int, line: bytes | None = None) -> Document:
-        """Return the document of one record.
+        """Return the document of one record, whose raw values are used up; `row` counts from 0 in the raw file, for a generated id.
 
-        Parameters
-        ----------
-        record : dict of str to bytes
-            Field names and raw values; it is used up.
-        row : int
-            0-based row in the raw file, for a generated id.
-        line : bytes or None
-            The line the record was read from. With the default mapping it stays as it is if it is a document already.
-
-        Raises
-        ------
-        LineError
-            A mandatory field is missing, or a mapped field has a wrong type.
+        With the default mapping, a `line` that is a document already stays as it is. Raises `LineError`: a mandatory field is missing, or a mapped
+        field has a wrong type.
         """
         if line is not None and self.keeps_documents and (same := _as_document(record, line)):
             return same
@@ -101,18 +74,16 @@ class RecordConverter:
     def _id(self, record: Record, row: int) -> bytes:
         if self.mapping.id is not None:
             return _required(record, self.mapping.id)
-        found = _value(record, "id")
-        if found is not None:
-            return found
+        if (identity := _value(record, "id")) is not None:
+            return identity
         return _encode(self.mapping.generated_id.format(path=self._path, stem=self._stem, row=row))
 
     def _source_of(self, record: Record) -> bytes:
-        found = _value(record, self._source) if self._source else None
-        if found is None:
-            found = self._name
-        if found is None:
+        source = _value(record, self._source) if self._source else None
+        source = source or self._name
+        if source is None:
             raise _missing(record, str(self._source), _OR_SOURCE)
-        return found
+        return source
 
     def _metadata(self, record: Record) -> bytes | None:
         """Splice what is left of `record` into its ``metadata`` object."""
@@ -140,7 +111,7 @@ def _as_document(record: Record, line: bytes) -> Document | None:
 
 
 def _value(record: Record, path: str) -> bytes | None:
-    """The JSON string at `path`; None where it is missing or null."""
+    """Return the JSON string at `path`; None where it is missing or null."""
     value = _lookup(record, path)
     if value is None or value.startswith(b'"'):
         return value
@@ -153,7 +124,7 @@ def _value(record: Record, path: str) -> bytes | None:
 
 
 def _stamp(record: Record, path: str | None, usual: str) -> bytes | None:
-    """The time stamp at `path`; if none is asked, the usual field, which stays in the record unless a stamp can be read from it."""
+    """Return the time stamp at `path`; if that is None, of the usual field, which stays in the record unless a stamp can be read from it."""
     if path is not None:
         return _value(record, path)
     value = record.get(usual, b"[]")
@@ -178,10 +149,10 @@ def _missing(record: Record, path: str, or_else: str = "") -> LineError:
 
 
 def _lookup(record: Record, path: str) -> bytes | None:
-    """The value at `path`; a field whose own name has the dots comes first."""
-    found = record.get(path)
-    if found is not None or "." not in path:
-        return found
+    """Return the value at `path`; a field whose own name has the dots comes first."""
+    value = record.get(path)
+    if value is not None or "." not in path:
+        return value
     first, _, rest = path.partition(".")
     inner = record.get(first, b"")
     return _lookup(parse_object(inner), rest) if inner.startswith(b"{") else None

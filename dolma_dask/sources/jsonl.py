@@ -35,27 +35,13 @@ _FIELDS = tuple(Field(name) for name in REQUIRED)
 
 @dataclass(frozen=True)
 class JsonLines:
-    """The records of one file of JSON lines.
+    """The records of one file of JSON lines."""
 
-    Attributes
-    ----------
-    url : str
-        The file.
-    path : str
-        The same relative to the raw folder; ids are made from it.
-    mapping : FieldMapping
-        Which field is what.
-    block_bytes : int
-        JSON bytes per block, about.
-    max_record_bytes : int
-        A longer line is bad (``too_large``) and not held in memory.
-    """
-
-    url: str
-    path: str
-    mapping: FieldMapping = field(default_factory=FieldMapping)
-    block_bytes: int = BLOCK_BYTES
-    max_record_bytes: int = MAX_RECORD_BYTES
+    url: str  # the file
+    path: str  # the same relative to the raw folder; ids are made from it
+    mapping: FieldMapping = field(default_factory=FieldMapping)  # which field is what
+    block_bytes: int = BLOCK_BYTES  # JSON bytes per block, about
+    max_record_bytes: int = MAX_RECORD_BYTES  # a longer line is bad (``too_large``) and not held in memory
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`."""
@@ -79,19 +65,7 @@ def read_json_lines(
     block_bytes: int,
     max_record_bytes: int,
 ) -> Iterator[Block]:
-    """Yield the documents of a stream of JSON lines.
-
-    Parameters
-    ----------
-    stored : StoredFile
-        The open file, or member of an archive.
-    compression : {"gzip", "zstd"} or None
-        How it is stored.
-    converter : RecordConverter
-        Makes the documents.
-    block_bytes, max_record_bytes : int
-        As in `JsonLines`.
-    """
+    """Yield the documents of an open file, or member of an archive, that is stored as `compression` says."""
     is_fast = converter.keeps_documents
     for lines in read_lines(stored, compression, block_bytes=block_bytes, max_record_bytes=max_record_bytes):
         if lines.oversize_bytes:
@@ -109,15 +83,7 @@ def _oversize_row(lines: LineBlock, url: str, max_record_bytes: int) -> Block:
 
 
 def scan_lines(lines: LineBlock, max_record_bytes: int) -> Block | None:
-    """Return a block of lines that are documents already, at the speed of the kernel; None if any line is not, or is unusual.
-
-    Parameters
-    ----------
-    lines : LineBlock
-        Whole lines; ``raw`` becomes a view of them.
-    max_record_bytes : int
-        A longer line is bad.
-    """
+    """Return a block of lines that are documents already, at the speed of the kernel; None if any line is not, or is unusual."""
     if int(np.diff(lines.starts).max(initial=0)) > max_record_bytes:
         return None
     batch, status = scan_fields(lines.data, lines.starts, _FIELDS, REQUIRED)
@@ -129,19 +95,7 @@ def scan_lines(lines: LineBlock, max_record_bytes: int) -> Block | None:
 
 
 def convert_lines(lines: LineBlock, url: str, converter: RecordConverter, max_record_bytes: int) -> Block:
-    """Return the documents of a block of lines, converted one by one.
-
-    Parameters
-    ----------
-    lines : LineBlock
-        Whole lines.
-    url : str
-        Where bad records are said to stand.
-    converter : RecordConverter
-        Makes the documents.
-    max_record_bytes : int
-        A longer line is bad.
-    """
+    """Return the documents of a block of lines, converted one by one."""
     builder = BlockBuilder(lines.first_row)
     data = lines.data.tobytes()
     for start, stop in pairwise(lines.starts.tolist()):

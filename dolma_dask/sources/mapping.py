@@ -12,7 +12,9 @@ Rules, the same for every source:
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 from dolma_dask.errors import UsageError
 
@@ -21,40 +23,24 @@ from dolma_dask.errors import UsageError
 class FieldMapping:
     """What becomes what; equal mappings have equal `canonical` text.
 
-    Attributes
-    ----------
-    id : str or None
-        Field of the id; a dot goes into objects (``meta.id``). None: the field ``id`` where a record has one, else an id made by
-        `generated_id`.
-    text : str
-        Field of the text.
-    source : str or None
-        Field of the source. None: `source_name` if given, else the field ``source``.
-    added, created : str or None
-        Fields of the two time stamps. None: the fields of that name, where they hold a string or an integer. Records without
-        them are fine.
-    source_name : str or None
-        The source of all records; if `source` is given too, only of records without that field.
-    metadata_fields : tuple of str or None
-        Members of ``metadata`` to keep; None keeps all, an empty tuple leaves ``metadata`` out.
-    generated_id : str
-        Pattern for records without an id, over ``path`` (the raw file relative to the raw folder), ``stem`` (the same without its
-        suffix) and ``row`` (0-based; every line of the file counts). It depends on nothing else, so ids stay the same for any
-        number of workers and shards.
-
-    Raises
-    ------
-    UsageError
-        A field name is empty, or `generated_id` cannot tell the rows of a file apart.
+    Raises `UsageError`: a field name is empty, or `generated_id` cannot tell the rows of a file apart.
     """
 
+    # Field of the id; a dot goes into objects (``meta.id``). None: the field ``id`` where a record has one, else an id made by
+    # `generated_id`.
     id: str | None = None
-    text: str = "text"
-    source: str | None = None
+    text: str = "text"  # field of the text
+    source: str | None = None  # Field of the source. None: `source_name` if given, else the field ``source``.
+    # Fields of the two time stamps. None: the fields of that name, where they hold a string or an integer. Records without them are fine.
     added: str | None = None
     created: str | None = None
+    # the source of all records; if `source` is given too, only of records without that field
     source_name: str | None = None
+    # members of ``metadata`` to keep; None keeps all, an empty tuple leaves ``metadata`` out
     metadata_fields: tuple[str, ...] | None = None
+    # Pattern for records without an id, over ``path`` (the raw file relative to the raw folder), ``stem`` (the same without its suffix) and
+    # ``row`` (0-based; every line of the file counts). It depends on nothing else, so ids stay the same for any number of workers and
+    # shards.
     generated_id: str = "{stem}-{row:08d}"
 
     def __post_init__(self) -> None:
@@ -83,7 +69,7 @@ class FieldMapping:
 
     @property
     def is_default(self) -> bool:
-        """Whether nothing was asked for, so that lines which are documents already stay as they are."""
+        """Whether all is left as it is, so that lines which are documents already stay as they are."""
         return self == FieldMapping()
 
     @property
@@ -94,3 +80,34 @@ class FieldMapping:
     def canonical(self) -> str:
         """Return the mapping as JSON with sorted keys, for hashing."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+PRESETS: Mapping[str, FieldMapping] = MappingProxyType(
+    {
+        "dolma": FieldMapping(),
+        "c4": FieldMapping(created="timestamp", source_name="c4"),
+        "fineweb": FieldMapping(id="id", created="date", source_name="fineweb"),
+        "pile": FieldMapping(source="meta.pile_set_name"),
+        "redpajama_v1": FieldMapping(source="red_pajama_subset", source_name="redpajama_v1"),
+        "redpajama_v2": FieldMapping(
+            text="raw_content",
+            created="date_download",
+            source_name="redpajama_v2",
+            generated_id="{path}/{row}",
+        ),
+        "refinedweb": FieldMapping(text="content", created="timestamp", source_name="refinedweb"),
+        "slimpajama": FieldMapping(source="meta.redpajama_set_name"),
+        "wikipedia": FieldMapping(id="id", source_name="wikipedia"),
+    }
+)
+"""Name of the raw data to its mapping."""
+
+
+def preset(name: str) -> FieldMapping:
+    """Return the mapping of a published data set; raises `UsageError` for a name that is not in `PRESETS`."""
+    if name not in PRESETS:
+        raise UsageError(
+            f"mapping {name!r} is not known; expected one of {', '.join(PRESETS)}, or the fields one by one.",
+            name=name,
+        )
+    return PRESETS[name]

@@ -1,13 +1,87 @@
-"""What a raw file's name says about it, and what its documents are called.
+"""Raw files: which there are, what their names say, and what their documents are called.
 
-Only the name is looked at, never the content: the plan of a conversion is a pure function of the listing.
+Files, folders and globs, local or remote, become one listing with paths relative to one folder. Only names are looked at, never the content: the
+plan of a conversion is a pure function of the listing.
 """
 
+import posixpath
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 from dolma_dask.errors import UsageError
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
 from dolma_dask.io.stream import Compression, compression_of
+
+
+def list_raw(inputs: Sequence[str]) -> tuple[str, list[FileInfo]]:
+    """List files, folders and globs (``*``, ``?``, ``**``): the folder that holds them all, and the files relative to it, sorted.
+
+    Raises `UsageError`: there is nothing for one of `inputs`.
+    """
+    listed = {info.path: info for item in inputs for info in _list_one(files.normalize(item))}
+    bases = [_fixed_part(files.normalize(item)) for item in inputs]
+    base = bases[0] if len(set(bases)) == 1 else _common_folder(bases)
+    relative = [
+        FileInfo(path[len(base) :].lstrip("/"), info.bytes, info.stamp) for path, info in listed.items()
+    ]
+    return base, sorted(relative, key=lambda info: info.path.encode())
+
+
+def _common_folder(folders: Sequence[str]) -> str:
+    split = [folder.split("/") for folder in folders]
+    alike = takewhile(lambda parts: len(set(parts)) == 1, zip(*split, strict=False))
+    common = "/".join(parts[0] for parts in alike)
+    if common.endswith(":/"):
+        raise UsageError(
+            f"the inputs {folders[0]} and {folders[-1]} lie in different stores; convert them one by one."
+        )
+    return common
+
+
+def _is_pattern(url: str) -> bool:
+    """Tell a glob from a path; a local name that exists is a path, whatever is in it."""
+    return bool(set("*?") & set(url)) and not (files.is_local(url) and files.local_path(url).exists())
+
+
+def _is_folder(url: str) -> bool:
+    return files.local_path(url).is_dir() if files.is_local(url) else files.stat(url) is None
+
+
+def _fixed_part(url: str) -> str:
+    """Return the folder to which the paths of an input are relative."""
+    if _is_pattern(url):
+        return "/".join(takewhile(lambda part: not set("*?") & set(part), url.split("/")))
+    return url if _is_folder(url) else posixpath.dirname(url)
+
+
+def _list_one(url: str) -> list[FileInfo]:
+    """List one input with absolute paths."""
+    if not _is_pattern(url) and not _is_folder(url):
+        info = files.stat(url)
+        listed = [] if info is None else [FileInfo(url, info.bytes, info.stamp)]
+    else:
+        base = _fixed_part(url)
+        below = (
+            FileInfo(files.join(base, info.path), info.bytes, info.stamp) for info in files.list_files(base)
+        )
+        listed = [info for info in below if base == url or _glob_matches(info.path, url)]
+    if not listed:
+        raise UsageError(
+            f"{url}: no files found; expected a file, a folder with files, or a glob such as 'raw/**/*.jsonl.gz'."
+        )
+    return listed
+
+
+def _glob_matches(path: str, pattern: str) -> bool:
+    translated = (
+        re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
+    )
+    return re.fullmatch(translated.replace(r"\?", "[^/]"), path) is not None
+
 
 Kind = Literal["jsonl", "parquet", "text", "tar"]
 
@@ -28,36 +102,15 @@ _CONTAINERS = ("parquet", "tar")  # compressed inside; `.jsonl.zst.tar` is a tar
 
 @dataclass(frozen=True)
 class RawName:
-    """A file name in parts.
+    """A file name in parts."""
 
-    Attributes
-    ----------
-    stem : str
-        The path without what its suffix says about format and compression.
-    kind : {"jsonl", "parquet", "text", "tar"}
-        How its records are stored.
-    compression : {"gzip", "zstd"} or None
-        How the file as a whole is compressed.
-    """
-
-    stem: str
-    kind: Kind
-    compression: Compression | None
+    stem: str  # the path without what its suffix says about format and compression
+    kind: Kind  # how its records are stored
+    compression: Compression | None  # how the file as a whole is compressed
 
 
 def split_suffix(path: str) -> RawName:
-    """Read kind and compression off a file name; upper and lower case are the same.
-
-    Parameters
-    ----------
-    path : str
-        A path, such as ``en/c4-train.00000-of-01024.json.gz``.
-
-    Raises
-    ------
-    UsageError
-        The suffix is not known.
-    """
+    """Read kind and compression off a file name, in upper or lower case; raises `UsageError` for an unknown suffix."""
     lower = path.lower()
     packed = next((suffix for suffix in _COMPRESSED if lower.endswith(suffix)), "")
     bare = path[: len(path) - len(packed)]
@@ -90,11 +143,5 @@ def known_suffixes() -> tuple[str, ...]:
 
 
 def document_path(path: str) -> str:
-    """Return where the documents of a raw file go, below ``documents/``: the same path with the suffix ``.jsonl.gz``.
-
-    Parameters
-    ----------
-    path : str
-        The raw file relative to the raw folder.
-    """
+    """Return where the documents of a raw file go, below ``documents/``: the same path with the suffix ``.jsonl.gz``."""
     return f"{split_suffix(path).stem}.jsonl.gz"

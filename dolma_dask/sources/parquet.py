@@ -42,27 +42,13 @@ _decode_string = msgspec.json.Decoder(str).decode
 
 @dataclass(frozen=True)
 class ParquetTable:
-    """The rows of one Parquet file.
+    """The rows of one Parquet file."""
 
-    Attributes
-    ----------
-    url : str
-        The file.
-    path : str
-        The same relative to the raw folder; ids are made from it.
-    mapping : FieldMapping
-        Which column is what.
-    block_bytes : int
-        Bytes per block, about.
-    max_record_bytes : int
-        A row whose document is longer is bad (``too_large``).
-    """
-
-    url: str
-    path: str
-    mapping: FieldMapping = field(default_factory=FieldMapping)
-    block_bytes: int = BLOCK_BYTES
-    max_record_bytes: int = MAX_RECORD_BYTES
+    url: str  # the file
+    path: str  # the same relative to the raw folder; ids are made from it
+    mapping: FieldMapping = field(default_factory=FieldMapping)  # which column is what
+    block_bytes: int = BLOCK_BYTES  # bytes per block, about
+    max_record_bytes: int = MAX_RECORD_BYTES  # a row whose document is longer is bad (``too_large``)
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`. Bad rows have byte offset 0: a table has no lines."""
@@ -82,10 +68,10 @@ class ParquetTable:
     def _check_columns(self, names: Sequence[str]) -> None:
         """Refuse at once what would make every row a bad record."""
         mapping = self.mapping
-        wanted = [mapping.text] + [name for name in (mapping.id, mapping.added, mapping.created) if name]
+        required = [mapping.text] + [name for name in (mapping.id, mapping.added, mapping.created) if name]
         if mapping.source_field and mapping.source_name is None:
-            wanted.append(mapping.source_field)
-        missing = [name for name in wanted if name not in names and name.partition(".")[0] not in names]
+            required.append(mapping.source_field)
+        missing = [name for name in required if name not in names and name.partition(".")[0] not in names]
         twice = sorted({name for name in names if list(names).count(name) > 1})
         if missing or twice:
             found = f"no column {', '.join(map(repr, missing))}" if missing else f"two columns {twice[0]!r}"

@@ -28,17 +28,10 @@ TEXT_SHARD_FILES = 20_000
 
 @dataclass(frozen=True)
 class RawShard:
-    """Raw files that become one document shard.
+    """Raw files that become one document shard."""
 
-    Attributes
-    ----------
-    path : str
-        Where the documents go, relative to ``documents/``.
-    files : tuple of FileInfo
-        The raw files in row order, with paths relative to the raw folder; more than one only for text files.
-    """
-
-    path: str
+    path: str  # where the documents go, relative to ``documents/``
+    # the raw files in row order, with paths relative to the raw folder; more than one only for text files
     files: tuple[FileInfo, ...]
 
     @property
@@ -53,24 +46,9 @@ def plan_shards(
     text_shard_bytes: int = TEXT_SHARD_BYTES,
     text_shard_files: int = TEXT_SHARD_FILES,
 ) -> list[RawShard]:
-    """Group raw files into shards.
+    """Group the listed files of a raw folder into shards, sorted by the UTF-8 bytes of their paths.
 
-    Parameters
-    ----------
-    files : sequence of FileInfo
-        The listing of the raw folder, as `dolma_dask.io.files.list_files` returns it.
-    text_shard_bytes, text_shard_files : int
-        Limits of a group of text files.
-
-    Returns
-    -------
-    list of RawShard
-        Sorted by the UTF-8 bytes of their paths.
-
-    Raises
-    ------
-    UsageError
-        A file has an unknown suffix, or two files would become the same shard.
+    Raises `UsageError`: a file has an unknown suffix, or two files would become the same shard.
     """
     texts = [file for file in files if split_suffix(file.path).kind == "text"]
     shards = [
@@ -116,25 +94,9 @@ def open_source(
     block_bytes: int = BLOCK_BYTES,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> Source:
-    """Choose the source for one raw file by its name; nothing is read yet.
+    """Return the source for one raw file by its name; nothing is read yet. Ids are made from `path`, relative to the raw folder.
 
-    Parameters
-    ----------
-    url : str
-        Local path or fsspec URL.
-    path : str
-        The same relative to the raw folder; ids are made from it.
-    mapping : FieldMapping, optional
-        Which field is what; by default fields have the names of the Dolma format.
-    block_bytes : int
-        Bytes per block, about.
-    max_record_bytes : int
-        A longer record is bad.
-
-    Raises
-    ------
-    UsageError
-        The suffix is not known, or a text file has no `source_name`.
+    Raises `UsageError`: the suffix is not known, or a text file has no `source_name`.
     """
     mapping = mapping or FieldMapping()
     kind = split_suffix(url).kind
@@ -155,17 +117,7 @@ def open_shard(
     block_bytes: int = BLOCK_BYTES,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> Source:
-    """Return the source of a planned shard.
-
-    Parameters
-    ----------
-    root : str
-        The raw folder.
-    shard : RawShard
-        One of `plan_shards`.
-    mapping, block_bytes, max_record_bytes
-        As in `open_source`.
-    """
+    """Return the source of a planned shard below the raw folder `root`; see `open_source`."""
     urls = tuple(join(root, file.path) for file in shard.files)
     if len(urls) == 1:
         return open_source(

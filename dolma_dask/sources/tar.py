@@ -27,35 +27,19 @@ from dolma_dask.sources.text import add_text, check_source_name
 
 @dataclass(frozen=True)
 class TarArchive:
-    """The records of all members of one uncompressed tar.
+    """The records of all members of one uncompressed tar."""
 
-    Attributes
-    ----------
-    url : str
-        The archive.
-    path : str
-        The same relative to the raw folder; ids are made from it.
-    mapping : FieldMapping
-        Which field is what.
-    block_bytes : int
-        Bytes per block, about; a block ends with its member.
-    max_record_bytes : int
-        A longer line or text is bad (``too_large``) and not held in memory.
-    """
-
-    url: str
-    path: str
-    mapping: FieldMapping = field(default_factory=FieldMapping)
-    block_bytes: int = BLOCK_BYTES
+    url: str  # the archive
+    path: str  # the same relative to the raw folder; ids are made from it
+    mapping: FieldMapping = field(default_factory=FieldMapping)  # which field is what
+    block_bytes: int = BLOCK_BYTES  # bytes per block, about; a block ends with its member
+    # a longer line or text is bad (``too_large``) and not held in memory
     max_record_bytes: int = MAX_RECORD_BYTES
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`.
 
-        Raises
-        ------
-        UsageError
-            A member has an unknown suffix.
+        Raises `UsageError`: a member has an unknown suffix.
         """
         with closing(StoredFile(self.url)) as stored:
             yield from self._members(_Watched(stored))
@@ -99,7 +83,7 @@ class TarArchive:
 
     def _corrupt(self, watched: "_Watched", found: str) -> CorruptFileError:
         return CorruptFileError(
-            f"{self.url}: not a whole tar archive ({found}), at stored byte {watched.position}; expected tar headers up to two "
+            f"{self.url}: not a complete tar archive ({found}), at stored byte {watched.position}; expected tar headers up to two "
             "blocks of zeros. Fetch or write the file again.",
             url=self.url,
             offset=watched.position,
@@ -107,7 +91,7 @@ class TarArchive:
 
 
 class _Watched:
-    """Remembers how the stored bytes ended: `tarfile` takes an archive that is cut between two members for a whole one."""
+    """Remembers how the stored bytes ended: `tarfile` takes an archive that is cut between two members for a complete one."""
 
     def __init__(self, stored: StoredFile) -> None:
         self._stored = stored
@@ -132,7 +116,7 @@ class _Watched:
 
 
 class _MemberFile(StoredFile):
-    """A member in the place of a file; its rows go on from those of the members before it."""
+    """A member read like a file; its rows go on from those of the members before it."""
 
     def __init__(self, url: str, member: tarfile.TarInfo, content: IO[bytes], row: int) -> None:
         self.url = f"{url}#{member.name}"

@@ -34,30 +34,15 @@ _encode = msgspec.json.Encoder().encode
 class TextFiles:
     """Text files, each one document; the row is the position in `urls`.
 
-    Attributes
-    ----------
-    urls : tuple of str
-        The files.
-    paths : tuple of str
-        The same relative to the raw folder: the ids.
-    mapping : FieldMapping
-        Only `source_name` and `metadata_fields` apply; `source_name` is needed.
-    block_bytes : int
-        Bytes per block, about.
-    max_record_bytes : int
-        A longer file is bad (``too_large``) and not held in memory.
-
-    Raises
-    ------
-    UsageError
-        The mapping has no `source_name`.
+    Raises `UsageError`: the mapping has no `source_name`.
     """
 
-    urls: tuple[str, ...]
-    paths: tuple[str, ...]
+    urls: tuple[str, ...]  # the files
+    paths: tuple[str, ...]  # the same relative to the raw folder: the ids
+    # only `source_name` and `metadata_fields` apply; `source_name` is needed
     mapping: FieldMapping = field(default_factory=FieldMapping)
-    block_bytes: int = BLOCK_BYTES
-    max_record_bytes: int = MAX_RECORD_BYTES
+    block_bytes: int = BLOCK_BYTES  # bytes per block, about
+    max_record_bytes: int = MAX_RECORD_BYTES  # a longer file is bad (``too_large``) and not held in memory
 
     def __post_init__(self) -> None:
         check_source_name(self.mapping, self.paths[0] if self.paths else "")
@@ -80,10 +65,7 @@ class TextFiles:
 def check_source_name(mapping: FieldMapping, path: str) -> None:
     """Refuse a mapping that cannot say where text files come from.
 
-    Raises
-    ------
-    UsageError
-        The mapping has no `source_name`.
+    Raises `UsageError`: the mapping has no `source_name`.
     """
     if mapping.source_name is None:
         raise UsageError(
@@ -100,23 +82,7 @@ def add_text(
     mapping: FieldMapping,
     max_record_bytes: int,
 ) -> None:
-    """Append the one document of a text file, or say why it is none.
-
-    Parameters
-    ----------
-    builder : BlockBuilder
-        Takes the row.
-    stored : StoredFile
-        The open file, or member of an archive.
-    compression : {"gzip", "zstd"} or None
-        How it is stored.
-    path : str
-        The id.
-    mapping : FieldMapping
-        With a `source_name`.
-    max_record_bytes : int
-        A longer file is bad.
-    """
+    """Append the one document of a text file, or say why it is none; `path` is its id, and `mapping` has a `source_name`."""
     data, size = _read_limited(stored, compression, max_record_bytes)
     if size > max_record_bytes:
         builder.refuse_size(stored.url, 0, size, max_record_bytes, data)

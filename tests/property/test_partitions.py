@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.io.stored import Member
 from dolma_dask.journal import Journal, Record
-from dolma_dask.partitions.cutting import ranges
+from dolma_dask.partitions.cutting import Extent, ranges
 from dolma_dask.partitions.dataframe import read_dataframe
-from dolma_dask.partitions.places import Extent
 from dolma_dask.writers import jsonl
 from dolma_dask.writers.attributes import AttributeWriter
 from dolma_dask.writers.documents import open_writer

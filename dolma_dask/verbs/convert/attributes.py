@@ -43,33 +43,19 @@ VERSION = 2
 def convert_attributes(
     dataset: Dataset, name: str, *, form: Form, rename: str | None = None, **options: Unpack[ReadArgs]
 ) -> Summary:
-    """Write an attribute set in another form, as a further set of the same dataset.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        Holds the documents and the set.
-    name : str
-        The attribute set.
-    form : {"nested", "flat"}
-        Form to write.
-    rename : str, optional
-        Name of the new set; default: the old one with ``-nested`` or ``-flat``.
-    **options
-        See `dolma_dask.verbs.options.ReadArgs`.
-    """
+    """Write an attribute set in another form, as a further set of the same dataset; by default ``-nested`` or ``-flat`` is added to its name."""
     target = layout.check_name(rename or f"{name}-{form}", "attribute set")
     if target == name:
         raise UsageError(
             f"attribute set {name!r} cannot be converted in place; expected another name in `rename`."
         )
-    chosen = selected(dataset, options)
-    sets = open_attributes(chosen, [name])
+    shown = selected(dataset, options)
+    sets = open_attributes(shown, [name])
     stage = AttributeFormStage(dataset.root, dataset.source, target, form)
     plan = Plan(
         stage=stage,
         root=dataset.root,
-        tasks=[stage.task(shard, sets) for shard in chosen.shards],
+        tasks=[stage.task(shard, sets) for shard in shown.shards],
         params=told({"attributes": name, "form": form, "rename": target}),
         writes=(f"{layout.ATTRIBUTES}/{target}/",),
         version=dolma_dask.__version__,
@@ -81,26 +67,11 @@ def convert_attributes(
 def check_convertible(
     inputs: Sequence[str] | str, raw: Mapping[str, object], options: Mapping[str, object]
 ) -> str:
-    """Return the dataset whose attributes are to be converted; refuse what can be said of raw files only.
-
-    Parameters
-    ----------
-    inputs : str or sequence of str
-        As `convert` takes them.
-    raw : mapping
-        Options for raw files: name and value, None where it is not given.
-    options : mapping
-        See `dolma_dask.verbs.options.ReadArgs`.
-
-    Raises
-    ------
-    UsageError
-        There are several inputs, or an option has no meaning for attributes.
-    """
-    found = [inputs] if isinstance(inputs, str) else list(inputs)
-    if len(found) != 1:
+    """Return the dataset whose attributes are to be converted; refuse several inputs, and options for raw files (`raw`: None where not given)."""
+    datasets = [inputs] if isinstance(inputs, str) else list(inputs)
+    if len(datasets) != 1:
         raise UsageError(
-            f"attributes are converted in one dataset; expected its folder or URL, found {len(found)} inputs."
+            f"attributes are converted in one dataset; expected its folder or URL, found {len(datasets)} inputs."
         )
     given = [name for name, value in raw.items() if value is not None]
     given += [name for name in ReadArgs.__annotations__ if name in options and name not in _RUNS]
@@ -109,7 +80,7 @@ def check_convertible(
             f"{', '.join(given)}: for raw files only; attributes are converted with form, rename, source, only, prune and the like. "
             "Leave it out."
         )
-    return found[0]
+    return datasets[0]
 
 
 _RUNS = frozenset(RunArgs.__annotations__)
@@ -123,24 +94,12 @@ class _Work:
 
 @dataclass(frozen=True)
 class AttributeFormStage:
-    """The work on one attribute file.
+    """The work on one attribute file."""
 
-    Attributes
-    ----------
-    root : str
-        Of the dataset.
-    default_source : str or None
-        Source of documents that lack the field.
-    target : str
-        The new attribute set.
-    form : {"nested", "flat"}
-        Form to write.
-    """
-
-    root: str
-    default_source: str | None
-    target: str
-    form: Form
+    root: str  # of the dataset
+    default_source: str | None  # source of documents that lack the field
+    target: str  # the new attribute set
+    form: Form  # form to write
     verb: str = CONVERTED
 
     def task(self, shard: Shard, sets: AttributeSets) -> Task:
@@ -197,10 +156,10 @@ class AttributeFormStage:
             members = parse_object(block.data[start:stop].tobytes())
             return _nested(members) if self.form == "nested" else _flat(members)
         except LineError as error:
-            place = BadRecord(
+            bad = BadRecord(
                 url, block.first_row + row, block.byte_offset + int(start), error.reason, error.expected, b""
             )
-            raise BadRecordError(f"{place}. Make the attributes again.", url=url, row=place.row) from error
+            raise BadRecordError(f"{bad}. Make the attributes again.", url=url, row=bad.row) from error
 
 
 def _standing(state: ReadState, source: AttributeSource) -> dict[str, object]:
@@ -211,12 +170,12 @@ def _standing(state: ReadState, source: AttributeSource) -> dict[str, object]:
 
 
 def _json_format(path: str) -> layout.FileFormat:
-    found = layout.format_of(path)
-    if found == "parquet":
+    stored = layout.format_of(path)
+    if stored == "parquet":
         raise UsageError(
             f"{path}: attributes in Parquet have neither the flat nor the nested form; expected JSON lines."
         )
-    return found
+    return stored
 
 
 def _nested(members: dict[str, bytes]) -> bytes:

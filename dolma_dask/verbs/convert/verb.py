@@ -28,7 +28,7 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_shard, plan_shards, preset
-from dolma_dask.sources.listing import list_raw
+from dolma_dask.sources.naming import list_raw
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
 from dolma_dask.verbs.options import (
@@ -148,7 +148,7 @@ def convert(
         return convert_attributes(dataset, attributes, form=form, rename=rename, **options)
     if rename is not None or form != "nested":
         raise UsageError("form and rename are of attributes; expected the set to convert in attributes too.")
-    base, found = list_raw(inputs)
+    base, raw_files = list_raw(inputs)
     fields = _mapping(
         preset(mapping),
         id=id,
@@ -166,12 +166,12 @@ def convert(
     folder = _folder(under)
     fields = replace(fields, generated_id=folder + fields.generated_id)
     stage = ConvertStage(target, base, fields, _checked_size(shard_bytes), policy)
-    groups = _groups(plan_shards(found), shard_bytes, format, folder)
-    chosen = _selected(groups, tuple(options.get("only", ())), options.get("prune"))
+    groups = _groups(plan_shards(raw_files), shard_bytes, format, folder)
+    requested = _selected(groups, tuple(options.get("only", ())), options.get("prune"))
     plan = Plan(
         stage=stage,
         root=target,
-        tasks=[stage.task(group) for group in chosen],
+        tasks=[stage.task(group) for group in requested],
         params=told(
             {
                 "inputs": base,
@@ -223,25 +223,17 @@ def _check_in_place(root: str, to: str) -> None:
         )
 
 
-def _mapping(base: FieldMapping, **asked: Any) -> FieldMapping:
-    """Return `base` with what was asked for in its place."""
-    return replace(base, **{name: value for name, value in asked.items() if value is not None})
+def _mapping(base: FieldMapping, **fields: Any) -> FieldMapping:
+    """Return `base` with the fields that are given."""
+    return replace(base, **{name: value for name, value in fields.items() if value is not None})
 
 
 @dataclass(frozen=True)
 class RawGroup:
-    """Raw shards that become one output, or one that is cut into parts.
+    """Raw shards that become one output, or one that is cut into parts."""
 
-    Attributes
-    ----------
-    path : str
-        Relative to ``documents/``.
-    shards : tuple of RawShard
-        In row order.
-    """
-
-    path: str
-    shards: tuple[RawShard, ...]
+    path: str  # relative to ``documents/``
+    shards: tuple[RawShard, ...]  # in row order
 
 
 def _groups(
@@ -271,25 +263,14 @@ def _is_named(group: RawGroup, only: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class ConvertStage:
-    """The work of `convert` on one group of raw files.
+    """The work of `convert` on one group of raw files."""
 
-    Attributes
-    ----------
-    target, base : str
-        Of the dataset, and the raw folder.
-    mapping : FieldMapping
-        Which field is what.
-    shard_bytes : int or None
-        Bytes of JSON after which a further part begins.
-    policy : RecordPolicy
-        What happens to bad records.
-    """
-
+    # of the dataset, and the raw folder
     target: str
     base: str
-    mapping: FieldMapping
-    shard_bytes: int | None
-    policy: RecordPolicy = field(default_factory=RecordPolicy)
+    mapping: FieldMapping  # which field is what
+    shard_bytes: int | None  # bytes of JSON after which a further part begins
+    policy: RecordPolicy = field(default_factory=RecordPolicy)  # what happens to bad records
     verb: str = "convert"
 
     def task(self, group: RawGroup) -> Task:

@@ -29,9 +29,8 @@ from dolma_dask.io.quarantine import Quarantines, RecordPolicy
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, InputRecord, too_large
 from dolma_dask.io.stream import BLOCK_BYTES, Compression, LineBlock, StoredFile, compression_of, read_lines
 from dolma_dask.sources.base import finish
-from dolma_dask.sources.listing import list_raw
 from dolma_dask.sources.mapping import FieldMapping
-from dolma_dask.sources.naming import split_suffix
+from dolma_dask.sources.naming import list_raw, split_suffix
 from dolma_dask.sources.plan import TEXT_SHARD_BYTES, TEXT_SHARD_FILES
 from dolma_dask.sources.tar import TarArchive, _MemberFile
 from dolma_dask.sources.text import TextFiles

@@ -15,9 +15,8 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.errors import UsageError
 from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.stored import START, Member
-from dolma_dask.partitions import places as places_module
-from dolma_dask.partitions.cutting import Partition, ShardPart, cut, ranges
-from dolma_dask.partitions.places import Extent, Places, scan_lines
+from dolma_dask.partitions import cutting
+from dolma_dask.partitions.cutting import EntryPoints, Extent, Partition, ShardPart, cut, ranges, scan_lines
 from dolma_dask.reading import open_attributes
 
 
@@ -75,7 +74,7 @@ def test_attributes_are_entered_at_the_nearest_place(worlds):
         for piece in pieces_of(list(cut(dataset, sets, MANY, with_text=False))):
             (source,) = piece.sources
             if piece.part:
-                known = Places.of(str(root)).attributes(source.info)
+                known = EntryPoints.of(str(root)).attributes(source.info)
                 assert source.start in known
                 assert source.start.row <= piece.part.first_row
                 assert not any(source.start.row < place.row <= piece.part.first_row for place in known)
@@ -126,7 +125,7 @@ def test_lines_of_a_plain_file(tmp_path, monkeypatch):
         lines = data.splitlines(keepends=True)
         starts = {sum(map(len, lines[:row])): row for row in range(len(lines))}
         for piece_bytes in (1, 2, 5, 1000):
-            monkeypatch.setattr(places_module, "READ_BYTES", piece_bytes)
+            monkeypatch.setattr(cutting, "READ_BYTES", piece_bytes)
             for step in (1, 3, 4, 100):
                 members, rows = scan_lines(str(path), step)
                 assert rows == len(lines)
@@ -140,12 +139,12 @@ def test_lines_of_a_plain_file(tmp_path, monkeypatch):
 def test_what_the_journal_says_counts_while_the_size_agrees(plain):
     dataset = dk.open_dataset(str(plain))
     shard = dataset.shards[0]
-    places = Places.of(dataset.root)
-    known = places.documents(shard, None)
+    points = EntryPoints.of(dataset.root)
+    known = points.documents(shard, None)
     assert (known.rows, known.members) == (40, ())
-    assert len(places.documents(shard, 1).members) > 5
-    assert places.documents(replace(shard, bytes=shard.bytes + 1), None).rows is None
-    scanned = places.documents(Shard(shard.path, 10**12, shard.stamp), 1000)
+    assert len(points.documents(shard, 1).members) > 5
+    assert points.documents(replace(shard, bytes=shard.bytes + 1), None).rows is None
+    scanned = points.documents(Shard(shard.path, 10**12, shard.stamp), 1000)
     assert scanned.rows == 40
     assert all(member.offset == member.text_offset for member in scanned.members)
 
@@ -156,9 +155,9 @@ def test_the_newest_word_on_a_file_counts(plain):
     rewrite(path, lambda lines: [lines[0][:-1] + b" " * len(lines[1]) + b"\n", *lines[2:]])
     dk.tag(str(plain), ["char_length_v1"], scheduler="synchronous", progress=False)
     dataset = dk.open_dataset(str(plain))
-    places = Places.of(dataset.root)
-    assert places.documents(dataset.shards[0], None).rows == 39
-    assert places.documents(dataset.shards[0], 10**6) == Extent(dataset.shards[0].bytes, 39)
+    points = EntryPoints.of(dataset.root)
+    assert points.documents(dataset.shards[0], None).rows == 39
+    assert points.documents(dataset.shards[0], 10**6) == Extent(dataset.shards[0].bytes, 39)
 
 
 def test_files_of_others(worlds, tmp_path):
@@ -167,12 +166,12 @@ def test_files_of_others(worlds, tmp_path):
     lines = b'{"id":"1","text":"x","source":"s"}\n' * 50
     (root / "documents/a.jsonl.gz").write_bytes(gzip.compress(lines) + gzip.compress(lines))
     (root / "documents/z.jsonl").write_bytes(lines)
-    places = Places.of(str(root))
-    found = {shard.path: places.documents(shard, 300) for shard in dk.open_dataset(str(root)).shards}
+    points = EntryPoints.of(str(root))
+    found = {shard.path: points.documents(shard, 300) for shard in dk.open_dataset(str(root)).shards}
     assert found["a.jsonl.gz"].members == (), "nothing tells where members start"
     assert found["a.jsonl.gz"].rows is None
     assert found["a.parquet"].members == row_groups(str(root / "documents/a.parquet"))[0]
     assert found["a.parquet"].rows == 40
     assert (len(found["z.jsonl"].members), found["z.jsonl"].rows) == (6, 50)
     plain = Shard("z.jsonl", len(lines), "")
-    assert places.documents(plain, None).rows is None
+    assert points.documents(plain, None).rows is None

@@ -30,7 +30,7 @@ from partition_worlds import (
 
 import dolma_dask as dk
 from dolma_dask.errors import SourceChangedError, UsageError
-from dolma_dask.partitions import cutting, places
+from dolma_dask.partitions import cutting
 from dolma_dask.partitions.dataframe import read_dataframe
 from dolma_dask.partitions.expression import read_frame
 from dolma_dask.partitions.reading import PartitionSource
@@ -376,13 +376,13 @@ def test_length_of_a_copied_dataset_is_hashed_not_parsed(gz, tmp_path, parsed):
 
 def test_other_rows_than_promised(gz, monkeypatch):
     """A journal that tells another number of rows for the very file is not believed either."""
-    original = places.Places.documents
+    original = cutting.EntryPoints.documents
 
     def wrong(self, shard, largest):
         extent = original(self, shard, largest)
         return replace(extent, rows=extent.rows + 1)
 
-    monkeypatch.setattr(places.Places, "documents", wrong)
+    monkeypatch.setattr(cutting.EntryPoints, "documents", wrong)
     df = read_dataframe(gz, ["id"], partition_bytes=None)
     with pytest.raises(SourceChangedError, match=r"has \d+ rows; expected \d+ rows, as the journal says"):
         df.compute()

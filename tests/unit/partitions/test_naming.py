@@ -1,4 +1,4 @@
-"""Names of columns: what can be asked, in which order it comes, and which names cannot be."""
+"""Names of columns: what can be requested, in which order it comes, and which names cannot be."""
 
 import shutil
 from pathlib import Path
@@ -8,12 +8,12 @@ from partition_worlds import ATTRIBUTES, COUNT, FIRST, LENGTH, SCORES, SHORT, SP
 
 import dolma_dask as dk
 from dolma_dask.errors import ExpressionError, UsageError
-from dolma_dask.partitions.naming import find
+from dolma_dask.partitions.naming import select_columns
 
 
 def names_of(root: str, columns=None, attributes=(), **options: bool) -> list[str]:
-    found = find(dk.open_dataset(root), columns, attributes, **options)
-    return [column.name for column in found.columns]
+    selected, _ = select_columns(dk.open_dataset(root), columns, attributes, **options)
+    return [column.name for column in selected]
 
 
 def test_columns_come_first_then_the_keys_of_the_sets(gz):
@@ -28,8 +28,8 @@ def test_single_keys_may_come_from_any_set(gz):
     assert names_of(gz, ["count"]) == [COUNT]
     assert names_of(gz, ["id", "first_v1/word", "shape_v1/count"], ["scores_v1"])[1:3] == [FIRST, COUNT]
     assert names_of(gz, ["id", "word"], ["scores_v1"])[1] == FIRST
-    found = find(dk.open_dataset(gz), ["count"], ())
-    assert list(found.sets.files) == ["shape_v1"], "no other set is read"
+    _, sets = select_columns(dk.open_dataset(gz), ["count"], ())
+    assert list(sets.files) == ["shape_v1"], "no other set is read"
 
 
 def test_a_key_in_two_sets_needs_a_prefix(plain):
@@ -82,5 +82,5 @@ def test_attributes_made_since_the_dataset_was_opened_are_found(plain):
     Path(shutil.move(plain / "attributes/shape_v1", plain / "later"))
     dataset = dk.open_dataset(str(plain))
     shutil.move(plain / "later", plain / "attributes/shape_v1")
-    assert [column.name for column in find(dataset, ["count"], ()).columns] == [COUNT]
-    assert len(find(dataset, (), "all").columns) == len(ATTRIBUTES)
+    assert [column.name for column in select_columns(dataset, ["count"], ())[0]] == [COUNT]
+    assert len(select_columns(dataset, (), "all")[0]) == len(ATTRIBUTES)

@@ -6,7 +6,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
-from dolma_dask.sources.listing import list_raw
+from dolma_dask.sources.naming import list_raw
 
 from .conftest import document, read_lines, write_lines
 
