@@ -4,7 +4,7 @@ Python does not check literals, keys of an open dictionary or types; without the
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from os import PathLike, fspath
 from typing import Annotated, Any, TypedDict, TypeVar
@@ -28,6 +28,9 @@ Many = Parameter(consume_multiple=True, negative="", show_default=False)
 
 DatasetLike = str | Dataset | Summary
 """A folder or URL, an open dataset, or the summary of the verb that wrote it."""
+
+TokensLike = str | Mapping[str, Any] | None
+"""Options of `ragged` or `hdf5` of a mix, ``to`` and ``tokenizer`` among them, also as JSON text."""
 
 RuleLike = str | Rule | None
 """An expression, or rules joined by ``& | ~``."""

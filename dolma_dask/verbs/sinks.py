@@ -6,7 +6,7 @@ output: ``columns`` that it takes, ``open``, ``write`` and ``record``. Cost: non
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -20,7 +20,6 @@ from dolma_dask.formats.digests import RowDigest
 from dolma_dask.io.quarantine import Quarantine, Quarantines, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record
-from dolma_dask.tokens.engine import encoding_once
 
 Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
 
@@ -177,7 +176,7 @@ class DocumentStage:
             ]
             for rows in work.source.read(columns, self.policy, quarantine, facts):
                 _digest(rows.batch, ids, content)
-                with encoding_once():
+                with _shared_encoding(len(sinks)):
                     for sink in sinks:
                         sink.write(rows)
             quarantined = quarantine.close()  # before files appear
@@ -186,6 +185,15 @@ class DocumentStage:
             sink.record(unit, facts, files)
             for sink, unit, files in zip(sinks, task.units, quarantined, strict=True)
         ]
+
+
+def _shared_encoding(sinks: int) -> AbstractContextManager[None]:
+    """Let several sinks share the tokens of a block; one alone needs no tokenizer, which may not even be loaded."""
+    if sinks == 1:
+        return nullcontext()
+    from dolma_dask.tokens.engine import encoding_once
+
+    return encoding_once()
 
 
 def _digest(batch: pa.RecordBatch, ids: RowDigest, content: RowDigest) -> None:

@@ -5,7 +5,7 @@ Cost: that of reading the documents and attributes once; packed and shuffled doc
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dolma_dask
 from dolma_dask.dataset import Dataset, Shard
@@ -20,12 +20,13 @@ from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.verbs.mix.outputs import DocumentOutput
 from dolma_dask.verbs.mix.packed import Packed, Part
-from dolma_dask.verbs.mix.tokens import TokenOptions, check_tokens, job_of, tokens_of_packed
 from dolma_dask.verbs.mix.transform import Mixture
 from dolma_dask.verbs.options import ReadArgs, budget, check_format, record_policy, run_options, told
-from dolma_dask.verbs.ragged import open_output
 from dolma_dask.verbs.selection import rule_notes
 from dolma_dask.verbs.sinks import DocumentStage, join_documents
+
+if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a start
+    from dolma_dask.verbs.mix.tokens import TokenOptions
 
 VERSION = 2
 """Raised whenever mix writes other bytes for the same input and rule."""
@@ -66,20 +67,21 @@ class Goal:
     file_format: FileFormat | None  # None: that of each input file, and for packed ones jsonl.gz
     name: str  # of packed files
     packing: FilePacking | None  # how files are cut; None: there is one for each input file
-    tokens: TokenOptions  # token files
+    tokens: "TokenOptions | None"  # token files
     shown: Mapping[str, Any]  # the same for people
 
     def check(self, root: str) -> None:
         """Refuse what would write over the input, or among its documents, and token files that cannot be made."""
         if self.target is not None:
             check_apart(root, self.target)
-        check_tokens(self.tokens, [each for each in (root, self.target) if each is not None])
+        if self.tokens is not None:
+            self.tokens.check([each for each in (root, self.target) if each is not None])
 
 
 def make_goal(
     *,
     to: str | None,
-    tokens: TokenOptions,
+    tokens: "TokenOptions | None",
     file_format: FileFormat | None,
     name: str,
     max_size: int | None,
@@ -88,7 +90,7 @@ def make_goal(
     """Check the outputs of a mix; `seed` is that of a shuffle."""
     check_format(file_format)
     is_packed = max_size is not None or seed is not None
-    if to is None and not tokens:
+    if to is None and tokens is None:
         raise UsageError(
             "mix has nothing to write; expected a root of new documents in `to`, or `ragged` or `hdf5`."
         )
@@ -149,11 +151,9 @@ class MixCall:
             target, goal.name, self._parts, packing, policy, key, self._params, self.notes, owns_folder=True
         )
         mixed = summarize(run_job(packed, run_options(options)))
-        if mixed.planned:
+        if mixed.planned or goal.tokens is None:
             return mixed
-        return _with_others(
-            mixed, tokens_of_packed(target, goal.tokens, self.dataset.source, self._name, options)
-        )
+        return _with_others(mixed, goal.tokens.of_packed(target, self.dataset.source, self._name, options))
 
     def _side_by_side(self, policy: RecordPolicy, options: RunOptions) -> MixSummary:
         """Make files of every kind for each shard, from one reading."""
@@ -164,14 +164,8 @@ class MixCall:
             shards = self.dataset.shards
             plan = documents_plan(documents, self._parts, policy, self._params, self.notes, shards)
             jobs["mix"] = MapJob(plan)
-        if tokens.ragged is not None:
-            arrays = tokens.ragged
-            output = open_output(arrays.to, arrays.tokenizer, arrays.bos, arrays.eos)
-            name = arrays.name or self._name
-            plan = output.plan(self.mixture, self.dataset, name, params, self.shown, policy)
-            jobs["ragged"] = MapJob(plan)
-        if tokens.hdf5 is not None:
-            jobs["hdf5"] = job_of(tokens.hdf5, self.dataset, self.mixture, params, self.shown, policy)
+        if tokens is not None:
+            jobs |= tokens.jobs(self.dataset, self.mixture, self._name, params, self.shown, policy)
         first, *others = zip(jobs, run_jobs(list(jobs.values()), options, join_documents), strict=True)
         return _with_others(summarize(replace(first[1], verb="mix"), self.notes), others)
 

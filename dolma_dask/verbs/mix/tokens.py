@@ -12,21 +12,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from dolma_dask.dataset import Dataset
+from dolma_dask.engine import Job, MapJob
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.summary import Summary
-from dolma_dask.verbs.hdf5.job import Documents, Hdf5Job
+from dolma_dask.verbs.hdf5.job import Documents
 from dolma_dask.verbs.hdf5.verb import LmOptions, Target, make_job
 from dolma_dask.verbs.hdf5.verb import hdf5 as make_rows
 from dolma_dask.verbs.mix.transform import Mixture
-from dolma_dask.verbs.options import ReadArgs, check_outside, dataset_notes
-from dolma_dask.verbs.ragged import open_output
+from dolma_dask.verbs.options import ReadArgs, TokensLike, check_outside, dataset_notes
+from dolma_dask.verbs.ragged import RaggedOutput, open_output
 from dolma_dask.verbs.ragged import ragged as make_arrays
-
-TokensLike = str | Mapping[str, Any] | None
-"""Options of `ragged` or `hdf5`, ``to`` and ``tokenizer`` among them, also as JSON text."""
 
 Kind = TypeVar("Kind")
 
@@ -41,6 +39,10 @@ class RaggedOptions:
     eos: str | None = None
     name: str | None = None
 
+    def output(self) -> RaggedOutput:
+        """Return the output of a mix."""
+        return open_output(self.to, self.tokenizer, self.bos, self.eos)
+
 
 @dataclass(frozen=True)
 class TokenOptions:
@@ -49,8 +51,50 @@ class TokenOptions:
     ragged: RaggedOptions | None = None
     hdf5: tuple[Target, LmOptions] | None = None
 
-    def __bool__(self) -> bool:
-        return self.ragged is not None or self.hdf5 is not None
+    def check(self, roots: Sequence[str]) -> None:
+        """Refuse token files that cannot be made, or would lie among documents, before anything is written."""
+        if self.ragged is not None:
+            check_outside(self.ragged.output().root, *roots)
+        if self.hdf5 is not None:
+            target, options = self.hdf5
+            options.mode(open_tokenizer(target.tokenizer))
+            check_outside(files.normalize(target.to), *roots)
+
+    def jobs(
+        self,
+        dataset: Dataset,
+        mixture: Mixture,
+        name: str,
+        params: Mapping[str, Any],
+        shown: Mapping[str, Any],
+        policy: RecordPolicy,
+    ) -> dict[str, Job[Summary]]:
+        """Return the job of each kind of token files, from the documents of a mix."""
+        jobs: dict[str, Job[Summary]] = {}
+        if self.ragged is not None:
+            output = self.ragged.output()
+            plan = output.plan(mixture, dataset, self.ragged.name or name, params, shown, policy)
+            jobs["ragged"] = MapJob(plan)
+        if self.hdf5 is not None:
+            documents = Documents(dataset.root, mixture.sources, params, shown, dataset_notes(dataset))
+            jobs["hdf5"] = make_job(documents, *self.hdf5, policy)
+        return jobs
+
+    def of_packed(
+        self, target: str, source: str | None, name: str, options: ReadArgs
+    ) -> list[tuple[str, Summary]]:
+        """Make token files of documents that were packed or shuffled: in the new order, so from the new files."""
+        passed = options.copy()
+        passed.pop("only", None)  # both select from the files that were mixed
+        passed.pop("prune", None)
+        made: list[tuple[str, Summary]] = []
+        if self.ragged is not None:
+            to, arrays = _apart({**vars(self.ragged), "name": self.ragged.name or name})
+            made.append(("ragged", make_arrays(target, to, source=source, **arrays, **passed)))
+        if self.hdf5 is not None:
+            to, rows = _apart({**vars(self.hdf5[0]), **vars(self.hdf5[1])})
+            made.append(("hdf5", make_rows(target, to, source=source, **rows, **passed)))
+        return made
 
 
 def token_options(ragged: TokensLike, hdf5: TokensLike) -> TokenOptions:
@@ -101,47 +145,6 @@ def _make(verb: str, options: Mapping[str, Any], kind: type[Kind]) -> Kind:
         raise UsageError(f"{verb} of a mix: {error}; see the options of dolma-dask {verb} --help.") from None
     # made anew, since msgspec leaves defaults to the class, and `vars` must know them
     return kind(**{name: getattr(checked, name) for name in own})
-
-
-def job_of(
-    rows: tuple[Target, LmOptions],
-    found: Dataset,
-    mixture: Mixture,
-    params: Mapping[str, Any],
-    shown: Mapping[str, Any],
-    policy: RecordPolicy,
-) -> Hdf5Job:
-    """Return the call of `hdf5` that makes rows of the documents of a mix."""
-    documents = Documents(found.root, mixture.sources, params, shown, dataset_notes(found))
-    return make_job(documents, *rows, policy)
-
-
-def check_tokens(tokens: TokenOptions, roots: Sequence[str]) -> None:
-    """Refuse token files that cannot be made, or would lie among documents, before anything is written."""
-    if tokens.ragged is not None:
-        arrays = tokens.ragged
-        check_outside(open_output(arrays.to, arrays.tokenizer, arrays.bos, arrays.eos).root, *roots)
-    if tokens.hdf5 is not None:
-        target, wanted = tokens.hdf5
-        wanted.mode(open_tokenizer(target.tokenizer))
-        check_outside(files.normalize(target.to), *roots)
-
-
-def tokens_of_packed(
-    target: str, tokens: TokenOptions, source: str | None, name: str, options: ReadArgs
-) -> list[tuple[str, Summary]]:
-    """Make token files of documents that were packed or shuffled: in the new order, so from the new files."""
-    passed = options.copy()
-    passed.pop("only", None)  # both select from the files that were mixed
-    passed.pop("prune", None)
-    made: list[tuple[str, Summary]] = []
-    if tokens.ragged is not None:
-        to, arrays = _apart({**vars(tokens.ragged), "name": tokens.ragged.name or name})
-        made.append(("ragged", make_arrays(target, to, source=source, **arrays, **passed)))
-    if tokens.hdf5 is not None:
-        to, rows = _apart({**vars(tokens.hdf5[0]), **vars(tokens.hdf5[1])})
-        made.append(("hdf5", make_rows(target, to, source=source, **rows, **passed)))
-    return made
 
 
 def _apart(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:

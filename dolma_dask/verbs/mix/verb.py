@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Annotated, Unpack, cast
+from typing import TYPE_CHECKING, Annotated, Unpack, cast
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
@@ -19,19 +19,16 @@ from dolma_dask.rules.rules import Missing, Rule, all_of
 from dolma_dask.rules.thresholds import Thresholds
 from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
-from dolma_dask.verbs.block.summary import BlockSummary
-from dolma_dask.verbs.block.verb import block as mark
-from dolma_dask.verbs.block.verb import set_name
 from dolma_dask.verbs.mix.call import MixCall, MixSummary, make_goal
 from dolma_dask.verbs.mix.planning import make_mixture
 from dolma_dask.verbs.mix.recipe import ReplaceLike, make_options
-from dolma_dask.verbs.mix.tokens import TokensLike, token_options
 from dolma_dask.verbs.options import (
     DatasetLike,
     Many,
     ReadArgs,
     RecordArgs,
     RuleLike,
+    TokensLike,
     as_dataset,
     checked,
     dataset_notes,
@@ -42,6 +39,10 @@ from dolma_dask.verbs.options import (
 )
 from dolma_dask.verbs.quantiles.thresholds import read_thresholds
 from dolma_dask.verbs.selection import select
+
+if TYPE_CHECKING:
+    from dolma_dask.verbs.block.summary import BlockSummary
+    from dolma_dask.verbs.mix.tokens import TokenOptions
 
 ThresholdsLike = str | Rule | None
 """A file that `quantiles` wrote, or what `thresholds` returned."""
@@ -167,7 +168,7 @@ def mix(
         )
     goal = make_goal(
         to=to,
-        tokens=token_options(ragged, hdf5),
+        tokens=_token_options(ragged, hdf5),
         file_format=format,
         name=name,
         max_size=max_size,
@@ -218,9 +219,12 @@ def narrow(
     thresholds: ThresholdsLike,
     options: ReadArgs,
 ) -> Narrowed:
-    """Mark the documents of all lists, and join marks and thresholds with `where`."""
+    """Flag the documents of all lists, and join flags and thresholds with `where`."""
     if not (block or allow or thresholds is not None):
         return Narrowed(where)
+    from dolma_dask.verbs.block.verb import block as flag  # the exchange behind it costs a third of a start
+    from dolma_dask.verbs.block.verb import set_name
+
     rules = [] if where is None else [parse(where) if isinstance(where, str) else where]
     rules += [] if thresholds is None else [_inside(thresholds)]
     names, notes, lost = [], [], False
@@ -231,24 +235,32 @@ def narrow(
                 f"two lists are called {name!r}; expected names that differ. Rename one of the files."
             )
         if options.get("dry_run") and name not in dataset.attributes:
-            notes.append(f"the documents in {url} would be marked first, and the rule is told without them")
+            notes.append(f"the documents in {url} would be flagged first, and the rule is shown without them")
             continue
         if not options.get("dry_run"):
-            marked = mark(dataset, url, name=name, source=dataset.source, **_options(options))
-            notes += [f"{name}: {text}" for text in marked.notes]
-            notes += _unmatched(name, marked)
-            lost = lost or marked.exit_status != 0
+            flagged = flag(dataset, url, name=name, source=dataset.source, **_options(options))
+            notes += [f"{name}: {text}" for text in flagged.notes]
+            notes += _unmatched(name, flagged)
+            lost = lost or flagged.exit_status != 0
         names.append(name)
         rules.append(Missing(Name(name), negated=is_allowed))
     return Narrowed(all_of(*rules) if rules else None, tuple(names), tuple(notes), lost)
 
 
-def _unmatched(name: str, marked: BlockSummary) -> list[str]:
+def _token_options(ragged: TokensLike, hdf5: TokensLike) -> "TokenOptions | None":
+    if ragged is None and hdf5 is None:
+        return None
+    from dolma_dask.verbs.mix.tokens import token_options
+
+    return token_options(ragged, hdf5)
+
+
+def _unmatched(name: str, flagged: "BlockSummary") -> list[str]:
     """Tell which entries of a list no document has."""
-    if not marked.unmatched:
+    if not flagged.unmatched:
         return []
-    count = f"{marked.unmatched:,} of {marked.entries:,} entries of the list"
-    return [f"{name}: no document has {count}, first {marked.examples[0]!r}; all: {marked.unmatched_file}"]
+    count = f"{flagged.unmatched:,} of {flagged.entries:,} entries of the list"
+    return [f"{name}: no document has {count}, first {flagged.examples[0]!r}; all: {flagged.unmatched_file}"]
 
 
 def _inside(thresholds: object) -> Rule:
