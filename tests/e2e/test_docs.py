@@ -63,7 +63,7 @@ def test_the_guide(place):
     for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs/guide.md").read_text(), re.DOTALL):
         exec(code, names)
     assert 0 < names["v1"].counts["documents_out"] < 60
-    assert names["marks"].counts["duplicates"] > 0
+    assert names["flags"].counts["duplicates"] > 0
     (command,) = re.findall(r"`(dolma-dask mix [^`]*)`", (ROOT / "docs/guide.md").read_text())
     words = [*shlex.split(command)[1:], "--overwrite"]
     before = {path: path.read_bytes() for path in (place / "corpus/v1/documents").rglob("*.gz")}
