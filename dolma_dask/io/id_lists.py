@@ -4,8 +4,11 @@ A bare id stands for the documents of that id in any source. The suffix says the
 ``.zst`` behind it, the compression. Memory: a few blocks, whatever the size of the list. 200 to 500 MB of a list per second.
 """
 
-from collections.abc import Iterator
+import csv
+import io
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -13,17 +16,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.errors import BadRecordError, CorruptFileError
+from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError
 from dolma_dask.formats.json.exact import Field
 from dolma_dask.formats.json.lines import scan_documents
 from dolma_dask.io import files
-from dolma_dask.io.id_tables import MAX_ENTRY_BYTES, csv_columns, parquet_columns, without_empty
+from dolma_dask.io.parquet import open_parquet, read_batches
+from dolma_dask.io.stored import PieceReader
 from dolma_dask.io.stream import (
     BLOCK_BYTES,
     LineBlock,
     StoredFile,
     compression_of,
     read_lines,
+    read_pieces,
 )
 
 ListFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
@@ -37,6 +42,9 @@ _FORMATS: dict[str, ListFormat] = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
+MAX_ENTRY_BYTES = 1 << 20
+"""A longer line is no entry of a list."""
+
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN = 80
 """Characters of an entry that an error shows."""
@@ -46,59 +54,32 @@ Lines = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class IdBlock:
-    """Consecutive entries of a list.
+    """Consecutive entries of a list."""
 
-    Attributes
-    ----------
-    ids : pyarrow.LargeStringArray
-        (n,) without nulls.
-    sources : pyarrow.LargeStringArray
-        (n,) null: any source.
-    lines : numpy.ndarray of int64
-        (n,) line of each, from 1; in tables the row, from 1, without the heading.
-    """
-
-    ids: pa.LargeStringArray
-    sources: pa.LargeStringArray
-    lines: Lines
+    ids: pa.LargeStringArray  # (n,) without nulls
+    sources: pa.LargeStringArray  # (n,) null: any source
+    lines: Lines  # (n,) line of each, from 1; in tables the row, from 1, without the heading
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def take(self, places: Lines) -> "IdBlock":
-        """Return the entries at these places."""
-        wanted = pa.array(places)
-        return IdBlock(self.ids.take(wanted), self.sources.take(wanted), self.lines[places])
+    def take(self, indices: Lines) -> "IdBlock":
+        """Return the entries at these indices."""
+        return IdBlock(self.ids.take(indices), self.sources.take(indices), self.lines[indices])
 
 
 @dataclass(frozen=True)
 class ListFacts:
-    """What is known of a list that was read once.
+    """Facts about a list that was read once."""
 
-    Attributes
-    ----------
-    url : str
-        Where it was.
-    bytes : int
-        Stored size.
-    stamp, checksum : str
-        Of the stored bytes.
-    format : ListFormat
-        As which it was read.
-    entries : int
-        Repeated ones included.
-    bare, pairs : int
-        How many stand for any source, and how many for one.
-    """
-
-    url: str
-    bytes: int
+    url: str  # where it was
+    bytes: int  # stored size
     stamp: str
-    checksum: str
-    format: ListFormat
-    entries: int
-    bare: int
-    pairs: int
+    checksum: str  # of the stored bytes
+    format: ListFormat  # as which it was read
+    entries: int  # repeated ones included
+    bare: int  # entries for any source
+    pairs: int  # entries for one source
 
     @classmethod
     def of(cls, file: "IdListFile", entries: int, pairs: int) -> "ListFacts":
@@ -123,12 +104,8 @@ def list_name(url: str) -> str:
 def read_facts(url: str) -> ListFacts:
     """Read a list once, check every entry, and count.
 
-    Raises
-    ------
-    BadRecordError
-        An entry cannot be read; the message names its line.
-    CorruptFileError, SchemaError
-        There is no such file, it is damaged, or a table lacks its columns.
+    Raises `BadRecordError`: an entry cannot be read; the message names its line. Raises `CorruptFileError, SchemaError`: there is no such
+    file, it is damaged, or a table lacks its columns.
     """
     file = IdListFile(url)
     entries = pairs = 0
@@ -141,6 +118,9 @@ def read_facts(url: str) -> ListFacts:
 class IdListFile:
     """A list as an iterable of blocks of entries; each iteration reads it anew.
 
+    Raises `BadRecordError, CorruptFileError, SchemaError, SourceChangedError`: while iterating; the second also at once if there is no such
+    file.
+
     Parameters
     ----------
     url : str
@@ -151,11 +131,6 @@ class IdListFile:
     ----------
     stored : StoredFile
         Its ``checksum``, after the last block, says which file was read.
-
-    Raises
-    ------
-    BadRecordError, CorruptFileError, SchemaError, SourceChangedError
-        While iterating; the second also at once if there is no such file.
     """
 
     def __init__(self, url: str) -> None:
@@ -182,8 +157,8 @@ class IdListFile:
         if self.format in ("text", "jsonl"):
             return self._lines()
         if self.format == "parquet":
-            return self._rows(parquet_columns(self.stored))
-        return self._rows(csv_columns(self.stored, "," if self.format == "csv" else "\t"))
+            return self._rows(_parquet_columns(self.stored))
+        return self._rows(_csv_columns(self.stored, "," if self.format == "csv" else "\t"))
 
     def _rows(self, columns: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[IdBlock]:
         before = 0
@@ -294,5 +269,110 @@ def _split(texts: pa.LargeStringArray, at: npt.NDArray[np.int64]) -> tuple[pa.Ar
     pieces[1::2] = starts[:-1] + at + 1
     both = pa.Array.from_buffers(pa.large_string(), 2 * len(texts), [None, pa.py_buffer(pieces), data])
     places = np.arange(len(texts))
-    sources = without_empty(pc.ascii_rtrim(both.take(pa.array(2 * places)), "\t"))
+    sources = _without_empty(pc.ascii_rtrim(both.take(pa.array(2 * places)), "\t"))
     return both.take(pa.array(2 * places + 1)), sources
+
+
+# ------------------------------------------------------------------------------------------------ tables
+
+
+def _csv_columns(stored: StoredFile, delimiter: str) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yield ids and sources (large_string) of the rows of a table in text; an empty source is null.
+
+    Raises `SchemaError`: there is no column ``id``. Raises `BadRecordError`: a row has another number of cells, or is not UTF-8.
+
+    Parameters
+    ----------
+    stored : StoredFile
+        At its start; the suffix says how it is compressed.
+    delimiter : str
+        Between cells; these may be in double quotes.
+    """
+    from pyarrow import csv as table
+
+    url, pieces = stored.url, read_pieces(stored, compression_of(stored.url))
+    head = b""
+    while len(head) < MAX_ENTRY_BYTES and (piece := next(pieces, b"")):
+        head += piece
+    if not head:
+        raise SchemaError(f"{url}: an empty file; expected a heading with id and perhaps source.", url=url)
+    columns = _check_columns(url, _heading(head, delimiter))
+    convert = table.ConvertOptions(
+        column_types=dict.fromkeys(columns, pa.large_string()),
+        include_columns=columns,
+        strings_can_be_null=False,
+    )
+    try:
+        reader = table.open_csv(
+            pa.PythonFile(PieceReader(chain([head], pieces)), mode="r"),
+            read_options=table.ReadOptions(use_threads=False, block_size=2 * MAX_ENTRY_BYTES),
+            parse_options=table.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=convert,
+        )
+        for ids, sources in _columns(url, iter(reader), columns):
+            yield ids, _without_empty(sources)
+    except pa.ArrowInvalid as error:
+        raise BadRecordError(
+            f"{url}: {' '.join(str(error).split())}; expected rows as the heading says, in UTF-8. Mend the list.",
+            url=url,
+        ) from error
+
+
+def _parquet_columns(stored: StoredFile) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yield ids and sources (large_string) of the rows of a Parquet file.
+
+    Raises `SchemaError`: there is no column ``id``, or one of the two holds no strings. Raises `CorruptFileError`: the file is damaged, or
+    a string is not UTF-8.
+    """
+    while stored.read():  # the checksum; a table itself is read from its footer
+        pass
+    with open_parquet(stored.url) as file:
+        columns = _check_columns(stored.url, file.schema_arrow.names)
+        yield from _columns(stored.url, read_batches(stored.url, file, columns, BLOCK_BYTES), columns)
+
+
+def _without_empty(sources: pa.Array) -> pa.Array:
+    """Return sources with null for empty ones."""
+    return pc.if_else(pc.equal(sources, ""), pa.scalar(None, pa.large_string()), sources)
+
+
+def _check_columns(url: str, names: Sequence[str]) -> list[str]:
+    if list(names).count("id") != 1 or list(names).count("source") > 1:
+        raise SchemaError(
+            f"{url} has the columns {', '.join(names)}; expected one called id, and perhaps one called source.",
+            url=url,
+        )
+    return ["id", "source"] if "source" in names else ["id"]
+
+
+def _columns(
+    url: str, batches: Iterator[pa.RecordBatch], columns: Sequence[str]
+) -> Iterator[tuple[pa.Array, pa.Array]]:
+    for batch in batches:
+        ids = _string_column(url, batch, "id")
+        has_source = "source" in columns
+        yield (
+            ids,
+            _string_column(url, batch, "source") if has_source else pa.nulls(len(ids), pa.large_string()),
+        )
+
+
+def _string_column(url: str, batch: pa.RecordBatch, name: str) -> pa.LargeStringArray:
+    column = batch.column(name)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+        raise SchemaError(f"{url}: column {name} is of type {kind}; expected strings.", url=url)
+    column = column.cast(pa.large_string())
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise CorruptFileError(
+            f"{url}: column {name} holds bytes that are not UTF-8; expected UTF-8. Mend the list.", url=url
+        ) from error
+    return column
+
+
+def _heading(head: bytes, delimiter: str) -> list[str]:
+    """Return the names in the first line of a table."""
+    text = head.removeprefix(_BYTE_ORDER_MARK).decode(errors="replace")
+    return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])

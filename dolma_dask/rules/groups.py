@@ -47,10 +47,7 @@ class Groups:
     def codes(self, column: pa.Array) -> Codes:
         """Return the code of each row, (n,).
 
-        Raises
-        ------
-        UsageError
-            There are more than `MOST_GROUPS` labels.
+        Raises `UsageError`: there are more than `MOST_GROUPS` labels.
         """
         encoded = column.dictionary_encode()
         own = encoded.dictionary.to_pylist() if len(encoded.dictionary) <= 2 * MOST_GROUPS else None

@@ -34,18 +34,10 @@ def values_of(keys: Words) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Extents:
-    """What is known of one column in each group of rows.
+    """What is known of one column in each group of rows."""
 
-    Attributes
-    ----------
-    counts : ndarray of int64, shape (n_groups, 3)
-        Values, missing ones (infinite ones are among them), infinite ones.
-    bounds : ndarray of uint64, shape (n_groups, 2)
-        Least and greatest key; `NULL` and 0 without values.
-    """
-
-    counts: Counts
-    bounds: Words
+    counts: Counts  # (n_groups, 3) Values, missing ones (infinite ones are among them), infinite ones
+    bounds: Words  # (n_groups, 2) Least and greatest key; `NULL` and 0 without values
 
     @classmethod
     def empty(cls, groups: int) -> "Extents":

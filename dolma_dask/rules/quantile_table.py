@@ -36,10 +36,7 @@ QuantileTable = Mapping[str, Mapping[str, Entry]]
 def check_probabilities(probabilities: Sequence[float] | None) -> tuple[float, ...]:
     """Return probabilities in ascending order, each once; None stands for `PROBABILITIES`.
 
-    Raises
-    ------
-    UsageError
-        One lies outside of 0 to 1, or there are none or too many.
+    Raises `UsageError`: one lies outside of 0 to 1, or there are none or too many.
     """
     if probabilities is None:
         return PROBABILITIES

@@ -21,8 +21,8 @@ from dolma_dask.formats.keys import keys128, number_keys, rank_bits, text_keys
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Record
 from dolma_dask.text.columns import validity
+from dolma_dask.verbs.dedupe.summary import Tally
 from dolma_dask.verbs.dedupe.survivors import FLAGS, key_dtype
-from dolma_dask.verbs.dedupe.tally import Tally
 from dolma_dask.verbs.flag_rows import (
     FlagRows,
     Mask,
@@ -51,24 +51,12 @@ ROW_BITS = 32
 
 @dataclass(frozen=True)
 class KeyRecipe:
-    """How a document becomes a record.
+    """How a document becomes a record."""
 
-    Attributes
-    ----------
-    kind : KeyKind
-        How its key is made.
-    column : int
-        Of the batch, if the key is a string or a number.
-    keep : Keep
-        Who survives.
-    rank : int or None
-        Column of the number that decides, if one does.
-    """
-
-    kind: KeyKind
-    column: int
-    keep: Keep
-    rank: int | None = None
+    kind: KeyKind  # how its key is made
+    column: int  # of the batch, if the key is a string or a number
+    keep: Keep  # who survives
+    rank: int | None = None  # column of the number that decides, if one does
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -90,10 +78,7 @@ class KeyRecipe:
     def check(self, rows: FlagRows, batch: pa.RecordBatch, path: str) -> None:
         """Refuse numbers that may have looked different before they were read.
 
-        Raises
-        ------
-        DataError
-            A key is a number of `LEAST_INEXACT` or more.
+        Raises `DataError`: a key is a number of `LEAST_INEXACT` or more.
         """
         if self.kind != "number":
             return

@@ -1,14 +1,26 @@
-"""What `dedupe` found, as tables: by source, and the largest clusters. All of it stands in the journal's records of the shards."""
+"""The outcome of `dedupe` as tables: by source, and the largest clusters. All of it is in the journal's records of the shards."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dolma_dask.display import counted, html_table, text_table
 from dolma_dask.journal import Record
 from dolma_dask.summary import Summary, show
+from dolma_dask.text.columns import validity
 from dolma_dask.verbs.dedupe.survivors import LARGEST
-from dolma_dask.verbs.dedupe.tally import MOST_SOURCES, merged
+
+if TYPE_CHECKING:
+    from dolma_dask.verbs.flag_rows import FlagRows
+
+MOST_SOURCES = 200
+"""Sources that a shard's record tells apart; a dataset with more has no table by source."""
+
+TALLIED = ("documents", "duplicates", "bytes", "clusters", "largest")
+"""Counts for each source: clusters are those of its survivors."""
 
 _COUNTS = (
     "documents_in",
@@ -27,7 +39,7 @@ _SHOWN_ID = 60
 
 @dataclass(frozen=True)
 class SourceDuplicates:
-    """What was found in the documents of one source.
+    """Counts of the documents of one source.
 
     Attributes
     ----------
@@ -150,23 +162,96 @@ def summarize(summary: Summary, records: Sequence[Record], listing: Mapping[str,
 
 
 def _by_source(records: Sequence[Record]) -> tuple[SourceDuplicates, ...] | None:
-    """Return what was found in each source, or nothing if there are too many."""
+    """Return the counts of each source, or nothing if there are too many."""
     totals: dict[str, list[int]] = {}
     for record in records:
         if record.info.get("many_sources") or len(totals) > MOST_SOURCES:
             return None
         for name, numbers in record.info.get("sources", {}).items():
-            totals[name] = merged(totals.get(name), numbers)
+            totals[name] = _merged(totals.get(name), numbers)
     if len(totals) > MOST_SOURCES:
         return None
     return tuple(SourceDuplicates(name, *totals[name]) for name in sorted(totals))
 
 
 def _largest(records: Sequence[Record], listing: Mapping[str, int]) -> tuple[Cluster, ...]:
-    found = [
+    clusters = [
         Cluster(size, identity, source, record.shard, row)
         for record in records
         for size, row, identity, source in record.info.get("clusters", ())
     ]
-    found.sort(key=lambda cluster: (-cluster.size, listing[cluster.shard], cluster.row))
-    return tuple(found[:LARGEST])
+    clusters.sort(key=lambda cluster: (-cluster.size, listing[cluster.shard], cluster.row))
+    return tuple(clusters[:LARGEST])
+
+
+# ------------------------------------------------------------------------------------------------ counts of a shard
+
+
+@dataclass
+class Tally:
+    """Counts of one shard, in all and by source; as small as `MOST_SOURCES` of them, however many there are."""
+
+    # `TALLIED` of all documents that could be read
+    totals: list[int] = field(default_factory=lambda: [0] * len(TALLIED))
+    # name to `TALLIED`; None: there are too many
+    sources: dict[str, list[int]] | None = field(default_factory=dict)
+
+    def add(self, rows: "FlagRows", flags: npt.NDArray[np.bool_], sizes: npt.NDArray[np.int64]) -> None:
+        """Count rows: which are flagged, and the sizes of the clusters they survive."""
+        known = validity(rows.ids) & validity(rows.sources)
+        columns = flags[known], sizes[known], rows.sizes[known]
+        self.totals = _merged(self.totals, _counts(np.zeros(len(columns[0]), np.int64), *columns, 1)[0])
+        if self.sources is None:
+            return
+        encoded = rows.sources.dictionary_encode()
+        if len(encoded.dictionary) <= MOST_SOURCES:
+            source = np.asarray(encoded.indices.fill_null(0), np.int64)[known]
+            names = encoded.dictionary.to_pylist()
+            for name, numbers in zip(names, _counts(source, *columns, len(names)), strict=True):
+                self.sources[name] = _merged(self.sources.get(name), numbers)
+        if max(len(encoded.dictionary), len(self.sources)) > MOST_SOURCES:
+            self.sources = None
+
+    def counts(self) -> dict[str, float]:
+        """Return the counts of the shard."""
+        return {
+            "duplicates": self.totals[1],
+            "text_bytes_marked": self.totals[2],
+            "clusters": self.totals[3],
+        }
+
+    def info(self) -> dict[str, Any]:
+        """Return the counts by source, unless there are too many sources."""
+        if self.sources is None:
+            return {"many_sources": True}
+        return {"sources": dict(sorted(self.sources.items()))}
+
+
+def _counts(
+    source: npt.NDArray[np.int64],
+    flags: npt.NDArray[np.bool_],
+    sizes: npt.NDArray[np.int64],
+    texts: npt.NDArray[np.int64],
+    count: int,
+) -> list[list[int]]:
+    """Return `TALLIED` for each of `count` sources, of rows (n,) by the number of their `source`."""
+    text_bytes, largest = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    np.add.at(text_bytes, source[flags], texts[flags])
+    np.maximum.at(largest, source, sizes)
+    columns = [
+        np.bincount(source, minlength=count),
+        np.bincount(source[flags], minlength=count),
+        text_bytes,
+        np.bincount(source[sizes > 0], minlength=count),
+        largest,
+    ]
+    counts: list[list[int]] = np.stack(columns, axis=1).tolist()
+    return counts
+
+
+def _merged(one: Sequence[int] | None, other: Sequence[int]) -> list[int]:
+    """Return the counts `TALLIED` of two parts as those of the whole."""
+    if one is None:
+        return list(other)
+    *sums, _ = (a + b for a, b in zip(one, other, strict=True))
+    return [*sums, max(one[-1], other[-1])]

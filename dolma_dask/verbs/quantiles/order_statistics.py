@@ -66,6 +66,8 @@ class _Search:
 def order_statistics(read: Callable[[], Iterable[Block]], extents: Extents, ranks: list[Ints]) -> list[Words]:
     """Find the keys at some ranks of each row.
 
+    Raises `DataError`: the blocks are not those that `extents` is about, or differ from pass to pass.
+
     Parameters
     ----------
     read : callable
@@ -79,11 +81,6 @@ def order_statistics(read: Callable[[], Iterable[Block]], extents: Extents, rank
     -------
     list of ndarray of uint64
         For each row the keys at these ranks.
-
-    Raises
-    ------
-    DataError
-        The blocks are not those that `extents` is about, or differ from pass to pass.
     """
     if not extents.counts[0, 0]:
         return [np.zeros(0, np.uint64) for _ in ranks]

@@ -19,19 +19,12 @@ Rows = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class FirstBins:
-    """The bins of the first pass: ``(key - low) >> shift`` for keys from `low` to `high`.
+    """The bins of the first pass: ``(key - low) >> shift`` for keys from `low` to `high`."""
 
-    Attributes
-    ----------
-    low, high : int
-        Least and greatest key.
-    shift : int
-        Bits of a key that a bin forgets.
-    """
-
+    # least and greatest key
     low: int
     high: int
-    shift: int
+    shift: int  # bits of a key that a bin forgets
 
     @classmethod
     def over(cls, low: int, high: int, most: int) -> "FirstBins":
@@ -46,17 +39,10 @@ class FirstBins:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Ranges of keys that are counted apart, in the order of row and key.
+    """Ranges of keys that are counted apart, in the order of row and key."""
 
-    Attributes
-    ----------
-    rows : ndarray of int32, shape (n,)
-        Whose keys.
-    low, high : ndarray of uint64, shape (n,)
-        Least and greatest key of the range; inside of one bin of the first pass.
-    """
-
-    rows: Rows
+    rows: Rows  # (n,) Whose keys
+    # (n,) Least and greatest key of the range; inside of one bin of the first pass
     low: Words
     high: Words
 

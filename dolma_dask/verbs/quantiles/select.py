@@ -76,18 +76,10 @@ def read_entries(folder: str, result: FileRecord) -> dict[str, Entry]:
 
 @dataclass(frozen=True)
 class SelectStage:
-    """From the kept values of one signal to its quantiles.
+    """From the kept values of one signal to its quantiles."""
 
-    Attributes
-    ----------
-    folder : str
-        Of the exchange.
-    probabilities : tuple of float
-        Ascending.
-    """
-
-    folder: str
-    probabilities: tuple[float, ...]
+    folder: str  # of the exchange
+    probabilities: tuple[float, ...]  # ascending
     verb: str = "quantiles"
 
     def run_shard(self, task: Task) -> list[Record]:
@@ -127,24 +119,13 @@ class SelectStage:
 
 @dataclass(frozen=True, eq=False)
 class SignalValues:
-    """The kept values of one signal.
+    """The kept values of one signal."""
 
-    Attributes
-    ----------
-    kept : tuple of ValueFile
-        The files.
-    places : tuple of ndarray of uint16
-        For each file, code to row: 0 stands for all documents, and for those without a label.
-    signal : int
-        Its number.
-    extents : Extents
-        Of each row; one row alone if all documents have the same label.
-    """
-
-    kept: tuple[ValueFile, ...]
+    kept: tuple[ValueFile, ...]  # the files
+    # for each file, code to row: 0 stands for all documents, and for those without a label
     places: tuple[npt.NDArray[np.uint16], ...]
-    signal: int
-    extents: Extents
+    signal: int  # its number
+    extents: Extents  # of each row; one row alone if all documents have the same label
     is_one_group: bool
 
     @classmethod

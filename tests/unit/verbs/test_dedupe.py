@@ -28,8 +28,8 @@ from dolma_dask.journal import Journal
 from dolma_dask.verbs import flag_rows, flagging
 from dolma_dask.verbs.dedupe import job as dedupe_run
 from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, _Flags
+from dolma_dask.verbs.dedupe.summary import Tally
 from dolma_dask.verbs.dedupe.survivors import FLAGS
-from dolma_dask.verbs.dedupe.tally import Tally
 from dolma_dask.verbs.dedupe.verb import dedupe
 
 from .conftest import read_lines, write_lines
