@@ -1,4 +1,4 @@
-"""Lists of documents as keys in memory, one copy per process: 30 bytes per entry, 70 ns per document asked.
+"""Lists of documents as keys in memory, one copy per process: 30 bytes per entry, 70 ns per look-up.
 
 A list travels to workers as its URL and checksum, and is read there when it is first needed.
 """
@@ -55,15 +55,15 @@ class IdList:
     def find(self, sources: pa.LargeStringArray, ids: pa.LargeStringArray) -> Iterator[Positions]:
         """Yield for documents (n,) the numbers of the entries that match them, or -1: first of bare ids, then of pairs."""
         if self.facts.bare:
-            yield self._found(ids, keys128(ids))
+            yield self._numbers(ids, keys128(ids))
         if self.facts.pairs:
-            yield self._found(ids, keys128(sources, ids))
+            yield self._numbers(ids, keys128(sources, ids))
 
-    def _found(self, ids: pa.LargeStringArray, keys: tuple[Words, Words]) -> Positions:
-        found = self._table.find(*keys)
+    def _numbers(self, ids: pa.LargeStringArray, keys: tuple[Words, Words]) -> Positions:
+        numbers = self._table.find(*keys)
         if ids.null_count:
-            found[np.asarray(ids.is_null())] = FREE
-        return found
+            numbers[np.asarray(ids.is_null())] = FREE
+        return numbers
 
 
 def list_keys(url: str, checksum: str | None = None) -> IdList:
@@ -82,16 +82,16 @@ def list_keys(url: str, checksum: str | None = None) -> IdList:
         if checksum is not None and (url, checksum) in _kept:
             _kept.move_to_end((url, checksum))
             return _kept[url, checksum]
-        found = _read(url)
-        if checksum is not None and found.facts.checksum != checksum:
+        read = _read(url)
+        if checksum is not None and read.facts.checksum != checksum:
             raise SourceChangedError(
                 f"{url} was written while it was in use; expected the list that the run began with. Run again when nobody writes to it.",
                 url=url,
             )
-        _kept[url, found.facts.checksum] = found
+        _kept[url, read.facts.checksum] = read
         while len(_kept) > KEPT:
             _kept.popitem(last=False)
-        return found
+        return read
 
 
 def _read(url: str) -> IdList:
@@ -135,7 +135,7 @@ def contains(
     numpy.ndarray of bool
         (n,)
     """
-    found: Bools = np.zeros(len(ids), np.bool_)
+    matched: Bools = np.zeros(len(ids), np.bool_)
     for numbers in id_list.find(sources, ids):
-        found |= numbers != FREE
-    return found
+        matched |= numbers != FREE
+    return matched

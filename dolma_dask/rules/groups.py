@@ -54,8 +54,8 @@ class Groups:
         if own is None:
             raise too_many(self.by)
         codes = np.array([*(self._code(label_of(value)) for value in own), 0], np.uint16)
-        places: npt.NDArray[np.int32] = encoded.indices.fill_null(len(own)).to_numpy(zero_copy_only=False)
-        return codes[places]
+        indices: npt.NDArray[np.int32] = encoded.indices.fill_null(len(own)).to_numpy(zero_copy_only=False)
+        return codes[indices]
 
     def _code(self, label: str | None) -> int:
         if label is None:

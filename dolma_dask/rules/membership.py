@@ -1,6 +1,6 @@
 """Membership of keys in a list: a hash table for lists that fit into memory, and a pass over sorted records for those that do not.
 
-The table: 5 million entries take 150 MB and 0.3 s, a look-up 30 ns. The pass reads records of key and place; places of list entries are
+The table: 5 million entries take 150 MB and 0.3 s, a look-up 30 ns. The pass reads records of key and location; locations of list entries are
 lower than those of all documents, so that an entry comes before what it may match.
 """
 
@@ -43,15 +43,15 @@ def look_up(
     low: Words,
     shift: np.uint64,
     slots: Positions,
-    high_asked: Words,
-    low_asked: Words,
+    high_keys: Words,
+    low_keys: Words,
     out: Positions,
 ) -> None:
-    """Write for every asked key the number of the first entry that has it, or `FREE`."""
-    for i in range(high_asked.size):
-        slot = np.int64(high_asked[i] >> shift)
+    """Write for every key the number of the first entry that has it, or `FREE`."""
+    for i in range(high_keys.size):
+        slot = np.int64(high_keys[i] >> shift)
         while slots[slot] != -1 and not (
-            high[slots[slot]] == high_asked[i] and low[slots[slot]] == low_asked[i]
+            high[slots[slot]] == high_keys[i] and low[slots[slot]] == low_keys[i]
         ):
             slot = (slot + 1) & (slots.size - 1)
         out[i] = slots[slot]
@@ -81,27 +81,27 @@ class KeyTable:
 
     def first(self) -> Bools:
         """Tell for each key (n,) whether it is the first of its kind."""
-        found: Bools = self.find(self._high, self._low) == np.arange(len(self._high), dtype=np.int32)
-        return found
+        is_first: Bools = self.find(self._high, self._low) == np.arange(len(self._high), dtype=np.int32)
+        return is_first
 
     def find(self, high: Words, low: Words) -> Positions:
         """Return for every key (n,) the number of its first entry, or `FREE`."""
-        found = np.empty(len(high), np.int32)
-        look_up(self._high, self._low, self._shift, self._slots, for_kernel(high), for_kernel(low), found)
-        return found
+        numbers = np.empty(len(high), np.int32)
+        look_up(self._high, self._low, self._shift, self._slots, for_kernel(high), for_kernel(low), numbers)
+        return numbers
 
 
 @kernel
 def match_sorted(records: Words, first_document: np.uint64, state: Words, out: Words, counts: Counts) -> Int:
-    """Go on with sorted records of (key, key, place); write places of matched documents and of entries that nothing matches.
+    """Go on with sorted records of (key, key, location); write locations of matched documents and of entries that nothing matches.
 
     Parameters
     ----------
     records : ndarray of uint64, shape (n, 3)
     first_document : uint64
-        Lower places are those of list entries.
+        Lower locations are those of list entries.
     state : ndarray of uint64, shape (5,)
-        All 0 at the start: key (two words), place of its first entry, whether there is one, whether a document has matched it.
+        All 0 at the start: key (two words), location of its first entry, whether there is one, whether a document has matched it.
     out : ndarray of uint64, shape (n + 1,)
         Filled from the front.
     counts : ndarray of int64, shape (3,)
@@ -114,7 +114,7 @@ def match_sorted(records: Words, first_document: np.uint64, state: Words, out: W
     """
     written = 0
     for i in range(records.shape[0]):
-        place = records[i, 2]
+        location = records[i, 2]
         if state[3] == 0 or records[i, 0] != state[0] or records[i, 1] != state[1]:
             if state[3] == 1 and state[4] == 0:
                 out[written] = state[2]
@@ -122,13 +122,13 @@ def match_sorted(records: Words, first_document: np.uint64, state: Words, out: W
                 counts[2] += 1
             state[0] = records[i, 0]
             state[1] = records[i, 1]
-            state[2] = place
-            state[3] = np.uint64(place < first_document)
+            state[2] = location
+            state[3] = np.uint64(location < first_document)
             state[4] = np.uint64(0)
-        elif place < first_document:
+        elif location < first_document:
             counts[0] += 1
-        if place >= first_document and state[3] == 1:
-            out[written] = place
+        if location >= first_document and state[3] == 1:
+            out[written] = location
             written += 1
             counts[1] += 1
             state[4] = np.uint64(1)
@@ -137,24 +137,26 @@ def match_sorted(records: Words, first_document: np.uint64, state: Words, out: W
 
 @dataclass(frozen=True)
 class MembershipReducer:
-    """Reduces sorted records of a list and of documents to the places of matched documents and of unmatched entries."""
+    """Reduces sorted records of a list and of documents to the locations of matched documents and of unmatched entries."""
 
-    first_document: int  # lower places are those of list entries
+    first_document: int  # lower locations are those of list entries
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of what it gives out."""
+        """Type of the output."""
         return LOCATIONS
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
-        """Give out the places of a range; return how many entries were ``repeated`` and, each once, ``unmatched`` by any document."""
+        """Give out the locations of a range; return how many entries were ``repeated`` and, each once, ``unmatched`` by any document."""
         state, counts = np.zeros(5, np.uint64), np.zeros(3, np.int64)
         for run in runs:
             records = np.ascontiguousarray(run).view(np.uint64).reshape(len(run), 3)
-            places = np.empty(len(run) + 1, np.uint64)
-            count = match_sorted(for_kernel(records), np.uint64(self.first_document), state, places, counts)
+            locations = np.empty(len(run) + 1, np.uint64)
+            count = match_sorted(
+                for_kernel(records), np.uint64(self.first_document), state, locations, counts
+            )
             if count:
-                out(places[:count].view(LOCATIONS))
+                out(locations[:count].view(LOCATIONS))
         if state[3] == 1 and state[4] == 0:
             counts[2] += 1
             out(state[2:3].copy().view(LOCATIONS))

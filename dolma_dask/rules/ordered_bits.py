@@ -1,4 +1,4 @@
-"""float64 values as unsigned integers in the same order, and what one reading of them tells: how many, missing, least and greatest.
+"""float64 values as unsigned integers in the same order, and their number, missing ones, least and greatest from the same reading.
 
 Order statistics only compare, and integers can be cut into bins by their top bits. -0.0 and 0.0 are one key. Null, NaN and infinite
 values (which JSON cannot hold) have the key `NULL`, which is greater than all others. Cost: 1.5 ns per value.
@@ -34,10 +34,10 @@ def values_of(keys: Words) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Extents:
-    """What is known of one column in each group of rows."""
+    """Counts and bounds of one column in each group of rows."""
 
-    counts: Counts  # (n_groups, 3) Values, missing ones (infinite ones are among them), infinite ones
-    bounds: Words  # (n_groups, 2) Least and greatest key; `NULL` and 0 without values
+    counts: Counts  # (n_groups, 3) values, missing ones (infinite ones are among them), infinite ones
+    bounds: Words  # (n_groups, 2) least and greatest key; `NULL` and 0 without values
 
     @classmethod
     def empty(cls, groups: int) -> "Extents":
@@ -46,11 +46,11 @@ class Extents:
         bounds[:, 0] = _NULL
         return cls(np.zeros((groups, 3), np.int64), bounds)
 
-    def add(self, other: "Extents", places: npt.NDArray[np.int64]) -> None:
-        """Add group ``i`` of another to group ``places[i]``."""
-        np.add.at(self.counts, places, other.counts)
-        np.minimum.at(self.bounds[:, 0], places, other.bounds[:, 0])
-        np.maximum.at(self.bounds[:, 1], places, other.bounds[:, 1])
+    def add(self, other: "Extents", groups: npt.NDArray[np.int64]) -> None:
+        """Add group ``i`` of another to group ``groups[i]``."""
+        np.add.at(self.counts, groups, other.counts)
+        np.minimum.at(self.bounds[:, 0], groups, other.bounds[:, 0])
+        np.maximum.at(self.bounds[:, 1], groups, other.bounds[:, 1])
 
     def total(self) -> "Extents":
         """Return the extents of all groups as one."""
@@ -96,8 +96,8 @@ def _write(
     for i in range(bits.size):
         group = codes[i]
         word = bits[i]
-        place = first + i
-        is_null = valid.size > 0 and (valid[place >> 3] >> (place & 7)) & 1 == 0
+        bit = first + i
+        is_null = valid.size > 0 and (valid[bit >> 3] >> (bit & 7)) & 1 == 0
         magnitude = word & ~_SIGN
         if is_null or magnitude >= _INFINITE:
             out[i] = _NULL

@@ -40,17 +40,17 @@ def check_probabilities(probabilities: Sequence[float] | None) -> tuple[float, .
     """
     if probabilities is None:
         return PROBABILITIES
-    wanted = list(probabilities) if isinstance(probabilities, Sequence) else [probabilities]
-    for item in wanted:
+    requested = list(probabilities) if isinstance(probabilities, Sequence) else [probabilities]
+    for item in requested:
         if isinstance(item, bool) or not isinstance(item, int | float) or not 0 <= item <= 1:
             raise UsageError(
                 f"probabilities={item!r}; expected numbers from 0 to 1, such as 0.1 for the tenth percentile."
             )
-    if not 0 < len(wanted) <= MOST_PROBABILITIES:
+    if not 0 < len(requested) <= MOST_PROBABILITIES:
         raise UsageError(
-            f"{len(wanted):,} probabilities were given; expected 1 to {MOST_PROBABILITIES:,}, such as 0.1 0.5 0.9."
+            f"{len(requested):,} probabilities were given; expected 1 to {MOST_PROBABILITIES:,}, such as 0.1 0.5 0.9."
         )
-    return tuple(sorted({float(item) + 0.0 for item in wanted}))
+    return tuple(sorted({float(item) + 0.0 for item in requested}))
 
 
 def probability_name(probability: float) -> str:
@@ -62,15 +62,15 @@ def ranks_of(count: int, probabilities: Sequence[float]) -> npt.NDArray[np.int64
     """Return the ranks, from 0 and ascending, of the order statistics that the quantiles of `count` values need."""
     if count == 0:
         return np.zeros(0, np.int64)
-    low = [_place(count, probability)[0] for probability in probabilities]
+    low = [_position(count, probability)[0] for probability in probabilities]
     return np.unique(np.array([rank for at in low for rank in (at, min(at + 1, count - 1))], np.int64))
 
 
-def _place(count: int, probability: float) -> tuple[int, float]:
+def _position(count: int, probability: float) -> tuple[int, float]:
     """Return the rank below a quantile, and how far it lies on the way to the next."""
-    place = (count - 1) * probability
-    rank = min(int(place), count - 1)
-    return rank, place - rank
+    position = (count - 1) * probability
+    rank = min(int(position), count - 1)
+    return rank, position - rank
 
 
 def interpolated(
@@ -86,18 +86,18 @@ def interpolated(
     count : int
         Number of all values.
     probabilities : sequence of float
-        (n,) wanted.
+        (n,) requested.
     ranks, values : ndarray, shape (n_ranks,)
         `ranks_of` these, and the values there.
     """
     if count == 0:
         return [None] * len(probabilities)
     known = dict(zip(ranks.tolist(), values.tolist(), strict=True))
-    found: list[float | None] = []
+    quantiles: list[float | None] = []
     for probability in probabilities:
-        rank, share = _place(count, probability)
-        found.append(_between(known[rank], known[min(rank + 1, count - 1)], share))
-    return found
+        rank, share = _position(count, probability)
+        quantiles.append(_between(known[rank], known[min(rank + 1, count - 1)], share))
+    return quantiles
 
 
 def _between(low: float, high: float, share: float) -> float:

@@ -1,6 +1,6 @@
-"""Which documents belong to a sample: those whose hash of source and id is small, so that no row depends on another.
+"""Sampling of documents: those whose hash of source and id is small, so that no row depends on another.
 
-The same documents are chosen however the dataset is cut, and a smaller fraction chooses some of those of a larger one. The hash is
+The same documents are selected however the dataset is cut, and a smaller fraction selects some of those of a larger one. The hash is
 xxHash64 of the id, seeded with the xxHash64 of the source under the seed (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md).
 Cost: 15 ns per document with an id of 20 bytes.
 """
@@ -54,7 +54,7 @@ def sampled(source: pa.Array, identity: pa.Array, fraction: float, seed: int) ->
     pyarrow.BooleanArray
         (n,) without nulls.
     """
-    chosen: npt.NDArray[np.bool_] = np.zeros(len(identity), np.bool_)
+    selected: npt.NDArray[np.bool_] = np.zeros(len(identity), np.bool_)
     limit = np.uint64(int(fraction * 2.0**64))
     _sample(
         *string_parts(source),
@@ -63,9 +63,9 @@ def sampled(source: pa.Array, identity: pa.Array, fraction: float, seed: int) ->
         limit,
         np.array(validity(source)),
         np.array(validity(identity)),
-        chosen,
+        selected,
     )
-    return pa.array(chosen)
+    return pa.array(selected)
 
 
 @kernel
@@ -136,13 +136,13 @@ def _sample(
     limit: np.uint64,
     has_source: Bools,
     has_id: Bools,
-    chosen: Bools,
+    selected: Bools,
 ) -> None:
-    """Fill `chosen`; a missing source counts as an empty one."""
-    for i in range(chosen.size):
+    """Fill `selected`; a missing source counts as an empty one."""
+    for i in range(selected.size):
         if not has_id[i]:
             continue
         state = xxh64(source_data, 0, 0, seed)
         if has_source[i]:
             state = xxh64(source_data, source_cuts[i], source_cuts[i + 1], seed)
-        chosen[i] = xxh64(id_data, id_cuts[i], id_cuts[i + 1], state) < limit
+        selected[i] = xxh64(id_data, id_cuts[i], id_cuts[i + 1], state) < limit

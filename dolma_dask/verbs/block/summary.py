@@ -1,4 +1,4 @@
-"""What `block` found: how many documents stand in the list, and which entries of the list no document has."""
+"""The outcome of `block`: the number of listed documents, and the entries of the list that no document has."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -72,7 +72,7 @@ class BlockSummary(Summary):
         return [*rows[:-2], *own, *rows[-2:]]
 
 
-def summarize(summary: Summary, entries: int, whole: dict[str, Any] | None) -> BlockSummary:
+def summarize(summary: Summary, entries: int, info: dict[str, Any] | None) -> BlockSummary:
     """Return a summary with what is known of the list.
 
     Parameters
@@ -81,20 +81,20 @@ def summarize(summary: Summary, entries: int, whole: dict[str, Any] | None) -> B
         Of the run.
     entries : int
         Of the list.
-    whole : dict or None
-        ``info`` of the record of the whole set, once all shards are done.
+    info : dict or None
+        Of the dataset-wide record, once all shards are done.
     """
     known = {item.name: getattr(summary, item.name) for item in fields(Summary)}
     known["counts"] = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
-    if whole is None:
+    if info is None:
         return BlockSummary(**known, entries=entries)
     return BlockSummary(
         **known,
         entries=entries,
-        repeated=whole["repeated"],
-        unmatched=whole["unmatched"],
-        examples=tuple(whole["examples"]),
-        unmatched_file=whole["file"],
+        repeated=info["repeated"],
+        unmatched=info["unmatched"],
+        examples=tuple(info["examples"]),
+        unmatched_file=info["file"],
     )
 
 
@@ -118,24 +118,24 @@ def write_unmatched(
         In order, none empty.
     """
     target = files.join(root, unmatched_path(name))
-    wanted = next(numbers, None)
-    if wanted is None:
+    left = next(numbers, None)
+    if left is None:
         files.remove(target)
         return None, []
     examples: list[str] = []
     first = rows = 0
     with publish(target) as out:
         for block in IdListFile(url):
-            while wanted is not None:
-                inside = wanted[: int(np.searchsorted(wanted, first + len(block)))] - first
-                found = block.take(inside)
-                out.write(_lines(found))
-                examples += _told(found, SHOWN - len(examples))
-                rows += len(found)
-                if len(inside) < len(wanted):
-                    wanted = wanted[len(inside) :]
+            while left is not None:
+                inside = left[: int(np.searchsorted(left, first + len(block)))] - first
+                entries = block.take(inside)
+                out.write(_lines(entries))
+                examples += _as_listed(entries, SHOWN - len(examples))
+                rows += len(entries)
+                if len(inside) < len(left):
+                    left = left[len(inside) :]
                     break
-                wanted = next(numbers, None)
+                left = next(numbers, None)
             first += len(block)
     return FileRecord(unmatched_path(name), out.bytes, out.checksum, rows), examples
 
@@ -150,7 +150,7 @@ def _lines(entries: IdBlock) -> pa.Buffer:
     return pa.py_buffer(data[offsets[0] : offsets[-1]])
 
 
-def _told(entries: IdBlock, most: int) -> list[str]:
+def _as_listed(entries: IdBlock, most: int) -> list[str]:
     """Return the first entries as a list has them."""
     ids, sources = (column.slice(0, most).to_pylist() for column in (entries.ids, entries.sources))
     return [

@@ -1,6 +1,6 @@
-"""The work of `dedupe` on shards: keys of all documents into the exchange, and later the marks of each shard.
+"""The work of `dedupe` on shards: keys of all documents into the exchange, and later the flags of each shard.
 
-A record is 24 bytes (32 with a rank); where a document stands is ``shard number << 32 | row``, so that the first of equals is the one that
+A record is 24 bytes (32 with a rank); the location of a document is ``shard number << 32 | row``, so that the first of equals is the one that
 comes first in the listing, whoever read it.
 """
 
@@ -39,10 +39,10 @@ LEAST_INEXACT = 2.0**53
 """The first integer that shares its float64 with another one, 2**53 + 1; numbers are read as float64."""
 
 Keep = Literal["first", "longest", "highest", "lowest"]
-"""Which document of a cluster survives."""
+"""The document of a cluster that survives."""
 
 KeyKind = Literal["id", "string", "number"]
-"""How a key is made: of source and id, of the UTF-8 of a string, or of a number."""
+"""Source of a key: source and id, of the UTF-8 of a string, or of a number."""
 
 Records = npt.NDArray[Any]
 
@@ -51,7 +51,7 @@ ROW_BITS = 32
 
 @dataclass(frozen=True)
 class KeyRecipe:
-    """How a document becomes a record."""
+    """Recipe of the record of a document."""
 
     kind: KeyKind  # how its key is made
     column: int  # of the batch, if the key is a string or a number
@@ -60,20 +60,20 @@ class KeyRecipe:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the records."""
+        """Type of the records."""
         return key_dtype() if self.keep == "first" else key_dtype("rank")
 
     def records(self, rows: FlagRows, batch: pa.RecordBatch, number: int) -> Records:
         """Return the records of those rows of shard `number` that have a key."""
         valid, (high, low) = self._keys(batch)
-        found = np.empty(batch.num_rows, self.dtype)
-        found["hi"], found["lo"] = high, low
-        found["location"] = np.arange(rows.first, rows.first + batch.num_rows, dtype=np.uint64) + np.uint64(
+        records = np.empty(batch.num_rows, self.dtype)
+        records["hi"], records["lo"] = high, low
+        records["location"] = np.arange(rows.first, rows.first + batch.num_rows, dtype=np.uint64) + np.uint64(
             number << ROW_BITS
         )
         if self.keep != "first":
-            found["rank"] = self._ranks(rows, batch)
-        return found if valid.all() else found[valid]
+            records["rank"] = self._ranks(rows, batch)
+        return records if valid.all() else records[valid]
 
     def check(self, rows: FlagRows, batch: pa.RecordBatch, path: str) -> None:
         """Refuse numbers that may have looked different before they were read.
@@ -85,13 +85,13 @@ class KeyRecipe:
         numbers = _numbers(batch.column(self.column))
         inexact = np.abs(numbers) >= LEAST_INEXACT
         if inexact.any():
-            place = int(inexact.argmax())
+            index = int(inexact.argmax())
             name = batch.schema.names[self.column]
             raise DataError(
-                f"documents/{path}, row {rows.first + place}: {name} is {numbers[place]:.17g}; expected numbers between -2**53 and 2**53, since "
+                f"documents/{path}, row {rows.first + index}: {name} is {numbers[index]:.17g}; expected numbers between -2**53 and 2**53, since "
                 "larger ones are read in double precision, where different ones look alike. Convert the field to a string.",
                 shard=path,
-                row=rows.first + place,
+                row=rows.first + index,
                 column=name,
             )
 
@@ -195,7 +195,7 @@ def _named(rows: FlagRows, largest: Sequence[tuple[int, int]]) -> list[list[Any]
 
 @dataclass(frozen=True)
 class _Flags:
-    """What the exchange says of one shard, sorted by place: 16 bytes per document that is not alone, and nothing more of all of them."""
+    """Output of the exchange for one shard, sorted by location: 16 bytes per document that is not alone, and nothing more of all of them."""
 
     records: Records
     number: int
@@ -208,13 +208,13 @@ class _Flags:
         """Return for each of `rows` (n,) whether it is a duplicate, and the size of the cluster that it survives, 0 for the others."""
         first = (self.number << ROW_BITS) + rows.first
         inside = self.records[self._before(first) : self._before(first + len(rows))]
-        places = (inside["location"] - np.uint64(first)).astype(np.int64)
+        indices = (inside["location"] - np.uint64(first)).astype(np.int64)
         sizes = np.zeros(len(rows), np.int64)
-        sizes[places] = inside["size"]
-        marked = np.zeros(len(rows), np.bool_)
-        marked[places] = inside["size"] == 0
-        return marked, sizes
+        sizes[indices] = inside["size"]
+        flags = np.zeros(len(rows), np.bool_)
+        flags[indices] = inside["size"] == 0
+        return flags, sizes
 
-    def _before(self, place: int) -> int:
-        """Return how many records stand before a place; numpy would copy all of them to search."""
-        return bisect_left(self.records["location"], place)
+    def _before(self, location: int) -> int:
+        """Return the number of records before a location; numpy would copy all of them to search."""
+        return bisect_left(self.records["location"], location)

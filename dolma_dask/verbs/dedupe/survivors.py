@@ -1,6 +1,6 @@
 """Survivors among records sorted by key: the first of each key, and the records it stands for.
 
-Records are rows of uint64 words: two of the key, any that decide who is first (a rank), and the place last. A cluster is all records of one
+Records are rows of uint64 words: two of the key, any that decide the order (a rank), and the location last. A cluster is all records of one
 key; it may go on over any number of chunks, so that a key of ten million records needs no more memory than others. 2 ns
 per record, 17 where every other record survives one.
 """
@@ -21,24 +21,24 @@ FLAGS = np.dtype([("location", "<u8"), ("size", "<u8")])
 LARGEST = 20
 """Clusters that are named, the largest first."""
 
-_STATE = 4  # key (two words), place of the survivor, size; a size of 0 means that no cluster is open
+_STATE = 4  # key (two words), location of the survivor, size; a size of 0 means that no cluster is open
 
 Records = npt.NDArray[Any]
 
 
 def key_dtype(*ranks: str) -> np.dtype[Any]:
-    """Return the type of records with a key of 16 bytes, and words that decide who is first before the place does."""
+    """Return the type of records with a key of 16 bytes, and words that decide the order before the location does."""
     return np.dtype([(name, "<u8") for name in ("hi", "lo", *ranks, "location")])
 
 
 @kernel
 def flag_clusters(records: Words, state: Words, out: Words) -> Int:
-    """Go on with sorted records; write (place, size) of documents that are not alone as soon as they are known.
+    """Go on with sorted records; write (location, size) of documents that are not alone as soon as they are known.
 
     Parameters
     ----------
     records : ndarray of uint64, shape (n, words)
-        Key in the first two words, place in the last.
+        Key in the first two words, location in the last.
     state : ndarray of uint64, shape (4,)
         All 0 at the start; what is open at the end.
     out : ndarray of uint64, shape (n + 1, 2)
@@ -77,21 +77,21 @@ class SurvivorReducer:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of what it gives out."""
+        """Type of the output."""
         return FLAGS
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """Give out the flags of a range, from runs that are sorted by all fields; the records of one key may go on in the next run.
 
-        Returns ``clusters``: of two documents or more; ``duplicates``; ``largest``: up to `LARGEST` of them as [size, place of the survivor].
+        Returns ``clusters``: of two documents or more; ``duplicates``; ``largest``: up to `LARGEST` of them as [size, location of the survivor].
         """
         state = np.zeros(_STATE, np.uint64)
         tally = _Tally()
         for run in runs:
             records = np.ascontiguousarray(run).view(np.uint64).reshape(len(run), self.words)
-            marks = np.empty((len(run) + 1, 2), np.uint64)
-            count = flag_clusters(for_kernel(records), state, marks)
-            _give(marks[:count], tally, out)
+            flags = np.empty((len(run) + 1, 2), np.uint64)
+            count = flag_clusters(for_kernel(records), state, flags)
+            _give(flags[:count], tally, out)
         if state[3] > 1:
             _give(state[2:].reshape(1, 2), tally, out)
         return {"clusters": tally.clusters, "duplicates": tally.duplicates, "largest": tally.largest}
@@ -103,28 +103,28 @@ class _Tally:
     duplicates: int = 0
     largest: list[list[int]] = field(default_factory=list)
 
-    def add(self, marks: Words) -> None:
-        survivors = marks[marks[:, 1] > 0]
+    def add(self, flags: Words) -> None:
+        survivors = flags[flags[:, 1] > 0]
         self.clusters += len(survivors)
-        self.duplicates += len(marks) - len(survivors)
+        self.duplicates += len(flags) - len(survivors)
         self.largest = largest_of([*self.largest, *_head(survivors)])
 
 
-def _give(marks: Words, tally: _Tally, out: Callable[[Records], None]) -> None:
-    if len(marks):
-        tally.add(marks)
-        out(np.ascontiguousarray(marks).view(FLAGS).reshape(len(marks)))
+def _give(flags: Words, tally: _Tally, out: Callable[[Records], None]) -> None:
+    if len(flags):
+        tally.add(flags)
+        out(np.ascontiguousarray(flags).view(FLAGS).reshape(len(flags)))
 
 
 def _head(survivors: Words) -> list[list[int]]:
-    """Return the largest clusters as [size, place], those of the lowest places among equals."""
+    """Return the largest clusters as [size, location], those of the lowest locations among equals."""
     if len(survivors) > LARGEST:
         least = np.partition(survivors[:, 1], -LARGEST)[-LARGEST]
         survivors = survivors[survivors[:, 1] >= least]
         survivors = survivors[np.lexsort((survivors[:, 0], ~survivors[:, 1]))][:LARGEST]
-    return [[int(size), int(place)] for place, size in survivors.tolist()]
+    return [[int(size), int(location)] for location, size in survivors.tolist()]
 
 
 def largest_of(clusters: Iterable[list[int]]) -> list[list[int]]:
-    """Return the first `LARGEST` of [size, place, ...], by size and then by place."""
+    """Return the first `LARGEST` of [size, location, ...], by size and then by location."""
     return sorted(clusters, key=lambda cluster: (-cluster[0], cluster[1]))[:LARGEST]

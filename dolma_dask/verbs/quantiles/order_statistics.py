@@ -118,10 +118,10 @@ def _begin(extents: Extents, ranks: list[Ints]) -> _Search:
     cells = Cells(
         np.arange(count, dtype=np.int32), np.full(count, low, np.uint64), np.full(count, high, np.uint64)
     )
-    owners = np.repeat(np.arange(count), [len(wanted) for wanted in ranks])
+    rows = np.repeat(np.arange(count), [len(wanted) for wanted in ranks])
     wanted = np.concatenate(ranks).astype(np.int64)
     sizes = extents.counts[:, 0].astype(np.int64)
-    return _Search(wanted, owners, np.zeros(len(wanted), np.uint64), cells, np.zeros(count, np.int64), sizes)
+    return _Search(wanted, rows, np.zeros(len(wanted), np.uint64), cells, np.zeros(count, np.int64), sizes)
 
 
 def _check(found: Ints, expected: Ints) -> None:
@@ -135,21 +135,21 @@ def _check(found: Ints, expected: Ints) -> None:
 def _narrow(search: _Search, counts: Counts, shifts: Words, least: Words, greatest: Words) -> _Search:
     """Return the search in the bins that hold the wanted ranks, given what a pass has counted in each cell."""
     is_open = search.wanted_cells >= 0
-    owners = search.wanted_cells[is_open]
+    parents = search.wanted_cells[is_open]
     sums = counts.cumsum(axis=1)
-    inside = search.wanted_ranks[is_open] - search.below[owners]
-    places = np.empty(len(owners), np.int64)
-    find_bins(sums, owners, inside, places)
+    inside = search.wanted_ranks[is_open] - search.below[parents]
+    bins = np.empty(len(parents), np.int64)
+    find_bins(sums, parents, inside, bins)
     width = counts.shape[1]
-    chosen, which = np.unique(owners * width + places, return_inverse=True)
-    parents, places = chosen // width, chosen % width
+    narrower, which = np.unique(parents * width + bins, return_inverse=True)
+    parents, bins = narrower // width, narrower % width
     shift = shifts[parents]
-    low = search.cells.low[parents] + (places.astype(np.uint64) << shift)
+    low = search.cells.low[parents] + (bins.astype(np.uint64) << shift)
     last = (np.uint64(1) << shift) - np.uint64(1)
     high = low + np.minimum(last, greatest[parents] - low)  # the last bin may end behind the last integer
     low = np.maximum(low, least[parents])
-    sizes = counts[parents, places]
-    below = search.below[parents] + sums[parents, places] - sizes
+    sizes = counts[parents, bins]
+    below = search.below[parents] + sums[parents, bins] - sizes
     answers, wanted_cells = search.answers.copy(), search.wanted_cells.copy()
     is_known = low == high
     answers[np.flatnonzero(is_open)] = low[which]

@@ -38,16 +38,16 @@ class Index(msgspec.Struct, frozen=True):
 
 
 def write_index(folder: str, records: Sequence[Record], kind: LabelKind) -> Input:
-    """Write down what the first pass has made, and return it as the input of the tasks that follow."""
-    found = {label for record in records for label in record.info["labels"]}
-    labels = sorted(found, key=lambda label: (value_of(label, kind), label))
+    """Write the index of the files of the first pass, and return it as the input of the tasks that follow."""
+    labels = {label for record in records for label in record.info["labels"]}
+    names = sorted(labels, key=lambda label: (value_of(label, kind), label))
     kept = tuple(
         FileRecord(file.path, file.bytes, record.info["checksum"])
         for record in records
         for file in record.files
     )
     url = files.join(folder, INDEX)
-    data = msgspec.json.encode(Index(tuple(labels), kept))
+    data = msgspec.json.encode(Index(tuple(names), kept))
     known = files.stat(url)
     if known is None or files.read_bytes(url) != data:
         with publish(url) as out:
@@ -76,9 +76,9 @@ def read_entries(folder: str, result: FileRecord) -> dict[str, Entry]:
 
 @dataclass(frozen=True)
 class SelectStage:
-    """From the kept values of one signal to its quantiles."""
+    """Finds the quantiles of one signal in its kept values."""
 
-    folder: str  # of the exchange
+    folder: str  # of the staging files
     probabilities: tuple[float, ...]  # ascending
     verb: str = "quantiles"
 
@@ -101,8 +101,8 @@ class SelectStage:
         values = SignalValues.open(self.folder, index, signal)
         extents = values.extents
         ranks = [ranks_of(int(count), self.probabilities) for count in extents.counts[:, 0]]
-        found = order_statistics(values.blocks, extents, ranks)
-        entries = [self._entry(extents, row, ranks[row], values_of(keys)) for row, keys in enumerate(found)]
+        keys = order_statistics(values.blocks, extents, ranks)
+        entries = [self._entry(extents, row, ranks[row], values_of(one)) for row, one in enumerate(keys)]
         names = [ALL, *map(spelled, index.labels)]
         if values.is_one_group:  # all rows are in it, and nothing was counted twice
             return dict.fromkeys(names, entries[0])
