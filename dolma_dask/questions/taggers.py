@@ -1,4 +1,4 @@
-"""list: which taggers there are."""
+"""list: the taggers, built in and from plug-ins."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,21 +8,20 @@ from dolma_dask.taggers.registry import list_taggers
 
 @dataclass(frozen=True)
 class TaggerRow:
-    """What is shown of one tagger."""
+    """One tagger as it is listed."""
 
-    # of the tagger
     name: str
     version: str
     reads: tuple[str, ...]  # document columns that it takes
     origin: str  # where it comes from: built in, or a plug-in's name
-    description: str  # what it is
+    description: str
 
 
 @dataclass(frozen=True)
 class TaggerTable:
     """All taggers; prints as a table."""
 
-    taggers: tuple[TaggerRow, ...]  # one per tagger
+    taggers: tuple[TaggerRow, ...]
     exit_status: int = 0
 
     def to_json(self) -> dict[str, Any]:

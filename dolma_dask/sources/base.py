@@ -1,17 +1,19 @@
-"""What a source is: raw files in, blocks of Dolma documents out.
+"""Sources: raw files in, blocks of Dolma documents out.
 
 A source is a small frozen description, so that it travels to a worker in a few hundred bytes; `read` does the work, streaming: memory is
 a few blocks, whatever the size of the file.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, InputRecord, too_large
-from dolma_dask.io.stream import StoredFile
+from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES, StoredFile
 from dolma_dask.sources.documents import Document
+from dolma_dask.sources.mapping import FieldMapping
 
 SCHEMA = pa.schema(
     [
@@ -29,7 +31,7 @@ CONVERTER_VERSION = 1
 
 @runtime_checkable
 class Source(Protocol):
-    """The protocol; `dolma_dask.sources.open_source` chooses an implementation by file name."""
+    """A description of raw files that can be read; `dolma_dask.sources.open_source` makes one by file name."""
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents in file order, columns as in `SCHEMA`, a row per record of the raw file.
@@ -39,6 +41,19 @@ class Source(Protocol):
         `SourceChangedError` if a file was written while it was read.
         """
         ...
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """One raw file and how it is read."""
+
+    url: str
+    path: str  # the same relative to the raw folder; ids are made from it
+    mapping: FieldMapping = field(default_factory=FieldMapping)
+    block_bytes: int = BLOCK_BYTES  # about
+    max_record_bytes: int = (
+        MAX_RECORD_BYTES  # a longer record is bad (``too_large``); one of lines or text is not held in memory
+    )
 
 
 class BlockBuilder:

@@ -7,7 +7,6 @@ the blocks after it. Both ways give the same documents.
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -18,30 +17,20 @@ from dolma_dask.formats.json.exact import parse_object
 from dolma_dask.formats.json.lines import Field, LineError, scan_fields
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import (
-    BLOCK_BYTES,
-    MAX_RECORD_BYTES,
     Compression,
     LineBlock,
     StoredFile,
     compression_of,
     read_lines,
 )
-from dolma_dask.sources.base import SCHEMA, BlockBuilder, finish
+from dolma_dask.sources.base import SCHEMA, BlockBuilder, RawFile, finish
 from dolma_dask.sources.documents import RecordConverter
-from dolma_dask.sources.mapping import FieldMapping
 
 _FIELDS = tuple(Field(name) for name in REQUIRED)
 
 
-@dataclass(frozen=True)
-class JsonLines:
+class JsonLines(RawFile):
     """The records of one file of JSON lines."""
-
-    url: str  # the file
-    path: str  # the same relative to the raw folder; ids are made from it
-    mapping: FieldMapping = field(default_factory=FieldMapping)  # which field is what
-    block_bytes: int = BLOCK_BYTES  # JSON bytes per block, about
-    max_record_bytes: int = MAX_RECORD_BYTES  # a longer line is bad (``too_large``) and not held in memory
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`."""

@@ -1,4 +1,4 @@
-"""Which field of a raw record becomes which field of a document.
+"""Fields of raw records as fields of documents.
 
 Rules, the same for every source:
 
@@ -21,7 +21,7 @@ from dolma_dask.errors import UsageError
 
 @dataclass(frozen=True)
 class FieldMapping:
-    """What becomes what; equal mappings have equal `canonical` text.
+    """Fields of a raw record for those of a document; equal mappings have equal `canonical` text.
 
     Raises `UsageError`: a field name is empty, or `generated_id` cannot tell the rows of a file apart.
     """

@@ -10,7 +10,6 @@ Row groups are streamed. Cost: about 110 MB of JSON per CPU-second, measured wit
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -22,8 +21,8 @@ from dolma_dask.formats.documents import EXTRA, is_ours
 from dolma_dask.formats.json.exact import LineError, parse_object
 from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.records import Block, InputRecord
-from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES, StoredFile
-from dolma_dask.sources.base import BlockBuilder, finish
+from dolma_dask.io.stream import StoredFile
+from dolma_dask.sources.base import BlockBuilder, RawFile, finish
 from dolma_dask.sources.documents import Record, RecordConverter, join_members
 from dolma_dask.sources.mapping import FieldMapping
 
@@ -40,15 +39,8 @@ _encode = msgspec.json.Encoder(enc_hook=_encode_other).encode
 _decode_string = msgspec.json.Decoder(str).decode
 
 
-@dataclass(frozen=True)
-class ParquetTable:
+class ParquetTable(RawFile):
     """The rows of one Parquet file."""
-
-    url: str  # the file
-    path: str  # the same relative to the raw folder; ids are made from it
-    mapping: FieldMapping = field(default_factory=FieldMapping)  # which column is what
-    block_bytes: int = BLOCK_BYTES  # bytes per block, about
-    max_record_bytes: int = MAX_RECORD_BYTES  # a row whose document is longer is bad (``too_large``)
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`. Bad rows have byte offset 0: a table has no lines."""

@@ -1,10 +1,10 @@
-"""Which raw files make which document shard: a pure function of the listing.
+"""Raw files grouped into document shards: a pure function of the listing.
 
 A file of records makes one shard at the same path, so that a document can be traced back by its name alone. Text files hold one
 document each; they are put together in the order of the listing, up to a size.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -102,11 +102,8 @@ def open_source(
     kind = split_suffix(url).kind
     if kind == "text":
         return TextFiles((url,), (path,), mapping, block_bytes, max_record_bytes)
-    if kind == "parquet":
-        return ParquetTable(url, path, mapping, block_bytes, max_record_bytes)
-    if kind == "tar":
-        return TarArchive(url, path, mapping, block_bytes, max_record_bytes)
-    return JsonLines(url, path, mapping, block_bytes, max_record_bytes)
+    kinds: dict[str, Callable[..., Source]] = {"parquet": ParquetTable, "tar": TarArchive, "jsonl": JsonLines}
+    return kinds[kind](url, path, mapping, block_bytes, max_record_bytes)
 
 
 def open_shard(
@@ -118,10 +115,8 @@ def open_shard(
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> Source:
     """Return the source of a planned shard below the raw folder `root`; see `open_source`."""
-    urls = tuple(join(root, file.path) for file in shard.files)
-    if len(urls) == 1:
-        return open_source(
-            urls[0], shard.files[0].path, mapping, block_bytes=block_bytes, max_record_bytes=max_record_bytes
-        )
     paths = tuple(file.path for file in shard.files)
-    return TextFiles(urls, paths, mapping or FieldMapping(), block_bytes, max_record_bytes)
+    urls = tuple(join(root, path) for path in paths)
+    if len(urls) > 1:
+        return TextFiles(urls, paths, mapping or FieldMapping(), block_bytes, max_record_bytes)
+    return open_source(urls[0], paths[0], mapping, block_bytes=block_bytes, max_record_bytes=max_record_bytes)

@@ -8,7 +8,6 @@ over. A text member's id is the archive's stem and the member's name.
 import tarfile
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import IO, cast
 
 import xxhash
@@ -16,25 +15,16 @@ import xxhash
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.io.files import READ_BYTES, FileInfo
 from dolma_dask.io.records import Block, InputRecord
-from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES, Member, Section, StoredFile
-from dolma_dask.sources.base import BlockBuilder, finish
+from dolma_dask.io.stream import Member, Section, StoredFile
+from dolma_dask.sources.base import BlockBuilder, RawFile, finish
 from dolma_dask.sources.documents import RecordConverter
 from dolma_dask.sources.jsonl import read_json_lines
-from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.naming import RawName, split_suffix
 from dolma_dask.sources.text import add_text, check_source_name
 
 
-@dataclass(frozen=True)
-class TarArchive:
+class TarArchive(RawFile):
     """The records of all members of one uncompressed tar."""
-
-    url: str  # the archive
-    path: str  # the same relative to the raw folder; ids are made from it
-    mapping: FieldMapping = field(default_factory=FieldMapping)  # which field is what
-    block_bytes: int = BLOCK_BYTES  # bytes per block, about; a block ends with its member
-    # a longer line or text is bad (``too_large``) and not held in memory
-    max_record_bytes: int = MAX_RECORD_BYTES
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`.
