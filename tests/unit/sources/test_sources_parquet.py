@@ -203,7 +203,7 @@ JSON_SCHEMA = pa.schema(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(
     table_rows, st.sampled_from([WEB, FieldMapping(id="meta.a", source_name="w"), FieldMapping(source="url")])
 )
