@@ -25,24 +25,11 @@ _lock = threading.Lock()
 
 
 class IdList:
-    """The keys of a list; pickles as the name of the file.
-
-    Parameters
-    ----------
-    facts : ListFacts
-        Of the file.
-    table : KeyTable
-        Keys of all entries, by number.
-
-    Attributes
-    ----------
-    repeated : int
-        Entries that stood in the list before.
-    """
+    """Keys of a list, by the number of its entries; pickles as the name of the file."""
 
     def __init__(self, facts: ListFacts, table: KeyTable) -> None:
         self.facts = facts
-        self.repeated = table.repeated
+        self.repeated = table.repeated  # entries that were in the list before
         self._table = table
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -121,20 +108,7 @@ def entry_keys(block: IdBlock) -> tuple[Words, Words]:
 def contains(
     id_list: IdList, sources: pa.LargeStringArray, ids: pa.LargeStringArray
 ) -> npt.NDArray[np.bool_]:
-    """Tell for each document whether an entry of the list matches it.
-
-    Parameters
-    ----------
-    id_list : IdList
-        See `list_keys`.
-    sources, ids : pyarrow.LargeStringArray
-        (n,) of the documents; null ids match nothing.
-
-    Returns
-    -------
-    numpy.ndarray of bool
-        (n,)
-    """
+    """Tell for each document (n,) whether an entry of the list matches it; null ids match nothing."""
     matched: Bools = np.zeros(len(ids), np.bool_)
     for numbers in id_list.find(sources, ids):
         matched |= numbers != FREE

@@ -26,21 +26,10 @@ _EXACT = 2**53
 
 
 class Groups:
-    """Numbers the labels of a column in the order in which they appear.
-
-    Parameters
-    ----------
-    by : str
-        Name of the column, for messages.
-
-    Attributes
-    ----------
-    labels : list of str
-        Label of code 1, of code 2, ...
-    """
+    """Numbers the labels of column `by` in the order in which they appear."""
 
     def __init__(self, by: str) -> None:
-        self.labels: list[str] = []
+        self.labels: list[str] = []  # of code 1, of code 2, ...
         self.by = by
         self._codes: dict[str, int] = {}
 

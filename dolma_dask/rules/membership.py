@@ -58,18 +58,7 @@ def look_up(
 
 
 class KeyTable:
-    """Keys of 128 bits in memory.
-
-    Parameters
-    ----------
-    high, low : numpy.ndarray of uint64
-        (n,) each, fewer than 2**30.
-
-    Attributes
-    ----------
-    repeated : int
-        Keys that stand there again.
-    """
+    """Keys of 128 bits in memory, (n,) high and low halves; fewer than 2**30."""
 
     def __init__(self, high: Words, low: Words) -> None:
         bits = max(int(2 * len(high)).bit_length(), 1)

@@ -79,17 +79,7 @@ def interpolated(
     ranks: npt.NDArray[np.int64],
     values: npt.NDArray[np.float64],
 ) -> list[float | None]:
-    """Return the quantiles of `count` values, given those at `ranks`; None without values.
-
-    Parameters
-    ----------
-    count : int
-        Number of all values.
-    probabilities : sequence of float
-        (n,) requested.
-    ranks, values : ndarray, shape (n_ranks,)
-        `ranks_of` these, and the values there.
-    """
+    """Return the quantiles of `count` values at probabilities, given the values at `ranks_of` these; None without values."""
     if count == 0:
         return [None] * len(probabilities)
     known = dict(zip(ranks.tolist(), values.tolist(), strict=True))

@@ -73,17 +73,7 @@ class BlockSummary(Summary):
 
 
 def summarize(summary: Summary, entries: int, info: dict[str, Any] | None) -> BlockSummary:
-    """Return a summary with what is known of the list.
-
-    Parameters
-    ----------
-    summary : Summary
-        Of the run.
-    entries : int
-        Of the list.
-    info : dict or None
-        Of the dataset-wide record, once all shards are done.
-    """
+    """Return a summary with the facts of the list; `info` is that of the dataset-wide record, once all shards are done."""
     known = {item.name: getattr(summary, item.name) for item in fields(Summary)}
     known["counts"] = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
     if info is None:
@@ -106,17 +96,7 @@ def unmatched_path(name: str) -> str:
 def write_unmatched(
     root: str, name: str, url: str, numbers: Iterator[npt.NDArray[np.int64]]
 ) -> tuple[FileRecord | None, list[str]]:
-    """Write the entries of these numbers, in order, as JSON lines that `block` reads again; return the file and the first entries.
-
-    Parameters
-    ----------
-    root, name : str
-        Of the dataset, and of the attribute set.
-    url : str
-        Of the list.
-    numbers : iterator of int64 arrays
-        In order, none empty.
-    """
+    """Write the entries of these numbers, which come in order, as JSON lines that `block` reads again; return the file and the first entries."""
     target = files.join(root, unmatched_path(name))
     left = next(numbers, None)
     if left is None:

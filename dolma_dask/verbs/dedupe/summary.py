@@ -142,17 +142,7 @@ class DedupeSummary(Summary):
 
 
 def summarize(summary: Summary, records: Sequence[Record], listing: Mapping[str, int]) -> DedupeSummary:
-    """Return a summary with the tables that the records of all shards make.
-
-    Parameters
-    ----------
-    summary : Summary
-        Of the run.
-    records : sequence of Record
-        Of the shards, finished now or before.
-    listing : mapping of str to int
-        Shard to its number.
-    """
+    """Return a summary with the tables of the records of all shards, finished now or before; `listing` numbers the shards."""
     known = {item.name: getattr(summary, item.name) for item in fields(Summary)}
     known["counts"] = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
     sources = _by_source(records)

@@ -89,22 +89,9 @@ def _read_tail(url: str, kept: FileRecord) -> Tail:
 
 
 class ValueWriter:
-    """Writes the values of some shards.
+    """Writes the values of some shards: `signals` columns, and codes of `groups` groups (1: no codes)."""
 
-    Parameters
-    ----------
-    out : PublishedFile
-        Where to.
-    signals, groups : int
-        Number of columns, and of codes that there may be; 1: no codes.
-
-    Attributes
-    ----------
-    checksum : str
-        Of the file, after `finish`.
-    """
-
-    checksum = ""
+    checksum = ""  # of the file, after `finish`
 
     def __init__(self, out: PublishedFile, signals: int, groups: int) -> None:
         self._out = out

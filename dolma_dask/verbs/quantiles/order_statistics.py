@@ -161,17 +161,7 @@ def _narrow(search: _Search, counts: Counts, shifts: Words, least: Words, greate
 
 
 class _Passes:
-    """The passes over the keys.
-
-    Parameters
-    ----------
-    read : callable
-        See `order_statistics`.
-    bins : FirstBins
-        Shared by all rows.
-    count : int
-        Number of rows.
-    """
+    """Passes over the keys that `read` gives anew for each, in first bins that all `count` rows share."""
 
     def __init__(self, read: Callable[[], Iterable[Block]], bins: FirstBins, count: int) -> None:
         self._read = read

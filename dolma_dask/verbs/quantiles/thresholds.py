@@ -200,24 +200,12 @@ def _recorded(url: str) -> tuple[str, Record | None]:
 
 @dataclass(frozen=True)
 class ThresholdStage:
-    """From the quantiles of a dataset to the thresholds of a level.
+    """Writes the thresholds of a level from the quantiles of a dataset."""
 
-    Attributes
-    ----------
-    root : str
-        Of the dataset.
-    level : str
-        Its name.
-    by : str or None
-        Column of the groups.
-    kind : {"string", "number", "bool"}
-        Type of that column.
-    """
-
-    root: str
+    root: str  # of the dataset
     level: Level
-    by: str | None
-    kind: LabelKind
+    by: str | None  # column of the groups
+    kind: LabelKind  # type of that column
     verb: str = QUANTILES
 
     def run_shard(self, task: Task) -> list[Record]:
