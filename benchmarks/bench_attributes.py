@@ -65,14 +65,13 @@ def bench_rows() -> None:
         "dict of 5, string": language_columns(rng),
     }
     for name, columns in cases.items():
-        for form in ("nested", "flat"):
-            start = time.perf_counter()
-            rows = encode_rows(ids, sources, lengths, columns, form=form)
-            first = time.perf_counter() - start
-            seconds = cpu_seconds(lambda c=columns, f=form: encode_rows(ids, sources, lengths, c, form=f))
-            size = rows.buffers()[2].size
-            speed = f"{size / seconds / 1e6:7.0f} MB/s  {seconds / ROWS * 1e6:6.2f} us/row"
-            print(f"rows    {name:20} {form:6}  {speed}  {size / ROWS:6.0f} B/row  first call {first:.2f} s")
+        start = time.perf_counter()
+        rows = encode_rows(ids, sources, lengths, columns)
+        first = time.perf_counter() - start
+        seconds = cpu_seconds(lambda c=columns: encode_rows(ids, sources, lengths, c))
+        size = rows.buffers()[2].size
+        speed = f"{size / seconds / 1e6:7.0f} MB/s  {seconds / ROWS * 1e6:6.2f} us/row"
+        print(f"rows    {name:20}  {speed}  {size / ROWS:6.0f} B/row  first call {first:.2f} s")
 
 
 def bench_digests() -> None:

@@ -1,8 +1,7 @@
-"""Attribute rows as bytes: the nested form of the Dolma toolkit and the flat form of AI2's pretrain-data layout.
+"""Attribute rows as bytes, in the nested form of the Dolma toolkit.
 
-Nested: ``{"id":"a17","attributes":{"x__x__words":[[0,512,87.0]],"x__x__lines":[[0,40,1.0]]},"source":"wiki"}``.
-Flat: ``{"source":"wiki","id":"a17","x__x__words":87.0}``.
-One row per document, always: a document in which nothing was found has ``"attributes":{}``, and one that could not be
+``{"id":"a17","attributes":{"x__x__words":[[0,512,87.0]],"x__x__lines":[[0,40,1.0]]},"source":"wiki"}``.
+One row per document, always: a document without findings has ``"attributes":{}``, and one that could not be
 read has ``{"id":null,"attributes":{},"error":"why"}``, so that row k of the file belongs to row k of its documents.
 
 Kinds other than ``document`` are first made into texts (`dolma_dask.formats.attribute_columns`); then one kernel writes
@@ -44,9 +43,6 @@ from dolma_dask.text.kernels import Bytes, Counts, kernel
 
 AttributeKind = Literal["document", "spans", "scalar", "dict"]
 """Form of a column in JSON; see `AttributeColumn`."""
-Form = Literal["nested", "flat"]
-RESERVED = frozenset({"id", "source", "attributes", "error"})
-"""Top-level keys of a row, which no attribute of the flat form may take."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +65,9 @@ def make_variable_name(name: str) -> str:
     """
     cleaned = re.sub(r"[^A-Za-z0-9_]", "_", name)
     if not cleaned or cleaned[0].isdigit():
-        found = "is empty" if not cleaned else f"starts with the digit {cleaned[0]}"
+        problem = "is empty" if not cleaned else f"starts with the digit {cleaned[0]}"
         raise UsageError(
-            f"name {name!r} {found}; a part of an attribute key starts with a letter or _", name=name
+            f"name {name!r} {problem}; a part of an attribute key starts with a letter or _", name=name
         )
     return cleaned
 
@@ -87,44 +83,39 @@ def encode_rows(
     lengths: NDArray[np.int64],
     columns: Sequence[AttributeColumn],
     errors: Mapping[int, str] | None = None,
-    *,
-    form: Form = "nested",
 ) -> pa.LargeBinaryArray:
-    """Encode one row of JSON per document.
+    """Encode one row of JSON per document, with its final newline; the data buffer is the file's bytes.
 
-    Raises `DataError` if a number is NaN or infinite, a span is incomplete, or an id is null and `errors` does not say why. Raises
-    `SchemaError` if a column has another length or type than its kind asks for, or two columns share a key.
+    `ids` (n,) are null only where `errors` has the row and says why the document could not be read; nothing else is written for it. A null
+    source (n,) is written ``""``, as the Dolma toolkit writes a document without source. `lengths` (n,) are the code points of each text: the
+    end of document spans. Keys are written in the order of `columns`.
 
-    Parameters
-    ----------
-    ids : pa.LargeStringArray
-        (n,); null only where `errors` has the row.
-    sources : pa.LargeStringArray
-        (n,); null is written ``""``, as the Dolma toolkit writes a document without source.
-    lengths : numpy.ndarray
-        (n,) int64, code points of each document's text: the end of document spans.
-    columns : Sequence[AttributeColumn]
-        Keys in writing order.
-    errors : Mapping[int, str], optional
-        Row number -> why the document could not be read; nothing else is written for that row.
-    form : {"nested", "flat"}
-        Layout of the row.
-
-    Returns
-    -------
-    pa.LargeBinaryArray
-        (n,) rows with their final newline; the data buffer is the file's bytes.
+    Raises `DataError` if a number is NaN or infinite, a span is incomplete, or an id is null without an error; `SchemaError` if a column has
+    another length or type than its kind needs, or two columns share a key.
     """
     readable = _readable_rows(errors or {}, len(ids))
-    _check_call(ids, sources, lengths, columns, form)
+    _check_call(ids, sources, lengths, columns)
     _check_ids(ids, readable)
-    heads, tails = _frames(ids, sources, errors or {}, form)
+    heads, tails = _frames(ids, sources, errors or {})
     numbers = _document_numbers([c for c in columns if c.kind == "document"], readable)
     texts = [column_texts(c.key, c.kind, _blank(c.values, readable)) for c in columns if c.kind != "document"]
-    keys = [column.key for column in columns]
-    from_text = [column.kind != "document" for column in columns]
-    spans_of = None if form == "flat" else np.asarray(lengths, np.int64)
-    return assemble_rows(heads, tails, keys, from_text, numbers, texts, spans_of)
+    rows = len(ids)
+    slots, state = _slots([column.kind != "document" for column in columns], numbers, texts, rows)
+    keys = string_texts(pa.array([column.key for column in columns], pa.large_string()))
+    key = string_parts(join_texts(",", keys, ":"))
+    head, tail, text = string_parts(heads), string_parts(tails), _stack(texts, rows)
+    number_size = MAX_NUMBER + MAX_INTEGER + len("[[0,,]]")
+    # Address space, not memory: what the kernel does not reach is never touched.
+    size = rows * (len(key[1]) + number_size * len(numbers.values)) + sum(
+        len(data) for _, data in (head, tail, text)
+    )
+    out, offsets = np.empty(size, np.uint8), np.empty(rows + 1, np.int64)
+    hard = (numbers.offsets, numbers.hard)
+    opening = np.empty(MAX_INTEGER + 8, np.uint8)  # "[[0,length," of a row
+    ends = for_kernel(np.asarray(lengths, np.int64))
+    _write_rows(*head, *tail, *key, *text, *hard, numbers.values, slots, state, ends, opening, out, offsets)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(out[: offsets[-1]])]
+    return pa.Array.from_buffers(pa.large_binary(), rows, buffers)
 
 
 def _readable_rows(errors: Mapping[int, str], rows: int) -> NDArray[np.bool_]:
@@ -141,7 +132,6 @@ def _check_call(
     sources: pa.Array,
     lengths: NDArray[np.int64],
     columns: Sequence[AttributeColumn],
-    form: Form,
 ) -> None:
     sizes = [("sources", len(sources)), ("lengths", len(lengths)), *((c.key, len(c.values)) for c in columns)]
     for name, size in sizes:
@@ -149,7 +139,7 @@ def _check_call(
             raise SchemaError(
                 f"{name} has {size} rows, ids has {len(ids)}; expected one per document", name=name
             )
-    taken = set(RESERVED) if form == "flat" else set()
+    taken: set[str] = set()
     for column in columns:
         if column.key in taken:
             raise SchemaError(f"key {column.key!r} would stand twice in a row; rename one", key=column.key)
@@ -165,27 +155,20 @@ def _check_ids(ids: pa.Array, readable: NDArray[np.bool_]) -> None:
         )
 
 
-def _frames(
-    ids: pa.Array, sources: pa.Array, errors: Mapping[int, str], form: Form
-) -> tuple[pa.Array, pa.Array]:
+def _frames(ids: pa.Array, sources: pa.Array, errors: Mapping[int, str]) -> tuple[pa.Array, pa.Array]:
     """Return the texts before and behind the members of each row."""
     quoted = pc.fill_null(string_texts(ids), "null")
     source = pc.fill_null(string_texts(sources), '""')
-    if form == "flat":
-        heads = join_texts('{"source":', source, ',"id":', quoted)
-        tails = pa.repeat(pa.scalar("}\n", pa.large_string()), len(ids))
-        return _replace(
-            heads, {row: f'{{"id":null,"error":{_quote(text)}' for row, text in errors.items()}
-        ), tails
-    heads = _replace(
-        join_texts('{"id":', quoted, ',"attributes":{'), dict.fromkeys(errors, '{"id":null,"attributes":{')
-    )
+    heads = join_texts('{"id":', quoted, ',"attributes":{')
     tails = join_texts('},"source":', source, "}\n")
-    return heads, _replace(tails, {row: f'}},"error":{_quote(text)}}}\n' for row, text in errors.items()})
+    return (
+        _replace(heads, dict.fromkeys(errors, '{"id":null,"attributes":{')),
+        _replace(tails, {row: f'}},"error":{_quote(text)}}}\n' for row, text in errors.items()}),
+    )
 
 
 def _quote(text: str) -> str:
-    """JSON string; a lone surrogate, which UTF-8 cannot hold, becomes ``?``."""
+    """Return a JSON string; a lone surrogate, which UTF-8 cannot hold, becomes ``?``."""
     return json.dumps(text.encode(errors="replace").decode(), ensure_ascii=False)
 
 
@@ -200,12 +183,12 @@ def _replace(texts: pa.Array, by_row: Mapping[int, str]) -> pa.Array:
 
 
 def _blank(values: pa.Array, readable: NDArray[np.bool_]) -> pa.Array:
-    """The column with null in unreadable rows; whatever a tagger made of them is not looked at."""
+    """Return the column with null in unreadable rows; whatever a tagger made of them is ignored."""
     return values if readable.all() else values.take(pa.array(np.arange(len(values)), mask=~readable))
 
 
 def _document_numbers(columns: Sequence[AttributeColumn], readable: NDArray[np.bool_]) -> Numbers:
-    """All columns of kind ``document`` stacked, (columns, n)."""
+    """Stack all columns of kind ``document``, (columns, n)."""
     values = np.empty((len(columns), len(readable)), np.float64)
     valid = np.empty(values.shape, np.bool_)
     for k, column in enumerate(columns):
@@ -215,58 +198,10 @@ def _document_numbers(columns: Sequence[AttributeColumn], readable: NDArray[np.b
     return prepare_numbers(values, valid, rounded=True)
 
 
-def assemble_rows(
-    heads: pa.LargeStringArray,
-    tails: pa.LargeStringArray,
-    keys: Sequence[str],
-    from_text: Sequence[bool],
-    numbers: Numbers,
-    texts: Sequence[pa.LargeStringArray],
-    lengths: NDArray[np.int64] | None,
-) -> pa.LargeBinaryArray:
-    """Write ``head "key":value,... tail`` for each of n rows.
-
-    Parameters
-    ----------
-    heads, tails : pa.LargeStringArray
-        (n,) what stands before and behind the members.
-    keys : Sequence[str]
-        (k,) names of the members, in writing order.
-    from_text : Sequence[bool]
-        (k,) whether the member is the next of `texts`, or the next row of `numbers`.
-    numbers : Numbers
-        (documents, n)
-    texts : Sequence[pa.LargeStringArray]
-        (n,) each, JSON; null where the member is left out.
-    lengths : numpy.ndarray or None
-        (n,) Numbers are written ``[[0,length,x]]``, and members follow an opening brace; without: ``x``, and members
-        follow another member.
-    """
-    rows = len(heads)
-    slots, state = _slots(from_text, numbers, texts, rows)
-    key = string_parts(join_texts(",", string_texts(pa.array(keys, pa.large_string())), ":"))
-    head, tail, text = string_parts(heads), string_parts(tails), _stack(texts, rows)
-    number_size = MAX_NUMBER + MAX_INTEGER + len("[[0,,]]")
-    # Address space, not memory: what the kernel does not reach is never touched.
-    size = rows * (len(key[1]) + number_size * len(numbers.values)) + sum(
-        len(data) for _, data in (head, tail, text)
-    )
-    out, offsets = np.empty(size, np.uint8), np.empty(rows + 1, np.int64)
-    hard = (numbers.offsets, numbers.hard)
-    flat = lengths is None
-    opening = np.empty(MAX_INTEGER + 8, np.uint8)  # "[[0,length," of a row
-    ends = for_kernel(np.zeros(rows, np.int64) if lengths is None else lengths)
-    _write_rows(
-        *head, *tail, *key, *text, *hard, numbers.values, slots, state, ends, flat, opening, out, offsets
-    )
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(out[: offsets[-1]])]
-    return pa.Array.from_buffers(pa.large_binary(), rows, buffers)
-
-
 def _slots(
     from_text: Sequence[bool], numbers: Numbers, texts: Sequence[pa.Array], rows: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """For each member its row of `numbers`, or -1 - its index in `texts` (k,); and its state (k, n)."""
+    """Return for each member its row of `numbers`, or -1 - its index in `texts` (k,); and its state (k, n)."""
     is_text = np.asarray(from_text, np.bool_)
     slots = np.where(is_text, -np.cumsum(is_text, dtype=np.int64), np.cumsum(~is_text) - 1)
     state = np.empty((len(slots), rows), np.uint8)
@@ -276,7 +211,7 @@ def _slots(
 
 
 def _stack(texts: Sequence[pa.Array], rows: int) -> tuple[Counts, Bytes]:
-    """Text columns as one blob, and offsets into it (texts, n + 1)."""
+    """Return text columns as one blob, and offsets into it (texts, n + 1)."""
     offsets = np.empty((len(texts), rows + 1), np.int64)
     blobs = [np.empty(0, np.uint8)]
     end = 0
@@ -291,17 +226,16 @@ def _stack(texts: Sequence[pa.Array], rows: int) -> tuple[Counts, Bytes]:
 @kernel
 def _write_rows(  # type: ignore[no-untyped-def]
     head_cut, head, tail_cut, tail, key_cut, keys, text_cut, text, hard_cut, hard,
-    values, slots, state, lengths, flat, opening, out, offsets,
+    values, slots, state, lengths, opening, out, offsets,
 ):  # fmt: skip
     opening[0], opening[1], opening[2], opening[3] = OPEN, OPEN, ZERO, COMMA
-    p, next_hard, opened = 0, 0, 0
+    p, next_hard = 0, 0
     for i in range(lengths.size):
         offsets[i] = p
         p = put_piece(out, p, head, head_cut, i)
-        if not flat:
-            opened = put_digits(opening, 4, lengths[i]) + 1
-            opening[opened - 1] = COMMA
-        first = not flat
+        opened = put_digits(opening, 4, lengths[i]) + 1
+        opening[opened - 1] = COMMA
+        first = True
         for j in range(slots.size):
             if state[j, i] == LEFT_OUT:
                 continue
@@ -319,8 +253,7 @@ def _write_rows(  # type: ignore[no-untyped-def]
                 next_hard += 1
             else:
                 p = put_score(out, p, values[slots[j], i])
-            if not flat:
-                out[p], out[p + 1] = CLOSE, CLOSE
-                p += 2
+            out[p], out[p + 1] = CLOSE, CLOSE
+            p += 2
         p = put_piece(out, p, tail, tail_cut, i)
     offsets[lengths.size] = p

@@ -119,9 +119,9 @@ def arrow(values, type, offset):
     return pa.array(values[:1] * offset + values, type).slice(offset if values else 0)
 
 
-def member(kind, value, length, form):
+def member(kind, value, length):
     if kind == "document":
-        return round(value, 5) if form == "flat" else [[0, length, round(value, 5)]]
+        return [[0, length, round(value, 5)]]
     if kind == "spans":
         return [[s["start"], s["end"], round(s["score"], 5)] for s in value]
     if kind == "dict":
@@ -129,27 +129,21 @@ def member(kind, value, length, form):
     return value
 
 
-def expected(batch, form):
+def expected(batch):
     """The slow oracle: one dict per row."""
     ids, sources, lengths, columns, errors = batch
     for i in range(len(ids)):
-        members = {k: member(kind, v[i], lengths[i], form) for k, kind, _, v in columns if v[i] is not None}
+        members = {k: member(kind, v[i], lengths[i]) for k, kind, _, v in columns if v[i] is not None}
         if i in errors:
-            row = (
-                {"id": None, "error": errors[i]}
-                if form == "flat"
-                else {"id": None, "attributes": {}, "error": errors[i]}
-            )
-        elif form == "flat":
-            row = {"source": sources[i] or "", "id": ids[i], **members}
+            row = {"id": None, "attributes": {}, "error": errors[i]}
         else:
             row = {"id": ids[i], "attributes": members, "source": sources[i] or ""}
         yield as_json(row).encode() + b"\n"
 
 
-@given(batches(), st.sampled_from(["nested", "flat"]), st.integers(0, 3))
+@given(batches(), st.integers(0, 3))
 @settings(max_examples=300, deadline=None)
-def test_rows_are_what_json_dumps_writes(batch, form, offset):
+def test_rows_are_what_json_dumps_writes(batch, offset):
     ids, sources, lengths, columns, errors = batch
     rows = encode_rows(
         arrow(ids, pa.large_string(), offset),
@@ -157,9 +151,8 @@ def test_rows_are_what_json_dumps_writes(batch, form, offset):
         np.array(lengths, np.int64),
         [AttributeColumn(key, kind, arrow(values, type, offset)) for key, kind, type, values in columns],
         errors,
-        form=form,
     )
-    wanted = list(expected(batch, form))
+    wanted = list(expected(batch))
     assert rows.to_pylist() == wanted
     assert rows.offset == 0
     assert rows.buffers()[2].to_pybytes() == b"".join(wanted), "the data buffer is the file"

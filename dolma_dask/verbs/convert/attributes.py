@@ -17,7 +17,7 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Plan, Task, Unit, inputs_of
 from dolma_dask.errors import BadRecordError, UsageError
 from dolma_dask.formats import layout
-from dolma_dask.formats.attributes import RESERVED, Form
+from dolma_dask.formats.json.attributes import Form
 from dolma_dask.formats.json.exact import LineError, parse_object
 from dolma_dask.io import files
 from dolma_dask.io.records import BadRecord
@@ -38,6 +38,9 @@ from dolma_dask.writers.jsonl import JsonlWriter
 
 VERSION = 2
 """Raised whenever a row is written otherwise."""
+
+RESERVED = frozenset({"id", "source", "attributes", "error"})
+"""Top-level keys of a row, which no attribute of the flat form may take."""
 
 
 def convert_attributes(

@@ -19,9 +19,9 @@ from dolma_dask.dataset import matches
 from dolma_dask.engine import Input, Plan, Task, Unit, grouped
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.formats.attributes import Form
 from dolma_dask.formats.digests import RowDigest
 from dolma_dask.formats.documents import text_bytes
+from dolma_dask.formats.json.attributes import Form
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy

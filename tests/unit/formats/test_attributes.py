@@ -49,12 +49,6 @@ def test_nested_row():
     ]
 
 
-def test_flat_row():
-    columns = [document(0.123456, key="toxicity"), AttributeColumn("lang", "dict", pa.array([{"en": 0.9}]))]
-    assert encode(columns, form="flat") == ['{"source":"s","id":"a","toxicity":0.12346,"lang":{"en":0.9}}\n']
-    assert encode([document(None)], form="flat") == ['{"source":"s","id":"a"}\n']
-
-
 def test_document_without_findings_keeps_its_row():
     assert encode(ids=["a", "b"]) == [f'{{"id":"{i}","attributes":{{}},"source":"s"}}\n' for i in "ab"]
     assert encode(ids=[]) == []
@@ -78,11 +72,6 @@ def test_unreadable_row_holds_only_its_error():
     assert encode(columns, ids=["a", "b", "c"], errors=errors)[1] == nested[1], (
         "an id that could be read is not repeated"
     )
-    assert encode(columns, ids=["a", None, "c"], errors=errors, form="flat") == [
-        '{"source":"s","id":"a","k":1.0,"s":[],"d":{"x":1.0}}\n',
-        '{"id":null,"error":"not JSON: \\"\\n"}\n',
-        '{"source":"s","id":"c","k":3.0,"s":[],"d":{"x":2.0}}\n',
-    ]
 
 
 def test_error_text_with_a_lone_surrogate_can_be_written():
@@ -247,8 +236,6 @@ def test_calls_that_cannot_be_right_are_refused():
         encode(errors={3: "?"})
     with pytest.raises(SchemaError, match="'k' would stand twice"):
         encode([document(1.0), document(2.0)])
-    with pytest.raises(SchemaError, match="'id' would stand twice"):
-        encode([document(1.0, key="id")], form="flat")
     with pytest.raises(SchemaError, match="k has 2 rows, ids has 1"):
         encode([document(1.0, 2.0)])
     with pytest.raises(SchemaError, match="lengths has 2 rows"):
