@@ -28,7 +28,7 @@ METADATA = "metadata"
 """Read as its JSON text, byte for byte."""
 
 RAW = "raw"
-"""The whole line with its final newline: what a verb copies that keeps a document as it is."""
+"""The line with its final newline, for verbs that keep a document as it is."""
 
 
 def check_columns(columns: Sequence[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ DATASET = "data"
 """Name of the array."""
 
 ROW_DTYPE = np.dtype("<i4")
-"""Of ids, mask and labels alike."""
+"""Type of ids, mask and labels."""
 
 ROWS_ATTRIBUTE = "n_examples"
 """Attribute of the file with the number of its rows, int64."""

@@ -32,7 +32,7 @@ _KINDS = (
     (rb"PK\x03\x04", "a zip archive"),
     (rb"[ \t\r\n]*\{", "plain JSON"),
 )
-"""What files start with, as a pattern: long enough that no text is taken for something else."""
+"""First bytes of files, as a pattern: long enough that no text is taken for something else."""
 
 _ISAL_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, zlib.error)  # type: ignore[assignment]
 
@@ -155,7 +155,7 @@ def _check_after_member(stored: StoredFile, feed: _Feed, is_first: bool) -> None
 
 
 class _Handle:
-    """The little of a file object that pyarrow needs."""
+    """File object with as much as pyarrow needs."""
 
     closed = False
     readable = seekable = writable = staticmethod(lambda: False)

@@ -24,7 +24,7 @@ READ_BYTES = 1 << 20
 """Bytes read from a file at a time: large enough for a disk, small enough for the cache."""
 
 _STAMPS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified", "created")
-"""What stores call the thing that changes with every write, best first."""
+"""Names that stores use for the tag that changes with every write, best first."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ _PART_BYTES = 16 << 20
 """Bytes of one part of an upload, held in memory; stores allow 10,000 parts."""
 
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF}
-"""What file systems answer that cannot sync a folder; the rename is as durable there as they make it."""
+"""Errors of file systems that cannot sync a folder; the rename is as durable there as they make it."""
 
 
 class PublishedFile:

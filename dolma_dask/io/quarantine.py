@@ -26,7 +26,7 @@ _HELD_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class RecordPolicy:
-    """What is a bad record, and what happens to it.
+    """Limits of records, and the treatment of bad ones.
 
     Raises `UsageError`: a value is none of these.
     """
@@ -36,7 +36,7 @@ class RecordPolicy:
     max_record_bytes: int = MAX_RECORD_BYTES  # a longer line is bad
 
     def __post_init__(self) -> None:
-        """Refuse what no policy can mean, for Python checks no literals."""
+        """Refuse values that mean no policy; Python checks no literals."""
         if self.on_bad_record not in get_args(OnBadRecord):
             raise UsageError(
                 f"on_bad_record={self.on_bad_record!r}; expected one of {', '.join(get_args(OnBadRecord))}."
@@ -87,7 +87,7 @@ class Quarantine:
 
 
 class Quarantines:
-    """The same bad records in several quarantines (one at least), for what is made from one reading."""
+    """The same bad records in several quarantines (one at least), for outputs that are made from one reading."""
 
     def __init__(self, each: Sequence[Quarantine]) -> None:
         self._each = each

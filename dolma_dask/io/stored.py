@@ -15,7 +15,7 @@ from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, open_with_info,
 
 @dataclass(frozen=True)
 class Member:
-    """Where a gzip member, zstd frame, line or row group starts, in a file that can be split there."""
+    """Start of a gzip member, zstd frame, line or row group, where a file can be split."""
 
     offset: int = 0  # stored byte offset; in a table the number of the row group
     row: int = 0  # first row
@@ -23,7 +23,7 @@ class Member:
 
 
 START = Member()
-"""Of any file."""
+"""Start of any file."""
 
 
 @dataclass(frozen=True)

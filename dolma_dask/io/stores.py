@@ -22,7 +22,7 @@ from dolma_dask.errors import (
 )
 
 PATIENCE_SECONDS = 15.0
-"""How long a store may be away: a restart takes a few seconds. What its own client waits (5 to 8 s a call) counts."""
+"""Longest absence of a store: a restart takes a few seconds. The waiting of its own client (5 to 8 s a call) counts."""
 
 FIRST_WAIT_SECONDS = 0.25
 """Before the second call; it doubles with each, up to `LONGEST_WAIT_SECONDS`."""
@@ -197,7 +197,7 @@ def explained(url: str, error: Exception, waited: float = 0.0) -> DolmaDaskError
         return _not_found(url, error)
     if names & _WRONG_CALL or (isinstance(error, ValueError) and "endpoint" in str(error)):
         return UsageError(
-            f"{url}: not a place that the store can have ({reason(error)}); expected {protocol}://BUCKET/FOLDER and, in AWS_ENDPOINT_URL, an "
+            f"{url}: not an address that the store can have ({reason(error)}); expected {protocol}://BUCKET/FOLDER and, in AWS_ENDPOINT_URL, an "
             "address such as http://host:9000. Correct it.",
             url=url,
         )

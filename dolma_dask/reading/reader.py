@@ -162,9 +162,7 @@ class AlignedReader:
 
     def _is_settled(self, source: AttributeSource) -> bool:
         """Tell whether the journal knows the attribute file to be made from the document file as it is now."""
-        proof = source.proof
-        is_known = proof is not None and proof.documents is not None and self.work.default_source is None
-        return is_known and _is_made_from(proof, self.work.url)
+        return self.work.default_source is None and _is_made_from(source.proof, self.work.url)
 
     def _compare(self, sources: Sequence[AttributeSource]) -> None:
         """Compare attribute files with the ids and texts of the documents."""
@@ -196,10 +194,9 @@ class AlignedReader:
 
     def _is_as_written(self, source: AttributeSource) -> bool:
         """Tell whether an attribute file can be read without the documents."""
-        proof = source.proof
-        if proof is None or self.work.default_source is not None or not _is_made_from(proof, self.work.url):
+        if source.proof is None or not self._is_settled(source):
             return False
-        return checksum_of(files.join(self.work.root, source.info.path), source.info) == proof.checksum
+        return checksum_of(files.join(self.work.root, source.info.path), source.info) == source.proof.checksum
 
     def _side_by_side(self, columns: Sequence[str]) -> Iterator[Block]:
         """Yield the rows of all files; without columns, those of the attribute files alone."""

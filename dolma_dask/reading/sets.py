@@ -29,7 +29,7 @@ class Proof:
     """The document file that was read for it; while that is the same file, nothing of it needs to be read
     to prove the alignment."""
     members: tuple[tuple[int, int, int], ...] = ()
-    """Of the attribute file; see `dolma_dask.io.records.FileRecord`."""
+    """Members of the attribute file; see `dolma_dask.io.records.FileRecord`."""
     undigested: tuple[str, ...] = ()
     """Fields of the documents that the attributes depend on and no digest covers: they hold for that very
     document file only."""

@@ -189,7 +189,7 @@ def _spans(value: Any, length: int | None) -> list[dict[str, float]]:
 
 
 def fits_kind(kind: Kind, arrow_type: pa.DataType) -> bool:
-    """Whether a column of this Arrow type can be written as `kind`."""
+    """Tell whether a column of this Arrow type can be written as `kind`."""
     types = pa.types
     if kind == "document":
         return bool(arrow_type == pa.float64())

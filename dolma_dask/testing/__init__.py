@@ -1,4 +1,4 @@
-"""What tests, plug-in authors and the demo share: begin with `TaggerTests` for a tagger, with `VerbLaws` for a verb."""
+"""Helpers for tests, plug-in authors and the demo: begin with `TaggerTests` for a tagger, with `VerbLaws` for a verb."""
 
 from typing import TYPE_CHECKING, Any
 

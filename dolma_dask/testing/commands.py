@@ -16,7 +16,7 @@ SLOW_DISK = {"PYTHONPATH": DISTURBED, "SLOW_DISK_S": "0.04"}
 """Environment in which each fsync takes longer, so that there are moments worth killing at."""
 
 DEADLINE_S = 120.0
-"""For whatever must happen some time: far more than it takes."""
+"""Limit for events that must happen some time: far more than they take."""
 
 
 def killed_at(operation: int, within: str | Path) -> dict[str, str]:
@@ -63,7 +63,7 @@ class Command:
 
     @property
     def output(self) -> str:
-        """What it has said so far."""
+        """Output so far."""
         return self._log.read_text(errors="replace")
 
     def running(self) -> bool:

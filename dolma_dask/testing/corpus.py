@@ -82,7 +82,7 @@ class RawSet:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What was collected, and from what.
+    """Record of what was collected, and from which sources.
 
     Attributes
     ----------
@@ -188,7 +188,7 @@ def _is_whole(folder: Path, manifest: Manifest) -> bool:
 
 @dataclass(frozen=True)
 class _Kind:
-    """How one kind is collected: `write` puts raw files into a folder and returns the texts."""
+    """Collection of one kind: `write` puts raw files into a folder and returns the texts."""
 
     name: str
     write: Callable[[Path], Sequence[str]]

@@ -35,7 +35,7 @@ Named = TypeVar("Named", "Description", "Licence", "Docstring", "Topic")
 
 @dataclass(frozen=True)
 class Description:
-    """What a distribution says about itself: name, version, summary, Python versions, and the long description."""
+    """Metadata of a distribution: name, version, summary, Python versions, and the long description."""
 
     name: str
     version: str

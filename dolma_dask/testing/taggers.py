@@ -92,7 +92,7 @@ def _whole(batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
 
 
 class TaggerTests:
-    """What holds for every tagger; subclasses provide the fixture ``tagger`` and, where they must, ``batch``."""
+    """The laws of every tagger; subclasses provide the fixture ``tagger`` and, where they must, ``batch``."""
 
     @pytest.fixture
     def tagger(self) -> Tagger:

@@ -1,6 +1,6 @@
 """A small tokenizer for the demo and the tests, trained on the spot: byte-level BPE, as GPT-2 and its successors use.
 
-The same texts give the same file, byte for byte, in any order: the training sample is chosen by the texts' hashes, and the trainer breaks
+The same texts give the same file, byte for byte, in any order: the training sample is selected by the texts' hashes, and the trainer breaks
 ties by token number. Cost: about 1 CPU-second for 8,000 tokens from 3 MB, and memory for the sample only.
 """
 
@@ -30,7 +30,7 @@ def train_tokenizer(
     texts : iterable of str
         The corpus; only a sample of it is held in memory.
     path : str or Path
-        The file to write; it appears whole.
+        The file to write; it appears when it is complete.
     vocab_size : int
         Number of tokens: 256 bytes, the special token, and merges; fewer if the texts do not hold enough pairs.
     sample_bytes : int
@@ -58,7 +58,7 @@ def train_tokenizer(
 def sample_texts(texts: Iterable[str], max_bytes: int) -> list[str]:
     """Return the different texts with the smallest hashes, until `max_bytes` are reached, in the order of hashes.
 
-    Every text has the same chance, whatever its place; the sample depends on the set of texts alone.
+    Every text has the same chance, whatever its position; the sample depends on the set of texts alone.
     """
     kept: list[tuple[int, str]] = []  # a heap with the largest hash first
     known: set[int] = set()

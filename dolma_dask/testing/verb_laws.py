@@ -40,7 +40,7 @@ from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, killed_at, 
 from dolma_dask.testing.disturbance import counting
 
 PLACES = ("threads", "processes", "config", "cluster of 1", "cluster of 2", "active client")
-"""Where commands run, besides one process without threads."""
+"""Schedulers of commands, besides one process without threads."""
 
 SEED = os.environ.get("KILL_SEED", "20")
 """Another seed kills at other moments."""
@@ -119,7 +119,7 @@ def is_visible(path: Path, world: Path) -> bool:
 
 @contextlib.contextmanager
 def running_at(place: str) -> Iterator[list[str]]:
-    """Yield the options with which a command runs at a place."""
+    """Yield the options with which a command runs on a scheduler."""
     with contextlib.ExitStack() as stack:
         if place.startswith("cluster"):
             stack.enter_context(clusters.cluster("laptop", workers=int(place[-1])))
@@ -150,7 +150,7 @@ def displaced(world: Path, how: str) -> Path:
 
 
 class VerbLaws:
-    """What holds for every verb; subclasses give `cases`, `make_world` and `change`."""
+    """The laws of every verb; subclasses give `cases`, `make_world` and `change`."""
 
     cases: ClassVar[Mapping[str, Case]] = {}
     script: ClassVar[str] = (
@@ -318,7 +318,7 @@ class VerbLaws:
 
     @pytest.mark.parametrize("how", ["move", "copy", "touch"])
     def test_what_is_done_starts_nothing(self, how: str, done: Path, worlds: Worlds) -> None:
-        """Moving, copying and touching redo nothing; no scheduler is asked, and what was done before counts."""
+        """Moving, copying and touching redo nothing; no scheduler is called, and earlier work counts."""
         place = displaced(done, how)
         for name, case in self.cases.items():
             assert not self.run(case.command(place, "--dry-run"))["planned"], name
@@ -334,7 +334,7 @@ class VerbLaws:
         assert {path: path.stat().st_mtime_ns for path in world.rglob("*")} == before
 
     def test_changed_inputs_are_found(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
-        """What depends on them is made again, and nothing else: the bytes of a run on the changed inputs alone."""
+        """Outputs that depend on them are made again, and nothing else: the bytes of a run on the changed inputs alone."""
         done = Path(shutil.copytree(worlds.after, tmp_path / "done/world"))
         for place in (world, done):
             self.change(place)
@@ -386,7 +386,7 @@ class VerbLaws:
 
     @_cases(lambda case: case.replaces)
     def test_files_of_others_are_refused(self, name: str, world: Path, worlds: Worlds) -> None:
-        """What another program wrote at the same place is not ours to replace, unless we are asked to."""
+        """A file that another program wrote under the same name is replaced on request only."""
         made = (path for path in worlds.expected[name] if path.startswith(self.cases[name].writes[0]))
         first = next(path for path in made if not (world / path).exists())
         (world / first).parent.mkdir(parents=True, exist_ok=True)
@@ -404,7 +404,7 @@ class VerbLaws:
     def test_a_reader_sees_whole_files_only(
         self, name: str, world: Path, worlds: Worlds, tmp_path: Path
     ) -> None:
-        """Every file that is visible at any moment is a whole one of this run, or of the one before, whose files it replaces."""
+        """Every file that is visible at any moment is a complete one of this run, or of the one before, whose files it replaces."""
         case, seen = self.cases[name], dict[str, tuple[int, int]]()
         done = Path(shutil.copytree(worlds.after, tmp_path / "done/world"))
         other = shlex.split([*case.others, "--overwrite"][0])

@@ -71,7 +71,7 @@ def char_class(numbers: Bytes, blocks: Bytes, code: Int) -> Int:
 
 @kernel
 def holds_letter(data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes) -> bool:
-    """Whether a letter is among the characters from byte `at` to `end`; stops at the first one."""
+    """Tell whether a letter is among the characters from byte `at` to `end`; stops at the first one."""
     while at < end:
         code, width = decode(data, at)
         if char_class(numbers, blocks, code) & LETTER:

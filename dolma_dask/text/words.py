@@ -108,13 +108,13 @@ def length_at(rank: Int, ends: Counts, words: Int, common: Counts) -> Int:
 
 @kernel
 def ends_with_ellipsis(data: Bytes, at: Int, end: Int) -> bool:
-    """Whether the bytes from `at` to `end` end with U+2026."""
+    """Tell whether the bytes from `at` to `end` end with U+2026."""
     return bool(end - at >= 3 and data[end - 3] == 0xE2 and data[end - 2] == 0x80 and data[end - 1] == 0xA6)
 
 
 @kernel
 def _holds_ellipsis(data: Bytes, at: Int, end: Int) -> bool:
-    """Whether U+2026 is among the characters from byte `at` to `end`."""
+    """Tell whether U+2026 is among the characters from byte `at` to `end`."""
     while not ends_with_ellipsis(data, at, min(at + 3, end)):
         if at >= end:
             return False

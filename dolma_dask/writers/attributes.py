@@ -58,7 +58,7 @@ class AttributeWriter:
 
     @property
     def record(self) -> FileRecord:
-        """What was written; after a clean exit."""
+        """Record of the file; after a clean exit."""
         return self._file.record
 
 

@@ -113,7 +113,7 @@ class Hdf5Writer:
 
     @property
     def record(self) -> FileRecord:
-        """What was written; after a clean exit."""
+        """Record of the file; after a clean exit."""
         if self._record is None:
             raise UsageError(
                 f"{self._path} is not written yet; expected its record to be read after the block has ended."

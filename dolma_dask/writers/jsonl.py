@@ -21,7 +21,7 @@ MEMBER_BYTES = 8 << 20
 """Text bytes after which a member ends, at the next end of a record."""
 
 GZIP_LEVEL = 0
-"""Of isal. Levels 1 and 2 give the same text other bytes in some processes (8 of 40 differed over 600 pieces of 300 bytes; level 0: none),
+"""Level of isal. Levels 1 and 2 give the same text other bytes in some processes (8 of 40 differed over 600 pieces of 300 bytes; level 0: none),
 level 3 on other processors."""
 
 ZSTD_LEVEL = 3

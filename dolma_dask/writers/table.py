@@ -15,7 +15,7 @@ COMPRESSION_LEVEL = 1
 
 
 class ArrowSink:
-    """A file that is being published, with the little of a file object that pyarrow needs."""
+    """A file that is being published, with as much of a file object as pyarrow needs."""
 
     closed = False
 

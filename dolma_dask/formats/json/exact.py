@@ -1,4 +1,4 @@
-"""The exact parser of one JSON line: what the kernels decline ends here, and so does every error message.
+"""The exact parser of one JSON line: lines that the kernels decline end here, and every error message begins here.
 
 A valid record is one JSON object (RFC 8259) in UTF-8 on a line of its own. msgspec reads it: no NaN, no infinity, no control
 characters in strings, surrogates only in pairs, nothing behind the object but white space. Values stay raw until somebody

@@ -1,4 +1,4 @@
-"""The exact parser of one attribute row, and what its values look like.
+"""The exact parser of one attribute row, and the kinds of its values.
 
 Rows come in two forms: nested, ``{"id", "source", "attributes": {key: value}}``, and flat, ``{"source", "id", key: value}``. A
 value is a list of spans ``[[start, end, score], ...]``, a number, a boolean, a string, null, or an object of numbers. Rows of
@@ -22,7 +22,7 @@ AttributeKind = Literal["document", "spans", "number", "bool", "string", "dict"]
 dot."""
 
 Form = Literal["nested", "flat"]
-"""Whether attributes stand in an object of their own or among the row's other keys."""
+"""Attributes stand in an object of their own ("nested"), or among the row's other keys."""
 
 Span = tuple[int, int, float]
 Value = float | bool | str | list[Span] | None

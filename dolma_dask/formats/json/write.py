@@ -121,7 +121,7 @@ def put_integer(out: Bytes, p: int, number: int) -> int:
 
 @kernel
 def hundred_thousandths(x: float) -> int:
-    """The integer nearest to ``x * 1e5`` for 0 <= x < 1e9, ties to even, judged on the exact product."""
+    """Return the integer nearest to ``x * 1e5`` for 0 <= x < 1e9, ties to even, judged on the exact product."""
     product = x * 1e5
     floor = np.floor(product)
     above_tie = product - floor - 0.5

@@ -1,4 +1,4 @@
-"""For processes that have this folder in PYTHONPATH."""
+"""Entry for processes that have this folder in PYTHONPATH."""
 
 from dolma_dask.testing.disturbance import disturb
 
