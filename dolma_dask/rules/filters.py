@@ -1,4 +1,4 @@
-"""Filters over whole documents in JSONPath or jq, as the Dolma toolkit's mixer takes them.
+"""Filters over documents in JSONPath or jq, as the Dolma toolkit's mixer takes them.
 
 A filter is compiled to a rule over columns where that is possible; else it looks at every document, parsed and with its attributes
 merged in, which costs some microseconds each (`Filter.is_slow`). Both give the same answer.

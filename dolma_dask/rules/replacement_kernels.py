@@ -19,9 +19,9 @@ _FAR = 1 << 62
 
 
 @kernel
-def walk_points(text: np.ndarray, at: int, stop: int, point: int, wanted: int) -> tuple[int, int]:
-    """Go on from byte `at`, code point `point`, to the code point `wanted` or the end; return both places."""
-    while point < wanted and at < stop:
+def walk_points(text: np.ndarray, at: int, stop: int, point: int, target: int) -> tuple[int, int]:
+    """Go on from byte `at`, code point `point`, to the code point `target` or the end; return both."""
+    while point < target and at < stop:
         at += 1
         while at < stop and (text[at] & 0xC0) == 0x80:
             at += 1
@@ -30,11 +30,11 @@ def walk_points(text: np.ndarray, at: int, stop: int, point: int, wanted: int) -
 
 
 @kernel
-def choose_spans(  # type: ignore[no-untyped-def]
+def select_spans(  # type: ignore[no-untyped-def]
     text_cut, text, span_cut, starts, ends, templates, fixed, holes, points, sizes,
     selected_cut, selected, lengths, grown,
 ):  # fmt: skip
-    """Choose the spans that are replaced.
+    """Select the spans that are replaced.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def write_texts(  # type: ignore[no-untyped-def]
 
 @kernel
 def count_up_to(selected: np.ndarray, column: int, first: int, stop: int, limit: int) -> int:
-    """Return the place in ``selected[first:stop]`` of the first value of a column that is above `limit`; they are sorted."""
+    """Return the index in ``selected[first:stop]`` of the first value of a column that is above `limit`; they are sorted."""
     while first < stop:
         middle = (first + stop) // 2
         if selected[middle, column] <= limit:
@@ -148,7 +148,7 @@ def count_up_to(selected: np.ndarray, column: int, first: int, stop: int, limit:
 def moved_span(start, end, selected, first, stop, length):  # type: ignore[no-untyped-def]
     """Return (whether it is left, start, end) of a span after the replacements ``selected[first:stop]`` in a text of `length` code points.
 
-    Left out is a span that begins or ends inside a replaced one, or whose whole text was replaced, unless it is that of the whole document.
+    Left out is a span that begins or ends inside a replaced one, or whose text was all replaced, unless it is that of the document.
     """
     start, end = min(max(start, 0), length), min(max(end, 0), length)
     if start == 0 and end == length:
@@ -215,7 +215,7 @@ def write_moved(  # type: ignore[no-untyped-def]
 
 @kernel
 def write_spans(value, origin, data, selected, first, stop, length, out, p):  # type: ignore[no-untyped-def]
-    """Write a list of spans that has some; return the place behind it in `out`, -1 if it is a list of something else."""
+    """Write a list of spans that has some; return the position behind it in `out`, -1 if it is a list of something else."""
     at = skip_space(value + 1)
     out[p] = _OPEN
     p += 1

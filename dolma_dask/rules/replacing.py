@@ -1,7 +1,7 @@
 """Replace spans of texts, and move the spans that remain: what a mix does with e-mail addresses, short lines, duplicate paragraphs.
 
 All rules of a mix are applied at once to the old text: spans of all rules with a score in ``[min_score, max_score)`` are sorted by their
-start (first by rule and place in the list where starts are equal), and of overlapping ones the first wins. ``{}`` in a replacement is the
+start (first by rule and order in the list where starts are equal), and of overlapping ones the first wins. ``{}`` in a replacement is the
 text of the span; a replacement that begins with ``$`` is a value of the document. Ends beyond the text are clipped. A span of no width
 inserts, unless a replaced span ends where it stands.
 """
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.json.block import Lines
-from dolma_dask.rules.replacement_kernels import choose_spans, moved_span, write_moved, write_texts
+from dolma_dask.rules.replacement_kernels import moved_span, select_spans, write_moved, write_texts
 from dolma_dask.rules.splicing import string_parts_of
 from dolma_dask.text.columns import for_kernel, join_texts, large_strings, string_parts
 from dolma_dask.text.kernels import Bytes, Counts
@@ -45,7 +45,7 @@ class Replaced:
 
     texts: pa.LargeStringArray  # (n,)
     changed: npt.NDArray[np.bool_]  # rows in which something was replaced
-    cut: Counts  # see `dolma_dask.rules.replacement_kernels.choose_spans`
+    cut: Counts  # see `dolma_dask.rules.replacement_kernels.select_spans`
     selected: npt.NDArray[np.int64]
     lengths: Counts
 
@@ -68,17 +68,14 @@ class _Spans:
 def replace_spans(texts: pa.LargeStringArray, rules: Sequence[SpanRule]) -> Replaced:
     """Replace the spans of all rules in all texts.
 
+    Raises `SchemaError`: a span begins before the text or ends before its start, or a document lacks the value that is to replace it.
+
     Parameters
     ----------
     texts : pyarrow.LargeStringArray
         (n,) without nulls.
     rules : sequence of SpanRule
         In their order.
-
-    Raises
-    ------
-    SchemaError
-        A span begins before the text or ends before its start, or a document lacks the value that is to replace it.
     """
     rows = len(texts)
     spans = _collect(rules, rows)
@@ -87,7 +84,7 @@ def replace_spans(texts: pa.LargeStringArray, rules: Sequence[SpanRule]) -> Repl
     total, sizes = len(spans.starts), np.empty(rows, np.int64)
     selected_cut, selected = np.zeros(rows + 1, np.int64), np.empty((total, 7), np.int64)
     lengths, grown = np.zeros(rows, np.int64), np.zeros(1, np.int64)
-    choose_spans(
+    select_spans(
         text_cut, text, spans.cut, spans.starts, spans.ends, spans.templates, fixed, holes, points, sizes,
         selected_cut, selected, lengths, grown,
     )  # fmt: skip
@@ -103,7 +100,7 @@ def replace_spans(texts: pa.LargeStringArray, rules: Sequence[SpanRule]) -> Repl
 
 
 def _collect(rules: Sequence[SpanRule], rows: int) -> _Spans:
-    parts = [_wanted(rule) for rule in rules]
+    parts = [_within_limits(rule) for rule in rules]
     row, start, end = (
         np.concatenate([part[k] for part in parts] or [np.empty(0, np.int64)]) for k in range(3)
     )
@@ -111,14 +108,14 @@ def _collect(rules: Sequence[SpanRule], rows: int) -> _Spans:
     for rule, part in zip(rules, parts, strict=True):
         template.append(first + (part[0] if len(rule.texts) != 1 else np.zeros(len(part[0]), np.int64)))
         first += len(rule.texts)
-    order = np.lexsort((start, row))  # stable: by rule and place where starts are equal
+    order = np.lexsort((start, row))  # stable: by rule and order where starts are equal
     cut = np.zeros(rows + 1, np.int64)
     np.cumsum(np.bincount(row, minlength=rows), out=cut[1:])
     templates = np.concatenate([*template, np.empty(0, np.int64)])
     return _Spans(*(for_kernel(part) for part in (cut, start[order], end[order], templates[order])))
 
 
-def _wanted(rule: SpanRule) -> tuple[npt.NDArray[np.int64], ...]:
+def _within_limits(rule: SpanRule) -> tuple[npt.NDArray[np.int64], ...]:
     """Return row, start and end of the spans of one rule whose scores are within its limits."""
     offsets = np.asarray(rule.spans.offsets).astype(np.int64)
     inside = rule.spans.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
@@ -132,12 +129,12 @@ def _wanted(rule: SpanRule) -> tuple[npt.NDArray[np.int64], ...]:
     if len(row) != len(start):
         kept = np.repeat(rule.spans.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
         start, end, score = start[kept], end[kept], score[kept]
-    wanted = np.ones(len(row), np.bool_)
+    is_within = np.ones(len(row), np.bool_)
     if rule.min_score is not None:
-        wanted &= score >= rule.min_score
+        is_within &= score >= rule.min_score
     if rule.max_score is not None:
-        wanted &= score < rule.max_score
-    row, start, end = row[wanted], start[wanted], end[wanted]
+        is_within &= score < rule.max_score
+    row, start, end = row[is_within], start[is_within], end[is_within]
     _check(rule, row, start, end)
     return row, start, end
 
@@ -179,7 +176,7 @@ def _templates(rules: Sequence[SpanRule], rows: int) -> tuple[Any, ...]:
 def move_spans(attributes: pa.LargeStringArray, replaced: Replaced) -> pa.LargeStringArray:
     """Move the spans of all attributes to where their texts are after replacement.
 
-    Left out are spans that begin or end inside a replaced one, and those whose whole text was replaced; what is about the whole document
+    Left out are spans that begin or end inside a replaced one, and those whose text was all replaced; what is about the document
     stays so.
 
     Parameters
@@ -226,7 +223,7 @@ def _move_slowly(text: str, replaced: Replaced, row: int) -> str:
     moved = {}
     for key, value in json.loads(text).items():
         if isinstance(value, list) and all(map(_is_span, value)):
-            places = [
+            moves = [
                 (
                     moved_span(
                         int(span[0]), int(span[1]), replaced.selected, first, stop, int(replaced.lengths[row])
@@ -235,14 +232,14 @@ def _move_slowly(text: str, replaced: Replaced, row: int) -> str:
                 )
                 for span in value
             ]
-            value = [[start, end, *span[2:]] for (left, start, end), span in places if left]
+            value = [[start, end, *span[2:]] for (left, start, end), span in moves if left]
         moved[key] = value
     return json.dumps(moved, ensure_ascii=False, separators=(",", ":"))
 
 
 def _is_span(value: object) -> bool:
-    return isinstance(value, list) and len(value) > 2 and all(map(_is_place, value[:2]))
+    return isinstance(value, list) and len(value) > 2 and all(map(_is_offset, value[:2]))
 
 
-def _is_place(value: object) -> bool:
+def _is_offset(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()

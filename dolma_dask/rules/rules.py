@@ -124,8 +124,8 @@ class Membership(Rule):
         data = operand.data
         if isinstance(data, pa.Scalar):
             data = pa.repeat(data, count)
-        found = is_in(data, [literal.value for literal in self.literals])
-        return pc.and_(data.is_valid(), pc.invert(found)) if self.negated else found
+        is_listed = is_in(data, [literal.value for literal in self.literals])
+        return pc.and_(data.is_valid(), pc.invert(is_listed)) if self.negated else is_listed
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.literals)) + ("," if len(self.literals) == 1 else "")
@@ -161,8 +161,8 @@ class Flag(Rule):
         operand = self.column.evaluate(columns)
         if operand.kind not in ("bool", "missing"):
             example = {"number": "> 0", "string": "== '...'"}.get(operand.kind, "is not None")
-            found = f"{operand.called} is a {operand.kind} and no rule by itself"
-            raise ExpressionError(f"{found}; write a comparison such as `{self.column} {example}`")
+            what = f"{operand.called} is a {operand.kind} and no rule by itself"
+            raise ExpressionError(f"{what}; write a comparison such as `{self.column} {example}`")
         return two_valued(operand.data.cast(pa.bool_()), count)
 
     def __str__(self) -> str:
@@ -237,7 +237,7 @@ def any_of(*rules: Rule) -> Rule:
 
 
 def duplicates(name: str = "exact") -> Rule:
-    """Return the rule that holds for documents which `dedupe` has marked.
+    """Return the rule that holds for documents which `dedupe` has flagged.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def duplicates(name: str = "exact") -> Rule:
     UsageError
         No attribute set can have such a name.
     """
-    return _marked(name)
+    return _flagged(name)
 
 
 def listed(name: str) -> Rule:
@@ -275,8 +275,8 @@ def listed(name: str) -> Rule:
     UsageError
         No attribute set can have such a name.
     """
-    return _marked(name)
+    return _flagged(name)
 
 
-def _marked(name: str) -> Rule:
+def _flagged(name: str) -> Rule:
     return Missing(Name(check_name(name, "attribute set")), negated=True)

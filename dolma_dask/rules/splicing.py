@@ -88,21 +88,21 @@ def _values(edits: Sequence[Edit], rows: int) -> tuple[Counts, Bytes, Bytes]:
     state = np.full((len(edits), rows), 2, np.uint8)
     blobs = [np.empty(0, np.uint8)]
     end = 0
-    for place, edit in enumerate(edits):
+    for number, edit in enumerate(edits):
         if edit.values is None:
             continue
         cut, data = string_parts_of(edit.values)
         blobs.append(data[cut[0] : cut[-1]])
-        cuts[place] = cut + (end - cut[0])
+        cuts[number] = cut + (end - cut[0])
         end += len(blobs[-1])
-        state[place] = validity(edit.values)
+        state[number] = validity(edit.values)
     return cuts, np.concatenate(blobs), state
 
 
 def _with_slow(
     spliced: pa.LargeBinaryArray, block: Lines, edits: Sequence[Edit], rows: np.ndarray
 ) -> pa.LargeBinaryArray:
-    """Put the lines that the kernel declined in their places."""
+    """Put the lines that the kernel declined back."""
     mask = np.zeros(len(spliced), np.bool_)
     mask[rows] = True
     slow = [_splice_slowly(block.line(row), edits, row) for row in rows.tolist()]
@@ -133,12 +133,12 @@ def _quoted(name: str) -> bytes:
 
 @kernel
 def find_name(at: int, size: int, names: int, name_cut: np.ndarray) -> int:
-    """Return the place of a key among quoted names, -1 if it is none; `at` and `size` are those of the key with its quotes."""
-    for place in range(name_cut.size - 1):
-        if name_cut[place + 1] - name_cut[place] == size and same_bytes(
-            at, int(names + name_cut[place]), size
+    """Return the index of a key among quoted names, -1 if it is none; `at` and `size` are those of the key with its quotes."""
+    for index in range(name_cut.size - 1):
+        if name_cut[index + 1] - name_cut[index] == size and same_bytes(
+            at, int(names + name_cut[index]), size
         ):
-            return place
+            return index
     return -1
 
 
@@ -169,14 +169,14 @@ def _splice(  # type: ignore[no-untyped-def]
                 declined = True
                 break
             following = skip_space(end)
-            place = find_name(key, size, name_base, name_cut)
+            index = find_name(key, size, name_base, name_cut)
             what = 0
-            if place >= 0:
-                declined = (seen >> place) & 1 != 0
+            if index >= 0:
+                declined = (seen >> index) & 1 != 0
                 if declined:
                     break
-                seen |= np.int64(1) << place
-                what = state[place, row]
+                seen |= np.int64(1) << index
+                what = state[index, row]
             if what == 2:
                 dropped = True
             else:
@@ -190,8 +190,8 @@ def _splice(  # type: ignore[no-untyped-def]
                 copy_bytes(out, p, data, begin - origin, stop - begin)
                 p += stop - begin
                 if what == 1:
-                    size = text_cut[place, row + 1] - text_cut[place, row]
-                    copy_bytes(out, p, text, text_cut[place, row], size)
+                    size = text_cut[index, row + 1] - text_cut[index, row]
+                    copy_bytes(out, p, text, text_cut[index, row], size)
                     p += size
                     copy_bytes(out, p, data, end - origin, following - end)
                     p += following - end
@@ -203,18 +203,18 @@ def _splice(  # type: ignore[no-untyped-def]
             status[row] = 1
             p = offsets[row]
             continue
-        for place in range(name_cut.size - 1):
-            if state[place, row] == 1 and (seen >> place) & 1 == 0:
+        for index in range(name_cut.size - 1):
+            if state[index, row] == 1 and (seen >> index) & 1 == 0:
                 if not first:
                     out[p] = _COMMA
                     p += 1
                 first = False
-                size = name_cut[place + 1] - name_cut[place]
-                copy_bytes(out, p, names, name_cut[place], size)
+                size = name_cut[index + 1] - name_cut[index]
+                copy_bytes(out, p, names, name_cut[index], size)
                 out[p + size] = _COLON
                 p += size + 1
-                size = text_cut[place, row + 1] - text_cut[place, row]
-                copy_bytes(out, p, text, text_cut[place, row], size)
+                size = text_cut[index, row + 1] - text_cut[index, row]
+                copy_bytes(out, p, text, text_cut[index, row], size)
                 p += size
         size = starts[row + 1] - (at - origin)
         copy_bytes(out, p, data, at - origin, size)
@@ -265,9 +265,9 @@ def _object_lines(data: np.ndarray, cut: np.ndarray, columns: Sequence[pa.LargeS
     """Return the objects as lines, those of a row one behind the other."""
     count, rows = len(columns), len(columns[0])
     sizes = np.empty((rows, count), np.int64)
-    for place, column in enumerate(columns):
+    for number, column in enumerate(columns):
         own, _ = string_parts_of(column)
-        sizes[:, place] = np.diff(own) + 1
+        sizes[:, number] = np.diff(own) + 1
     starts = np.zeros(rows * count + 1, np.int64)
     np.cumsum(sizes.reshape(-1), out=starts[1:])
     return Lines(data, starts)
@@ -290,14 +290,14 @@ def _join_slowly(texts: Sequence[str]) -> str:
 
 
 @kernel
-def _join(base, tail_base, tail_row, starts, data, count, found, out, offsets, status):  # type: ignore[no-untyped-def]
+def _join(base, tail_base, tail_row, starts, data, count, members, out, offsets, status):  # type: ignore[no-untyped-def]
     p = 0
     for row in range(offsets.size - 1):
         offsets[row] = p
         n = 0
         declined = False
-        for which in range(count):
-            line = row * count + which
+        for index in range(count):
+            line = row * count + index
             origin = base if line < tail_row else tail_base
             at = skip_space(skip_space(origin + starts[line]) + 1)
             before = n
@@ -309,16 +309,16 @@ def _join(base, tail_base, tail_row, starts, data, count, found, out, offsets, s
                     break
                 for other in range(before):
                     if (
-                        found[other, 3] == after - at
-                        and found[other, 4] >= 0
-                        and same_bytes(at, found[other, 2], after - at)
+                        members[other, 3] == after - at
+                        and members[other, 4] >= 0
+                        and same_bytes(at, members[other, 2], after - at)
                     ):
-                        found[other, 4] = -1
-                found[n, 0] = at - origin
-                found[n, 1] = end - origin
-                found[n, 2] = at
-                found[n, 3] = after - at
-                found[n, 4] = which
+                        members[other, 4] = -1
+                members[n, 0] = at - origin
+                members[n, 1] = end - origin
+                members[n, 2] = at
+                members[n, 3] = after - at
+                members[n, 4] = index
                 n += 1
                 at = skip_space(end)
                 if byte_at(at) == _COMMA:
@@ -332,14 +332,14 @@ def _join(base, tail_base, tail_row, starts, data, count, found, out, offsets, s
         p += 1
         first = True
         for member in range(n):
-            if found[member, 4] < 0:
+            if members[member, 4] < 0:
                 continue
             if not first:
                 out[p] = _COMMA
                 p += 1
             first = False
-            size = found[member, 1] - found[member, 0]
-            copy_bytes(out, p, data, found[member, 0], size)
+            size = members[member, 1] - members[member, 0]
+            copy_bytes(out, p, data, members[member, 0], size)
             p += size
         out[p] = _CLOSE
         p += 1

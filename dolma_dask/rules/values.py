@@ -29,7 +29,7 @@ class Operand:
 
 
 def load(column: pa.Array) -> tuple[Any, str]:
-    """A column in the types that the operators work on, and its kind."""
+    """Return a column in the types that the operators work on, and its kind."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     of = column.type
@@ -49,14 +49,14 @@ def load(column: pa.Array) -> tuple[Any, str]:
 
 
 def number_scalar(value: Any) -> pa.Scalar:
-    """A literal number; integers in a type that holds them exactly."""
+    """Return a literal number; integers in a type that holds them exactly."""
     if isinstance(value, float):
         return pa.scalar(value, pa.float64())
     return pa.scalar(value, pa.int64() if -(2**63) <= value < 2**63 else WIDE_INTEGER)
 
 
 def without_nan(data: Any) -> Any:
-    """float64 with null in the place of NaN."""
+    """Return float64 with null instead of NaN."""
     return pc.if_else(pc.is_nan(data), pa.scalar(None, pa.float64()), data)
 
 
@@ -87,10 +87,12 @@ def is_in(data: pa.Array, values: list[Any]) -> pa.BooleanArray:
     if not _is_exact(data.type):
         return pc.is_in(data, value_set=pa.array(values, data.type))
     least, most = _bounds(data.type)
-    whole = [v for v in values if isinstance(v, int) and least <= v <= most]
-    found = pc.is_in(data, value_set=pa.array(whole, data.type))
+    integers = [v for v in values if isinstance(v, int) and least <= v <= most]
+    is_listed = pc.is_in(data, value_set=pa.array(integers, data.type))
     floats = [v for v in values if isinstance(v, float)]
-    return pc.or_(found, _is_in_floats(data.cast(pa.float64(), safe=False), floats)) if floats else found
+    return (
+        pc.or_(is_listed, _is_in_floats(data.cast(pa.float64(), safe=False), floats)) if floats else is_listed
+    )
 
 
 def _is_exact(of: pa.DataType) -> bool:
@@ -139,7 +141,7 @@ class Node:
     """Precedence of the spelling, from `Or` (1) to names (8)."""
 
     def children(self) -> Iterator["Node"]:
-        """The nodes directly below this one."""
+        """Yield the nodes directly below this one."""
         for part in _fields(self):
             value = getattr(self, part.name)
             items = value if isinstance(value, tuple) else (value,)
@@ -163,7 +165,7 @@ class Node:
         return same
 
     def canonical(self) -> list[Any]:
-        """A form that JSON can hold, equal for equal rules: nested lists, each with the node's class first."""
+        """Return a form that JSON can hold, equal for equal rules: nested lists, each with the node's class first."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, tuple):
@@ -235,8 +237,8 @@ class Literal(Value):
 
     def canonical(self) -> list[Any]:
         value = self.value
-        whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-        return ["literal", int(value) if whole else value]
+        is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+        return ["literal", int(value) if is_whole else value]
 
     def evaluate(self, columns: Columns) -> Operand:
         scalar = (

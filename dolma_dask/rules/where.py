@@ -7,7 +7,7 @@
 Allowed are column names (a dotted name is one column; backticks around anything that is not a Python name, doubled to
 mean themselves), numbers, strings, True, False; ``and or not``; ``== != < <= > >=``, also chained; ``in`` and ``not in`` with a
 list of literals; ``is None`` and ``is not None``; ``+ - * /``. Lines may be broken anywhere, comments are skipped. Anything
-else is an `ExpressionError` that marks the place. What rules mean stands in `dolma_dask.rules.rules`.
+else is an `ExpressionError` that points at the mistake. The meaning of rules is described in `dolma_dask.rules.rules`.
 
 The text goes through Python's own parser; nothing is ever run by Python. A rule of five comparisons costs 0.1 ms to parse and 12 ns per row.
 """
@@ -49,7 +49,7 @@ class ExpressionText:
         self._margin = len(self.code) - len(self.code.lstrip(" "))  # Python takes it for indentation
 
     def error(self, message: str, start: int, end: int, *, closing: str = f"\n{ALLOWED}") -> ExpressionError:
-        """An error to raise, with the expression and a caret line that marks ``text[start:end]``."""
+        """Return an error to raise, with the expression and a line of carets below ``text[start:end]``."""
         shown = re.sub(r"\s", " ", self.text)
         first = max(0, start - _SHOWN // 2)
         before, after = "..." * (first > 0), "..." * (first + _SHOWN < len(shown))
@@ -61,16 +61,16 @@ class ExpressionText:
         )
 
     def error_at(self, node: ast.expr, message: str) -> ExpressionError:
-        """Return an error to raise that marks the text of `node`."""
+        """Return an error to raise that points at the text of `node`."""
         return self.error(message, *self.span(node))
 
     def span(self, node: ast.expr) -> tuple[int, int]:
         """Return where the text of `node` begins and ends."""
-        start = self._place(node.lineno, node.col_offset)
-        return start, self._place(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset + 1)
+        start = self._offset(node.lineno, node.col_offset)
+        return start, self._offset(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset + 1)
 
     def tree(self) -> ast.expr:
-        """Python's view of the expression."""
+        """Return Python's tree of the expression."""
         if not self.code.strip():
             raise self.error("the expression is empty", 0, 1)
         try:
@@ -103,13 +103,13 @@ class ExpressionText:
         first = self.text[at]
         if first in "'\"":
             quote = first * 3 if self.text.startswith(first * 3, at) else first
-            found = _STRINGS[quote].match(self.text, at)
-            return found.end() if found else len(self.text)
+            match = _STRINGS[quote].match(self.text, at)
+            return match.end() if match else len(self.text)
         if first in "`#":
-            found = (_TICKED if first == "`" else _COMMENT).match(self.text, at)
-            if not found:
+            match = (_TICKED if first == "`" else _COMMENT).match(self.text, at)
+            if not match:
                 raise self.error("this backtick is never closed", at, at + 1)
-            return found.end()
+            return match.end()
         return at + 1
 
     def _ticked_name(self, start: int, end: int) -> str:
@@ -137,8 +137,8 @@ class ExpressionText:
                 raise self.error_at(node, f"nested more than {MAX_DEPTH} levels deep")
             stack += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
 
-    def _place(self, line: int, byte: int) -> int:
-        """Offset in the text of Python's line and column, which counts UTF-8 bytes."""
+    def _offset(self, line: int, byte: int) -> int:
+        """Return the offset in the text of Python's line and column, which counts UTF-8 bytes."""
         start = self._line_starts[line - 1]
         if self.code.isascii():
             return start + byte
@@ -146,12 +146,12 @@ class ExpressionText:
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        """Lines are broken only inside of strings in three quotes."""
+        """Starts of lines, which are broken only inside of strings in three quotes."""
         code = self.code[self._margin :]
-        return [self._margin + start for start in (0, *(found.end() for found in _LINE_END.finditer(code)))]
+        return [self._margin + start for start in (0, *(end.end() for end in _LINE_END.finditer(code)))]
 
 
-__all__ = ["Rule", "check_names", "parse", "resolve"]
+__all__ = ["Rule", "parse", "resolve"]
 
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
@@ -176,12 +176,6 @@ def parse(expression: str) -> Rule:
     return _Reader(expression).rule
 
 
-def check_names(rule: Rule, known: Collection[str]) -> None:
-    """Refuse a rule with a name that is not among `known`, naming those that are near."""
-    for name in sorted(rule.names - frozenset(known)):
-        raise _error_at(rule, name, unknown_name(name, known))
-
-
 def resolve(rule: Rule, known: Collection[str]) -> Rule:
     """Write short names in full: ``word_count`` for the only column that ends in ``__word_count``."""
     full: dict[str, str] = {}
@@ -197,9 +191,9 @@ def resolve(rule: Rule, known: Collection[str]) -> Rule:
 
 
 def _error_at(rule: Rule, name: str, message: str) -> ExpressionError:
-    """Mark the first place of `name` in the spelling of `rule`."""
+    """Return an error that points at the first `name` in the spelling of `rule`."""
     reader = _Reader(str(rule))
-    return reader.text.error(message, *reader.places[name], closing="")
+    return reader.text.error(message, *reader.spans[name], closing="")
 
 
 class _Reader:
@@ -207,7 +201,7 @@ class _Reader:
 
     def __init__(self, expression: str) -> None:
         self.text = ExpressionText(expression)
-        self.places: dict[str, tuple[int, int]] = {}  # column -> where its name stands first
+        self.spans: dict[str, tuple[int, int]] = {}  # column -> its first span in the text
         self.rule = self._rule(self.text.tree())
 
     def _rule(self, node: ast.expr) -> Rule:
@@ -248,16 +242,16 @@ class _Reader:
     def _literals(self, node: ast.expr) -> tuple[Literal, ...]:
         if not isinstance(node, ast.Tuple | ast.List | ast.Set):
             raise self.text.error_at(node, "to the right of in stands a list, such as (1, 2) or ('a',)")
-        found: list[Literal] = []
+        literals: list[Literal] = []
         for item in node.elts:
             value = self._value(item)
             if not isinstance(value, Literal):
                 raise self.text.error_at(item, "this list holds only numbers, strings, True and False")
-            if found and value.kind != found[0].kind:
-                kinds = f"a {found[0].kind} and a {value.kind}"
+            if literals and value.kind != literals[0].kind:
+                kinds = f"a {literals[0].kind} and a {value.kind}"
                 raise self.text.error_at(item, f"this list holds {kinds}; expected values of one kind")
-            found.append(value)
-        return tuple(found)
+            literals.append(value)
+        return tuple(literals)
 
     def _value(self, node: ast.expr) -> Value:
         match node:
@@ -301,11 +295,11 @@ class _Reader:
 
     def _name(self, node: ast.expr) -> Name:
         name = ".".join(self._name_parts(node))
-        self.places.setdefault(name, self.text.span(node))
+        self.spans.setdefault(name, self.text.span(node))
         return Name(name)
 
     def _name_parts(self, node: ast.expr) -> list[str]:
-        """Parts as they were typed: Python's tree holds them in another Unicode normalisation."""
+        """Return parts as they were typed: Python's tree holds them in another Unicode normalisation."""
         start, end = self.text.span(node)
         before: list[str] = []
         if isinstance(node, ast.Attribute):

@@ -111,12 +111,12 @@ def _replaced(
     changes: list[tuple[int, int, bytes]],
 ) -> pa.LargeStringArray:
     """Return the texts with some of their bytes exchanged."""
-    view, place = memoryview(data.data), int(offsets[0])
+    view, position = memoryview(data.data), int(offsets[0])
     pieces: list[bytes | memoryview] = []
     for start, stop, fixed in changes:
-        pieces += [view[place:start], fixed]
-        place = stop
-    pieces.append(view[place : int(offsets[-1])])
+        pieces += [view[position:start], fixed]
+        position = stop
+    pieces.append(view[position : int(offsets[-1])])
     grown = np.cumsum([0, *(len(fixed) - (stop - start) for start, stop, fixed in changes)])
     ends = np.searchsorted(np.array([stop for _, stop, _ in changes]), offsets, side="right")
     moved = offsets - offsets[0] + grown[ends]
@@ -160,8 +160,8 @@ def detokenize(text: str) -> str:
 
 def _strip_inside(text: str, opening: str, closing: str) -> str:
     """Strip white space behind each opening mark and before the next closing one."""
-    pieces, place = [], 0
-    while (start := text.find(opening, place)) >= 0 and (stop := text.find(closing, start + 1)) >= 0:
-        pieces.append((text[place : start + 1], text[start + 1 : stop].strip(), closing))
-        place = stop + 1
-    return "".join(chain(chain.from_iterable(pieces), [text[place:]]))
+    pieces, position = [], 0
+    while (start := text.find(opening, position)) >= 0 and (stop := text.find(closing, start + 1)) >= 0:
+        pieces.append((text[position : start + 1], text[start + 1 : stop].strip(), closing))
+        position = stop + 1
+    return "".join(chain(chain.from_iterable(pieces), [text[position:]]))

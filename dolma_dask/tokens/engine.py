@@ -87,13 +87,13 @@ class TokenEngine:
 
     def token_id(self, token: str) -> int | None:
         """Id of a token, None if the vocabulary has no such name."""
-        found: int | None = build(self.source).tokenizer.token_to_id(token)
-        return found
+        token_id: int | None = build(self.source).tokenizer.token_to_id(token)
+        return token_id
 
     def token(self, token_id: int) -> str | None:
         """Name of an id, None if no token has it."""
-        found: str | None = build(self.source).tokenizer.id_to_token(token_id)
-        return found
+        token: str | None = build(self.source).tokenizer.id_to_token(token_id)
+        return token
 
     def near_tokens(self, token: str, count: int = 5) -> list[str]:
         """Names that look like ``token``: added tokens first, then the vocabulary."""
@@ -134,7 +134,7 @@ class TokenEngine:
             known[key] = (
                 texts,
                 self._encode(texts),
-            )  # the texts stay, so that no others take their place in memory
+            )  # the texts stay, so that no others get their address
         return known[key][1]
 
     def _encode(self, texts: pa.LargeStringArray) -> Tokens:
@@ -234,6 +234,6 @@ def _find_failure(
     for row, scalar in enumerate(piece):
         try:
             tokenizer.encode(scalar.as_py(), add_special_tokens=False)
-        except Exception as found:  # noqa: BLE001  the caller raises it with its row
-            return row, found
+        except Exception as failure:  # noqa: BLE001  the caller raises it with its row
+            return row, failure
     return 0, error

@@ -168,12 +168,12 @@ def token_bytes(source: TokenizerSource) -> TokenBytes | None:
     if not isinstance(tokenizer.decoder, decoders.ByteLevel):
         return None
     shown = _shown_bytes()
-    found = [b""] * (build(source).max_id + 1)
+    texts = [b""] * (build(source).max_id + 1)
     for token, number in tokenizer.get_vocab(with_added_tokens=True).items():
         is_shown = all(char in shown for char in token)
-        found[number] = bytes(shown[char] for char in token) if is_shown else token.encode()
-    starts = np.cumsum([0, *map(len, found)], dtype=np.int64)
-    return TokenBytes(np.frombuffer(b"".join(found), np.uint8), starts)
+        texts[number] = bytes(shown[char] for char in token) if is_shown else token.encode()
+    starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    return TokenBytes(np.frombuffer(b"".join(texts), np.uint8), starts)
 
 
 @kernel
@@ -184,8 +184,8 @@ def _count_text(rows, data, starts):  # type: ignore[no-untyped-def]
         need, low, high, have = 0, 0x80, 0xBF, 0
         for at in range(rows.shape[1]):
             token = rows[row, at]
-            for place in range(starts[token], starts[token + 1]):
-                byte = data[place]
+            for position in range(starts[token], starts[token + 1]):
+                byte = data[position]
                 if need:
                     if low <= byte <= high:
                         need, low, high, have = need - 1, 0x80, 0xBF, have + 1

@@ -1,4 +1,4 @@
-"""Documents to token ids for language modelling: cleaned, cut if wanted, encoded, with what stands around each.
+"""Documents to token ids for language modelling: cleaned, cut if requested, encoded, with what stands around each.
 
 Encoding is nearly all of the cost (3 to 4 MB of text per CPU-second); what is added here takes 1 to 2 ns per token.
 """
@@ -33,7 +33,7 @@ class Cutting:
     Raises `UsageError`: `chars` is not positive.
     """
 
-    chars: int | None = None  # code points after which the next space begins a piece; None: texts stay whole
+    chars: int | None = None  # code points after which the next space begins a piece; None: texts are not cut
     # the tokenizer's own beginning and end stand around the document, not around every piece
     drops_heads: bool = False
     # the first token of each further piece is dropped, whatever it is, as ModelZoo 2.2 does to have the same
@@ -69,7 +69,7 @@ class LmRecipe:
         return self._end(self._cut(clean)), counts
 
     def _cut(self, texts: pa.LargeStringArray) -> Tokens:
-        """Encode texts, in pieces if wanted, with what the tokenizer puts around each."""
+        """Encode texts, in pieces if requested, with what the tokenizer puts around each."""
         specials, cutting = self.specials, self.cutting
         if cutting.chars is None:
             return surround(self.engine.encode(texts), specials.head, specials.tail)
@@ -125,11 +125,11 @@ def _find_cuts(data, offsets, chars, counts, cuts):  # type: ignore[no-untyped-d
     total = 0
     for text in range(len(offsets) - 1):
         end, seen, pieces = offsets[text + 1], 0, 0
-        for place in range(offsets[text], end):
-            byte = data[place]
+        for position in range(offsets[text], end):
+            byte = data[position]
             if seen >= chars and byte == _SPACE:
                 if total < len(cuts):
-                    cuts[total] = place
+                    cuts[total] = position
                 total, pieces, seen = total + 1, pieces + 1, 0
             seen += byte & 0xC0 != _CONTINUES
         if total < len(cuts):

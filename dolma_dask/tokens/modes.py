@@ -91,5 +91,5 @@ def check_mode(name: str) -> None:
     """
     if name in MODES:
         return
-    found = "is not there yet" if name in ANNOUNCED else "is unknown"
-    raise UsageError(f"mode {name!r} {found}; expected one of {', '.join(MODES)}.")
+    state = "is not there yet" if name in ANNOUNCED else "is unknown"
+    raise UsageError(f"mode {name!r} {state}; expected one of {', '.join(MODES)}.")

@@ -67,12 +67,12 @@ def _fill_windows(lengths, counts, length, least, starts, sizes):  # type: ignor
     at, begin = 0, 0
     for document in range(len(lengths)):
         tokens = int(lengths[document])
-        place = 0
+        position = 0
         for _ in range(counts[document]):
-            starts[at] = begin + place
-            sizes[at] = min(length + 1, tokens - place)
+            starts[at] = begin + position
+            sizes[at] = min(length + 1, tokens - position)
             at += 1
-            place += length
+            position += length
         begin += tokens
 
 

@@ -1,8 +1,8 @@
 """Origin of a tokenizer, and the one copy of it that each process holds.
 
 A `TokenizerSource` is small and travels with every task; the `tokenizers.Tokenizer` behind it (0.1 to 1 s to build,
-some 50 MB) is made once per process and found again by the digest of its JSON. Truncation and padding that the file
-may configure are switched off, because a shard holds whole documents. A tokenizer that draws at random (BPE dropout,
+some 50 MB) is made once per process and looked up by the digest of its JSON. Truncation and padding that the file
+may configure are switched off, because documents are never cut. A tokenizer that draws at random (BPE dropout,
 Unigram sampling) is refused, because the same text must give the same bytes.
 
 Threads: unless ``TOKENIZERS_PARALLELISM`` is set, importing this module sets it to ``false``. Parallelism belongs to
@@ -47,8 +47,8 @@ class TokenizerSource:
     @property
     def file_name(self) -> str | None:
         """Name of the file without folders, None for mere text."""
-        place = self.path or self.origin
-        return None if place is None else Path(place).name
+        file = self.path or self.origin
+        return None if file is None else Path(file).name
 
     def read(self) -> str:
         """Return the JSON text; SourceChangedError if the file is not the one that was opened."""

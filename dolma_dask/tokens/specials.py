@@ -40,23 +40,23 @@ class SpecialTokens:
         return Framing(_resolve(engine, "bos", self.bos), _resolve(engine, "eos", self.eos))
 
 
-def _resolve(engine: TokenEngine, option: str, wanted: str | int | None) -> SpecialToken | None:
-    if wanted is None:
+def _resolve(engine: TokenEngine, option: str, requested: str | int | None) -> SpecialToken | None:
+    if requested is None:
         return None
-    if isinstance(wanted, str):
-        found = engine.token_id(wanted)
-        if found is not None:
-            return SpecialToken(wanted, found)
-        advice = f"did you mean one of {', '.join(map(repr, engine.near_tokens(wanted)))}?"
+    if isinstance(requested, str):
+        token_id = engine.token_id(requested)
+        if token_id is not None:
+            return SpecialToken(requested, token_id)
+        advice = f"did you mean one of {', '.join(map(repr, engine.near_tokens(requested)))}?"
     else:
-        name = engine.token(wanted) if _is_id(wanted, engine.max_id) else None
+        name = engine.token(requested) if _is_id(requested, engine.max_id) else None
         if name is not None:
-            return SpecialToken(name, int(wanted))
+            return SpecialToken(name, int(requested))
         advice = f"expected an id from 0 to {engine.max_id} that has a name"
     raise UsageError(
-        f"{option}={wanted!r} is not in the vocabulary of {engine.file_name or 'the tokenizer'}; {advice}",
+        f"{option}={requested!r} is not in the vocabulary of {engine.file_name or 'the tokenizer'}; {advice}",
         option=option,
-        token=wanted,
+        token=requested,
     )
 
 
@@ -89,10 +89,10 @@ class Framing:
     ) -> NDArray[np.integer[Any]]:
         framed = np.empty(int(stops[-1]), ids.dtype)
         is_text = np.ones(framed.size, np.bool_)
-        for special, places in ((self.bos, stops - lengths), (self.eos, stops - 1)):
+        for special, positions in ((self.bos, stops - lengths), (self.eos, stops - 1)):
             if special is not None:
-                framed[places] = special.id
-                is_text[places] = False
+                framed[positions] = special.id
+                is_text[positions] = False
         framed[is_text] = ids
         return framed
 
@@ -166,7 +166,7 @@ class RequestedSpecials:
         """
         config = read_config(engine)
         eos = self._eos(engine, config)
-        pad = _wanted(engine, "pad", self.pad, self.pad_id)
+        pad = _requested(engine, "pad", self.pad, self.pad_id)
         if pad is None and not (pads_with_eos and self.eos_id is not None):
             pad = _own(engine, config, "pad_token", PAD_NAMES)
         head, tail = added_by(engine)
@@ -177,35 +177,35 @@ class RequestedSpecials:
     def _eos(self, engine: TokenEngine, config: Mapping[str, Any]) -> int | None:
         if self.eos == NO_TOKEN:
             return None
-        found = _wanted(engine, "eos", self.eos, self.eos_id)
-        if found is None:
-            found = _own(engine, config, "eos_token", EOS_NAMES)
-        if found is None:
+        token = _requested(engine, "eos", self.eos, self.eos_id)
+        if token is None:
+            token = _own(engine, config, "eos_token", EOS_NAMES)
+        if token is None:
             near = ", ".join(map(repr, engine.near_tokens(GPT2_END)))
             raise UsageError(
                 f"{engine.file_name or 'the tokenizer'} does not say which token ends a document: it has none of {', '.join(EOS_NAMES)}, and no "
                 f"{CONFIG_NAME} with an eos_token beside it. Name one with eos, such as {near}, or eos='{NO_TOKEN}' for none."
             )
-        return found
+        return token
 
 
-def _wanted(engine: TokenEngine, option: str, name: str | None, number: int | None) -> int | None:
-    found = _resolve(engine, option, name if number is None else number)
-    return None if found is None else found.id
+def _requested(engine: TokenEngine, option: str, name: str | None, number: int | None) -> int | None:
+    token = _resolve(engine, option, name if number is None else number)
+    return None if token is None else token.id
 
 
 def _own(engine: TokenEngine, config: Mapping[str, Any], field: str, names: tuple[str, ...]) -> int | None:
     """Return the id of the token that the config names, else of the first of the usual names that there is."""
-    told = config.get(field)
-    name = told.get("content") if isinstance(told, Mapping) else told
+    given = config.get(field)
+    name = given.get("content") if isinstance(given, Mapping) else given
     if isinstance(name, str):
-        found = engine.token_id(name)
-        if found is None:
+        token_id = engine.token_id(name)
+        if token_id is None:
             raise UsageError(
                 f"{CONFIG_NAME} beside {engine.file_name} names the {field} {name!r}, which the vocabulary has not; expected files that belong "
                 "together."
             )
-        return found
+        return token_id
     ids = (engine.token_id(name) for name in names)
     return next((number for number in ids if number is not None), None)
 
@@ -219,14 +219,14 @@ def read_config(engine: TokenEngine) -> Mapping[str, Any]:
     if content is None:
         return {}
     try:
-        found = json.loads(content)
+        config = json.loads(content)
     except ValueError as error:
         raise UsageError(
             f"{where} is not JSON ({error}); expected the config of the tokenizer beside it."
         ) from error
-    if not isinstance(found, dict):
-        raise UsageError(f"{where} holds {type(found).__name__}; expected a JSON object.")
-    return found
+    if not isinstance(config, dict):
+        raise UsageError(f"{where} holds {type(config).__name__}; expected a JSON object.")
+    return config
 
 
 def _config(engine: TokenEngine) -> tuple[str, bytes | None]:
@@ -242,10 +242,10 @@ def added_by(engine: TokenEngine) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the ids that the tokenizer puts before and after a text by itself."""
     tokenizer = build(engine.source).tokenizer
     plain = tokenizer.encode(_PROBE, add_special_tokens=False).ids
-    whole = tokenizer.encode(_PROBE, add_special_tokens=True).ids
-    for start in range(len(whole) - len(plain) + 1):
-        if whole[start : start + len(plain)] == plain:
-            return tuple(whole[:start]), tuple(whole[start + len(plain) :])
+    framed = tokenizer.encode(_PROBE, add_special_tokens=True).ids
+    for start in range(len(framed) - len(plain) + 1):
+        if framed[start : start + len(plain)] == plain:
+            return tuple(framed[:start]), tuple(framed[start + len(plain) :])
     return (), ()
 
 

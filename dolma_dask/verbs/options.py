@@ -92,6 +92,8 @@ Args = TypeVar("Args", bound=RunArgs)
 def checked(verb: Callable[..., object], args: Args, known: type[Args]) -> Args:
     """Return the shared arguments of a call, ``only`` as a tuple.
 
+    Raises `UsageError`: a key is unknown, or ``only`` has nothing in it.
+
     Parameters
     ----------
     verb : callable
@@ -100,11 +102,6 @@ def checked(verb: Callable[..., object], args: Args, known: type[Args]) -> Args:
         Its keyword arguments that it does not name itself.
     known : type
         What they may be.
-
-    Raises
-    ------
-    UsageError
-        A key is unknown, or ``only`` has nothing in it.
     """
     names = list(known.__annotations__)
     for name in args:
@@ -140,6 +137,8 @@ def _nothing(name: str) -> UsageError:
 def words_of(name: str, value: Sequence[str] | str, may_be_empty: bool = False) -> tuple[str, ...]:
     """Return a list of words as a tuple; a single word is a list of one.
 
+    Raises `UsageError`: a list or a word is empty, or something else than words was given.
+
     Parameters
     ----------
     name : str
@@ -148,11 +147,6 @@ def words_of(name: str, value: Sequence[str] | str, may_be_empty: bool = False) 
         An empty tuple stands for an argument that was not given.
     may_be_empty : bool
         Whether an empty list means something.
-
-    Raises
-    ------
-    UsageError
-        A list or a word is empty, or something else than words was given.
     """
     words = (value,) if isinstance(value, str) else value
     if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
@@ -165,10 +159,7 @@ def words_of(name: str, value: Sequence[str] | str, may_be_empty: bool = False) 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Refuse a value that is none of `choices`.
 
-    Raises
-    ------
-    UsageError
-        It is none of them.
+    Raises `UsageError`: it is none of them.
     """
     if value not in choices:
         raise UsageError(f"{name}={value!r}; expected one of {', '.join(choices)}.")
@@ -177,10 +168,7 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
 def check_format(file_format: FileFormat | None) -> None:
     """Refuse a format that no writer knows.
 
-    Raises
-    ------
-    UsageError
-        It is unknown.
+    Raises `UsageError`: it is unknown.
     """
     if file_format is not None:
         check_choice("format", file_format, layout.FORMATS)
@@ -189,10 +177,7 @@ def check_format(file_format: FileFormat | None) -> None:
 def rule_of(where: object) -> str | Rule | None:
     """Return a rule as verbs take it: an expression, a rule, or of thresholds and summaries with thresholds the rule to be inside of them.
 
-    Raises
-    ------
-    UsageError
-        It is of another type.
+    Raises `UsageError`: it is of another type.
     """
     inside = getattr(where, "inside", None)
     rule = inside() if callable(inside) else where
@@ -251,10 +236,7 @@ def dataset_notes(dataset: Dataset) -> tuple[str, ...]:
 def check_outside(target: str, *roots: str) -> None:
     """Refuse token files among documents and attributes, where readers would take them for such.
 
-    Raises
-    ------
-    UsageError
-        `target` lies there, in one of the datasets.
+    Raises `UsageError`: `target` lies there, in one of the datasets.
     """
     for root in roots:
         folders = [files.resolved(files.join(root, name)) for name in (layout.DOCUMENTS, layout.ATTRIBUTES)]
@@ -264,6 +246,6 @@ def check_outside(target: str, *roots: str) -> None:
             )
 
 
-def told(args: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a run as the journal and the report show them."""
+def without_empty(args: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a run for the journal and the report: those that were given."""
     return {name: value for name, value in args.items() if value not in (None, (), [], {})}

@@ -1,7 +1,7 @@
 """ragged: documents -> token ids, all documents of a shard back to back, with their lengths beside them.
 
 From a dataset, or straight from a selection of it (``where``), without a file between. One token shard per document shard; order is kept.
-Memory: a few blocks and 1 MB of text being encoded per worker; ids are spooled to local scratch until the header is known.
+Memory: a few blocks and 1 MB of text being encoded per worker; ids are kept in local scratch until the header is known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ from dolma_dask.verbs.options import (
     rule_of,
     run_options,
     selected,
-    told,
+    without_empty,
     words_of,
 )
 from dolma_dask.verbs.selection import rule_notes, select
@@ -102,13 +102,13 @@ def ragged(
     options = checked(ragged, options, ReadArgs)
     attributes = words_of("attributes", attributes)
     where = rule_of(where)
-    found = as_dataset(dataset, source)
+    opened = as_dataset(dataset, source)
     policy = record_policy(options)
     output = open_output(to, tokenizer, bos, eos)
-    check_outside(output.root, found.root)
-    mixture = make_mixture(select(selected(found, options), where, attributes))
+    check_outside(output.root, opened.root)
+    mixture = make_mixture(select(selected(opened, options), where, attributes))
     shown = {"where": None if where is None else str(where), "source": source}
-    plan = output.plan(mixture, found, name, mixture.params(), shown, policy)
+    plan = output.plan(mixture, opened, name, mixture.params(), shown, policy)
     summary = engine.run(plan, run_options(options)).summary
     return replace(summary, notes=(*summary.notes, *rule_notes(summary)))
 
@@ -142,18 +142,18 @@ class RaggedOutput:
     def plan(
         self,
         mixture: Mixture,
-        found: Dataset,
+        dataset: Dataset,
         name: str | None,
         params: Mapping[str, Any],
         shown: Mapping[str, Any],
         policy: RecordPolicy,
     ) -> Plan:
-        """Return the plan of a run over the shards of `mixture`; token shards are numbered among all shards (`found`).
+        """Return the plan of a run over the shards of `mixture`; token shards are numbered among all shards (`dataset`).
 
         `params` decides the documents besides the bytes of the files, `shown` says the same for people.
         """
-        prefix = name or files.normalize(found.root).rsplit("/", 1)[-1]
-        paths = [shard.path for shard in found.shards]
+        prefix = name or files.normalize(dataset.root).rsplit("/", 1)[-1]
+        paths = [shard.path for shard in dataset.shards]
         names = dict(zip(paths, ragged_names(paths, prefix), strict=True))
         stage, key = DocumentStage((self,), policy, self.verb), self.key(params, policy)
         framing = self.framing
@@ -161,9 +161,9 @@ class RaggedOutput:
             stage=stage,
             root=self.root,
             tasks=[stage.task(source, Unit(names[source.name].data, key)) for source in mixture.sources],
-            params=told(
+            params=without_empty(
                 {
-                    "from": found.root,
+                    "from": dataset.root,
                     "tokenizer": self.engine.file_name,
                     "bos": framing.bos and framing.bos.token,
                     "eos": framing.eos and framing.eos.token,
@@ -172,12 +172,12 @@ class RaggedOutput:
             ),
             writes=tuple(sorted({f"{item.numbered[0]}." for item in names.values() if item.numbered})),
             version=dolma_dask.__version__,
-            origin=found.root,
+            origin=dataset.root,
             reads=(".data.npy", ".len.npy"),
             all_units=frozenset(item.data for item in names.values()),
             beside=frozenset(file for item in names.values() for file in (item.lengths, item.sidecar)),
             max_bad_fraction=budget(policy),
-            notes=dataset_notes(found),
+            notes=dataset_notes(dataset),
         )
 
 
@@ -223,12 +223,9 @@ def _files(written: WrittenShard, folder: str) -> tuple[FileRecord, ...]:
         written.names.lengths: written.sidecar.checksums.len,
         written.names.sidecar: written.checksum,
     }
-    found = {
-        name: files.stat(files.join(folder, name))
-        for name in (written.names.data, written.names.lengths, written.names.sidecar)
-    }
+    infos = ((name, files.stat(files.join(folder, name))) for name in checksums)
     return tuple(
         FileRecord(name, info.bytes, checksums[name], written.sidecar.documents)
-        for name, info in found.items()
+        for name, info in infos
         if info is not None
     )

@@ -43,7 +43,7 @@ from dolma_dask.verbs.options import (
     record_policy,
     run_options,
     selected,
-    told,
+    without_empty,
 )
 from dolma_dask.writers.attributes import AttributeWriter
 
@@ -98,39 +98,41 @@ def tag(
     options = checked(tag, options, RecordArgs)
     taggers = [taggers] if isinstance(taggers, str | Tagger) else taggers
     check_format(format)
-    found = as_dataset(dataset, source)
+    opened = as_dataset(dataset, source)
     sets = _sets([get_tagger(item) if isinstance(item, str) else item for item in taggers], experiment)
-    stage = TagStage(found.root, found.source, sets, format, record_policy(options))
-    layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
+    stage = TagStage(opened.root, opened.source, sets, format, record_policy(options))
+    layout.check_no_collision([layout.with_format(shard.path, format) for shard in opened.shards])
     names = [tagger.name for set_ in sets.values() for tagger in set_]
     plan = Plan(
         stage=stage,
-        root=found.root,
-        tasks=[stage.task(shard) for shard in selected(found, options).shards],
-        params=told({"taggers": names, "experiment": experiment, "format": format, "source": source}),
+        root=opened.root,
+        tasks=[stage.task(shard) for shard in selected(opened, options).shards],
+        params=without_empty(
+            {"taggers": names, "experiment": experiment, "format": format, "source": source}
+        ),
         writes=tuple(f"{layout.ATTRIBUTES}/{name}/" for name in sets),
         version=dolma_dask.__version__,
         bad_is_loss=True,
-        notes=dataset_notes(found),
+        notes=dataset_notes(opened),
     )
-    outdated = _outdated(found, stage)
+    outdated = _outdated(opened, stage)
     if outdated and not options.get("overwrite"):
         path, why = next(iter(outdated.items()))
         raise UsageError(
-            f"{found.root}/{path} {why}, and {len(outdated) - 1} more; expected a free place. Choose another --experiment or the same "
+            f"{opened.root}/{path} {why}, and {len(outdated) - 1} more; expected free paths. Choose another --experiment or the same "
             "--format and taggers, or replace them with --overwrite."
         )
     summary = engine.run(plan, run_options(options)).summary
     if not options.get("dry_run"):
-        for path in outdated.keys() - {stage.path(name, shard) for name in sets for shard in found.shards}:
-            files.remove(found.url(path))
+        for path in outdated.keys() - {stage.path(name, shard) for name in sets for shard in opened.shards}:
+            files.remove(opened.url(path))
     return summary
 
 
 def _outdated(dataset: Dataset, stage: "TagStage") -> dict[str, str]:
-    """Return finished files of the sets that hold other taggers or have another format than is asked now, and why."""
+    """Return finished files of the sets that hold other taggers or have another format than is requested now, and why."""
     shards = {layout.stem_of(shard.path): shard for shard in dataset.shards}
-    found: dict[str, str] = {}
+    outdated: dict[str, str] = {}
     for path, record in Journal(dataset.root, stage.verb).by_file().items():
         name, _, rest = path.removeprefix(f"{layout.ATTRIBUTES}/").partition("/")
         shard = shards.get(layout.stem_of(rest))
@@ -138,10 +140,10 @@ def _outdated(dataset: Dataset, stage: "TagStage") -> dict[str, str]:
             continue
         lost = sorted(set(record.info.get("taggers", ())) - {tagger.name for tagger in stage.sets[name]})
         if lost:
-            found[path] = f"holds the attributes of {', '.join(lost)}, which are not asked for now"
+            outdated[path] = f"holds the attributes of {', '.join(lost)}, which are not requested now"
         elif path != stage.path(name, shard) and files.stat(dataset.url(path)):
-            found[path] = f"was written in another format than {stage.path(name, shard)}"
-    return found
+            outdated[path] = f"was written in another format than {stage.path(name, shard)}"
+    return outdated
 
 
 def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[Tagger, ...]]:
@@ -159,27 +161,13 @@ def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[
 
 @dataclass(frozen=True)
 class TagStage:
-    """The work of `tag` on one shard.
+    """The work of `tag` on one shard."""
 
-    Attributes
-    ----------
-    root : str
-        Of the dataset.
-    source : str or None
-        Source of documents that lack the field.
-    sets : Mapping[str, tuple of Tagger]
-        Attribute sets to write, and what goes into each.
-    file_format : FileFormat or None
-        None: that of the document file.
-    policy : RecordPolicy
-        What happens to bad records.
-    """
-
-    root: str
-    source: str | None
-    sets: Mapping[str, tuple[Tagger, ...]]
-    file_format: FileFormat | None
-    policy: RecordPolicy = field(default_factory=RecordPolicy)
+    root: str  # of the dataset
+    source: str | None  # source of documents that lack the field
+    sets: Mapping[str, tuple[Tagger, ...]]  # attribute sets to write, and what goes into each
+    file_format: FileFormat | None  # none: that of the document file
+    policy: RecordPolicy = field(default_factory=RecordPolicy)  # what happens to bad records
     verb: str = "tag"
 
     def task(self, shard: Shard) -> Task:
@@ -208,8 +196,8 @@ class TagStage:
     def run_shard(self, task: Task) -> list[Record]:
         """Tag one shard; see `dolma_dask.engine.Stage`."""
         shard: Shard = task.work
-        wanted = {unit.name: unit for unit in task.units}
-        sets = [name for name in self.sets if self.path(name, shard) in wanted]
+        requested = {unit.name: unit for unit in task.units}
+        sets = [name for name in self.sets if self.path(name, shard) in requested]
         reads = {column for name in sets for tagger in self.sets[name] for column in tagger.reads}
         columns = tuple(dict.fromkeys(("id", "text", "source", *sorted(reads))))
         document = layout.document_path(shard.path)
@@ -242,7 +230,7 @@ class TagStage:
             Record(
                 unit=self.path(name, shard),
                 shard=shard.path,
-                key=wanted[self.path(name, shard)].key,
+                key=requested[self.path(name, shard)].key,
                 inputs=(source,),
                 files=(writers[name].record, *(kept if index == 0 else ())),
                 rows=int(counts["documents_in"]),

@@ -31,7 +31,7 @@ from dolma_dask.verbs.options import (
     record_policy,
     run_options,
     selected,
-    told,
+    without_empty,
 )
 
 SMALL_BYTES = 64_000_000
@@ -113,7 +113,7 @@ def block(
         name=name,
         file_format=format,
         policy=record_policy(options),
-        params=told({"list": url, "name": name, "format": format, "source": source}),
+        params=without_empty({"list": url, "name": name, "format": format, "source": source}),
         facts=facts,
         by_exchange=facts.entries > MOST_IN_MEMORY if exchange is None else exchange,
     )

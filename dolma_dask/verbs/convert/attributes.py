@@ -33,7 +33,7 @@ from dolma_dask.reading import (
     shard_inputs,
 )
 from dolma_dask.summary import Summary
-from dolma_dask.verbs.options import ReadArgs, RunArgs, dataset_notes, run_options, selected, told
+from dolma_dask.verbs.options import ReadArgs, RunArgs, dataset_notes, run_options, selected, without_empty
 from dolma_dask.writers.jsonl import JsonlWriter
 
 VERSION = 2
@@ -59,7 +59,7 @@ def convert_attributes(
         stage=stage,
         root=dataset.root,
         tasks=[stage.task(shard, sets) for shard in shown.shards],
-        params=told({"attributes": name, "form": form, "rename": target}),
+        params=without_empty({"attributes": name, "form": form, "rename": target}),
         writes=(f"{layout.ATTRIBUTES}/{target}/",),
         version=dolma_dask.__version__,
         notes=dataset_notes(dataset),

@@ -40,7 +40,7 @@ from dolma_dask.verbs.options import (
     checked,
     record_policy,
     run_options,
-    told,
+    without_empty,
     words_of,
 )
 from dolma_dask.writers.documents import open_writer
@@ -172,7 +172,7 @@ def convert(
         stage=stage,
         root=target,
         tasks=[stage.task(group) for group in requested],
-        params=told(
+        params=without_empty(
             {
                 "inputs": base,
                 "mapping": fields.canonical(),

@@ -34,7 +34,7 @@ from dolma_dask.verbs.options import (
     record_policy,
     run_options,
     selected,
-    told,
+    without_empty,
     words_of,
 )
 
@@ -138,7 +138,7 @@ def dedupe(
         name=name,
         file_format=format,
         policy=record_policy(options),
-        params=told(params),
+        params=without_empty(params),
         recipe=_recipe(columns, by, keep, rank),
         shuffle=shuffle,
     )

@@ -26,7 +26,7 @@ from dolma_dask.summary import Summary
 from dolma_dask.tokens.modes import Mode
 from dolma_dask.verbs.hdf5.rows import RowPlan, RowsStage
 from dolma_dask.verbs.hdf5.staging import VERB, StagedTokens, StagingFolder, StagingOutput, staging_name
-from dolma_dask.verbs.options import told
+from dolma_dask.verbs.options import without_empty
 from dolma_dask.verbs.selection import rule_notes
 from dolma_dask.verbs.sinks import DocumentSource, DocumentStage
 
@@ -159,7 +159,7 @@ class Hdf5Job:
             )
 
     def _check_replaced(self) -> None:
-        """Refuse to make rows in the place of others that were made from more files, or from other ones."""
+        """Refuse to replace rows that were made from more files, or from other ones."""
         journal = Journal(self.target, "hdf5")
         made = [name for name in journal.records if name.startswith(_WRITES)]
         plan = Plan(self._stage, self.target, (), {}, _WRITES, origin=self.documents.origin)
@@ -225,7 +225,7 @@ class Hdf5Job:
             stage=stage,
             root=self.target,
             tasks=tasks,
-            params=told({"from": self.documents.origin, **setup, **processing}),
+            params=without_empty({"from": self.documents.origin, **setup, **processing}),
             writes=_WRITES,
             version=dolma_dask.__version__,
             origin=self.documents.origin,

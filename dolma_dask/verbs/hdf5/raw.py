@@ -42,7 +42,7 @@ UPSTREAM_SUFFIXES = (".jsonl", ".json.gz", ".jsonl.zst", ".jsonl.zst.tar", ".txt
 """Files that ModelZoo 2.2 finds; others in the folder are passed over."""
 
 MORE_SUFFIXES = (".jsonl.gz", ".json", ".json.zst", ".ndjson", ".tar", ".txt.gz", ".txt.zst")
-"""Files that are found besides."""
+"""Files that are read besides."""
 
 _decode_string = msgspec.json.Decoder(str).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -52,26 +52,14 @@ _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 class RawTexts:
     """Raw texts to read.
 
-    Attributes
-    ----------
-    input_dir : str or None
-        Folder that is searched.
-    metadata_files : tuple of str
-        Files with a path per line, relative to the current folder; `input_dir` is ignored then.
-    key : str
-        Field or column of the text.
-    is_lenient : bool
-        As ModelZoo 2.2: records without the field, with null or with an empty value are skipped and counted; else the first two are bad.
-
-    Raises
-    ------
-    UsageError
-        Neither folder nor metadata files are given.
+    Raises `UsageError`: neither folder nor metadata files are given.
     """
 
-    input_dir: str | None = None
+    input_dir: str | None = None  # folder that is searched
+    # files with a path per line, relative to the current folder; `input_dir` is ignored then
     metadata_files: tuple[str, ...] = ()
-    key: str = "text"
+    key: str = "text"  # field or column of the text
+    # as ModelZoo 2.2: records without the field, with null or with an empty value are skipped and counted; else the first two are bad
     is_lenient: bool = False
 
     def __post_init__(self) -> None:
@@ -81,17 +69,17 @@ class RawTexts:
 
 def raw_documents(raw: RawTexts, options: ReadArgs) -> Documents:
     """Return the texts of raw files."""
-    base, found = list_raw(_named(raw.metadata_files) if raw.metadata_files else [str(raw.input_dir)])
+    base, listed = list_raw(_named(raw.metadata_files) if raw.metadata_files else [str(raw.input_dir)])
     suffixes = UPSTREAM_SUFFIXES if raw.is_lenient else (*UPSTREAM_SUFFIXES, *MORE_SUFFIXES)
-    known = [info for info in found if info.path.lower().endswith(suffixes)]
+    known = [info for info in listed if info.path.lower().endswith(suffixes)]
     only, prune = tuple(options.get("only", ())), options.get("prune")
     selected = [info for info in known if not only or matches(info.path, only)][:prune]
     if not selected or (prune is not None and prune < 1):
         raise UsageError(
-            f"{base}: none of {counted(len(found), 'file')} is to be read; expected {', '.join(suffixes)}. Name another folder, or convert the "
+            f"{base}: none of {counted(len(listed), 'file')} is to be read; expected {', '.join(suffixes)}. Name another folder, or convert the "
             "files: dolma-dask convert."
         )
-    left_out = len(found) - len(known)
+    left_out = len(listed) - len(known)
     notes = (f"{counted(left_out, 'file')} of another kind left out",) if left_out else ()
     opener = RawOpener(base, raw.key, raw.is_lenient)
     return Documents(
@@ -112,9 +100,9 @@ def _named(metadata_files: Sequence[str]) -> list[str]:
     return paths
 
 
-def _groups(found: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
+def _groups(infos: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
     """Yield files that are read together: neighbouring texts, each of which is one document; else a file alone."""
-    for is_text, group in groupby(found, lambda info: split_suffix(info.path).kind == "text"):
+    for is_text, group in groupby(infos, lambda info: split_suffix(info.path).kind == "text"):
         if not is_text:
             yield from ([info] for info in group)
             continue
@@ -258,15 +246,15 @@ def _parsed(lines: LineBlock, url: str, opener: RawOpener, max_record_bytes: int
     data = lines.data.tobytes()
     for start, stop in pairwise(lines.starts.tolist()):
         line, text = data[start:stop].rstrip(b"\n"), None
-        place = (url, lines.first_row + len(texts), lines.byte_offset + start)
+        position = (url, lines.first_row + len(texts), lines.byte_offset + start)
         if stop - start > max_record_bytes:
             reason = too_large(stop - start, max_record_bytes)
-            bad.append(BadRecord(*place, TOO_LARGE, reason, line[:QUARANTINE_HEAD]))
+            bad.append(BadRecord(*position, TOO_LARGE, reason, line[:QUARANTINE_HEAD]))
         else:
             try:
                 text = text_of(line, opener)
             except LineError as error:
-                bad.append(BadRecord(*place, error.reason, error.expected, line))
+                bad.append(BadRecord(*position, error.reason, error.expected, line))
         texts.append(text)
     return _block(texts, lines.first_row, tuple(bad))
 
@@ -283,9 +271,9 @@ def text_of(line: bytes, opener: RawOpener) -> str | None:
     value = (parse_object(line) if record is None else record).get(key)
     text = None if value is None or value == b"null" else _text_of_value(value, key)
     if text is None and not opener.is_lenient:
-        found = "which is missing" if value is None else "found null"
+        what = "which is missing" if value is None else "found null"
         raise LineError(
-            "missing_field" if value is None else "wrong_type", f"a text in field {key!r}, {found}"
+            "missing_field" if value is None else "wrong_type", f"a text in field {key!r}, {what}"
         )
     return None if opener.is_lenient and value and not msgspec.json.decode(value) else text
 

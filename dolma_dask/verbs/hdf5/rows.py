@@ -70,8 +70,8 @@ class RowPlan:
         if self.mode.stream_tail is not None:
             sizes = [part.tokens for part in self.parts]
             first, stop = (first * self.mode.length, min(stop * self.mode.length + 1, self.tokens))
-        found = pieces_of(sizes, first, stop)
-        return tuple((self.parts[piece.partition], piece.first, piece.stop) for piece in found)
+        pieces = pieces_of(sizes, first, stop)
+        return tuple((self.parts[piece.partition], piece.first, piece.stop) for piece in pieces)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from dolma_dask.verbs.options import (
     rule_of,
     run_options,
     selected,
-    told,
+    without_empty,
     words_of,
 )
 from dolma_dask.verbs.selection import select
@@ -308,7 +308,7 @@ def make_job(documents: Documents, target: Target, rows: LmOptions, policy: Reco
         target.max_rows_per_file,
         policy,
         {
-            "setup": told({"mode": target.mode, **documents.shown}),
+            "setup": without_empty({"mode": target.mode, **documents.shown}),
             "processing": {**known, **sections["processing"], "max_rows_per_file": target.max_rows_per_file},
             "dataset": sections["dataset"],
         },

@@ -88,11 +88,11 @@ class MixBlock:
                 )
         return self._own
 
-    def error(self, at: int, found: str) -> SchemaError:
+    def error(self, at: int, what: str) -> SchemaError:
         """Return an error about a row of this block."""
         row = int(self.numbers[at])
         return SchemaError(
-            f"{layout.document_path(self.shard.shard.path)}, row {row}: {found}.",
+            f"{layout.document_path(self.shard.shard.path)}, row {row}: {what}.",
             shard=self.shard.shard.path,
             row=row,
         )
@@ -120,14 +120,14 @@ class MixBlock:
 
     def _attribute(self, key: str) -> pa.Array:
         """Return the values of an attribute; later sets win over earlier ones, and all over the documents themselves."""
-        found = [self.columns[prefix_of(name) + key] for name in self.recipe.columns[key]]
+        columns = [self.columns[prefix_of(name) + key] for name in self.recipe.columns[key]]
         if key in self.recipe.own:
-            found.insert(0, self._own_columns()[key])
-        if not found:
+            columns.insert(0, self._own_columns()[key])
+        if not columns:
             return pa.nulls(self.batch.num_rows, _SPANS)
         if key in self.recipe.lists:
-            found = [as_spans(column, self.lengths) for column in found]
-        return found[0] if len(found) == 1 else pc.coalesce(*reversed(found))
+            columns = [as_spans(column, self.lengths) for column in columns]
+        return columns[0] if len(columns) == 1 else pc.coalesce(*reversed(columns))
 
     def _own_columns(self) -> Mapping[str, pa.Array]:
         lines = join_texts('{"id":"","attributes":', self.own.fill_null("{}"), "}\n")
@@ -155,10 +155,10 @@ class MixBlock:
     def objects(self) -> pa.LargeStringArray:
         """Return all attributes of each row as one JSON object: the documents' own, and over them those of the sets."""
         own = self.own
-        found = [self._object(name) for name in self.recipe.objects]
-        if not found:
+        objects = [self._object(name) for name in self.recipe.objects]
+        if not objects:
             return own
-        return join_objects(found if own.null_count == len(own) else [own, *found])
+        return join_objects(objects if own.null_count == len(own) else [own, *objects])
 
     def _object(self, name: str) -> pa.LargeStringArray:
         prefix = prefix_of(name)
@@ -201,25 +201,25 @@ class MixBlock:
         return pa.array(rows, _SPANS)
 
     def _spans_of(self, span: SpanWork, at: int, row: dict[str, Any] | None) -> list[dict[str, float]]:
-        found: list[dict[str, float]] = []
+        all_spans: list[dict[str, float]] = []
         for value in select(span.rule.span, span.rule.syntax, row) if row is not None else ():
             spans = [value] if _is_span(value) else value
             if spans is None:
                 continue
             if not isinstance(spans, list) or not all(map(_is_span, spans)):
                 raise self.error(at, f"{span.rule.span} finds {value!r}; expected spans [start, end, score]")
-            found += [dict(zip(("start", "end", "score"), item, strict=False)) for item in spans]
-        return found
+            all_spans += [dict(zip(("start", "end", "score"), item, strict=False)) for item in spans]
+        return all_spans
 
     def _selected_texts(self, span: SpanWork, column: pa.ListArray) -> pa.LargeStringArray:
-        """Ask the documents that have spans for what replaces them."""
+        """Return what replaces the spans, from the documents that have any."""
         text, syntax = span.rule.selector()
         counts = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
-        found = [
+        texts = [
             _one_string(select(text, syntax, row)) if count and row is not None else None
             for count, row in zip(counts, self.parsed(), strict=True)
         ]
-        return pa.array(found, pa.large_string())
+        return pa.array(texts, pa.large_string())
 
     def edits(self, replaced: Replaced | None) -> list[Edit]:
         """Return what changes in the lines of these rows."""
@@ -243,15 +243,15 @@ class MixBlock:
         return list(edits.values())
 
     def _provenance(self, anew: bool) -> pa.LargeStringArray:
-        """Return the metadata of each row with the place of the row in it; `anew`: with nothing else."""
+        """Return the metadata of each row with its file and line in it; `anew`: with nothing else."""
         name = self.shard.shard.path.rsplit("/", 1)[-1]
-        places = join_texts(f"{name}:", pa.array(self.numbers + 1).cast(pa.large_string()))
+        lines_of_rows = join_texts(f"{name}:", pa.array(self.numbers + 1).cast(pa.large_string()))
         metadata = self.batch.column(METADATA)
         known = pc.fill_null(pc.starts_with(metadata, "{"), False)
         if anew:
             known = pa.repeat(pa.scalar(False), len(metadata))
         lines = join_texts(pc.if_else(known, metadata, pa.scalar("{}", pa.large_string())), "\n")
-        spliced = splice(lines, [Edit(PROVENANCE, string_texts(places))])
+        spliced = splice(lines, [Edit(PROVENANCE, string_texts(lines_of_rows))])
         return pc.utf8_rtrim(spliced.cast(pa.large_string()), characters="\n")
 
 
@@ -280,8 +280,8 @@ def _one_string(values: Sequence[object]) -> str | None:
 
 def _where(mask: npt.NDArray[np.bool_], make: Any) -> pa.LargeStringArray:
     """Return what `make` gives for the rows of `mask`, null in the others (n,)."""
-    places = np.cumsum(mask) - 1
-    return make(pa.array(mask)).take(pa.array(places, mask=~mask))
+    positions = np.cumsum(mask) - 1
+    return make(pa.array(mask)).take(pa.array(positions, mask=~mask))
 
 
 def as_spans(column: pa.Array, lengths: pa.Array) -> pa.ListArray:

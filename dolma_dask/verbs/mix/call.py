@@ -21,7 +21,7 @@ from dolma_dask.verbs.mix.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.verbs.mix.outputs import DocumentOutput
 from dolma_dask.verbs.mix.packed import Packed, Part
 from dolma_dask.verbs.mix.transform import Mixture
-from dolma_dask.verbs.options import ReadArgs, budget, check_format, record_policy, run_options, told
+from dolma_dask.verbs.options import ReadArgs, budget, check_format, record_policy, run_options, without_empty
 from dolma_dask.verbs.selection import rule_notes
 from dolma_dask.verbs.sinks import DocumentStage, join_documents
 
@@ -100,13 +100,13 @@ def make_goal(
         )
     target = None if to is None else layout.dataset_root(files.normalize(to))
     if not is_packed:
-        return Goal(target, file_format, name, None, tokens, told({"format": file_format}))
+        return Goal(target, file_format, name, None, tokens, without_empty({"format": file_format}))
     prefix = f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}"
     packing = FilePacking(
         prefix, file_format or "jsonl.gz", DEFAULT_SIZE if max_size is None else max_size, seed
     )
     shown = {"max_size": max_size, "shuffle": seed is not None or None, "name": name, "format": file_format}
-    return Goal(target, file_format, name, packing, tokens, told(shown))
+    return Goal(target, file_format, name, packing, tokens, without_empty(shown))
 
 
 @dataclass(frozen=True)

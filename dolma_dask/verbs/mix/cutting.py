@@ -173,15 +173,15 @@ def empty_member(piece: Record) -> MemberSlice:
 
 def merged(slices: Sequence[MemberSlice]) -> list[MemberSlice]:
     """Join slices that lie behind each other in one piece."""
-    found: list[MemberSlice] = []
+    joined: list[MemberSlice] = []
     for one in slices:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if last is not None and last.path == one.path and last.stop == one.start:
             more = tuple(
                 (at + last.stop - last.start, row + last.rows, text + last.text_bytes)
                 for at, row, text in one.members
             )
-            found[-1] = MemberSlice(
+            joined[-1] = MemberSlice(
                 last.path,
                 last.start,
                 one.stop,
@@ -190,8 +190,8 @@ def merged(slices: Sequence[MemberSlice]) -> list[MemberSlice]:
                 (*last.members, *more),
             )
         else:
-            found.append(one)
-    return found
+            joined.append(one)
+    return joined
 
 
 def read_exactly(handle: Any, size: int, url: str) -> bytes:

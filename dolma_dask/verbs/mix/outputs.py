@@ -126,8 +126,8 @@ _DAMAGE: tuple[type[Exception], ...] = (igzip_lib.IsalError, ValueError)  # type
 
 def bucket_count(stored_bytes: int) -> int:
     """Return into how many buckets documents of this stored size are scattered, a power of two."""
-    wanted = stored_bytes * TEXT_PER_STORED // BUCKET_BYTES + 1
-    return min(1 << (wanted - 1).bit_length(), MOST_BUCKETS)
+    needed = stored_bytes * TEXT_PER_STORED // BUCKET_BYTES + 1
+    return min(1 << (needed - 1).bit_length(), MOST_BUCKETS)
 
 
 def order_hashes(seed: int, path: str, rows: npt.NDArray[np.int64]) -> Hashes:
@@ -300,11 +300,11 @@ def _segments(folder: str, path: str, bucket: int) -> Iterator[tuple[Hashes, pa.
     """Yield the rows of a bucket in one piece, run by run."""
     url = files.join(folder, path)
     index = np.frombuffer(files.read_bytes(f"{url}.index"), "<i8").reshape(-1, 3)
-    wanted = index[index[:, 0] == bucket]
-    if not len(wanted):
+    segments = index[index[:, 0] == bucket]
+    if not len(segments):
         return
     with files.open_read(url, scattered=True) as handle:
-        for _, first, size in wanted.tolist():
+        for _, first, size in segments.tolist():
             handle.seek(first)
             data = read_exactly(handle, size, url)
             try:

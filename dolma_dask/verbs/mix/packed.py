@@ -1,8 +1,8 @@
 """A mix whose output files are cut by their size, or whose rows are shuffled: what is finished, what is left, and the files put together.
 
-Files never exceed the size that was asked, as they are stored, unless one document alone does. They are made in passes over pieces
-(`dolma_dask.verbs.mix.pieces`), each of which goes on where it was stopped. Since every file depends on all shards, the whole is
-finished or not: a record of the whole holds all inputs and outputs, and as long as they are as it says nothing is done.
+Stored files never exceed the requested size, unless one document alone does. They are made in passes over pieces
+(`dolma_dask.verbs.mix.outputs`), each of which goes on where it was stopped. Since every file depends on all shards, all are finished or none:
+a dataset-wide record holds all inputs and outputs, and as long as these are as it says nothing is done.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -160,7 +160,7 @@ class Packed:
             in_the_way = is_output or (self.owns_folder and path.endswith(layout.DOCUMENT_SUFFIXES))
             if in_the_way and not (is_output and state.journal.may_write(path)):
                 raise UsageError(
-                    f"{self.target} holds {path!r}, which this run does not make; expected a free place. Choose another name or target, or "
+                    f"{self.target} holds {path!r}, which this run does not make; expected a free path. Choose another name or target, or "
                     "replace what is there with --overwrite."
                 )
 

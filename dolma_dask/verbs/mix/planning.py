@@ -37,29 +37,15 @@ def make_mixture(
 ) -> Mixture:
     """Resolve the options of a mix.
 
-    Parameters
-    ----------
-    selection : Selection
-        The dataset, with its `where` rule.
-    options : MixOptions
-        The rest.
-    names : sequence of str
-        Attribute sets to read for filters and replacements; empty: those that have what they need.
-    in_order : bool
-        Whether a key may stand in several sets, of which later ones win, and all sets are read.
-
-    Raises
-    ------
-    ExpressionError
-        An expression cannot be read.
-    UsageError
-        An attribute is in no set, or in several.
+    `names` are the attribute sets to read for filters and replacements; empty: those that have what they need. With `in_order` a key may stand in
+    several sets, of which later ones win, and all sets are read. Raises `ExpressionError` for an expression that cannot be read, `UsageError` for an
+    attribute that is in no set, or in several.
     """
     return _Planner(selection, options or MixOptions(), tuple(names), in_order).plan()
 
 
 class _Planner:
-    """Finds out what has to be read."""
+    """Columns and sets that have to be read."""
 
     def __init__(
         self, selection: Selection, options: MixOptions, names: tuple[str, ...], in_order: bool
@@ -187,21 +173,21 @@ class _Planner:
         )
         sets = self.all_sets(names)
         kinds = {name: dict[str, AttributeKind]() for name in (sets.files if sets else ())}
-        wanted = {key: self.wanted_kind(key, names, known, own) for key, names in columns.items()}
-        for key, owners in columns.items():
-            for name in owners:
-                kinds[name][key] = wanted[key]
+        to_read = {key: self.kind_to_read(key, names, known, own) for key, names in columns.items()}
+        for key, holders in columns.items():
+            for name in holders:
+                kinds[name][key] = to_read[key]
         for key, name in recipe.where_keys.items():
             assert self.selection.sets is not None
             kinds[name].setdefault(key, self.selection.sets.kinds[name][key])
         fields = {name: self.field(name) for name in _columns(recipe) if name.startswith(METADATA_PREFIX)}
-        own_wanted = {key: kind for key, kind in wanted.items() if key in own}
-        lists = frozenset(key for key, kind in wanted.items() if kind == "spans")
-        done = replace(recipe, columns=columns, lists=lists, own=own_wanted, objects=objects)
-        found_fields = {name: kind for name, kind in fields.items() if kind is not None} | dict(
+        own_kinds = {key: kind for key, kind in to_read.items() if key in own}
+        lists = frozenset(key for key, kind in to_read.items() if kind == "spans")
+        done = replace(recipe, columns=columns, lists=lists, own=own_kinds, objects=objects)
+        known_fields = {name: kind for name, kind in fields.items() if kind is not None} | dict(
             self.selection.fields
         )
-        return Mixture(self.dataset, done, sets, kinds, found_fields, self.selection, tuple(self.notes))
+        return Mixture(self.dataset, done, sets, kinds, known_fields, self.selection, tuple(self.notes))
 
     def all_sets(self, names: Sequence[str]) -> AttributeSets | None:
         """Open the sets of filters and replacements, and those of the `where` rule before them."""
@@ -211,7 +197,7 @@ class _Planner:
         every = tuple(dict.fromkeys((*(name for name in of_rule if name not in names), *names)))
         return self.catalog.open(every) if every else None
 
-    def wanted_kind(
+    def kind_to_read(
         self,
         key: str,
         names: Sequence[str],
@@ -252,10 +238,10 @@ def _span_work(rule: Replacement, kinds: RowKinds) -> SpanWork:
     column = None
     path = rule.path() if rule.selects else None
     if path is not None:
-        found = find_column(plain_steps(path.steps), kinds)
+        value = find_column(plain_steps(path.steps), kinds)
         column = (
-            found.value.name
-            if found is not None and found.kind == "string" and isinstance(found.value, Name)
+            value.value.name
+            if value is not None and value.kind == "string" and isinstance(value.value, Name)
             else None
         )
     return SpanWork(rule, key, column)
@@ -311,14 +297,14 @@ def odd_keys(dataset: Dataset, names: Sequence[str], keys: Set[str]) -> dict[str
 
     Their values are of several types, for example.
     """
-    found: dict[str, set[str]] = {}
+    sets_of: dict[str, set[str]] = {}
     for name in names if keys else ():
         for shard in _spread(dataset.shards):
             for line in _attribute_lines(dataset, name, shard, keys):
                 for key in keys:
-                    if name not in found.get(key, ()) and _has_value(line, key):
-                        found.setdefault(key, set()).add(name)
-    return {key: frozenset(sets) for key, sets in found.items()}
+                    if name not in sets_of.get(key, ()) and _has_value(line, key):
+                        sets_of.setdefault(key, set()).add(name)
+    return {key: frozenset(sets) for key, sets in sets_of.items()}
 
 
 def _attribute_lines(dataset: Dataset, name: str, shard: Shard, keys: Set[str]) -> Iterator[bytes]:
@@ -347,8 +333,8 @@ def _spread(shards: Sequence[Shard]) -> Sequence[Shard]:
     return shards[:: max(1, len(shards) // SHARDS)][:SHARDS]
 
 
-def _first_lines(url: str, *wanted: bytes) -> Iterator[bytes]:
-    """Yield lines from the start of a file that hold one of the wanted words; what is wrong with the file, its reader says."""
+def _first_lines(url: str, *words: bytes) -> Iterator[bytes]:
+    """Yield lines from the start of a file that hold one of some words; mistakes in the file are left to its reader."""
     if format_of(url) == "parquet":
         return
     stored = StoredFile(url)
@@ -361,6 +347,6 @@ def _first_lines(url: str, *wanted: bytes) -> Iterator[bytes]:
     if block is None or block.oversize_bytes:
         return
     data = block.data.tobytes()
-    if any(word in data for word in wanted):
+    if any(word in data for word in words):
         lines = (data[start:stop] for start, stop in pairwise(block.starts[: ROWS + 1].tolist()))
-        yield from (line for line in lines if any(word in line for word in wanted))
+        yield from (line for line in lines if any(word in line for word in words))

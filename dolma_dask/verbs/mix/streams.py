@@ -25,7 +25,7 @@ from dolma_dask.verbs.mix.outputs import DocumentOutput
 from dolma_dask.verbs.mix.packed import Packed, Part
 from dolma_dask.verbs.mix.planning import make_mixture
 from dolma_dask.verbs.mix.recipe import MixOptions
-from dolma_dask.verbs.options import RunArgs, told
+from dolma_dask.verbs.options import RunArgs, without_empty
 from dolma_dask.verbs.selection import Selection
 
 _MAGIC = re.compile(r"[*?\[]")
@@ -51,7 +51,7 @@ class Stream:
 
     def params(self) -> dict[str, Any]:
         """Return the options for the journal."""
-        return told(
+        return without_empty(
             {
                 "name": self.name,
                 "documents": list(self.documents),

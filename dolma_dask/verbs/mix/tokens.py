@@ -1,6 +1,6 @@
 """Token files of a mix, beside its documents or instead of them: options in the words of the verbs `ragged` and `hdf5`.
 
-Everything that can be wrong with them is found out before a document is read or written: a mix takes hours, a tokenizer a second.
+Everything that can be wrong with them is checked before a document is read or written: a mix takes hours, a tokenizer a second.
 """
 
 from collections.abc import Mapping, Sequence

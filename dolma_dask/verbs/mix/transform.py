@@ -7,6 +7,7 @@ of 2 MB at a time.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Literal
 
 import msgspec
@@ -88,17 +89,17 @@ class Transform:
         for rule, part in self._where.items():
             kept = pc.and_(kept, self._count("where", rule, part.mask(columns), readable))
         if self._include:
-            found = [
+            matched = [
                 self._count("include", text, rows.mask(item), readable)
                 for text, item in self._include.items()
             ]
-            kept = pc.and_(kept, _any(found))
+            kept = pc.and_(kept, _any(matched))
         if self._exclude:
-            found = [
+            matched = [
                 self._count("exclude", text, rows.mask(item), readable)
                 for text, item in self._exclude.items()
             ]
-            kept = pc.and_not(kept, _any(found))
+            kept = pc.and_not(kept, _any(matched))
         return kept
 
     def _count(
@@ -113,13 +114,13 @@ class Transform:
         rate, seed = self._recipe.options.sample_rate, self._recipe.options.seed
         if rate is None:
             return kept
-        whole, part = divmod(rate, 1.0)
+        times_each, part = divmod(rate, 1.0)
         more = (
             sampled(rows.batch.column("source"), rows.batch.column("id"), part, seed)
             if part
             else pa.repeat(pa.scalar(False), len(kept))
         )
-        times = (int(whole) + more.to_numpy(zero_copy_only=False)) * kept.to_numpy(zero_copy_only=False)
+        times = (int(times_each) + more.to_numpy(zero_copy_only=False)) * kept.to_numpy(zero_copy_only=False)
         self.counts["documents_not_sampled"] += kept.true_count - int((times > 0).sum())
         self.counts["documents_again"] += int(np.maximum(times - 1, 0).sum())
         return pa.array(np.repeat(np.arange(len(kept)), times))
@@ -145,10 +146,7 @@ class Transform:
 
 
 def _any(masks: Sequence[pa.BooleanArray]) -> pa.BooleanArray:
-    found = masks[0]
-    for mask in masks[1:]:
-        found = pc.or_(found, mask)
-    return found
+    return reduce(pc.or_, masks)
 
 
 def _is_long(texts: pa.LargeStringArray, least: int) -> npt.NDArray[np.bool_] | None:
@@ -170,10 +168,10 @@ class MixSource:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """Document and attribute files."""
-        found = inputs_of(self.shard.root, self.shard.files)
+        inputs = inputs_of(self.shard.root, self.shard.files)
         if not self.has_roots:
-            return found
-        return tuple(replace(item, info=replace(item.info, path=item.url)) for item in found)
+            return inputs
+        return tuple(replace(item, info=replace(item.info, path=item.url)) for item in inputs)
 
     def read(
         self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantines, facts: ShardFacts

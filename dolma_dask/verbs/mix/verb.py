@@ -34,7 +34,7 @@ from dolma_dask.verbs.options import (
     dataset_notes,
     rule_of,
     selected,
-    told,
+    without_empty,
     words_of,
 )
 from dolma_dask.verbs.quantiles.thresholds import read_thresholds
@@ -100,7 +100,7 @@ def mix(
     syntax : {"jsonpath", "jq"}, optional
         Language of the filters.
     block, allow : list of str, optional
-        Files of ids, or sources and ids: listed documents are dropped, or kept alone. They are marked first, as by the verb block.
+        Files of ids, or sources and ids: listed documents are dropped, or kept alone. They are flagged first, as by the verb block.
     thresholds : str or Thresholds, optional
         Keep only documents inside of the bounds that quantiles wrote into this file.
     replace : list of dict, optional
@@ -115,16 +115,16 @@ def mix(
     provenance : bool, optional
         Write into the metadata where each document comes from: file name and line.
     sample : float, optional
-        How often each document is taken: 0.3 for three of ten, 2.5 for each twice and half of them once more; chosen by a hash of source and id.
+        How often each document is taken: 0.3 for three of ten, 2.5 for each twice and half of them once more; selected by a hash of source and id.
     shuffle : bool, optional
         Write the documents of all shards in an order drawn by the seed.
     seed : int, optional
-        Of the sample and the shuffle.
+        Seed of the sample and the shuffle.
     max_size : int, optional
         Stored bytes of an output file at most. With it, or with shuffle, documents go to files <name>-0000.jsonl.gz, -0001 and so on; without,
         to one file per input file.
     name : str, optional
-        Of these files.
+        Name of these files.
     attributes : list of str, optional
         Attribute sets to read; by default those that rules and filters need. For filters, later ones win where two have one key.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
@@ -174,16 +174,15 @@ def mix(
         max_size=max_size,
         seed=seed if shuffle else None,
     )
-    found = as_dataset(dataset, source)
-    goal.check(found.root)
-    chosen = selected(found, options)
-    narrowed = narrow(found, where, *lists, thresholds, options)
+    opened = as_dataset(dataset, source)
+    goal.check(opened.root)
+    narrowed = narrow(opened, where, *lists, thresholds, options)
     of_rule = (
         (*attributes, *(name for name in narrowed.names if name not in attributes)) if attributes else ()
     )
-    selection = select(chosen.with_current_attributes(), narrowed.where, of_rule)
+    selection = select(selected(opened, options).with_current_attributes(), narrowed.where, of_rule)
     mixture = make_mixture(selection, changes, attributes, in_order=merge_attributes)
-    shown = told(
+    shown = without_empty(
         {
             "where": None if narrowed.where is None else str(narrowed.where),
             "attributes": list(attributes),
@@ -191,14 +190,14 @@ def mix(
             **changes.params(),
         }
     )
-    notes = (*dataset_notes(found), *narrowed.notes, *mixture.notes)
-    summary = MixCall(found, mixture, goal, shown, notes).run(options)
+    notes = (*dataset_notes(opened), *narrowed.notes, *mixture.notes)
+    summary = MixCall(opened, mixture, goal, shown, notes).run(options)
     return dataclasses.replace(summary, lost=summary.lost or narrowed.lost)
 
 
 _OF_BLOCK = ("only", "prune", "scheduler", "workers", "progress", "on_bad_record", "max_record_bytes")
 
-_RENAME = 'Rename the file, or mark its documents by itself and ask for them: dolma-dask block ... --name banned; --where "banned is None"'
+_RENAME = 'Rename the file, or flag its documents by itself and name the flags in the rule: dolma-dask block ... --name banned; --where "banned is None"'
 
 
 @dataclass(frozen=True)

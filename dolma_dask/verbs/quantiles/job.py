@@ -32,7 +32,7 @@ from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.rules.groups import MOST_GROUPS, too_many
 from dolma_dask.rules.thresholds import Level, Thresholds
-from dolma_dask.verbs.options import dataset_notes, told
+from dolma_dask.verbs.options import dataset_notes, without_empty
 from dolma_dask.verbs.quantiles.select import SelectStage, read_entries, select_tasks, write_index
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
 from dolma_dask.verbs.quantiles.thresholds import (
@@ -144,7 +144,7 @@ class Quantiles:
             stage=_PublishStage(self.root, folder, {"parameters": self.parameters()}),
             root=self.root,
             tasks=[Task(path, (Unit(path, self.key),), self.inputs, values)],
-            params=told({**self.parameters(), "source": self.dataset.source}),
+            params=without_empty({**self.parameters(), "source": self.dataset.source}),
             writes=(path,),
             version=dolma_dask.__version__,
             bad_is_loss=True,

@@ -40,7 +40,7 @@ from dolma_dask.verbs.options import (
     dataset_notes,
     run_options,
     selected,
-    told,
+    without_empty,
     words_of,
 )
 from dolma_dask.verbs.report.content import Known, disagreement, known_content, report_data
@@ -109,7 +109,7 @@ def report(
     view = make_view(origin, selected(origin.dataset, options), examples)
     shown = _shown(dataset, listed)
     known = known_content(title or f"Report on {public_name(shown)}", shown, history, origin, view)
-    params = told({"to": target, "title": title, "tokens": list(tokens), "examples": examples})
+    params = without_empty({"to": target, "title": title, "tokens": list(tokens), "examples": examples})
     page = Page(listed.root, target, known, view, params)
     run, shards = run_options(options), tuple(shard.path for shard in view.dataset.shards)
     notes = (*dataset_notes(listed), *history.notes, *origin.notes, *view.notes)

@@ -244,7 +244,7 @@ def test_a_rehearsal_marks_nothing(scored: str, tmp_path: Path) -> None:
     summary = dk.mix(
         scored, to=str(tmp_path / "v1"), block=str(tmp_path / "takedown.txt"), dry_run=True, **HERE
     )
-    assert any("would be marked first" in note for note in summary.notes)
+    assert any("would be flagged first" in note for note in summary.notes)
     assert not (Path(scored) / "attributes/takedown").exists()
     assert not (tmp_path / "v1").exists()
 

@@ -164,7 +164,9 @@ def test_rows_with_errors_stay_in_sight(tmp_path):
 
 def test_an_experiment_keeps_its_taggers(dataset):
     dk.tag(str(dataset), ["char_length_v1"], experiment="e", progress=False)
-    with pytest.raises(UsageError, match="holds the attributes of char_length_v1, which are not asked for"):
+    with pytest.raises(
+        UsageError, match="holds the attributes of char_length_v1, which are not requested now"
+    ):
         dk.tag(str(dataset), ["whitespace_tokenizer_v1"], experiment="e", progress=False)
     assert (
         dk.tag(
