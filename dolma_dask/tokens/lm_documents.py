@@ -19,7 +19,7 @@ from dolma_dask.text.columns import text_buffers
 from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.cleaning import Cleaning
 from dolma_dask.tokens.engine import TokenEngine, Tokens
-from dolma_dask.tokens.specials import Specials
+from dolma_dask.tokens.specials import Specials, surround
 
 _SPACE = 32
 _CONTINUES = 0x80
@@ -89,34 +89,6 @@ class LmRecipe:
 
 def _chars(texts: pa.LargeStringArray) -> int:
     return pc.sum(pc.utf8_length(texts)).as_py() or 0
-
-
-@kernel
-def _surround(ids, lengths, head, tail, out):  # type: ignore[no-untyped-def]
-    source, target = 0, 0
-    for document in range(len(lengths)):
-        for token in head:
-            out[target] = token
-            target += 1
-        for _ in range(lengths[document]):
-            out[target] = ids[source]
-            source += 1
-            target += 1
-        for token in tail:
-            out[target] = token
-            target += 1
-
-
-def surround(tokens: Tokens, head: tuple[int, ...], tail: tuple[int, ...]) -> Tokens:
-    """Put the same ids before and after every document."""
-    added = len(head) + len(tail)
-    if not added or not tokens.lengths.size:
-        return tokens
-    lengths = tokens.lengths.astype(np.int64) + added
-    out = np.empty(int(lengths.sum()), tokens.ids.dtype)
-    before, after = (np.array(ids, tokens.ids.dtype) for ids in (head, tail))
-    _surround(tokens.ids, tokens.lengths, before, after, out)
-    return Tokens(out, check_lengths(lengths))
 
 
 @kernel

@@ -15,8 +15,8 @@ from dolma_dask.errors import UsageError
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.tokens.cleaning import Cleaning, detokenize, fix_texts
 from dolma_dask.tokens.engine import Tokens, load_tokenizer
-from dolma_dask.tokens.lm_documents import Cutting, LmRecipe, cut_texts, surround
-from dolma_dask.tokens.specials import RequestedSpecials, Specials, added_by, load_gpt2
+from dolma_dask.tokens.lm_documents import Cutting, LmRecipe, cut_texts
+from dolma_dask.tokens.specials import RequestedSpecials, Specials, added_by, load_gpt2, surround
 
 ODD = [
     "&amp;", "&lt;b&gt;", "<", "&", "&#x41;", "\r\n", "\r", "\n", "\x0b", "\x0c", "\x1b[0m", "\x7f", "\x85", "\u2028", "\ufeff", "â€œ", "Ã©", "é",
