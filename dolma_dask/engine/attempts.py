@@ -1,5 +1,6 @@
 """What happens to a task where it runs: tried, tried again where that may help, timed, and never allowed to stop its neighbours."""
 
+import errno
 import time
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,8 @@ def attempt(stage: Stage, task: Task) -> Outcome:
 def failure(task: Task, error: BaseException) -> Failure:
     """Return the failure of `task` by `error`, with the notes that were added on its way."""
     notes = getattr(error, "__notes__", ())
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        notes = (*notes, "make room and run the same command again: what is finished is kept")
     return Failure(task.shard, type(error).__name__, "; ".join([str(error) or repr(error), *notes]))
 
 

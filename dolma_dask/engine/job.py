@@ -48,6 +48,7 @@ class Pass:
             tasks=self.tasks,
             params={},
             writes=("",),
+            is_staging=True,
             max_bad_fraction=self.max_bad_fraction,
             notes=self.notes,
         )
@@ -244,6 +245,7 @@ class _Running(Generic[S]):
     plan: Plan | None = None
     is_made: bool = False  # all that must exist does
     settled: Ran | None = None  # and no run is open: the outcome, whatever another run does from now on
+    is_foreign: bool = False  # the dataset-wide record is of another journal format
     work: WorkDir = field(init=False)
 
     def __post_init__(self) -> None:
@@ -257,7 +259,7 @@ class _Running(Generic[S]):
         if self.plan is None:
             return
         state = resume.look_back(self.plan, overwrite)
-        if not overwrite:
+        if not overwrite and not self.plan.is_staging:
             resume.check_replaceable(self.plan, state)
         resume.check_orphans(self.plan, state, overwrite)
         has_record = self.known is not None or job.record is None
@@ -273,6 +275,7 @@ class _Running(Generic[S]):
             return None
         task = Task(job.name, (Unit(job.record, job.key),), tuple(job.inputs))
         state = resume.look_back_at(job.root, job.verb, [task], job.writes)
+        self.is_foreign = job.record in state.journal.foreign and job.record not in state.journal.records
         if not self.options.dry_run:
             state.journal.append(*state.restamped)
         return state.finished.get(job.record)
@@ -299,7 +302,11 @@ class _Running(Generic[S]):
 
     def summarize(self, ran: Ran, seconds: float) -> S:
         """Return the summary of the verb."""
-        return replace(self.job.summarize(ran, self.known), seconds=seconds)
+        summary = replace(self.job.summarize(ran, self.known), seconds=seconds)
+        if not self.is_foreign:
+            return summary
+        note = f"the record of {self.job.record} is of another journal format, never believed: made again"
+        return replace(summary, notes=(*summary.notes, note))
 
     # the passes
 

@@ -28,6 +28,8 @@ RENEW_SECONDS = 30.0
 EXPIRE_SECONDS = 300.0
 """Ten renewals."""
 
+LOCK_SECONDS = 10.0
+
 _ATTEMPTS = 20
 """Tries to take the lease of a folder that others remove at the same time."""
 
@@ -141,6 +143,20 @@ def _busy(folder: str, lease: Lease, verb: str) -> UsageError:
     )
 
 
+def _lock(descriptor: int) -> None:
+    """Lock a folder; not where the file system cannot, nor for longer than `LOCK_SECONDS` behind a process that stands still."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.05)
+        except OSError:
+            return
+        else:
+            return
+
+
 _renewals: dict[str, threading.Event] = {}
 """Folders held by this process, and what stops the renewal of each."""
 
@@ -164,22 +180,29 @@ def _here() -> tuple[str, int]:
 
 
 def _runs(pid: int) -> bool:
+    """Tell whether a process runs; one that is dead and waits for its parent does not."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True
-    return True
+    return _stat(pid)[:1] != ["Z"]
 
 
 def _born(pid: int) -> int:
     """Return when a process started, in ticks since this host did; 0: the system does not tell."""
+    stat = _stat(pid)
+    return int(stat[19]) if stat else 0
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what Linux tells of a process behind its name, the state first; nothing elsewhere."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return 0
-    return int(stat.rpartition(")")[2].split()[19])  # the name in parentheses may hold anything
+        return []
+    return stat.rpartition(")")[2].split()  # the name in parentheses may hold anything
 
 
 def _keep_renewing(folder: str, lease: Lease) -> None:
@@ -208,8 +231,7 @@ def _alone(folder: str) -> Iterator[None]:
     path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some file systems lock no folders
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor)
         if not path.exists():
             raise FileNotFoundError(path)
         yield

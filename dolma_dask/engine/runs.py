@@ -143,7 +143,7 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
 def _look_back(plan: Plan, options: RunOptions) -> _Running:
     """Return a plan with what is finished of it; refuse what is in its way."""
     state = resume.look_back(plan, options.overwrite)
-    if not options.overwrite:
+    if not options.overwrite and not plan.is_staging:
         resume.check_replaceable(plan, state)
     resume.check_orphans(plan, state, options.overwrite)
     orphans = resume.orphans(plan, state)

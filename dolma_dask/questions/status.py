@@ -477,9 +477,12 @@ def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:
 def _unproved(listed: Listing, known: Sequence[Journal]) -> Iterator[str]:
     """Name the attribute sets that no journal speaks of."""
     made = {path for journal in known for path in journal.by_file()}
+    foreign = {unit for journal in known for unit in journal.foreign} - made
     sets: defaultdict[str, int] = defaultdict(int)
     for path in listed.below(layout.ATTRIBUTES):
-        if path not in made and path.count("/") > 1:
+        if path not in made | foreign and path.count("/") > 1:
             sets[path.split("/")[1]] += 1
+    if foreign:
+        yield f"{counted(len(foreign), 'record')} of another journal format, never believed: the same commands make these files again"
     for name, count in sorted(sets.items()):
         yield f"attribute set {name}: {counted(count, 'file')} of another tool, in no journal; they are compared with the documents row by row"

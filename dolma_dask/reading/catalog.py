@@ -114,6 +114,7 @@ class Catalog:
         made of, and ``info["depends_on"]``, "list" if its rows depend on a list and their own shard only. `shard_files` has the file of each
         shard.
         """
+        self._check_format(name, shard_files)
         known = {
             shard: self._records[info.path]
             for shard, info in shard_files.items()
@@ -184,6 +185,28 @@ class Catalog:
             paths = ((_inside(name, info).path, info) for info in self._list(name).values())
             present.update((path, info) for path, info in paths if path in inputs)
         return present
+
+    @cached_property
+    def _foreign(self) -> dict[str, str]:
+        """Attribute files whose records are of another journal format, and the verb that wrote them."""
+        return {
+            unit: journal.verb
+            for journal in journals(self.dataset.root)
+            for unit in journal.foreign
+            if unit not in self._records
+        }
+
+    def _check_format(self, name: str, shard_files: Mapping[str, FileInfo]) -> None:
+        """Refuse files of which a journal of another format knows more than this release reads: they may be stale."""
+        for shard, info in shard_files.items():
+            verb = self._foreign.get(info.path)
+            if verb is not None:
+                raise StaleAttributesError(
+                    f"{info.path} was made by another release, whose journal is of another format and never believed; expected a file that is "
+                    f"proved to belong to the documents. {advice(name, shard, verb)}",
+                    shard=shard,
+                    attributes=name,
+                )
 
     @cached_property
     def _dataset_wide(self) -> dict[tuple[str, ...], Record]:

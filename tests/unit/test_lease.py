@@ -94,6 +94,20 @@ def test_a_dead_process_is_followed(work, folder, other):
     assert not Path(folder).parent.exists(), "nothing of it stays"
 
 
+def test_a_dead_process_that_nobody_has_waited_for_is_followed(folder, other):
+    other.kill()
+    deadline = time.monotonic() + 10
+    while lease._stat(other.pid)[:1] != ["Z"] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    take(folder)
+
+
+def test_a_process_that_stands_still_inside_of_the_lock_blocks_nobody_for_ever(folder, other, monkeypatch):
+    monkeypatch.setattr(lease, "LOCK_SECONDS", 0.2)
+    with lease._alone(folder), pytest.raises(UsageError, match="another dedupe works in"):
+        take(folder)
+
+
 def test_another_process_of_the_same_number_is_not_the_holder(folder, other):
     change(folder, born=read_lease(folder).born - 1)
     take(folder)

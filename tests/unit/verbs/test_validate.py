@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import dolma_dask as dk
 from dolma_dask.engine.lease import leased
-from dolma_dask.errors import StageError, UsageError
+from dolma_dask.errors import StageError, StaleAttributesError, UsageError
 from dolma_dask.io.publish import publish
 from dolma_dask.verbs.validate import identities as module
 from dolma_dask.verbs.validate.attributes import find_bad_spans
@@ -898,3 +898,23 @@ def test_arguments_of_a_wrong_type(tagged, wrong):
     (name,) = wrong
     with pytest.raises(UsageError, match=f"{name}=.*expected"):
         run(tagged, **{"sample": 0.5, **wrong})
+
+
+def test_attributes_of_another_journal_format_are_not_taken_for_foreign_ones(tagged, tmp_path):
+    """They may be stale, and only the records that are not believed could tell."""
+    for segment in (tagged / "_journal/tag").glob("*.jsonl"):
+        segment.write_text(segment.read_text().replace('{"format":2,', "{"))
+    with pytest.raises(
+        StaleAttributesError, match=r"another release, whose journal is of another format.*dolma-dask tag"
+    ):
+        dk.mix(
+            str(tagged),
+            to=str(tmp_path / "v1"),
+            where="char_length_v1__char_length_v1__length > 5",
+            progress=False,
+        )
+    summary = run(tagged)
+    assert "stale" in found(summary)
+    assert any("another journal format" in note for note in dk.status(str(tagged)).notes)
+    dk.tag(str(tagged), ["char_length_v1", "whitespace_tokenizer_v1"], progress=False)
+    assert found(run(tagged)) == {}
