@@ -47,20 +47,20 @@ class RunArgs(TypedDict, total=False):
             negative="",
         ),
     ]
-    prune: Annotated[int, Parameter(help="Only the first N shards: a rehearsal.")]
+    prune: Annotated[int, Parameter(help="Only the first N shards, to try a command.")]
     overwrite: Annotated[
         bool,
         Parameter(help="Do everything again, and replace files that this tool did not make.", negative=""),
     ]
-    dry_run: Annotated[bool, Parameter(help="Tell what would be done, and do nothing.", negative="")]
+    dry_run: Annotated[bool, Parameter(help="Say what would be done, and do nothing.", negative="")]
     scheduler: Annotated[
         str,
         Parameter(
-            help="auto (what ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler."
+            help="auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler."
         ),
     ]
     workers: Annotated[int, Parameter(help="Processes or threads; by default one per processor.")]
-    progress: Annotated[bool, Parameter(help="Show how far it is.")]
+    progress: Annotated[bool, Parameter(help="Show a progress bar.")]
 
 
 class RecordArgs(RunArgs, total=False):
@@ -69,7 +69,7 @@ class RecordArgs(RunArgs, total=False):
     on_bad_record: Annotated[
         OnBadRecord,
         Parameter(
-            help="Fail the shard at the first bad record, or quarantine them with place, reason and bytes."
+            help="Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes."
         ),
     ]
     max_record_bytes: Annotated[

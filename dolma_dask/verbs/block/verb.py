@@ -1,4 +1,4 @@
-"""block: mark the documents that stand in a list of ids, so that `mix` can drop them, or keep them alone.
+"""block: flag the documents that are in a list of ids, so that `mix` can drop them, or keep them alone.
 
 A list of up to five million entries is held in the memory of each process, and each shard is read once, by itself. A longer one meets the
 documents in the exchange: 24 bytes per entry and document go through files, and memory does not depend on the list. Both write the same bytes.
@@ -52,7 +52,7 @@ def block(
     exchange: bool | None = None,
     **options: Unpack[RecordArgs],
 ) -> BlockSummary:
-    """Mark the documents that stand in a list of ids, or of sources and ids, and write the marks beside the documents.
+    """Flag the documents that are in a list of ids, or of sources and ids, and write the flags beside the documents.
 
     Example: dolma-dask block corpus/wiki takedown.txt --name takedown
 
@@ -90,7 +90,7 @@ def block(
     Notes
     -----
     A listed document has [[0, length, 1.0]] under the key, in code points, others have nothing. To drop listed documents:
-    mix --where "takedown is None"; to keep them alone: mix --where "takedown is not None". When the list has changed, marks of the old
+    mix --where "takedown is None"; to keep them alone: mix --where "takedown is not None". When the list has changed, flags of the old
     one are refused by all readers from the start of the run that makes the new ones; after a run with only or prune, those of the other
     shards are, until block has run over all. All entries that match nothing are in
     _quarantine/block/<name>.unmatched.jsonl. With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one

@@ -1,8 +1,8 @@
-"""dedupe: mark every document but one of those that have the same text, id or other value, over all shards of a dataset.
+"""dedupe: flag every document but one of those that have the same text, id or other value, over all shards of a dataset.
 
 Each shard is read once. 24 bytes per document go through the exchange, which holds 32 MB of them in memory at a time; 40 bytes per
-document wait on disk until the marks of its shard are written. The survivor is the first in the order that was asked, then in the listing: the
-marks are the same for any number of workers.
+document wait on disk until the flags of its shard are written. The survivor is the first by the requested order, then in the listing: the
+flags are the same for any number of workers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ def dedupe(
     shuffle: Shuffle = "files",
     **options: Unpack[RecordArgs],
 ) -> DedupeSummary:
-    """Mark every document but one of those that are equal, over all shards, and write the marks beside the documents.
+    """Flag every document but one of those that are equal, over all shards, and write the flags beside the documents.
 
     Example: dolma-dask dedupe corpus/wiki --by text --keep longest
 
@@ -164,10 +164,10 @@ def _check_choices(how: str, keep: str, rank: str | None, shuffle: str) -> None:
 
 
 def _check_whole(options: RecordArgs) -> None:
-    """Refuse to mark duplicates among some of the shards: the set would look like that of all."""
+    """Refuse to flag duplicates among some of the shards: the set would look like that of all."""
     if ("only" in options or "prune" in options) and not options.get("dry_run"):
         raise UsageError(
-            "dedupe was given --only or --prune; expected all shards, since a duplicate may be in any of them and the marks of some would "
+            "dedupe was given --only or --prune; expected all shards, since a duplicate may be in any of them and the flags of some would "
             "look like those of all. Leave it out, rehearse with --dry-run, or make a dataset of some shards: dolma-dask mix ... --only."
         )
 
