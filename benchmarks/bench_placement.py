@@ -10,6 +10,7 @@ import argparse
 import ctypes
 import gzip
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -94,7 +95,11 @@ def peers(verb: str, root: Path, scratch: Path) -> dict[str, list[str]]:
     config = scratch / f"{verb}.yaml"
     filled = filled.replace(f"{root}/documents/*.gz", everywhere)
     config.write_text(filled.replace("processes: 1", "processes: 2"))
-    return {"dolma": [str(DOLMA), "-c", str(config), verb]}
+    # what is there it would not make again
+    made = shlex.join(
+        ["rm", "-rf", str(scratch / "out"), str(scratch / "bloom.bin"), f"{root}/attributes/exact"]
+    )
+    return {"dolma": ["sh", "-c", f"{made}; exec {shlex.join([str(DOLMA), '-c', str(config), verb])}"]}
 
 
 def call(words: Sequence[str]) -> tuple[float, float]:
