@@ -43,11 +43,9 @@ def shuffled(
     """Return the records of the tasks, and the results and records of the reducer."""
     least, most = PARTITIONS
     partitions = min(max(sum(task.bytes for task in tasks) // limits.range, least), most)
-    shift = (
-        64 - (8 * partitions - 1).bit_length()
-    )  # eight ranges per partition, or Dask's hash would leave some empty
+    # eight ranges per partition, or Dask's hash would leave some empty
+    shift = 64 - (8 * partitions - 1).bit_length()
     shuffle = _Shuffle(work, emitter, reducer, limits, cut, shift)
-    yield Call(lambda options: work.clear())
     parts: list[Record] = yield Call(partial(_compute, shuffle, tuple(tasks), partitions))
     results = [
         msgspec.json.decode(files.read_bytes(shuffle.record_url(n)), type=Record) for n in range(len(tasks))

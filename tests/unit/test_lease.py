@@ -57,6 +57,13 @@ def take(folder: str) -> None:
         pass
 
 
+def check_free(folder: str) -> None:
+    """Check that nobody holds a folder: this process can."""
+    assert not is_leased(folder)
+    with leased(folder, "dedupe"):
+        assert read_lease(folder).pid == os.getpid()
+
+
 def test_a_folder_has_one_holder(folder):
     with leased(folder, "dedupe"):
         assert read_lease(folder).pid == os.getpid()
@@ -99,7 +106,8 @@ def test_a_dead_process_that_nobody_has_waited_for_is_followed(folder, other):
     deadline = time.monotonic() + 10
     while lease._stat(other.pid)[:1] != ["Z"] and time.monotonic() < deadline:
         time.sleep(0.01)
-    take(folder)
+    assert lease._stat(other.pid)[0] == "Z"
+    check_free(folder)
 
 
 def test_a_process_that_stands_still_inside_of_the_lock_blocks_nobody_for_ever(folder, other, monkeypatch):
@@ -110,7 +118,7 @@ def test_a_process_that_stands_still_inside_of_the_lock_blocks_nobody_for_ever(f
 
 def test_another_process_of_the_same_number_is_not_the_holder(folder, other):
     change(folder, born=read_lease(folder).born - 1)
-    take(folder)
+    check_free(folder)
 
 
 def test_a_holder_elsewhere_is_dead_when_it_is_silent(folder, other):
@@ -161,4 +169,4 @@ def test_two_threads(folder):
 def test_a_lease_that_cannot_be_read_is_none(folder):
     Path(folder).mkdir(parents=True)
     Path(folder, LEASE).write_text('{"verb":')
-    take(folder)
+    check_free(folder)
