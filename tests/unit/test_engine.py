@@ -283,6 +283,11 @@ def test_notes_of_an_error_are_told(root):
         run(root, stage=Copy(str(root), {"c": noted}))
 
 
+def test_a_full_disk_says_what_to_do():
+    found = attempts.failure(Task("a", (), ()), OSError(28, "No space left on device"))
+    assert "make room and run the same command again" in found.message
+
+
 def test_foreign_files_are_refused(root):
     (root / "out").mkdir()
     (root / "out/c").write_bytes(b"mine")

@@ -106,6 +106,38 @@ def test_a_lost_staging_file_begins_anew(root, monkeypatch):
     check(root, run(root), 3)
 
 
+def test_a_damaged_journal_in_the_work_folder_blocks_nobody(root, monkeypatch):
+    """Files without a record are staging files still: nobody is asked to replace them."""
+    do, steps = job._Running._do, []
+
+    def stop(self, step):
+        steps.append(step)
+        if len(steps) == 2:
+            raise Stopped
+        return do(self, step)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(job._Running, "_do", stop)
+        with pytest.raises(Stopped):
+            run(root)
+    segments = list(root.glob("_work/*/*/_journal/*/*"))
+    assert segments
+    for segment in segments:
+        segment.write_text('{"unit": 3')
+    check(root, run(root), 3)
+
+
+def test_records_of_another_format_are_made_again_with_a_note(root):
+    run(root)
+    for segment in root.glob("_journal/*/*"):
+        segment.write_text(segment.read_text().replace('{"format":2,', "{"))
+    summary = run(root)
+    check(root, summary, 3)
+    notes = [note for note in summary.notes if "another journal format" in note]
+    assert len(notes) == 2, "of the files, and of the dataset-wide record"
+    assert not run(root).notes
+
+
 def test_another_run_at_work(root):
     with leased(str(root / "_work/first_words-first_words"), "first_words"):
         with pytest.raises(UsageError, match="another first_words works in"):
