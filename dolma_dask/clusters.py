@@ -240,8 +240,8 @@ _server_runs = False
 """Whether this process has a server that forks processes; it ends with this process."""
 
 
-def _process_context() -> Any:
-    """Return how processes are started: forked from a server that has imported what this process has of the package, where that is safe.
+def _process_context(*modules: str) -> Any:
+    """Return how processes are started: forked from a server that has imported `modules` and what this process has of the package, where that is safe.
 
     Two processes from a server cost 0.7 CPU-seconds before their first byte, two that import everything 1.4, a LocalCluster of two 3.0
     (measured together, the least of five). Call it before starting them, with interrupts held back.
@@ -255,7 +255,7 @@ def _process_context() -> Any:
     global _server_runs
     if not _server_runs:
         ours = sorted(name for name in sys.modules if name.partition(".")[0] == "dolma_dask")
-        context.set_forkserver_preload([*ours, "numba.core.typing"])
+        context.set_forkserver_preload([*ours, "numba.core.typing", *modules])
         with _environment(WORKER_ENVIRONMENT):
             forkserver.ensure_running()
         _server_runs = True
@@ -332,36 +332,44 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def local_client(workers: int) -> Iterator["Client"]:
+def local_client(workers: int, *, dashboard: bool = False) -> Iterator["Client"]:
     """Start a LocalCluster of `workers` one-thread processes and stop it at the end.
 
     Parameters
     ----------
     workers : int
         Number of worker processes; inside `shared_cluster` that of the first call holds.
+    dashboard : bool
+        Whether Dask's dashboard is served; it costs 0.25 CPU-seconds to start.
     """
     shared = _shared.get()
     if shared is None:
-        with _start_local(workers) as client:
+        with _start_local(workers, dashboard=dashboard) as client:
             yield client
         return
-    shared.client = shared.client or shared.stack.enter_context(_start_local(workers))
+    shared.client = shared.client or shared.stack.enter_context(_start_local(workers, dashboard=dashboard))
     yield shared.client
 
 
 @contextmanager
-def _start_local(workers: int) -> Iterator["Client"]:
-    import dask
-    from distributed import Client
-
-    environment = {name: os.environ.get(name, value) for name, value in WORKER_ENVIRONMENT.items()}
-    before_start = {**(_configured("distributed.nanny.pre-spawn-environ") or {}), **environment}
+def _start_local(workers: int, *, dashboard: bool) -> Iterator["Client"]:
     with ExitStack() as stack:
         with interrupts_held_back():
-            stack.enter_context(
-                dask.config.set({**_CONFIG, "distributed.nanny.pre-spawn-environ": before_start})
-            )
-            started = stack.enter_context(_local_cluster(workers))
+            method = _process_context("distributed.nanny", "distributed.worker").get_start_method()
+
+            import dask
+            from distributed import Client, utils
+
+            utils._forkserver_preload_set = True  # else Dask imports its own list here: pandas, bokeh
+            environment = {name: os.environ.get(name, value) for name, value in WORKER_ENVIRONMENT.items()}
+            before_start = {**(_configured("distributed.nanny.pre-spawn-environ") or {}), **environment}
+            options = {
+                **_CONFIG,
+                "distributed.nanny.pre-spawn-environ": before_start,
+                "distributed.worker.multiprocessing-method": method,
+            }
+            stack.enter_context(dask.config.set(options))
+            started = stack.enter_context(_local_cluster(workers, dashboard))
             client = stack.enter_context(Client(started, set_as_default=False))
         try:
             yield client
@@ -370,7 +378,7 @@ def _start_local(workers: int) -> Iterator["Client"]:
                 stack.close()
 
 
-def _local_cluster(workers: int) -> Any:
+def _local_cluster(workers: int, dashboard: bool) -> Any:
     from distributed import LocalCluster
 
     try:
@@ -378,8 +386,9 @@ def _local_cluster(workers: int) -> Any:
             n_workers=workers,
             threads_per_worker=1,
             processes=True,
-            dashboard_address="127.0.0.1:0",
+            dashboard_address="127.0.0.1:0" if dashboard else None,
             silence_logs=50,
+            env=dict(os.environ),  # the server that forks workers may be older
         )
     except RuntimeError as error:
         raise UsageError(
@@ -413,7 +422,11 @@ def cluster(profile: str = "laptop", *, workers: int | None = None) -> Iterator[
         raise UsageError(
             f"unknown cluster profile {profile!r}; expected 'laptop' or an address such as tcp://host:8786."
         )
-    opened = local_client(workers or cpu_count()) if profile == "laptop" else remote_client(profile)
+    opened = (
+        local_client(workers or cpu_count(), dashboard=True)
+        if profile == "laptop"
+        else remote_client(profile)
+    )
     with opened as client, client.as_current():
         yield client
 

@@ -3,6 +3,8 @@
 import gzip
 import json
 import os
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,8 +177,41 @@ def test_ctrl_c_while_workers_start(tmp_path):
         command.wait_for_family()
     assert "Run the same command again to go on" in shown
     assert "Traceback" not in shown
-    assert tree(tmp_path / "v0") == before
+    made = {path: content for path, content in tree(tmp_path / "v0").items() if path not in before}
+    assert tree(tmp_path / "v0") == before | made
+    assert all(path.startswith("attributes/tarry_v1/") for path in made), "shards that were finished by then"
     assert leftovers(tmp_path / "v0") == []
+
+
+CLUSTER = """
+import os, dolma_dask as dk
+from dolma_dask import clusters
+
+def facts():
+    import numba.core.typing
+    return os.getppid(), os.environ["SET_LATER"], os.environ["MALLOC_TRIM_THRESHOLD_"]
+
+if __name__ == "__main__":
+    with clusters.process_pool(1) as pool:
+        assert pool.submit(int).result() == 0
+    os.environ["SET_LATER"] = "yes"
+    with dk.cluster(workers=2) as client:
+        found = client.run(facts)
+        assert len(found) == 2, found
+        assert client.dashboard_link
+    assert {fact[1:] for fact in found.values()} == {("yes", str(64 << 20))}, found
+    assert len({parent for parent, *_ in found.values()} - {os.getpid()}) == 1, found
+"""
+"""Two workers, when the server that forks processes runs already."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are started, not forked")
+def test_workers_of_a_cluster_are_forked_from_one_server_with_the_environment_of_now(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(CLUSTER)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
 
 
 @dataclass
