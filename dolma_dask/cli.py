@@ -137,18 +137,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _call(words: Sequence[str]) -> Any:
-    from dolma_dask.placement import STARTS_PROCESSES
+    if _is_modelzoo(words):
+        from dolma_dask.config.hdf5_options import create_hdf5_dataset
 
-    token = STARTS_PROCESSES.set(True)
-    try:
-        if _is_modelzoo(words):
-            from dolma_dask.config.hdf5_options import create_hdf5_dataset
-
-            return create_hdf5_dataset(words[1:])
-        app, words = _app_for(words)
-        return app(words, result_action="return_value", exit_on_error=False, print_error=False)
-    finally:
-        STARTS_PROCESSES.reset(token)
+        return create_hdf5_dataset(words[1:])
+    app, words = _app_for(words)
+    return app(words, result_action="return_value", exit_on_error=False, print_error=False)
 
 
 def _is_modelzoo(words: Sequence[str]) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask.errors import UsageError
-from dolma_dask.placement import STARTS_PROCESSES, choose
+from dolma_dask.placement import choose
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -67,10 +67,23 @@ class Placement:
     )
     workers: int = 1  # threads or processes of that scheduler
 
+    @property
+    def is_here(self) -> bool:
+        """Whether tasks run in this process."""
+        if self.client is not None:
+            return str(self.client.scheduler.address).startswith("inproc://")
+        return bool(self.scheduler != "processes")
+
 
 @contextmanager
 def open_placement(
-    scheduler: str | None, workers: int | None, sizes: Sequence[int], *, verb: str = "", isolate: bool = False
+    scheduler: str | None,
+    workers: int | None,
+    sizes: Sequence[int],
+    *,
+    verb: str = "",
+    in_memory: bool = False,
+    isolate: bool = False,
 ) -> Iterator[Placement]:
     """Decide where to run, and start a cluster if need be, for the length of the block.
 
@@ -87,18 +100,20 @@ def open_placement(
         Stored bytes of each task; a LocalCluster gets no more workers than there are tasks.
     verb : str
         Says what the work costs.
+    in_memory : bool
+        Whether files lie in the memory of this process, where others do not see them.
     isolate : bool
         Whether the work may have killed the process it was in, and should not run in this one.
 
     Raises
     ------
     UsageError
-        An unknown scheduler, or none answers at the address.
+        An unknown scheduler, none answers at the address, or it is in other processes although files lie in the memory of this one.
     """
     selected = _select(scheduler)
     count = workers or _configured("num_workers") or cpu_count()
     if selected == "auto":
-        may_start = STARTS_PROCESSES.get()
+        may_start = not in_memory and not _is_daemon()
         shared = _shared.get()
         warm = shared is not None and shared.processes is not None
         selected = choose(verb, sizes, count, may_start=may_start, warm=warm, isolate=isolate)
@@ -106,13 +121,28 @@ def open_placement(
         count = min(count, len(sizes))
     with ExitStack() as stack:
         if selected == "cluster":
-            yield Placement(stack.enter_context(local_client(count)))
+            place = Placement(stack.enter_context(local_client(count)))
         elif isinstance(selected, str) and "://" in selected:
-            yield Placement(stack.enter_context(remote_client(selected)))
+            place = Placement(stack.enter_context(remote_client(selected)))
         elif hasattr(selected, "scheduler_info"):
-            yield Placement(_usable(selected))
+            place = Placement(_usable(selected))
         else:
-            yield Placement(scheduler=selected, workers=count)
+            place = Placement(scheduler=selected, workers=count)
+        if in_memory and not place.is_here:
+            raise UsageError(
+                "files at memory:// lie in the memory of this process; expected files on disk or in a store, since the work goes to other "
+                "processes, which do not see them. Use scheduler='threads'."
+            )
+        yield place
+
+
+def _is_daemon() -> bool:
+    """Tell whether this process, say a Dask worker, may not start others."""
+    if "multiprocessing" not in sys.modules:
+        return False
+    from multiprocessing import current_process
+
+    return current_process().daemon
 
 
 def _select(scheduler: str | None) -> Any:
@@ -306,13 +336,28 @@ def _end(shared: _Shared | None, pool: "ProcessPoolExecutor") -> None:
 def _start_processes(workers: int) -> "ProcessPoolExecutor":
     from concurrent.futures import ProcessPoolExecutor
 
-    with interrupts_held_back():
+    with interrupts_held_back(), _script_left_out():
         pool = ProcessPoolExecutor(
             workers, _process_context(), initializer=_prepare_process, initargs=(dict(os.environ),)
         )
         for _ in range(workers):
             pool.submit(int)  # starts a process, while Ctrl-C is kept from it
     return pool
+
+
+@contextmanager
+def _script_left_out() -> Iterator[None]:
+    """Keep processes started in this block from importing the script that runs in this one: without a ``__main__`` guard it would run again.
+
+    What the script defines reaches them all the same: cloudpickle sends it.
+    """
+    main = vars(sys.modules["__main__"])
+    hidden = {str(name): main.pop(name) for name in ("__file__", "__spec__") if name in main}
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(hidden)
 
 
 def _prepare_process(environment: dict[str, str]) -> None:

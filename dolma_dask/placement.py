@@ -5,11 +5,7 @@ estimate may be wrong by a factor of two without harm: it only has to tell a sec
 """
 
 from collections.abc import Sequence
-from contextvars import ContextVar
 from typing import Literal, NamedTuple
-
-STARTS_PROCESSES: ContextVar[bool] = ContextVar("starts_processes", default=False)
-"""Whether work may go to processes unasked: True for commands, False for Python, where a script without a ``__main__`` guard cannot start any."""
 
 
 class Cost(NamedTuple):
@@ -59,7 +55,7 @@ def choose(
     sizes: Sequence[int],
     workers: int,
     *,
-    may_start: bool,
+    may_start: bool = True,
     warm: bool = False,
     isolate: bool = False,
 ) -> Name:

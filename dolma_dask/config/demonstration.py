@@ -16,7 +16,6 @@ from dolma_dask.dataset import open_dataset
 from dolma_dask.errors import DataError
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.loaders.ragged import open_ragged
-from dolma_dask.placement import STARTS_PROCESSES
 from dolma_dask.testing.corpus import collect_corpus
 from dolma_dask.testing.tokenizer import train_tokenizer
 
@@ -66,11 +65,7 @@ def demo(
         texts = pq.read_table(home / "raw/api/api.parquet", columns=["docstring"])["docstring"]
         train_tokenizer(texts.to_pylist(), tokenizer, vocab_size=VOCABULARY)
     options: Any = {"scheduler": scheduler, "workers": workers, "progress": progress}
-    token = STARTS_PROCESSES.set(True)
-    try:
-        summary = run(str(PIPELINE), variables={"folder": str(home), "report": page}, **options)
-    finally:
-        STARTS_PROCESSES.reset(token)
+    summary = run(str(PIPELINE), variables={"folder": str(home), "report": page}, **options)
     sample = check_tokens(str(home / "v1"), tokens, str(tokenizer))
     done = () if summary.fresh else ("Everything was done before; nothing was computed again.",)
     notes = (f"decoded from the tokens: {sample!r}", f"tokens: {tokens}", f"report: {page}", *done)

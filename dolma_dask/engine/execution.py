@@ -198,8 +198,8 @@ def _killed(what: str) -> str:
 
 def _hopeless(deadly: int) -> str:
     return (
-        f"worker processes die before they do anything, all that {deadly} shards got; expected them to live. In a script, verbs that start "
-        "processes must be called below `if __name__ == '__main__':`; else look for a lack of memory, or use scheduler='threads'."
+        f"worker processes die before they do anything, all that {deadly} shards got; expected them to live. Look for a lack of "
+        "memory, or use scheduler='threads'."
     )
 
 

@@ -93,8 +93,8 @@ class Plan:
     max_bad_fraction: float = 0.0  # budget for quarantined rows over the whole run
     bad_is_loss: bool = False  # rows with an error make the exit status 1 (verbs that keep the row)
     notes: tuple[str, ...] = ()  # what a person should know, for the summary
-    # run in this process, whatever was requested: what is read or written is small beside a start of workers
     is_staging: bool = False  # everything below the root is of this job, whatever its journal says
+    # run in this process, whatever was requested: what is read or written is small beside a start of workers
     is_small: bool = False
 
     @property

@@ -217,7 +217,7 @@ def _stop_without_store(failure: Failure) -> None:
 
 @contextmanager
 def _mapping(
-    stage: Stage, tasks: Sequence[Task], options: RunOptions, isolate: bool = False
+    stage: Stage, tasks: Sequence[Task], options: RunOptions, roots: Sequence[str] = (), isolate: bool = False
 ) -> Iterator[Callable[[Take], None]]:
     """Yield what runs the tasks, where the options say and under a progress display; nothing is started for no tasks."""
     if not tasks:
@@ -226,6 +226,7 @@ def _mapping(
     from dolma_dask.engine.execution import check_sendable, execute
 
     stored_bytes = sum(task.bytes for task in tasks)
+    urls = (*roots, *(item.url for task in tasks for item in task.inputs))
     with (
         make_progress(stage.verb, stored_bytes, len(tasks), options.progress) as progress,
         clusters.open_placement(
@@ -233,6 +234,7 @@ def _mapping(
             options.workers,
             [task.bytes for task in tasks],
             verb=stage.verb,
+            in_memory=any(map(files.is_in_memory, urls)),
             isolate=isolate,
         ) as place,
     ):
@@ -264,7 +266,9 @@ def _work(running: Sequence[_Running], stage: Stage, options: RunOptions) -> Non
             for each in running:
                 stack.enter_context(_swept(each.plan))
             isolate = any(resume.has_died(each.plan, each.state) for each in running)
-            go = stack.enter_context(_mapping(stage, tasks, options, isolate))
+            go = stack.enter_context(
+                _mapping(stage, tasks, options, [each.plan.root for each in running], isolate)
+            )
             for each in running:
                 stack.enter_context(_journal_of(each))
             go(take)

@@ -68,7 +68,10 @@ def _compute(
     from dask.dataframe import from_map
 
     sizes = [task.bytes for task in tasks]
-    with clusters.open_placement(options.scheduler, options.workers, sizes, verb=shuffle.work.verb) as place:
+    in_memory = files.is_in_memory(shuffle.work.url)
+    with clusters.open_placement(
+        options.scheduler, options.workers, sizes, verb=shuffle.work.verb, in_memory=in_memory
+    ) as place:
         scheduler = place.client or place.scheduler
         label = f"{shuffle.work.verb}-{uuid.uuid4().hex[:8]}"  # or Dask might give back what an earlier call has shuffled
         numbered = [Quoted(pair) for pair in enumerate(tasks)]

@@ -41,6 +41,11 @@ def is_local(url: str) -> bool:
     return "://" not in url or url.startswith("file://")
 
 
+def is_in_memory(url: str) -> bool:
+    """Tell whether a file lies in the memory of this process (fsspec's ``memory://``)."""
+    return url.startswith("memory://")
+
+
 def local_path(url: str) -> Path:
     """Return the path behind a local `url`."""
     return Path(url.removeprefix("file://"))

@@ -139,6 +139,47 @@ def test_a_deadly_shard_fails_alone(scheduler, tmp_path):
     assert leftovers(tmp_path / "v0") == []
 
 
+SCRIPT = """
+import os, sys
+import dolma_dask as dk
+
+@dk.tagger(types="fine", version=1)
+def script_v1(text):
+    if text == "poison":
+        os._exit(1)
+    return 1.0
+
+print("script runs", flush=True)
+dk.tag(sys.argv[1], [script_v1], scheduler=sys.argv[2], workers=2, progress=False)
+"""
+"""Without a ``__main__`` guard, and with a tagger of its own."""
+
+
+def run_script(folder: Path, scheduler: str) -> subprocess.CompletedProcess[str]:
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
+    words = [sys.executable, script, folder / "v0", scheduler]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stdout == "script runs\n", "it is imported by no worker"
+    return done
+
+
+def test_a_script_needs_no_guard_for_processes(tmp_path):
+    hostile_dataset(tmp_path / "v0", "", "")
+    assert run_script(tmp_path, "processes").returncode == 0
+    assert len(tree(tmp_path / "v0/attributes")) == HOSTILE_SHARDS
+
+
+def test_a_deadly_shard_kills_a_script_once(tmp_path):
+    """The run after one that died works in processes, so that all other shards are done and the deadly one is named."""
+    hostile_dataset(tmp_path / "v0", "4", "poison")
+    assert run_script(tmp_path, "auto").stderr == ""
+    done = run_script(tmp_path, "auto")
+    assert "StageError" in done.stderr
+    assert "4.jsonl: WorkerDied" in done.stderr
+    assert len(tree(tmp_path / "v0/attributes")) == HOSTILE_SHARDS - 1
+
+
 @pytest.mark.parametrize(
     "scheduler, group",
     [("cluster", True), ("cluster", False), ("threads", False), ("synchronous", False), ("processes", True)],

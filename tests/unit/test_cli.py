@@ -212,13 +212,6 @@ def test_ctrl_c_as_json(monkeypatch, capsys):
     assert error_of(capsys.readouterr())["exit_status"] == 130
 
 
-def test_a_command_leaves_no_trace_in_the_process(tmp_path, capsys):
-    from dolma_dask.placement import STARTS_PROCESSES
-
-    assert cli.main(["tag", str(tmp_path), "--taggers", "gopher_v2"]) == 2
-    assert not STARTS_PROCESSES.get()
-
-
 # ------------------------------------------------------------------------------------------------ other forms
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import dask
@@ -15,7 +15,7 @@ import pytest
 from dolma_dask import clusters
 from dolma_dask.clusters import Placement, interrupts_held_back, open_placement
 from dolma_dask.errors import UsageError
-from dolma_dask.placement import STARTS_PROCESSES, choose
+from dolma_dask.placement import choose
 
 CLIENT = SimpleNamespace(scheduler_info=None, asynchronous=False)
 LOCAL = SimpleNamespace(scheduler_info=None, asynchronous=False)
@@ -46,24 +46,38 @@ def place(scheduler=None, workers=None, tasks=100, **facts) -> Placement:
 
 
 @pytest.mark.parametrize("named", [None, "auto"])
-def test_by_default_what_ends_soonest_and_processes_from_the_command_line_alone(named, started):
+def test_by_default_what_ends_soonest(named, started):
     assert place(named, 2, tasks=1, verb="ragged") == Placement(scheduler="synchronous", workers=1)
-    assert place(named, 2, verb="ragged") == Placement(scheduler="threads", workers=2)
-    token = STARTS_PROCESSES.set(True)
-    try:
-        assert place(named, 2, tasks=1, verb="ragged").scheduler == "synchronous"
-        assert place(named, 2, tasks=1000, verb="mix").scheduler == "processes"
-        assert place(named, 2, tasks=1, isolate=True).scheduler == "processes"
-    finally:
-        STARTS_PROCESSES.reset(token)
-    assert place(named, 2, tasks=1, isolate=True).scheduler == "synchronous"
+    assert place(named, 2, tasks=1000, verb="mix").scheduler == "processes"
+    assert place(named, 2, tasks=1, isolate=True).scheduler == "processes"
     assert started == []
+
+
+@pytest.mark.parametrize("daemon", [False, True], ids=["in memory", "daemon"])
+def test_processes_are_not_started_where_they_could_not_work(daemon, monkeypatch, started):
+    monkeypatch.setattr(clusters, "_is_daemon", lambda: daemon)
+    facts = {} if daemon else {"in_memory": True}
+    assert place(None, 2, tasks=1000, verb="mix", **facts).scheduler == "threads"
+    assert place(None, 2, tasks=1, isolate=True, **facts).scheduler == "synchronous"
+
+
+def test_files_in_memory_are_not_sent_to_other_processes(monkeypatch):
+    assert place("threads", in_memory=True).is_here
+    with pytest.raises(UsageError, match="do not see them"):
+        place("processes", in_memory=True)
+    for address, is_here in (("tcp://host:8786", False), ("inproc://127.0.0.1/1", True)):
+        client = SimpleNamespace(
+            scheduler_info=None, asynchronous=False, scheduler=SimpleNamespace(address=address)
+        )
+        monkeypatch.setattr(clusters, "active_client", lambda client=client: client)
+        with nullcontext() if is_here else pytest.raises(UsageError, match="do not see them"):
+            assert place(in_memory=True).client is client
 
 
 @pytest.mark.parametrize("verb", ["tag", "mix", "dedupe", "ragged", "anything"])
 def test_placement_by_the_size_of_the_work(verb):
     def chosen(megabytes, shards=40, workers=2, **facts):
-        return choose(verb, [megabytes * MB // shards] * shards, workers, **{"may_start": True, **facts})
+        return choose(verb, [megabytes * MB // shards] * shards, workers, **facts)
 
     assert chosen(0.01) == "synchronous"
     assert chosen(100_000, workers=8) == "processes"
@@ -75,7 +89,7 @@ def test_placement_by_the_size_of_the_work(verb):
 
 
 def test_one_large_shard_among_small_ones_is_not_worth_processes():
-    assert choose("tag", [500 * MB, *[MB] * 20], 2, may_start=True) == "synchronous"
+    assert choose("tag", [500 * MB, *[MB] * 20], 2) == "synchronous"
 
 
 @pytest.mark.parametrize("name", ["synchronous", "threads", "processes"])
