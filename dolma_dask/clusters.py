@@ -273,8 +273,8 @@ _server_runs = False
 def _process_context(*modules: str) -> Any:
     """Return how processes are started: forked from a server that has imported `modules` and what this process has of the package, where that is safe.
 
-    Two processes from a server cost 0.7 CPU-seconds before their first byte, two that import everything 1.4, a LocalCluster of two 3.0
-    (measured together, the least of five). Call it before starting them, with interrupts held back.
+    Beyond one process, two from a server cost 0.5 CPU-seconds before their first byte, a LocalCluster of two 0.8 (medians of four, in turn); without the
+    server twice that. Call it before starting them, with interrupts held back.
     """
     import multiprocessing
     from multiprocessing import forkserver
