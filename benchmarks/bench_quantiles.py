@@ -43,7 +43,7 @@ def kept(folder: Path, values: np.ndarray, groups: int) -> Index:
         for start in range(0, len(values), BATCH):
             writer.add(codes[start : start + BATCH], [pa.array(values[start : start + BATCH])])
         writer.finish(labels)
-    return Index(tuple(labels), (FileRecord("values.bin", out.bytes, writer.seal),))
+    return Index(tuple(labels), (FileRecord("values.bin", out.bytes, writer.checksum),))
 
 
 def find(folder: Path, index: Index) -> list[list[float | None]]:

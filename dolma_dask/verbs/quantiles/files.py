@@ -51,41 +51,11 @@ class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
     checksum: str = ""  # xxh3-128 of what stands before
 
 
-def _write_tail(out: PublishedFile, tail: Tail) -> str:
-    """Write the end of a file, and return its checksum."""
-    tail = msgspec.structs.replace(tail, checksum=out.checksum)
-    data = msgspec.json.encode(tail)
-    out.write(data)
-    out.write(len(data).to_bytes(_LENGTH, "little"))
-    return tail.checksum
-
-
 def _read(handle: BinaryIO, offset: int, size: int, url: str) -> bytearray:
     """Return `size` bytes from `offset` on."""
     data = bytearray(size)
     files.read_into(handle, offset, memoryview(data), url)
     return data
-
-
-def _read_tail(url: str, kept: FileRecord) -> Tail:
-    """Return the end of a file, whose checksum has to be the recorded one."""
-    stat = files.stat(url)
-    if stat is None or stat.bytes != kept.bytes:
-        raise files.damaged(url, f"{stat.bytes if stat else 0:,} bytes, not {kept.bytes:,}")
-    with files.open_read(url) as handle:
-        length = int.from_bytes(_read(handle, kept.bytes - _LENGTH, _LENGTH, url), "little")
-        if length > kept.bytes - _LENGTH:
-            raise files.damaged(url, f"a tail of {length:,} bytes")
-        data = _read(handle, kept.bytes - _LENGTH - length, length, url)
-    try:
-        tail = msgspec.json.decode(data, type=Tail)
-    except msgspec.DecodeError as error:
-        raise files.damaged(url, f"a tail that cannot be read ({error})") from error
-    if tail.checksum != kept.checksum:
-        raise files.damaged(
-            url, f"what another call has written (checksum {tail.checksum}, not {kept.checksum})"
-        )
-    return tail
 
 
 class ValueWriter:
@@ -135,8 +105,12 @@ class ValueWriter:
             self._out.write(np.ascontiguousarray(extents.counts[:used]))
             self._out.write(np.ascontiguousarray(extents.bounds[:used]))
         signals = len(self._extents)
-        tail = Tail(tuple(labels), self._rows, self._segment_rows, signals, self._codes.size > 0)
-        self.checksum = _write_tail(self._out, tail)
+        self.checksum = self._out.checksum
+        grouped = self._codes.size > 0
+        tail = Tail(tuple(labels), self._rows, self._segment_rows, signals, grouped, self.checksum)
+        data = msgspec.json.encode(tail)
+        self._out.write(data)
+        self._out.write(len(data).to_bytes(_LENGTH, "little"))
         return np.array([extents.counts[:used] for extents in self._extents])
 
 
@@ -149,9 +123,25 @@ class ValueFile:
 
     @classmethod
     def open(cls, folder: str, kept: FileRecord) -> "ValueFile":
-        """Read the end of a file; its checksum is that of all that stands before its tail."""
+        """Read the end of a file, which has to name the recorded checksum: that of all that stands before its tail."""
         url = files.join(folder, kept.path)
-        return cls(url, _read_tail(url, kept))
+        stat = files.stat(url)
+        if stat is None or stat.bytes != kept.bytes:
+            raise files.damaged(url, f"{stat.bytes if stat else 0:,} bytes, not {kept.bytes:,}")
+        with files.open_read(url) as handle:
+            length = int.from_bytes(_read(handle, kept.bytes - _LENGTH, _LENGTH, url), "little")
+            if length > kept.bytes - _LENGTH:
+                raise files.damaged(url, f"a tail of {length:,} bytes")
+            data = _read(handle, kept.bytes - _LENGTH - length, length, url)
+        try:
+            tail = msgspec.json.decode(data, type=Tail)
+        except msgspec.DecodeError as error:
+            raise files.damaged(url, f"a tail that cannot be read ({error})") from error
+        if tail.checksum != kept.checksum:
+            raise files.damaged(
+                url, f"what another call has written (checksum {tail.checksum}, not {kept.checksum})"
+            )
+        return cls(url, tail)
 
     def extents(self, signal: int) -> Extents:
         """Return the extents of a signal for each code."""

@@ -1,5 +1,6 @@
 """The job of `quantiles`: the values of all shards are kept, each signal is looked up in them, the result is one file."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,7 +29,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.rules.groups import MOST_GROUPS, too_many
 from dolma_dask.rules.thresholds import Level, Thresholds
@@ -56,45 +57,20 @@ class _PublishStage:
 
     root: str
     folder: str  # with the results of the signals
-    info: Mapping[str, Any]  # for the journal
+    signals: tuple[str, ...]
     verb: str = QUANTILES
 
     def run_shard(self, task: Task) -> list[Record]:
-        """Write the file; see `dolma_dask.engine.Stage`."""
-        unit = task.units[0]
-        made: _Values = task.work
-        signals = self.info["parameters"]["signals"]
+        """Write the file; ``task.work`` is its record before it is there, and the results."""
+        record, results = task.work
         table = {
             signal: read_entries(self.folder, file)
-            for signal, file in zip(signals, made.results, strict=True)
+            for signal, file in zip(self.signals, results, strict=True)
         }
-        with publish(files.join(self.root, unit.name)) as out:
+        with publish(files.join(self.root, record.unit)) as out:
             out.write(msgspec.json.format(msgspec.json.encode(table)) + b"\n")
-        return [
-            Record(
-                unit.name,
-                task.shard,
-                unit.key,
-                made.inputs,
-                (FileRecord(unit.name, out.bytes, out.checksum), *made.quarantine),
-                int(made.counts["documents_in"]),
-                counts=made.counts,
-                info={**self.info, "unproved": list(made.unproved)},
-                seconds=made.seconds,
-            )
-        ]
-
-
-@dataclass(frozen=True)
-class _Values:
-    """What is known of the kept values of all shards."""
-
-    inputs: tuple[InputRecord, ...]
-    counts: dict[str, float]
-    unproved: tuple[str, ...]
-    quarantine: tuple[FileRecord, ...]
-    seconds: float
-    results: tuple[FileRecord, ...] = ()
+        file = FileRecord(record.unit, out.bytes, out.checksum)
+        return [msgspec.structs.replace(record, files=(file, *record.files))]
 
 
 @dataclass(frozen=True)
@@ -136,14 +112,14 @@ class Quantiles:
         """Return the plan of the one file: what it was made of decides whether it is finished."""
         return self._plan("", None)
 
-    def _plan(self, folder: str, values: _Values | None) -> Plan:
+    def _plan(self, folder: str, work: tuple[Record, tuple[FileRecord, ...]] | None) -> Plan:
         path = quantiles_path(self.name)
         left_out = len(self.dataset.shards) - len(self.selected.shards)
         part = f"of {len(self.selected.shards):,} of {counted(len(self.dataset.shards), 'shard')} alone"
         return Plan(
-            stage=_PublishStage(self.root, folder, {"parameters": self.parameters()}),
+            stage=_PublishStage(self.root, folder, self.request.signals),
             root=self.root,
-            tasks=[Task(path, (Unit(path, self.key),), self.inputs, values)],
+            tasks=[Task(path, (Unit(path, self.key),), self.inputs, work)],
             params=without_empty({**self.parameters(), "source": self.dataset.source}),
             writes=(path,),
             version=dolma_dask.__version__,
@@ -166,8 +142,28 @@ class Quantiles:
         second = SelectStage(work.url, request.probabilities)
         selected = yield Pass(second, select_tasks(request.signals, index, self.key))
         results = tuple(record.files[0] for record in selected.records.values())
-        ran: Ran = yield self._plan(work.url, replace(_values(records), results=results))
+        ran: Ran = yield self._plan(work.url, (self._record(records), results))
         return ran
+
+    def _record(self, records: Sequence[Record]) -> Record:
+        """Return the record of the file, without the file, from those of the values."""
+        path = quantiles_path(self.name)
+        counts: Counter[str] = Counter()
+        for record in records:
+            counts.update(record.counts)
+        unproved = sorted({name for record in records for name in record.info["unproved"]})
+        quarantine = [item for record in records for item in record.info["quarantine"]]
+        return Record(
+            path,
+            path,
+            self.key,
+            tuple(item for record in records for item in record.inputs),
+            msgspec.convert(quarantine, tuple[FileRecord, ...]),
+            int(counts["documents_in"]),
+            counts=dict(counts),
+            info={"parameters": self.parameters(), "unproved": unproved},
+            seconds=sum(record.seconds for record in records),
+        )
 
     def _wrong_argument(self, work: WorkDir, error: StageError | UsageError) -> Exception:
         """Return the error; a wrong argument that only the rows could tell leaves nothing behind."""
@@ -244,16 +240,3 @@ def _thresholds(job: Quantiles, level: Level, options: RunOptions) -> Thresholds
     )
     engine.run(plan, options)
     return read_thresholds(files.join(job.root, path))
-
-
-def _values(records: Sequence[Record]) -> _Values:
-    counts: dict[str, float] = {}
-    for record in records:
-        for name, count in record.counts.items():
-            counts[name] = counts.get(name, 0) + count
-    unproved = sorted({name for record in records for name in record.info["unproved"]})
-    kept = tuple(
-        msgspec.convert(item, FileRecord) for record in records for item in record.info["quarantine"]
-    )
-    inputs = tuple(item for record in records for item in record.inputs)
-    return _Values(inputs, counts, tuple(unproved), kept, sum(record.seconds for record in records))

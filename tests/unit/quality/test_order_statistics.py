@@ -8,7 +8,6 @@ from dolma_dask.rules.ordered_bits import NULL, Extents, values_of
 from dolma_dask.rules.quantile_table import PROBABILITIES, ranks_of
 from dolma_dask.verbs.quantiles import order_statistics as selection
 from dolma_dask.verbs.quantiles.order_statistics import order_statistics
-from dolma_dask.verbs.quantiles.refinement import Cells, FirstBins
 
 
 def keys_of(values):
@@ -129,17 +128,3 @@ def test_extents_of_other_keys_are_an_error():
     read = [(keys_of(np.arange(2.0, 20.0)), np.zeros(0, np.uint16))]
     with pytest.raises(DataError, match="same values"):
         order_statistics(lambda: read, extents, [ranks_of(10, PROBABILITIES)])
-
-
-def test_cells_in_one_first_bin_follow_each_other():
-    bins = FirstBins.over(0, 63, 4)
-    assert (bins.shift, bins.count) == (4, 4)
-    assert FirstBins.over(0, 2**64 - 1, 1 << 16).count == 1 << 16
-    assert FirstBins.over(5, 5, 1 << 16).count == 1
-    cells = Cells(
-        np.array([0, 0, 0, 1], np.int32),
-        np.array([0, 8, 32, 8], np.uint64),
-        np.array([3, 15, 47, 9], np.uint64),
-    )
-    assert cells.table(bins, 2).tolist() == [[0, -1, 2, -1], [3, -1, -1, -1]]
-    assert cells.has_next(bins).tolist() == [True, False, False, False]
