@@ -87,7 +87,16 @@ class BucketWriter:
     def finish(self) -> None:
         """Write what is held, the table and the tail."""
         self._write_held()
-        self.checksum = write_tail(self._out, self._table, self._bucketing.count, self._words, self._written)
+        at, columns = self._out.bytes, self._table
+        table = np.ascontiguousarray(np.stack(columns, axis=1)) if columns else np.zeros((0, 0), ENTRY)
+        digest = xxhash.xxh3_64_intdigest(table.tobytes())
+        if table.size:
+            self._out.write(table)
+        shape = self._bucketing.count, len(columns), self._words, self._written
+        head = _TAIL.pack(MAGIC, VERSION, *shape, at, digest, 0)[:-8]
+        checksum = xxhash.xxh3_64_intdigest(head)
+        self._out.write(head + checksum.to_bytes(8, "little"))
+        self.checksum = f"{checksum:016x}"
 
     def _write_held(self) -> None:
         rows, self._held_records = self._held[: self._held_records], 0
@@ -95,16 +104,17 @@ class BucketWriter:
             self._write(rows)
 
     def _write(self, rows: Words) -> None:
-        counts = kernels.new_counts(self._bucketing.count)
-        misplaced = kernels.count_buckets(rows, np.uint64(0), self._bucketing.shift, counts)
+        low, shift, count = self._bucketing.low, self._bucketing.shift, self._bucketing.count
+        counts = np.zeros(count, np.int64)
+        misplaced = kernels.count_buckets(rows, low, shift, counts)
         if misplaced >= 0:
             raise DataError(
-                f"a record for bucket {int(rows[misplaced, 0]) >> self._bucketing.shift} was given to the exchange, which has "
-                f"{self._bucketing.count}; expected locations (shard number << 32 | row) in its shards."
+                f"a record for bucket {int(rows[misplaced, 0]) >> shift} was given to the exchange, which has {count}; expected locations "
+                "(shard number << 32 | row) in its shards."
             )
         ends = np.cumsum(counts)
         ordered = self._ordered[: len(rows)]
-        kernels.spread(rows, np.uint64(0), self._bucketing.shift, ends - counts, ordered)
+        kernels.spread(rows, low, shift, ends - counts, ordered)
         self._table.append(_table_of(ordered, ends, self._written))
         self._out.write(ordered)
         self._written += len(rows)
@@ -123,19 +133,6 @@ def _table_of(ordered: Words, ends: Histogram, before: int) -> Table:
         _EMPTY if first == last else digest(view[first:last]) for first, last in pairwise(bounds)
     ]
     return table
-
-
-def write_tail(out: PublishedFile, columns: list[Table], buckets: int, words: int, records: int) -> str:
-    """Write table and tail of a bucket file; `columns` holds an array of shape (n_buckets + 1,) per segment. Return its checksum."""
-    place = out.bytes
-    table = np.ascontiguousarray(np.stack(columns, axis=1)) if columns else np.zeros((0, 0), ENTRY)
-    digest = xxhash.xxh3_64_intdigest(table.tobytes())
-    if table.size:
-        out.write(table)
-    head = _TAIL.pack(MAGIC, VERSION, buckets, len(columns), words, records, place, digest, 0)[:-8]
-    checksum = xxhash.xxh3_64_intdigest(head)
-    out.write(head + checksum.to_bytes(8, "little"))
-    return f"{checksum:016x}"
 
 
 class BucketFile:

@@ -23,10 +23,16 @@ Histogram = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Bucketing:
-    """Bucket of a record = its first word ``>> shift``; there are `count` buckets."""
+    """Bucket of a record = ``(its first word >> shift) - first``; there are `count` buckets."""
 
     shift: int
     count: int
+    first: int = 0
+
+    @property
+    def low(self) -> np.uint64:
+        """Least first word of the first bucket."""
+        return np.uint64(self.first << self.shift)
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,12 @@ def of_shards(shards: int) -> Bucketing:
     while shards > MOST_BUCKETS << bits:
         bits += 1
     return Bucketing(32 + bits, max(-(-shards // (1 << bits)), 1))
+
+
+def each_shard(span: BucketRange, cut: Bucketing) -> Bucketing:
+    """Return a bucket for each of the shards in a range of the buckets of `of_shards`."""
+    bits = cut.shift - 32
+    return Bucketing(32, (span.last - span.first) << bits, span.first << bits)
 
 
 def choose_ranges(histogram: Histogram, most_records: int) -> tuple[BucketRange, ...]:

@@ -16,13 +16,13 @@ import msgspec
 import numpy as np
 
 from dolma_dask import clusters
-from dolma_dask.engine import Call, RunOptions, Step, Task, Unit, WorkDir
+from dolma_dask.engine import Call, RunOptions, Step, Task, WorkDir
 from dolma_dask.engine.attempts import Quoted, failure
 from dolma_dask.errors import StageError
 from dolma_dask.exchange.buckets import Bucketing
 from dolma_dask.exchange.contract import Emitter, Records, Reducer, Words, to_records, to_words, word_count
 from dolma_dask.exchange.ordering import sort_parts
-from dolma_dask.exchange.passes import Limits, Reduced, _staged, file_of, reduce_into, refuse
+from dolma_dask.exchange.passes import Limits, Reduced, _staged, file_of, write_records
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.journal import Record
@@ -51,11 +51,8 @@ def shuffled(
         msgspec.json.decode(files.read_bytes(shuffle.record_url(n)), type=Record) for n in range(len(tasks))
     ]
     infos = sorted((pair for part in parts for pair in part.info["reduced"]), key=itemgetter(0))
-    staged = (
-        _staged(work, "reduce", f"{work.verb}-reduce", reducer.dtype, cut, tuple(parts))
-        if reducer.dtype is not None
-        else None
-    )
+    out = reducer.dtype
+    staged = None if out is None else _staged(work, "reduce", out, cut, tuple(parts))
     return {record.shard: record for record in results}, Reduced(tuple(info for _, info in infos), staged)
 
 
@@ -137,7 +134,7 @@ class _Shuffle:
 
     def reduce(self, frame: "pd.DataFrame", number: int) -> Record:
         """Reduce the ranges that Dask has put into one partition, one by one."""
-        dtype, unit = self.emitter.dtype, Unit(file_of("reduce", number), "")
+        dtype, path = self.emitter.dtype, file_of("reduce", number)
         rows = np.stack([frame[f"word{word}"].to_numpy() for word in range(word_count(dtype))], axis=1)
         chunks = (
             sort_parts([rows], self.limits.records(min(self.limits.chunk, self.limits.range), dtype))
@@ -150,26 +147,15 @@ class _Shuffle:
             for begin, end in pairwise(_bounds(rows[:, 0] >> np.uint64(self.shift)))
         )
         ranges = ((at, (piece for _, piece in group)) for at, group in groupby(pieces, itemgetter(0)))
-        if self.reducer.dtype is None:
-            results = [(at, self.reducer.reduce(runs, refuse)) for at, runs in ranges]
-            return Record(unit.name, unit.name, "", info={"reduced": results})
-        every = _Ranges(self.reducer, self.reducer.dtype)
-        file, info = reduce_into(
-            files.join(self.work.url, unit.name), unit, every, ranges, self.cut, self.limits
+        reduced, written, info = write_records(
+            self.work.url,
+            path,
+            self.reducer.dtype,
+            self.cut,
+            self.limits,
+            lambda out: [(at, self.reducer.reduce(runs, out)) for at, runs in ranges],
         )
-        return Record(unit.name, unit.name, "", files=(file,), info=info)
-
-
-@dataclass(frozen=True)
-class _Ranges:
-    """Runs a reducer on several ranges, one after another, into one file."""
-
-    reducer: Reducer
-    dtype: np.dtype[Any]
-
-    def reduce(self, ranges: Any, out: Any) -> Any:
-        """Return the result of each range."""
-        return [(at, self.reducer.reduce(runs, out)) for at, runs in ranges]
+        return Record(path, path, "", files=written, info={"reduced": reduced, **info})
 
 
 def _bounds(ranges: Words) -> list[int]:

@@ -7,7 +7,6 @@ kept short by their caller.
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dolma_dask.text.kernels import kernel
 
@@ -184,8 +183,3 @@ def count_not_above(rows: Any, bound: Any) -> int:
         else:
             low = middle + 1
     return low
-
-
-def new_counts(buckets: int) -> npt.NDArray[np.int64]:
-    """Return zeros for `count_buckets`."""
-    return np.zeros(buckets, np.int64)

@@ -82,11 +82,11 @@ def sort_parts(parts: list[Words], chunk: int) -> Iterator[Words]:
     records = sum(map(len, parts))
     shift = max((high - low).bit_length() - min(records // PART, MOST_PARTS).bit_length(), 0)
     if records <= 2 * PART or low == high:
-        rows = _joined(parts)
+        rows = joined(parts)
         parts.clear()
         yield from chunks_of(sort_words(rows), chunk)
         return
-    counts = kernels.new_counts(((high - low) >> shift) + 1)
+    counts = np.zeros(((high - low) >> shift) + 1, np.int64)
     for rows in parts:
         kernels.count_buckets(rows, np.uint64(low), shift, counts)
     ends = np.cumsum(counts)
@@ -151,7 +151,8 @@ def sorted_chunks(
         yield from _merged(spill, runs, limit // 2, chunk)
 
 
-def _joined(parts: list[Words]) -> Words:
+def joined(parts: list[Words]) -> Words:
+    """Return the rows of some arrays as one; without a copy if there is one alone."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
@@ -209,12 +210,9 @@ def _merged(spill: IO[bytes], runs: list[_Run], limit: int, chunk: int) -> Itera
             count = len(run.block) if bound is None else kernels.count_not_above(run.block, bound)
             parts.append(run.block[:count])
             run.block = run.block[count:]
-        yield from _merge([part for part in parts if len(part)], chunk)
+        parts = [part for part in parts if len(part)]
+        yield from chunks_of(parts[0], chunk) if len(parts) == 1 else sort_parts(parts, chunk)
         runs = [run for run in runs if len(run.block) or run.at < run.end]
-
-
-def _merge(parts: list[Words], chunk: int) -> Iterator[Words]:
-    return chunks_of(parts[0], chunk) if len(parts) == 1 else sort_parts(parts, chunk)
 
 
 def _read_block(spill: IO[bytes], run: _Run, block: int) -> None:

@@ -8,35 +8,32 @@ largest range twice while it is sorted) and what the reducer gives out once. A p
 """
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
-import xxhash
 
 from dolma_dask.engine import Free, Input, Pass, Step, Task, Unit, WorkDir, full_disk_explained
 from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.exchange import buckets
-from dolma_dask.exchange.bucket_file import ENTRY, BucketFile, BucketWriter, write_tail
+from dolma_dask.exchange.bucket_file import BucketFile, BucketWriter
 from dolma_dask.exchange.buckets import Bucketing, BucketRange
 from dolma_dask.exchange.contract import (
     Emitter,
     Records,
     Reducer,
     Words,
-    bytes_of,
     check_locations,
     to_records,
     to_words,
     word_count,
 )
-from dolma_dask.exchange.ordering import sorted_chunks
+from dolma_dask.exchange.ordering import joined, sorted_chunks
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
-from dolma_dask.io.publish import PublishedFile, publish
+from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 
@@ -44,6 +41,9 @@ VERSION = 3
 """Raised when the staging files change for the same records."""
 
 Shuffle = Literal["files", "dask"]
+
+Out = Callable[[Records], None]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,7 @@ class ShardRecords:
     folder: str
     name: str
     dtype: np.dtype[Any]
-    firsts: tuple[int, ...]  # first shard of each file
-    counts: tuple[int, ...]  # number of its shards
+    cuts: tuple[Bucketing, ...]  # of each file, with a bucket per shard
     checksums: tuple[str, ...]
 
     def of_shard(self, number: int) -> Records:
@@ -150,14 +149,13 @@ class ShardRecords:
         CorruptFileError
             A file is gone or damaged.
         """
-        group = bisect_right(self.firsts, number) - 1
-        if group < 0 or number >= self.firsts[group] + self.counts[group]:
-            return np.empty(0, self.dtype)
-        bucket = number - self.firsts[group]
-        url = files.join(self.folder, file_of(self.name, group))
-        with BucketFile(url, word_count(self.dtype), self.counts[group], self.checksums[group]) as opened:
-            slices = list(opened.slices(bucket, bucket + 1))
-        return to_records(slices[0], self.dtype) if slices else np.empty(0, self.dtype)
+        slices: list[Words] = []
+        at = bisect_right(self.cuts, number, key=lambda cut: cut.first) - 1
+        if at >= 0 and number < self.cuts[at].first + self.cuts[at].count:
+            cut, url = self.cuts[at], files.join(self.folder, file_of(self.name, at))
+            with BucketFile(url, word_count(self.dtype), cut.count, self.checksums[at]) as opened:
+                slices = list(opened.slices(number - cut.first, number - cut.first + 1))
+        return to_records(joined(slices), self.dtype) if slices else np.empty(0, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -258,13 +256,12 @@ def scatter(
     word_count(emitter.dtype)
     cut = buckets.of_keys(limits.buckets)
     key = _key(name, emitter.dtype, limits)
-    verb = f"{work.verb}-{name}"
     units = [
         Task(task.shard, (Unit(file_of(name, number), key),), task.inputs, task)
         for number, task in enumerate(tasks)
     ]
-    ran = yield Pass(_Scatter(verb, emitter, work.url, cut, limits), units)
-    return _staged(work, name, verb, emitter.dtype, cut, tuple(ran.records.values()))
+    ran = yield Pass(_Scatter(f"{work.verb}-{name}", emitter, work.url, cut, limits), units)
+    return _staged(work, name, emitter.dtype, cut, tuple(ran.records.values()))
 
 
 def reduce(
@@ -289,36 +286,34 @@ def reduce(
     cut : Bucketing, optional
         How the records that it gives out are cut: `buckets.of_keys` (the default) to be reduced again, `buckets.of_shards` for `by_shard`.
     """
-    out = reducer.dtype
     cut = cut or buckets.of_keys(limits.buckets)
-    key = _key(name, out, limits, _checksums(staged))
-    verb = f"{work.verb}-{name}"
-    stage = _Reduce(verb, reducer, staged.files, cut, limits, name)
-    ran = yield Pass(stage, _range_tasks(name, staged, limits, key), reads=staged.records)
-    records = tuple(ran.records.values())
-    yield staged.free()
+    records = yield from _reduced(work, reducer, staged, name, cut, limits)
     infos = tuple(record.info["reduced"] for record in records)
-    return Reduced(infos, None if out is None else _staged(work, name, verb, out, cut, records))
+    out = reducer.dtype
+    return Reduced(infos, None if out is None else _staged(work, name, out, cut, records))
 
 
 def by_shard(
     work: WorkDir, staged: Staged, *, name: str = "shards", limits: Limits = DEFAULT
 ) -> Generator[Step, Any, ShardRecords]:
     """Regroup records whose first field is their location by shard, and free the files that were read."""
-    check_locations(staged.files.dtype)
-    verb = f"{work.verb}-{name}"
-    tasks = _range_tasks(name, staged, limits, _key(name, staged.files.dtype, limits, _checksums(staged)))
-    ran = yield Pass(_ByShard(verb, staged.files, limits), tasks, reads=staged.records)
+    dtype = staged.files.dtype
+    check_locations(dtype)
+    records = yield from _reduced(work, PassOn(dtype), staged, name, None, limits)
+    cuts = tuple(buckets.each_shard(span, staged.files.bucketing) for span in staged.ranges(limits))
+    return ShardRecords(work.url, name, dtype, cuts, _checksums(records))
+
+
+def _reduced(
+    work: WorkDir, reducer: Reducer, staged: Staged, name: str, cut: Bucketing | None, limits: Limits
+) -> Generator[Step, Any, tuple[Record, ...]]:
+    """Return the records of a pass over the ranges of an earlier one, whose files are freed."""
+    # a changed input makes all of it again
+    key = _key(name, reducer.dtype, limits, [record.info["content"] for record in staged.records])
+    stage = _Reduce(f"{work.verb}-{name}", reducer, staged.files, cut, limits)
+    ran = yield Pass(stage, _range_tasks(name, staged, limits, key), reads=staged.records)
     yield staged.free()
-    bounds = [_shards_of(task.work, staged.files.bucketing) for task in tasks]
-    return ShardRecords(
-        work.url,
-        name,
-        staged.files.dtype,
-        tuple(first for first, _ in bounds),
-        tuple(count for _, count in bounds),
-        tuple(record.info["checksum"] for record in ran.records.values()),
-    )
+    return tuple(ran.records.values())
 
 
 def file_of(name: str, number: int) -> str:
@@ -327,20 +322,20 @@ def file_of(name: str, number: int) -> str:
 
 
 def _staged(
-    work: WorkDir, name: str, verb: str, dtype: np.dtype[Any], cut: Bucketing, records: tuple[Record, ...]
+    work: WorkDir, name: str, dtype: np.dtype[Any], cut: Bucketing, records: tuple[Record, ...]
 ) -> Staged:
-    checksums = tuple(record.info["checksum"] for record in records)
-    return Staged(BucketFiles(work.url, name, checksums, dtype, cut), records, verb)
+    return Staged(
+        BucketFiles(work.url, name, _checksums(records), dtype, cut), records, f"{work.verb}-{name}"
+    )
+
+
+def _checksums(records: Sequence[Record]) -> tuple[str, ...]:
+    return tuple(record.info["checksum"] for record in records)
 
 
 def _key(name: str, dtype: np.dtype[Any] | None, limits: Limits, *more: Any) -> str:
     described = None if dtype is None else str(dtype.descr)
     return work_key(name, VERSION, {"dtype": described, "limits": vars(limits), "more": more})
-
-
-def _checksums(staged: Staged) -> list[str]:
-    """Return what makes the keys of a later pass: a changed input makes all of it again."""
-    return [record.info["content"] for record in staged.records]
 
 
 @dataclass(frozen=True)
@@ -355,24 +350,24 @@ class _Scatter:
 
     def run_shard(self, task: Task) -> list[Record]:
         (unit,) = task.units
-        dtype = self.emitter.dtype
-        with full_disk_explained(self.folder), publish(files.join(self.folder, unit.name)) as out:
-            segment = self.limits.records(self.limits.segment, dtype)
-            writer = BucketWriter(out, word_count(dtype), self.cut, segment)
-            emitted = self.emitter.emit(
-                task.work, lambda records: writer.add(to_words(records, dtype)), self.folder
-            )
-            writer.finish()
+        emitted, written, info = write_records(
+            self.folder,
+            unit.name,
+            self.emitter.dtype,
+            self.cut,
+            self.limits,
+            lambda out: self.emitter.emit(task.work, out, self.folder),
+        )
         return [
             Record(
                 unit.name,
                 task.shard,
                 unit.key,
                 inputs=emitted.inputs,
-                files=(_written(unit, out, writer), *emitted.files),
+                files=(*written, *emitted.files),
                 rows=emitted.rows,
                 counts=emitted.counts,
-                info={"emitted": emitted.info, **_described(out, writer)},
+                info={"emitted": emitted.info, **info},
             )
         ]
 
@@ -384,132 +379,81 @@ class _Reduce:
     verb: str
     reducer: Reducer
     files: BucketFiles
-    cut: Bucketing
+    cut: Bucketing | None  # of what it gives out; None: a bucket for each shard of a range
     limits: Limits
-    name: str
 
     def run_shard(self, task: Task) -> list[Record]:
         (unit,) = task.units
-        with full_disk_explained(self.files.folder):
-            chunks = self.files.sorted(task.work, self.limits)
-            runs = (to_records(chunk, self.files.dtype) for chunk in chunks)
-            if self.reducer.dtype is None:
-                info = {"reduced": self.reducer.reduce(runs, refuse)}
-                return [Record(unit.name, task.shard, unit.key, inputs=_read(task), info=info)]
-            url = files.join(self.files.folder, unit.name)
-            file, info = reduce_into(url, unit, self.reducer, runs, self.cut, self.limits)
-        return [Record(unit.name, task.shard, unit.key, inputs=_read(task), files=(file,), info=info)]
+        cut = self.cut or buckets.each_shard(task.work, self.files.bucketing)
+        chunks = self.files.sorted(task.work, self.limits)
+        runs = (to_records(chunk, self.files.dtype) for chunk in chunks)
+        reduced, written, info = write_records(
+            self.files.folder,
+            unit.name,
+            self.reducer.dtype,
+            cut,
+            self.limits,
+            lambda out: self.reducer.reduce(runs, out),
+        )
+        # the slices that were read
+        read = tuple(InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in task.inputs)
+        info = {"reduced": reduced, **info}
+        return [Record(unit.name, task.shard, unit.key, inputs=read, files=written, info=info)]
 
 
-def reduce_into(
-    url: str, unit: Unit, reducer: Any, runs: Iterator[Any], cut: Bucketing, limits: Limits
-) -> tuple[FileRecord, dict[str, Any]]:
-    """Write what a reducer gives out as a bucket file; return the file and the info of its record."""
-    dtype = reducer.dtype
-    assert dtype is not None
-    with publish(url) as out:
-        writer = BucketWriter(out, word_count(dtype), cut, limits.records(limits.segment, dtype))
-        reduced = reducer.reduce(runs, lambda records: writer.add(to_words(records, dtype)))
-        writer.finish()
-    return _written(unit, out, writer), {"reduced": reduced, **_described(out, writer)}
+@dataclass(frozen=True)
+class PassOn:
+    """Gives out the records of a range as they are."""
+
+    dtype: np.dtype[Any]
+
+    def reduce(self, runs: Iterable[Records], out: Out) -> dict[str, Any]:
+        """See `Reducer`."""
+        for run in runs:
+            out(run)
+        return {}
 
 
-def _written(unit: Unit, out: PublishedFile, writer: BucketWriter) -> FileRecord:
-    return FileRecord(unit.name, out.bytes, out.checksum, int(writer.histogram.sum()))
+def write_records(
+    folder: str,
+    path: str,
+    dtype: np.dtype[Any] | None,
+    cut: Bucketing,
+    limits: Limits,
+    give: Callable[[Out], Result],
+) -> tuple[Result, tuple[FileRecord, ...], dict[str, Any]]:
+    """Call `give` with a function that takes records for a bucket file, or refuses them if they have no type.
+
+    Returns its result, the file, and what later passes need to know: ``checksum`` is that of the tail, which readers compare, ``content``
+    makes their keys.
+    """
+    with full_disk_explained(folder):
+        if dtype is None:
+            return give(_refuse), (), {}
+        with publish(files.join(folder, path)) as out:
+            writer = BucketWriter(out, word_count(dtype), cut, limits.records(limits.segment, dtype))
+            result = give(lambda records: writer.add(to_words(records, dtype)))
+            writer.finish()
+    histogram = buckets.pack_histogram(writer.histogram)
+    info = {"histogram": histogram, "content": out.checksum, "checksum": writer.checksum}
+    return result, (FileRecord(path, out.bytes, out.checksum, int(writer.histogram.sum())),), info
 
 
-def _described(out: PublishedFile, writer: BucketWriter) -> dict[str, Any]:
-    """Return what later passes need to know of a bucket file; `checksum` is that of its tail, which readers compare."""
-    return {
-        "histogram": buckets.pack_histogram(writer.histogram),
-        "content": out.checksum,
-        "checksum": writer.checksum,
-    }
-
-
-def refuse(records: Records) -> None:
-    """Take the place of `out` for a reducer that announces no records."""
+def _refuse(records: Records) -> None:
     raise DolmaDaskError(
         f"a reducer gave out {len(records)} records but announces none; expected a `dtype` of what it gives out."
     )
 
 
-@dataclass(frozen=True)
-class _ByShard:
-    """Writes the records of a group of neighbouring shards, one bucket per shard."""
-
-    verb: str
-    files: BucketFiles
-    limits: Limits
-
-    def run_shard(self, task: Task) -> list[Record]:
-        (unit,) = task.units
-        span: BucketRange = task.work
-        with (
-            full_disk_explained(self.files.folder),
-            publish(files.join(self.files.folder, unit.name)) as out,
-        ):
-            chunks = self.files.sorted(span, self.limits)
-            checksum = write_shards(out, chunks, span, self.files.bucketing, word_count(self.files.dtype))
-        file = FileRecord(unit.name, out.bytes, out.checksum, span.records)
-        return [
-            Record(
-                unit.name,
-                task.shard,
-                unit.key,
-                inputs=_read(task),
-                files=(file,),
-                info={"checksum": checksum},
-            )
-        ]
-
-
-def write_shards(
-    out: PublishedFile, chunks: Iterator[Words], span: BucketRange, cut: Bucketing, words: int
-) -> str:
-    """Write sorted records as a bucket file with a bucket per shard of the range, and return its checksum."""
-    first, count = _shards_of(span, cut)
-    digests = [xxhash.xxh3_64() for _ in range(count)]
-    counts = np.zeros(count, np.int64)
-    for rows in chunks:
-        shards = (rows[:, 0] >> np.uint64(32)).astype(np.int64) - first
-        bounds = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(rows)]
-        for begin, end in pairwise(bounds):
-            digests[shards[begin]].update(bytes_of(rows[begin:end]))
-            counts[shards[begin]] += end - begin
-        out.write(np.ascontiguousarray(rows))
-    table = np.zeros(count + 1, ENTRY)
-    table["start"][1:] = np.cumsum(counts)
-    table["checksum"][:-1] = [digest.intdigest() for digest in digests]
-    return write_tail(out, [table], count, words, int(counts.sum()))
-
-
-def _shards_of(span: BucketRange, cut: Bucketing) -> tuple[int, int]:
-    """Return the first shard of a range and the number of its shards."""
-    bits = cut.shift - 32
-    return span.first << bits, (span.last - span.first) << bits
-
-
 def _range_tasks(name: str, staged: Staged, limits: Limits, key: str) -> list[Task]:
-    """Return a task per range; the size of what it reads tells the engine which are large."""
-    size = staged.files.dtype.itemsize
-    return [
-        Task(
-            f"{name} {number}",
-            (Unit(file_of(name, number), key),),
-            (_slices(span, size, key),),
-            span,
-        )
-        for number, span in enumerate(staged.ranges(limits))
-    ]
+    """Return a task per range; the size of what it reads tells the engine which are large.
 
-
-def _slices(span: BucketRange, record_bytes: int, key: str) -> Input:
-    """Return the slices of a range as one input; the key, made from the checksums of all files, is its stamp."""
-    info = FileInfo(f"buckets {span.first} to {span.last - 1}", span.records * record_bytes, key)
-    return Input(info.path, info)
-
-
-def _read(task: Task) -> tuple[InputRecord, ...]:
-    """Return the inputs of a task of `_range_tasks` for the journal."""
-    return tuple(InputRecord(item.info.path, item.info.bytes, item.info.stamp, "") for item in task.inputs)
+    Its slices are one input; the key, made from the checksums of all files, is their stamp.
+    """
+    tasks = []
+    for number, span in enumerate(staged.ranges(limits)):
+        size = span.records * staged.files.dtype.itemsize
+        slices = FileInfo(f"buckets {span.first} to {span.last - 1}", size, key)
+        unit = Unit(file_of(name, number), key)
+        tasks.append(Task(f"{name} {number}", (unit,), (Input(slices.path, slices),), span))
+    return tasks

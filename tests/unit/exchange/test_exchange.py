@@ -427,7 +427,7 @@ def test_going_on_in_the_second_pass(world):
 
 
 def test_going_on_in_the_third_pass(world, monkeypatch):
-    write, calls = passes.write_shards, []
+    write, calls = passes.PassOn.reduce, []
 
     def stop(*arguments):
         calls.append(1)
@@ -435,12 +435,12 @@ def test_going_on_in_the_third_pass(world, monkeypatch):
             raise DataError("stopped")
         return write(*arguments)
 
-    monkeypatch.setattr(passes, "write_shards", stop)
+    monkeypatch.setattr(passes.PassOn, "reduce", stop)
     with pytest.raises(StageError, match="rank-shards: 3 of 5 shards failed"):
         world.run(**SMALL)
     monkeypatch.undo()
     emitter, reducer, counted = FromFile(), Rank(), []
-    monkeypatch.setattr(passes, "write_shards", lambda *arguments: counted.append(1) or write(*arguments))
+    monkeypatch.setattr(passes.PassOn, "reduce", lambda *all: counted.append(1) or write(*all))
     world.check(world.run(emitter, reducer, **SMALL))
     assert (emitter.seen, reducer.chunks, len(counted)) == ([], [], 3)
 
@@ -475,10 +475,7 @@ def spoil(path: Path, damage: str) -> None:
 @pytest.mark.parametrize("damage", ["gone", "short", "changed"])
 def test_damaged_output_of_the_reducer(world, damage, monkeypatch):
     """The records are gone by then: all is made again."""
-    monkeypatch.setattr(passes, "write_shards", lambda *arguments: 1 / 0)
-    with pytest.raises(StageError, match="ZeroDivisionError"):
-        world.run(**SMALL)
-    monkeypatch.undo()
+    stop_collating(world, monkeypatch)
     spoil(Path(world.folder, "reduce/000001.bin"), damage)
     emitter = FromFile()
     world.check(world.run(emitter, **SMALL))
@@ -487,7 +484,7 @@ def test_damaged_output_of_the_reducer(world, damage, monkeypatch):
 
 def stop_collating(world, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(passes, "write_shards", lambda *arguments: 1 / 0)
+        patched.setattr(passes.PassOn, "reduce", lambda *_: 1 / 0)
         with pytest.raises(StageError, match="ZeroDivisionError"):
             world.run(**SMALL)
 
