@@ -1,7 +1,6 @@
 """Kernels over records as words: spread them over buckets, put equal first words in order, count what lies below a bound.
 
-Rows are moved whole; a row is 16 to 40 bytes. All loops are linear in the rows, except for heap sorts of runs of equal words, which are
-kept short by their caller.
+Rows are moved whole; a row is 16 to 40 bytes. All loops are linear in the rows, except for sorts of short runs of equal words.
 """
 
 from typing import Any
@@ -10,11 +9,8 @@ import numpy as np
 
 from dolma_dask.text.kernels import kernel
 
-SHORT_RUN = 24
-"""Rows up to which insertion sort beats heap sort."""
-
-LONG_RUN = 4096
-"""Rows from which on NumPy's sort of the next word is worth a call."""
+LONG_RUN = 64
+"""Rows from which on NumPy's sort of the next word is worth a call; insertion sort orders fewer."""
 
 
 @kernel
@@ -57,8 +53,13 @@ def spread(rows: Any, low: Any, shift: int, next_rows: Any, out: Any) -> None:
 @kernel
 def is_sorted(rows: Any) -> bool:
     """Tell whether rows are in order of all their words."""
-    for row in range(1, rows.shape[0]):  # noqa: SIM110  numba compiles no generators
-        if _is_below(rows, row, row - 1, 0):
+    return _is_in_order(rows, 0, rows.shape[0], 0)
+
+
+@kernel
+def _is_in_order(rows: Any, start: int, end: int, word: int) -> bool:
+    for row in range(start + 1, end):  # noqa: SIM110  numba compiles no generators
+        if _is_below(rows, row, row - 1, word):
             return False
     return True
 
@@ -86,7 +87,8 @@ def unpack(rows: Any, packed: Any, bits: int, out: Any) -> None:
 def settle(rows: Any, packed: Any, bits: int, word: int, long_runs: Any) -> int:
     """Order runs of rows that are alike in `packed` by the words from `word` on; those before are equal in a run.
 
-    Returns the number of runs of more than `LONG_RUN` rows, which are left as they are; their bounds are in `long_runs`, shape (m, 2).
+    Returns the number of runs of more than `LONG_RUN` rows that are not in order and are left as they are; their bounds are in
+    `long_runs`, shape (m, 2).
     """
     width = np.uint64(bits)
     found = 0
@@ -96,26 +98,14 @@ def settle(rows: Any, packed: Any, bits: int, word: int, long_runs: Any) -> int:
         end = start + 1
         while end < count and packed[end] >> width == packed[start] >> width:
             end += 1
-        size = end - start
-        if size > LONG_RUN:
+        if end - start <= LONG_RUN:
+            _insertion_sort(rows, start, end, word)
+        elif not _is_in_order(rows, start, end, word):
             long_runs[found, 0] = start
             long_runs[found, 1] = end
             found += 1
-        elif size > 1:
-            _sort_run(rows, start, end, word)
         start = end
     return found
-
-
-@kernel
-def _sort_run(rows: Any, start: int, end: int, word: int) -> None:
-    if end - start <= SHORT_RUN:
-        _insertion_sort(rows, start, end, word)
-        return
-    for row in range(start + 1, end):
-        if _is_below(rows, row, row - 1, word):
-            _heap_sort(rows, start, end, word)
-            return
 
 
 @kernel
@@ -141,30 +131,6 @@ def _insertion_sort(rows: Any, start: int, end: int, word: int) -> None:
         while at > start and _is_below(rows, at, at - 1, word):
             _swap(rows, at, at - 1, word)
             at -= 1
-
-
-@kernel
-def _heap_sort(rows: Any, start: int, end: int, word: int) -> None:
-    size = end - start
-    for root in range(size // 2 - 1, -1, -1):
-        _sift(rows, start, root, size, word)
-    for last in range(size - 1, 0, -1):
-        _swap(rows, start, start + last, word)
-        _sift(rows, start, 0, last, word)
-
-
-@kernel
-def _sift(rows: Any, start: int, root: int, size: int, word: int) -> None:
-    while True:
-        child = 2 * root + 1
-        if child >= size:
-            return
-        if child + 1 < size and _is_below(rows, start + child, start + child + 1, word):
-            child += 1
-        if not _is_below(rows, start + root, start + child, word):
-            return
-        _swap(rows, start + root, start + child, word)
-        root = child
 
 
 @kernel
