@@ -23,7 +23,10 @@ Records = npt.NDArray[Any]
 """Records as a structured array, shape (n_records,)."""
 
 LOCATION = "location"
-"""Name of the first field of records that go back to their shards: ``shard number << 32 | row``."""
+"""Name of the first field of records that go back to their shards: ``shard number << ROW_BITS | row``."""
+
+ROW_BITS = 32
+"""Bits of the row in a location."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,28 @@ class Reducer(Protocol):
             Takes records of `dtype` in any order.
         """
         ...
+
+
+def locations(shard: int, first: int, count: int) -> npt.NDArray[np.uint64]:
+    """Return the locations (count,) of the rows of a shard from `first` on."""
+    return np.arange(first, first + count, dtype=np.uint64) + np.uint64(shard << ROW_BITS)
+
+
+def key_dtype(*ranks: str) -> np.dtype[Any]:
+    """Return the type of records with a key of 16 bytes, and words that decide the order before the location does."""
+    return np.dtype([(name, "<u8") for name in ("hi", "lo", *ranks, LOCATION)])
+
+
+def keyed(
+    keys: tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]],
+    location: npt.NDArray[np.uint64],
+    **ranks: Words,
+) -> Records:
+    """Return the records of `key_dtype` with these words, (n,) each."""
+    records = np.empty(len(location), key_dtype(*ranks))
+    for name, words in {"hi": keys[0], "lo": keys[1], LOCATION: location, **ranks}.items():
+        records[name] = words
+    return records
 
 
 def word_count(dtype: np.dtype[Any]) -> int:

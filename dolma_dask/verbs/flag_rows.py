@@ -5,6 +5,7 @@ length of every row wait meanwhile in an Arrow file per shard, about 40 bytes pe
 A flag is ``[[0, length, 1.0]]`` under the name of the set, in code points; other documents have nothing there.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 
 from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted
-from dolma_dask.exchange.contract import Records
+from dolma_dask.exchange.contract import ROW_BITS, Records
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io import files
@@ -165,10 +166,9 @@ def emit_shards(
     )
 
 
-def staged_shards(records: Iterable[Record]) -> Iterator[StagedShard]:
-    """Yield the shards in the records of `emit_shards`."""
-    for record in records:
-        yield from msgspec.convert(record.info["shards"], list[StagedShard])
+def staged_shards(record: Record) -> list[StagedShard]:
+    """Return the shards in a record of `emit_shards`."""
+    return msgspec.convert(record.info["shards"], list[StagedShard])
 
 
 @contextmanager
@@ -218,6 +218,15 @@ def _from_batch(batch: pa.RecordBatch, first: int) -> FlagRows:
 
 
 # ------------------------------------------------------------------------------------------------ flags
+
+
+def records_among(rows: FlagRows, records: Records, number: int) -> tuple[Records, Counts]:
+    """Return those records of shard `number`, sorted by location, that are about some of its rows, and the index of each among these."""
+    first = (number << ROW_BITS) + rows.first
+    # NumPy would copy all locations to search them
+    start, stop = (bisect_left(records["location"], bound) for bound in (first, first + len(rows)))
+    inside = records[start:stop]
+    return inside, (inside["location"] - np.uint64(first)).astype(np.int64)
 
 
 def write_flags(root: str, path: str, name: str, blocks: Iterable[tuple[FlagRows, Mask]]) -> FileRecord:

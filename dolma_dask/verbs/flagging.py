@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 import dolma_dask
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Input, Plan, Stage, Task, Unit, group_name, grouped, inputs_of
+from dolma_dask.exchange import Exchanged
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
 from dolma_dask.reading import Columns
-from dolma_dask.verbs.flag_rows import ShardKeys
+from dolma_dask.verbs.flag_rows import ShardKeys, StagedShard, staged_shards
 from dolma_dask.verbs.options import dataset_notes
 
 GROUP_BYTES = 32_000_000
@@ -101,6 +102,11 @@ class Flagging:
             )
             for group in grouped(numbers, lambda number: shards[number].bytes, GROUP_BYTES, GROUP_SHARDS)
         ]
+
+    def staged(self, exchanged: Exchanged, before: int = 0) -> dict[str, StagedShard]:
+        """Return what an exchange has staged of each shard, by path; see `reading`."""
+        shards = (shard for record in exchanged.emitted.values() for shard in staged_shards(record))
+        return {self.dataset.shards[one.number - before].path: one for one in shards}
 
     def dataset_record(
         self,

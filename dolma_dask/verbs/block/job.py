@@ -27,6 +27,7 @@ from dolma_dask.engine import (
     inputs_of,
 )
 from dolma_dask.exchange import Exchanged, exchange
+from dolma_dask.exchange.contract import ROW_BITS
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.id_keys import list_keys
@@ -41,10 +42,8 @@ from dolma_dask.verbs.block.shards import (
     ListEmitter,
     MatchedEntries,
     entry_shards,
-    numbers_of,
 )
 from dolma_dask.verbs.block.summary import BlockSummary, summarize, unmatched_path, write_unmatched
-from dolma_dask.verbs.flag_rows import staged_shards
 from dolma_dask.verbs.flagging import Flagging, dataset_unit
 
 VERSION = 2
@@ -104,7 +103,8 @@ class Blocking(Flagging):
         exchanged = None
         if self.by_exchange:
             exchanged = yield from self._exchange(work)
-            ran: Ran = yield self._by_exchange(work, exchanged)
+            stage = ListedByExchange(self.root, self.name, work.url, exchanged.by_shard)
+            ran: Ran = yield self._plan(stage, self.staged(exchanged, entry_shards(self.facts)))
         else:
             ran = yield self._plan(self._in_memory)
         if known is None and not self.is_partial:
@@ -208,19 +208,13 @@ class Blocking(Flagging):
             work,
             ListEmitter(self.root, self.facts, self.policy),
             [list_task, *self.reading(numbers, before)],
-            MembershipReducer(before << 32),
+            MembershipReducer(before << ROW_BITS),
             shards=before + len(self.dataset.shards),
         )
 
-    def _by_exchange(self, work: WorkDir, exchanged: Exchanged) -> Plan:
-        staged = {
-            self.dataset.shards[one.number - entry_shards(self.facts)].path: one
-            for one in staged_shards(exchanged.emitted.values())
-        }
-        return self._plan(ListedByExchange(self.root, self.name, work.url, exchanged.by_shard), staged)
-
     def _unmatched_numbers(self, exchanged: Exchanged) -> Iterator[Numbers]:
         for number in range(entry_shards(self.facts)):
-            rows = numbers_of(exchanged.by_shard, number)
-            if len(rows):
-                yield rows + number * ENTRIES_PER_SHARD
+            assert exchanged.by_shard is not None
+            records = exchanged.by_shard.of_shard(number)
+            if len(records):
+                yield records["location"].astype(np.int64) % (1 << ROW_BITS) + number * ENTRIES_PER_SHARD

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted, ShardRecords
+from dolma_dask.exchange.contract import ROW_BITS, Records, key_dtype, keyed, locations
 from dolma_dask.formats.keys import keys128
 from dolma_dask.io import files
 from dolma_dask.io.attributes import AttributeFile
@@ -23,7 +24,6 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Record
 from dolma_dask.rules.membership import FREE
-from dolma_dask.verbs.dedupe.survivors import key_dtype
 from dolma_dask.verbs.flag_rows import (
     FlagRows,
     Mask,
@@ -33,6 +33,7 @@ from dolma_dask.verbs.flag_rows import (
     emit_shards,
     flags_record,
     read_staged,
+    records_among,
     write_flags,
 )
 
@@ -41,8 +42,6 @@ ENTRIES_PER_SHARD = 1 << 24
 
 READS = ("id", "source")
 """Document columns that the flags depend on."""
-
-Records = npt.NDArray[Any]
 
 
 def entry_shards(facts: ListFacts) -> int:
@@ -54,16 +53,7 @@ def entry_locations(first: int, count: int) -> npt.NDArray[np.uint64]:
     """Return the locations (count,) of entries from number `first` on."""
     numbers = np.arange(first, first + count, dtype=np.uint64)
     shard, row = numbers // np.uint64(ENTRIES_PER_SHARD), numbers % np.uint64(ENTRIES_PER_SHARD)
-    return (shard << np.uint64(32)) | row
-
-
-def _keyed(
-    keys: tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]], locations: npt.NDArray[np.uint64]
-) -> Records:
-    records = np.empty(len(locations), key_dtype())
-    records["hi"], records["lo"] = keys
-    records["location"] = locations
-    return records
+    return (shard << np.uint64(ROW_BITS)) | row
 
 
 class _FlagStage:
@@ -130,7 +120,7 @@ class ListEmitter:
         file = IdListFile(self.facts.url)
         entries = 0
         for block in file:
-            out(_keyed(entry_keys(block), entry_locations(entries, len(block))))
+            out(keyed(entry_keys(block), entry_locations(entries, len(block))))
             entries += len(block)
         (item,) = task.inputs
         stored = file.stored
@@ -139,12 +129,11 @@ class ListEmitter:
 
     def _records(self, rows: FlagRows, _: pa.RecordBatch, shard: ShardKeys) -> Iterator[Records]:
         """Yield the records of documents that can be read: by id, and by source and id, as the list asks."""
-        locations = np.arange(rows.first, rows.first + len(rows), dtype=np.uint64)
-        locations += np.uint64(shard.number << 32)
+        where = locations(shard.number, rows.first, len(rows))
         known = np.asarray(rows.ids.is_valid())
         columns = [(rows.ids,)] * bool(self.facts.bare) + [(rows.sources, rows.ids)] * bool(self.facts.pairs)
         for names in columns:
-            yield _keyed(keys128(*names), locations)[known]
+            yield keyed(keys128(*names), where)[known]
 
 
 @dataclass(frozen=True)
@@ -160,26 +149,16 @@ class ListedByExchange(_FlagStage):
     def run_shard(self, task: Task) -> list[Record]:
         """Write the attribute file of one shard; ``task.work`` is its `StagedShard`."""
         staged: StagedShard = task.work
-        listed = numbers_of(self.records, staged.number)
-        blocks = ((rows, _flagged(rows, listed)) for rows in read_staged(self.folder, staged))
-        return self._write(task, blocks, lambda: staged)
+        assert self.records is not None
+        listed = self.records.of_shard(staged.number)
 
+        def flagged() -> Iterator[tuple[FlagRows, Mask]]:
+            for rows in read_staged(self.folder, staged):
+                flags = np.zeros(len(rows), np.bool_)
+                flags[records_among(rows, listed, staged.number)[1]] = True
+                yield rows, flags
 
-def _flagged(rows: FlagRows, listed: npt.NDArray[np.int64]) -> Mask:
-    """Tell which of `rows` (n,) are among the row numbers of a shard, which are in order and may repeat."""
-    first, last = np.searchsorted(listed, [rows.first, rows.first + len(rows)])
-    flags = np.zeros(len(rows), np.bool_)
-    flags[listed[first:last] - rows.first] = True
-    return flags
-
-
-def numbers_of(records: ShardRecords | None, shard: int) -> npt.NDArray[np.int64]:
-    """Return the rows of a shard that the exchange gave out, in order; one may stand there twice."""
-    if records is None:
-        return np.empty(0, np.int64)
-    locations = records.of_shard(shard)["location"]
-    rows: npt.NDArray[np.int64] = np.bitwise_and(locations, np.uint64(0xFFFFFFFF)).view(np.int64)
-    return rows
+        return self._write(task, flagged(), lambda: staged)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ The flags of a shard depend on all shards, so their key holds the checksums of a
 or else the exchange. When everything is finished, nothing is started.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dolma_dask.engine import Announce, Passes, Plan, Ran, Unit, WorkDir
@@ -12,16 +12,9 @@ from dolma_dask.exchange import Exchanged, Shuffle, exchange
 from dolma_dask.exchange.contract import word_count
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Record, work_key
-from dolma_dask.verbs.dedupe.shards import (
-    ROW_BITS,
-    FlagStage,
-    KeyEmitter,
-    KeyRecipe,
-    ShardFlags,
-)
+from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, KeyRecipe
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, summarize
 from dolma_dask.verbs.dedupe.survivors import SurvivorReducer, largest_of
-from dolma_dask.verbs.flag_rows import staged_shards
 from dolma_dask.verbs.flagging import Flagging, dataset_unit
 
 VERSION = 2
@@ -111,20 +104,9 @@ class Deduplication(Flagging):
         stage = FlagStage(self.root, self.name, self.reads)
         if exchanged is None:
             return self.plan(stage, key, {})
-        stage = replace(stage, folder=folder, records=exchanged.by_shard)
-        return self.plan(stage, key, self._works(exchanged))
-
-    def _works(self, exchanged: Exchanged) -> Mapping[str, ShardFlags]:
         largest = largest_of(cluster for info in exchanged.infos for cluster in info["largest"])
-        works: dict[str, ShardFlags] = {}
-        for staged in staged_shards(exchanged.emitted.values()):
-            inside = tuple(
-                (size, location & 0xFFFFFFFF)
-                for size, location in largest
-                if location >> ROW_BITS == staged.number
-            )
-            works[self.dataset.shards[staged.number].path] = ShardFlags(staged, inside)
-        return works
+        stage = replace(stage, folder=folder, records=exchanged.by_shard, largest=largest)
+        return self.plan(stage, key, self.staged(exchanged))
 
 
 def _document_column(column: str) -> str:

@@ -4,7 +4,6 @@ A record is 24 bytes (32 with a rank); the location of a document is ``shard num
 comes first in the listing, whoever read it.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,12 +16,12 @@ import pyarrow.compute as pc
 from dolma_dask.engine import Task
 from dolma_dask.errors import DataError
 from dolma_dask.exchange import Emitted, ShardRecords
+from dolma_dask.exchange.contract import ROW_BITS, Records, key_dtype, keyed, locations
 from dolma_dask.formats.keys import keys128, number_keys, rank_bits, text_keys
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Record
 from dolma_dask.text.columns import validity
 from dolma_dask.verbs.dedupe.summary import Tally
-from dolma_dask.verbs.dedupe.survivors import FLAGS, key_dtype
 from dolma_dask.verbs.flag_rows import (
     FlagRows,
     Mask,
@@ -32,6 +31,7 @@ from dolma_dask.verbs.flag_rows import (
     emit_shards,
     flags_record,
     read_staged,
+    records_among,
     write_flags,
 )
 
@@ -43,10 +43,6 @@ Keep = Literal["first", "longest", "highest", "lowest"]
 
 KeyKind = Literal["id", "string", "number"]
 """Source of a key: source and id, of the UTF-8 of a string, or of a number."""
-
-Records = npt.NDArray[Any]
-
-ROW_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -65,14 +61,9 @@ class KeyRecipe:
 
     def records(self, rows: FlagRows, batch: pa.RecordBatch, number: int) -> Records:
         """Return the records of those rows of shard `number` that have a key."""
-        valid, (high, low) = self._keys(batch)
-        records = np.empty(batch.num_rows, self.dtype)
-        records["hi"], records["lo"] = high, low
-        records["location"] = np.arange(rows.first, rows.first + batch.num_rows, dtype=np.uint64) + np.uint64(
-            number << ROW_BITS
-        )
-        if self.keep != "first":
-            records["rank"] = self._ranks(rows, batch)
+        valid, keys = self._keys(batch)
+        ranks = {} if self.keep == "first" else {"rank": self._ranks(rows, batch)}
+        records = keyed(keys, locations(number, rows.first, len(rows)), **ranks)
         return records if valid.all() else records[valid]
 
     def check(self, rows: FlagRows, batch: pa.RecordBatch, path: str) -> None:
@@ -147,14 +138,6 @@ class KeyEmitter:
 
 
 @dataclass(frozen=True)
-class ShardFlags:
-    """One shard whose flags are written, and the clusters that are named in its record, as (size, row)."""
-
-    staged: StagedShard
-    largest: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
 class FlagStage:
     """Writes the flags of each shard; see `dolma_dask.engine.Stage`."""
 
@@ -163,58 +146,44 @@ class FlagStage:
     reads: tuple[str, ...]  # document columns that the flags depend on
     folder: str = ""  # of the staging files
     records: ShardRecords | None = None  # output of the reducer
+    largest: Sequence[Sequence[int]] = ()  # clusters that records name, as (size, location of the survivor)
     verb: str = "dedupe"
 
     def run_shard(self, task: Task) -> list[Record]:
-        """Write the attribute file of one shard from its staging file."""
-        work: ShardFlags = task.work
+        """Write the attribute file of one shard from its staging file; ``task.work`` is its `StagedShard`."""
+        staged: StagedShard = task.work
+        assert self.records is not None
+        records = self.records.of_shard(staged.number)
         tally = Tally()
         named: list[list[Any]] = []
 
         def flagged() -> Iterator[tuple[FlagRows, Mask]]:
-            known = _Flags.of(self.records, work.staged.number)
-            for rows in read_staged(self.folder, work.staged):
-                flags, sizes = known.of_rows(rows)
+            for rows in read_staged(self.folder, staged):
+                flags, sizes = flags_of(rows, records, staged.number)
                 tally.add(rows, flags, sizes)
-                named.extend(_named(rows, work.largest))
+                named.extend(self._named(rows, staged.number))
                 yield rows, flags
 
         file = write_flags(self.root, task.units[0].name, self.name, flagged())
         info = {**tally.info(), "clusters": named}
-        return [flags_record(task, work.staged, file, self.name, self.reads, tally.counts(), info)]
+        return [flags_record(task, staged, file, self.name, self.reads, tally.counts(), info)]
+
+    def _named(self, rows: FlagRows, number: int) -> Iterator[list[Any]]:
+        """Yield [size, row, id, source] of the survivors of the largest clusters among `rows`."""
+        first = (number << ROW_BITS) + rows.first
+        for size, location in self.largest:
+            if first <= location < first + len(rows):
+                at = location - first
+                yield [size, rows.first + at, rows.ids[at].as_py(), rows.sources[at].as_py()]
 
 
-def _named(rows: FlagRows, largest: Sequence[tuple[int, int]]) -> list[list[Any]]:
-    """Return [size, row, id, source] of the survivors of the given clusters among `rows`."""
-    inside = [(size, row) for size, row in largest if rows.first <= row < rows.first + len(rows)]
-    return [
-        [size, row, rows.ids[row - rows.first].as_py(), rows.sources[row - rows.first].as_py()]
-        for size, row in inside
-    ]
+def flags_of(rows: FlagRows, records: Records, number: int) -> tuple[Mask, npt.NDArray[np.int64]]:
+    """Return for each of `rows` (n,) whether it is a duplicate, and the size of the cluster that it survives, 0 for the others.
 
-
-@dataclass(frozen=True)
-class _Flags:
-    """Output of the exchange for one shard, sorted by location: 16 bytes per document that is not alone, and nothing more of all of them."""
-
-    records: Records
-    number: int
-
-    @classmethod
-    def of(cls, records: ShardRecords | None, number: int) -> "_Flags":
-        return cls(np.empty(0, FLAGS) if records is None else records.of_shard(number), number)
-
-    def of_rows(self, rows: FlagRows) -> tuple[Mask, npt.NDArray[np.int64]]:
-        """Return for each of `rows` (n,) whether it is a duplicate, and the size of the cluster that it survives, 0 for the others."""
-        first = (self.number << ROW_BITS) + rows.first
-        inside = self.records[self._before(first) : self._before(first + len(rows))]
-        indices = (inside["location"] - np.uint64(first)).astype(np.int64)
-        sizes = np.zeros(len(rows), np.int64)
-        sizes[indices] = inside["size"]
-        flags = np.zeros(len(rows), np.bool_)
-        flags[indices] = inside["size"] == 0
-        return flags, sizes
-
-    def _before(self, location: int) -> int:
-        """Return the number of records before a location; numpy would copy all of them to search."""
-        return bisect_left(self.records["location"], location)
+    `records` are all `FLAGS` of the shard: 16 bytes per document that is not alone, and nothing more of all of them.
+    """
+    found, indices = records_among(rows, records, number)
+    flags, sizes = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
+    sizes[indices] = found["size"]
+    flags[indices] = found["size"] == 0
+    return flags, sizes

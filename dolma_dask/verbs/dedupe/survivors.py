@@ -6,12 +6,12 @@ per record, 17 where every other record survives one.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dolma_dask.exchange.contract import Records
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
 
@@ -22,13 +22,6 @@ LARGEST = 20
 """Clusters that are named, the largest first."""
 
 _STATE = 4  # key (two words), location of the survivor, size; a size of 0 means that no cluster is open
-
-Records = npt.NDArray[Any]
-
-
-def key_dtype(*ranks: str) -> np.dtype[Any]:
-    """Return the type of records with a key of 16 bytes, and words that decide the order before the location does."""
-    return np.dtype([(name, "<u8") for name in ("hi", "lo", *ranks, "location")])
 
 
 @kernel
@@ -83,37 +76,26 @@ class SurvivorReducer:
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """Give out the flags of a range, from runs that are sorted by all fields; the records of one key may go on in the next run.
 
-        Returns ``clusters``: of two documents or more; ``duplicates``; ``largest``: up to `LARGEST` of them as [size, location of the survivor].
+        Returns ``largest``: up to `LARGEST` clusters as [size, location of the survivor].
         """
         state = np.zeros(_STATE, np.uint64)
-        tally = _Tally()
+        largest: list[list[int]] = []
         for run in runs:
             records = np.ascontiguousarray(run).view(np.uint64).reshape(len(run), self.words)
             flags = np.empty((len(run) + 1, 2), np.uint64)
             count = flag_clusters(for_kernel(records), state, flags)
-            _give(flags[:count], tally, out)
+            largest = _give(flags[:count], largest, out)
         if state[3] > 1:
-            _give(state[2:].reshape(1, 2), tally, out)
-        return {"clusters": tally.clusters, "duplicates": tally.duplicates, "largest": tally.largest}
+            largest = _give(state[2:].reshape(1, 2), largest, out)
+        return {"largest": largest}
 
 
-@dataclass
-class _Tally:
-    clusters: int = 0
-    duplicates: int = 0
-    largest: list[list[int]] = field(default_factory=list)
-
-    def add(self, flags: Words) -> None:
-        survivors = flags[flags[:, 1] > 0]
-        self.clusters += len(survivors)
-        self.duplicates += len(flags) - len(survivors)
-        self.largest = largest_of([*self.largest, *_head(survivors)])
-
-
-def _give(flags: Words, tally: _Tally, out: Callable[[Records], None]) -> None:
-    if len(flags):
-        tally.add(flags)
-        out(np.ascontiguousarray(flags).view(FLAGS).reshape(len(flags)))
+def _give(flags: Words, largest: list[list[int]], out: Callable[[Records], None]) -> list[list[int]]:
+    """Give out flags, and return the largest clusters with those among them."""
+    if not len(flags):
+        return largest
+    out(np.ascontiguousarray(flags).view(FLAGS).reshape(len(flags)))
+    return largest_of([*largest, *_head(flags[flags[:, 1] > 0])])
 
 
 def _head(survivors: Words) -> list[list[int]]:

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dolma_dask.exchange.contract import key_dtype
 from dolma_dask.rules.membership import LOCATIONS, KeyTable, MembershipReducer
-from dolma_dask.verbs.dedupe.survivors import key_dtype
 
 KEYS = st.lists(st.tuples(st.sampled_from([0, 1, 2**63, 2**64 - 1]), st.integers(0, 3)), max_size=40)
 FIRST_DOCUMENT = 1000

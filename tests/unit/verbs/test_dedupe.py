@@ -7,7 +7,6 @@ import shutil
 import tracemalloc
 from collections import defaultdict
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -27,7 +26,7 @@ from dolma_dask.io import publish
 from dolma_dask.journal import Journal
 from dolma_dask.verbs import flag_rows, flagging
 from dolma_dask.verbs.dedupe import job as dedupe_run
-from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, _Flags
+from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, flags_of
 from dolma_dask.verbs.dedupe.summary import Tally
 from dolma_dask.verbs.dedupe.survivors import FLAGS
 from dolma_dask.verbs.dedupe.verb import dedupe
@@ -204,12 +203,10 @@ def test_marks_of_a_shard_with_many_duplicates_are_not_copied():
     found["location"] = rows + (5 << 32)
     found["size"] = draw.integers(0, 3, count)
     known = dict(zip(rows.tolist(), found["size"].tolist(), strict=True))
-    records = SimpleNamespace(of_shard={5: found}.get)
     tracemalloc.start()
-    shard = _Flags.of(records, 5)
     for first in range(0, 2 * count, 100_000):
         part = range(first, first + 1000)
-        marked, sizes = shard.of_rows(mark_rows(first, ["s"] * 1000))
+        marked, sizes = flags_of(mark_rows(first, ["s"] * 1000), found, 5)
         assert marked.tolist() == [known.get(row) == 0 for row in part]
         assert sizes.tolist() == [known.get(row, 0) for row in part]
     peak = tracemalloc.get_traced_memory()[1]
