@@ -37,7 +37,7 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 
-VERSION = 3
+VERSION = 4
 """Raised when the staging files change for the same records."""
 
 Shuffle = Literal["files", "dask"]

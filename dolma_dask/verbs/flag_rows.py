@@ -25,7 +25,7 @@ from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.io.records import FileRecord
 from dolma_dask.io.stored import PieceReader, StoredFile
 from dolma_dask.journal import Record
 from dolma_dask.reading import AlignedShard
@@ -66,18 +66,10 @@ class FlagRows:
 
 
 class StagedShard(msgspec.Struct, frozen=True):
-    """Facts about a shard that was read; travels through journals as JSON."""
+    """A shard that was read; travels through journals as JSON."""
 
     number: int  # of the shard in the listing
-    rows: int  # with those that could not be read
-    ids_digest: str
-    content_digest: str
-    counts: dict[
-        str, float
-    ]  # documents_in, text_bytes, bad_records, and where attributes were read unproved_attribute_files
-    inputs: tuple[InputRecord, ...]
-    unproved: tuple[str, ...]  # attribute sets that were read without proof
-    quarantined: tuple[FileRecord, ...]  # below the dataset's root
+    record: Record  # of its flags, as far as reading it tells; files are those of the quarantine
     staging: FileRecord | None = None  # the Arrow file, below the work folder
 
 
@@ -109,7 +101,6 @@ class ShardReading:
             yield _flag_rows(batch, first, block.bad), batch
             first += batch.num_rows
             size += text_bytes(batch.column(2))
-        kept = quarantine.close()
         state = reader.state
         counts: dict[str, float] = {
             "documents_in": first,
@@ -118,16 +109,19 @@ class ShardReading:
         }
         if work.sources:
             counts["unproved_attribute_files"] = len(state.unproved)
-        self.result = StagedShard(
-            self.shard.number,
+        record = Record(
+            "",
+            work.shard.path,
+            "",
+            state.inputs,
+            quarantine.close(),
             first,
             state.ids_digest,
             state.content_digest,
             counts,
-            state.inputs,
-            state.unproved,
-            kept,
+            info={"unproved": list(state.unproved)} if state.unproved else {},
         )
+        self.result = StagedShard(self.shard.number, record)
 
 
 def _flag_rows(batch: pa.RecordBatch, first: int, bad: Sequence[Any]) -> FlagRows:
@@ -159,8 +153,8 @@ def emit_shards(
         file = FileRecord(path, published.bytes, published.checksum)
         staged.append(msgspec.structs.replace(reading.result, staging=file))
     return Emitted(
-        inputs=tuple(record for one in staged for record in one.inputs),
-        rows=sum(one.rows for one in staged),
+        inputs=tuple(item for one in staged for item in one.record.inputs),
+        rows=sum(one.record.rows for one in staged),
         info={"shards": msgspec.to_builtins(staged)},
         files=tuple(one.staging for one in staged if one.staging),
     )
@@ -250,22 +244,13 @@ def flags_record(
 ) -> Record:
     """Return the record of the flags of a shard, which depend on the document columns `reads` and are right only beside those of the same key."""
     (unit,) = task.units
-    unproved = {"unproved": list(staged.unproved)} if staged.unproved else {}
-    return Record(
+    known = staged.record
+    described = {"reads": sorted(reads), "kinds": {name: "document"}, "dataset_wide": True}
+    return msgspec.structs.replace(
+        known,
         unit=unit.name,
-        shard=task.shard,
         key=unit.key,
-        inputs=staged.inputs,
-        files=(file, *staged.quarantined),
-        rows=staged.rows,
-        ids_digest=staged.ids_digest,
-        content_digest=staged.content_digest,
-        counts={**staged.counts, **counts},
-        info={
-            "reads": sorted(reads),
-            "kinds": {name: "document"},
-            **unproved,
-            **info,
-            "dataset_wide": True,
-        },
+        files=(file, *known.files),
+        counts={**known.counts, **counts},
+        info={**described, **known.info, **info},
     )

@@ -1,7 +1,7 @@
 """The outcome of `block`: the number of listed documents, and the entries of the list that no document has."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -74,8 +74,8 @@ class BlockSummary(Summary):
 
 def summarize(summary: Summary, entries: int, info: dict[str, Any] | None) -> BlockSummary:
     """Return a summary with the facts of the list; `info` is that of the dataset-wide record, once all shards are done."""
-    known = {item.name: getattr(summary, item.name) for item in fields(Summary)}
-    known["counts"] = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
+    counts = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
+    known = {**vars(summary), "counts": counts}
     if info is None:
         return BlockSummary(**known, entries=entries)
     return BlockSummary(

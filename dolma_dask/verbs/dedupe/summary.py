@@ -1,7 +1,7 @@
 """The outcome of `dedupe` as tables: by source, and the largest clusters. All of it is in the journal's records of the shards."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,8 +143,8 @@ class DedupeSummary(Summary):
 
 def summarize(summary: Summary, records: Sequence[Record], listing: Mapping[str, int]) -> DedupeSummary:
     """Return a summary with the tables of the records of all shards, finished now or before; `listing` numbers the shards."""
-    known = {item.name: getattr(summary, item.name) for item in fields(Summary)}
-    known["counts"] = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
+    counts = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
+    known = {**vars(summary), "counts": counts}
     sources = _by_source(records)
     if sources is None:
         known["notes"] = (*summary.notes, f"there are more than {MOST_SOURCES} sources: no table by source")
