@@ -83,14 +83,9 @@ def list_keys(url: str, checksum: str | None = None) -> IdList:
 
 def _read(url: str) -> IdList:
     file = IdListFile(url)
-    keys: list[tuple[Words, Words]] = [(np.empty(0, np.uint64), np.empty(0, np.uint64))]
-    entries = pairs = 0
-    for block in file:
-        keys.append(entry_keys(block))
-        entries += len(block)
-        pairs += len(block) - block.sources.null_count
+    keys = [(np.empty(0, np.uint64), np.empty(0, np.uint64)), *map(entry_keys, file)]
     high, low = (np.concatenate([pair[half] for pair in keys]) for half in (0, 1))
-    return IdList(ListFacts.of(file, entries, pairs), KeyTable(high, low))
+    return IdList(file.facts, KeyTable(high, low))
 
 
 def entry_keys(block: IdBlock) -> tuple[Words, Words]:

@@ -27,7 +27,7 @@ from dolma_dask.io.attributes import sample_file
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Record, is_same_file, journals
-from dolma_dask.reading.sets import AttributeSets, Proof, advice
+from dolma_dask.reading.sets import AttributeSets, AttributeSource, Proof, advice
 
 _DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
 """Columns that a tagger may read without depending on the text."""
@@ -71,15 +71,19 @@ class Catalog:
     _declared: dict[str, Mapping[str, AttributeKind]] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def _records(self) -> dict[str, tuple[str, Record]]:
-        """The newest record of each attribute file, and the verb that wrote it."""
+    def written(self) -> dict[str, tuple[str, Record]]:
+        """The newest record of each file in the dataset, and the verb that wrote it."""
         newest: dict[str, tuple[str, Record]] = {}
         for journal in journals(self.dataset.root):
             for path, record in journal.by_file().items():
-                is_newer = path not in newest or newest[path][1].finished <= record.finished
-                if is_newer and path.startswith(f"{layout.ATTRIBUTES}/"):
+                if path not in newest or newest[path][1].finished <= record.finished:
                     newest[path] = (journal.verb, record)
         return newest
+
+    @cached_property
+    def _records(self) -> dict[str, tuple[str, Record]]:
+        """Those of `written` that are of attribute files."""
+        return {path: it for path, it in self.written.items() if path.startswith(f"{layout.ATTRIBUTES}/")}
 
     @cached_property
     def _proofs(self) -> dict[str, Proof]:
@@ -282,6 +286,11 @@ class Catalog:
                 attributes=name,
             )
         return _inside(name, candidates[0])
+
+    def source(self, name: str, info: FileInfo) -> AttributeSource:
+        """Return a file of a set to read; without keys where only the file itself can tell them."""
+        verb, _ = self._makers.get(name, (None, 0.0))
+        return AttributeSource(name, info, self._recorded(info) or {}, self._proofs.get(info.path), verb)
 
     def _is_shard(self, path: str) -> bool:
         """Tell whether there are documents of this very name, so that attributes of the name are theirs."""

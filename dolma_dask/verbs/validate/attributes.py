@@ -3,9 +3,9 @@
 What is wrong with the values of a row stops nothing; a row that cannot be read ends the comparison, and then all such rows are listed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -30,7 +30,7 @@ from dolma_dask.io.stream import (
 )
 from dolma_dask.reading import AttributeSource
 from dolma_dask.reading.follower import Follower
-from dolma_dask.text.columns import validity
+from dolma_dask.text.columns import for_kernel, validity
 from dolma_dask.text.kernels import Bools, Counts, Floats, kernel
 from dolma_dask.verbs.validate.problems import KINDS, Problem, Problems, add_error
 
@@ -123,7 +123,7 @@ class AttributeCheck:
         try:
             for row, offset, reason, expected in unreadable_rows(self._url, self._read_kinds):
                 found = f"{reason.replace('_', ' ')} at byte {offset}"
-                self._problems.add("bad_attribute_row", Problem(self._path, row, found, expected))
+                self._problems.add("bad_attribute_row", self._path, found, row=row, expected=expected)
         except DataError as other:
             add_error(self._problems, self._root, self._path, other)
 
@@ -161,56 +161,37 @@ def _form(lines: LineBlock) -> Any:
 # ------------------------------------------------------------------------------------------------ values
 
 
-@dataclass(frozen=True)
-class BadSpans:
-    """Numbers of bad spans in one column, and the first of them, by `OUTSIDE`, `NOT_FINITE`, `SEVERAL`."""
-
-    counts: Counts  # (3,)
-    rows: Counts  # (3, keep) row in the column
-    items: Counts  # (3, keep) index among its spans
-
-
-def find_bad_spans(column: pa.Array, lengths: Counts, *, is_document: bool, keep: int) -> BadSpans:
+def find_bad_spans(
+    column: pa.Array, lengths: Counts, *, is_document: bool, keep: int
+) -> tuple[Counts, Counts, Counts]:
     """Find spans outside of their text, scores that are no finite numbers, and for a document-level key rows of other than one span from 0 on.
 
     One kernel over the buffers of the list column (n,): 1 ns per span; null rows are passed over. `lengths` (n,) are the code points of the
-    texts.
+    texts. Returns the numbers of bad spans by `OUTSIDE`, `NOT_FINITE`, `SEVERAL`, (3,); of the first of them, (3, keep), the rows; and their
+    indices among all spans.
     """
-    bad = BadSpans(np.zeros(3, np.int64), np.zeros((3, keep), np.int64), np.zeros((3, keep), np.int64))
-    offsets = np.asarray(column.offsets, np.int64)
-    starts, ends, scores = _fields(column.values)
-    _find_bad_spans(
-        _frozen(offsets), _frozen(validity(column)), starts, ends, scores, _frozen(np.asarray(lengths, np.int64)),
-        is_document, bad.counts, bad.rows, bad.items,
-    )  # fmt: skip
-    return bad
-
-
-def _fields(spans: pa.StructArray) -> tuple[Counts, Counts, Floats]:
-    """Return starts, ends and scores; what is missing in a table of another tool becomes a value that is wrong."""
-    starts, ends = (_frozen(np.asarray(pc.fill_null(spans.field(i), -1), np.int64)) for i in (0, 1))
-    return starts, ends, _frozen(np.asarray(pc.fill_null(spans.field(2), np.nan), np.float64))
-
-
-def _frozen(array: np.ndarray) -> np.ndarray:
-    """Return a read-only view: numba compiles a kernel once per mutability, and Arrow gives either."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
+    counts, rows, items = np.zeros(3, np.int64), np.zeros((3, keep), np.int64), np.zeros((3, keep), np.int64)
+    spans = column.values
+    # what is missing in a table of another tool becomes a value that is wrong
+    starts, ends = (np.asarray(pc.fill_null(spans.field(at), -1), np.int64) for at in (0, 1))
+    scores = np.asarray(pc.fill_null(spans.field(2), np.nan), np.float64)
+    given = np.asarray(column.offsets, np.int64), validity(column), starts, ends, scores, lengths
+    _find_bad_spans(is_document, counts, rows, items, *map(for_kernel, given))
+    return counts, rows, items
 
 
 @kernel
 def _find_bad_spans(
+    is_document: bool,
+    counts: Counts,
+    rows: Counts,
+    items: Counts,
     offsets: Counts,
     valid: Bools,
     starts: Counts,
     ends: Counts,
     scores: Floats,
     lengths: Counts,
-    is_document: bool,
-    counts: Counts,
-    rows: Counts,
-    items: Counts,
 ) -> None:
     keep = rows.shape[1]
     for row in range(lengths.size):
@@ -248,20 +229,25 @@ def check_column(
     A ``document`` column comes as lists of spans where the file has them; `lengths` (n,) are the code points of the texts.
     """
     if pa.types.is_list(column.type):
-        bad = find_bad_spans(column, lengths, is_document=kind == "document", keep=problems.keep)
-        for code in np.flatnonzero(bad.counts).tolist():
-            first = _span_problems(code, key, column, lengths, location, bad)
-            problems.add_all(_KINDS[code], first, int(bad.counts[code]))
+        is_document, keep = kind == "document", problems.keep
+        counts, rows, items = find_bad_spans(column, lengths, is_document=is_document, keep=keep)
+        for code, count in enumerate(counts.tolist()):
+            bad = zip(rows[code, :count].tolist(), items[code, :count].tolist(), strict=True)
+            problems.add_all(_KINDS[code], _span_problems(code, key, column, lengths, location, bad), count)
     elif pa.types.is_floating(column.type):
         _check_numbers(key, column, location, problems)
 
 
 def _span_problems(
-    code: int, key: str, column: pa.Array, lengths: Counts, location: tuple[str, int], bad: BadSpans
+    code: int,
+    key: str,
+    column: pa.Array,
+    lengths: Counts,
+    location: tuple[str, int],
+    bad: Iterable[tuple[int, int]],
 ) -> Iterator[Problem]:
     file, first_row = location
-    count = min(int(bad.counts[code]), bad.rows.shape[1])
-    for row, item in zip(bad.rows[code, :count].tolist(), bad.items[code, :count].tolist(), strict=True):
+    for row, item in bad:
         start, end, score = cast(dict[str, float | None], column.values[item].as_py()).values()
         found = f"span [{start}, {end}, {score}] of {key}"
         expected = KINDS[_KINDS[code]]

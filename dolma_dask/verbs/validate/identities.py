@@ -14,12 +14,12 @@ from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.display import counted
 from dolma_dask.engine import Gather, Input, Step, Task, WorkDir, group_name, grouped
 from dolma_dask.exchange import Shuffle, exchange
+from dolma_dask.exchange.contract import ROW_BITS
 from dolma_dask.formats import layout
 from dolma_dask.journal import Record
-from dolma_dask.verbs.validate.keys import ROW_BITS, IdentityStage, KeyEmitter, KeyFile, KeyWork
+from dolma_dask.verbs.validate.keys import IdentityStage, KeyEmitter, KeyFile, KeyReducer, KeyWork
 from dolma_dask.verbs.validate.problems import KINDS, SHOWN, Problem, Problems
 from dolma_dask.verbs.validate.shard import ValidateStage
-from dolma_dask.verbs.validate.walk import KeyReducer
 
 _EARLIER = "earlier:"
 """Begins the names of files of the earlier version in the journal."""
@@ -47,7 +47,7 @@ class Identities:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """Files that are read: each shard with the earlier file of its name, then the rest of the earlier version."""
-        return tuple(item for work in self._pairs(self._ours) for item in work.inputs())
+        return tuple(item for work in self._pairs(self._ours) for item in work.inputs)
 
     def compare(
         self, work: WorkDir, name: str, key: str, records: Sequence[Record]
@@ -59,9 +59,9 @@ class Identities:
         groups = grouped(works, lambda work: work.bytes, GROUP_BYTES, MOST_GROUPED)
         tasks = [
             Task(
-                group_name([one.name for one in group]),
+                group_name([one.sides[0].info.path for one in group]),
                 (),
-                tuple(item for one in group for item in one.inputs()),
+                tuple(item for one in group for item in one.inputs),
                 tuple(group),
             )
             for group in groups
@@ -127,7 +127,11 @@ class Identities:
         repeated, absent = result["first"], result["first_unmatched"]
         names = yield from self._identities({one for pair in repeated for one in pair}.union(absent), works)
         duplicates = (
-            self._problem("duplicate_id", location, f"{names[location]} stands in {self._named(first)} too")
+            self._problem(
+                "duplicate_id",
+                location,
+                "{} stands in {}, row {:,} too".format(names[location], *self._place(first)),
+            )
             for location, first in repeated
         )
         problems.add_all("duplicate_id", duplicates, result["duplicates"])
@@ -144,12 +148,12 @@ class Identities:
         return posixpath.basename(self.earlier.root) if self.earlier else ""
 
     def _problem(self, kind: str, location: int, found: str) -> Problem:
-        shard = self.selected.shards[location >> ROW_BITS]
-        return Problem(layout.document_path(shard.path), location & _ROW, found, KINDS[kind])
+        return Problem(*self._place(location), found, KINDS[kind])
 
-    def _named(self, location: int) -> str:
+    def _place(self, location: int) -> tuple[str, int]:
+        """Return the file and the row of a location."""
         shard = self.selected.shards[location >> ROW_BITS]
-        return f"{layout.document_path(shard.path)}, row {location & _ROW:,}"
+        return layout.document_path(shard.path), location & _ROW
 
     def _identities(
         self, locations: Iterable[int], works: Sequence[KeyWork]
@@ -178,7 +182,7 @@ class Identities:
             f"{counted(count, 'row')} in another order than in {earlier}, first row {row:,} (row {there:,} there) behind row {last:,} "
             f"(row {last_there:,} there)"
         )
-        problems.add("order_changed", Problem(work.ours.info.path, row, found, KINDS["order_changed"]))
+        problems.add("order_changed", work.ours.info.path, found, row=row)
 
 
 def by_stem(shards: Iterable[Shard]) -> dict[str, Shard]:

@@ -103,19 +103,18 @@ class Check:
         records = [
             known[unit.name] for unit in units if unit.name in known and known[unit.name].key == unit.key
         ]
-        base = error.details.get("summary")
-        summary = base if isinstance(base, Summary) else Summary(self.verb, self.root)
+        summary = error.details["summary"]
+        assert isinstance(summary, Summary)
         report = self._summary(summary, records, {}, {**self.scope, "files": len(records)})
         note = "uniqueness of ids was NOT checked, because some files could not be read"
-        return StageError(
-            str(error), failures=error.failures, summary=report.with_notes((*report.notes, note))
-        )
+        report = replace(report, notes=(*report.notes, note))
+        return StageError(str(error), failures=error.failures, summary=report)
 
     def summarize(self, ran: Ran, known: Record | None) -> ValidateSummary:
         """Return the report."""
         if known is None or ran.summary.planned:
-            notes = (*self._notes(()), *self._scope_notes())
-            return ValidateSummary(**_fields(ran.summary), scope=self.scope).with_notes(notes)
+            fields = {**vars(ran.summary), "notes": (*self._notes(()), *self._scope_notes())}
+            return ValidateSummary(**fields, scope=self.scope)
         records = list(ran.records.values())
         return self._summary(ran.summary, records, known.info["problems"], self.scope)
 
@@ -150,7 +149,7 @@ class Check:
             for kind in problems.kinds
         }
         notes = (*self._notes(records), *self._scope_notes())
-        fields = {**_fields(summary), "counts": dict(sorted(counts.items())), "notes": notes}
+        fields = {**vars(summary), "counts": dict(sorted(counts.items())), "notes": notes}
         return ValidateSummary(**fields, found=shown, scope=scope)
 
     def _notes(self, records: Sequence[Record]) -> Iterator[str]:
@@ -176,8 +175,3 @@ class Check:
                 "documents were looked for in the earlier files of the same names only, because of --sample"
                 + (f"; those of {counted(alone, 'file')} without such a file NOT at all" if alone else "")
             )
-
-
-def _fields(summary: Summary) -> dict[str, Any]:
-    """Return the fields of a plain summary."""
-    return {name: getattr(summary, name) for name in Summary.__dataclass_fields__}

@@ -5,7 +5,7 @@ Cost: one listing per attribute set, the journals of the dataset, and nothing re
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import xxhash
 
@@ -15,11 +15,9 @@ from dolma_dask.errors import AlignmentError, MissingAttributesError, StaleAttri
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
-from dolma_dask.io.files import FileInfo
-from dolma_dask.io.records import FileRecord
-from dolma_dask.journal import Record, journals
-from dolma_dask.reading import AttributeSource, Catalog
-from dolma_dask.verbs.validate.problems import KINDS, WHOLE_FILE, Problem, Problems
+from dolma_dask.journal import Record
+from dolma_dask.reading import Catalog
+from dolma_dask.verbs.validate.problems import Problems
 from dolma_dask.verbs.validate.shard import ShardWork, Written
 
 
@@ -53,48 +51,34 @@ class Listing:
 
 def list_work(dataset: Dataset, selected: Dataset, names: Sequence[str], keep: int) -> Listing:
     """Find the attribute files of the selected shards, and what is wrong with their names; keep `keep` problems of each kind."""
-    known = _Known.of(dataset.root)
-    problems, notes = Problems(keep), list(_gone(dataset, known))
+    catalog = Catalog(dataset)
+    problems, notes = Problems(keep), list(_gone(dataset, catalog))
     for name in names:
         notes += _look_for_orphans(dataset, name, problems)
-    catalog = Catalog(dataset)
-    proofs = catalog.open(()).proofs
-    works = []
-    for shard in selected.shards:
-        sources = []
-        for name in names:
-            info = _file_of(catalog, name, shard, problems)
-            if info is not None:
-                kinds = known.kinds_of(info)
-                sources.append(
-                    AttributeSource(name, info, kinds, proofs.get(info.path), known.makers.get(name))
-                )
-        paths = (layout.document_path(shard.path), *(source.info.path for source in sources))
-        works.append(
-            ShardWork(
-                shard, tuple(sources), {path: known.written[path] for path in paths if path in known.written}
-            )
-        )
+    works = [_work(catalog, shard, names, problems) for shard in selected.shards]
     for name in names:
         _check_of_one_run(catalog, name, works, problems)
     return Listing(tuple(works), problems, tuple(notes))
 
 
-def _file_of(catalog: Catalog, name: str, shard: Shard, problems: Problems) -> FileInfo | None:
-    """Return the file of a set for a shard; none, or two, are a problem."""
-    try:
-        return catalog.file_of(name, shard)
-    except MissingAttributesError as error:
-        kind, path = "missing_attributes", layout.attribute_path(name, shard.path)
-        found = str(error)
-    except AlignmentError as error:
-        kind, path = "two_attribute_files", layout.attribute_path(name, shard.path)
-        found = str(error)
-    problems.add(
-        kind,
-        Problem(path, WHOLE_FILE, found.replace(f"{catalog.dataset.root}/", "").rstrip("."), KINDS[kind]),
-    )
-    return None
+def _work(catalog: Catalog, shard: Shard, names: Sequence[str], problems: Problems) -> ShardWork:
+    """Return a shard with its attribute files; none of a set, or two, are a problem."""
+    sources = []
+    for name in names:
+        try:
+            sources.append(catalog.source(name, catalog.file_of(name, shard)))
+        except AlignmentError as error:
+            is_missing = isinstance(error, MissingAttributesError)
+            kind = "missing_attributes" if is_missing else "two_attribute_files"
+            path = layout.attribute_path(name, shard.path)
+            problems.add(kind, path, str(error).replace(f"{catalog.dataset.root}/", "").rstrip("."))
+    written = {}
+    for path in (layout.document_path(shard.path), *(source.info.path for source in sources)):
+        if path in catalog.written:
+            verb, record = catalog.written[path]
+            file = next(file for file in record.files if file.path == path)
+            written[path] = Written(verb, file.bytes, file.checksum)
+    return ShardWork(shard, tuple(sources), written)
 
 
 def _check_of_one_run(catalog: Catalog, name: str, works: Sequence[ShardWork], problems: Problems) -> None:
@@ -104,8 +88,7 @@ def _check_of_one_run(catalog: Catalog, name: str, works: Sequence[ShardWork], p
         catalog.check_dataset_wide(name, found)
     except AlignmentError as error:
         kind = "stale" if isinstance(error, StaleAttributesError) else "two_runs"
-        path = found[str(error.details["shard"])].path
-        problems.add(kind, Problem(path, WHOLE_FILE, str(error).rstrip("."), KINDS[kind]))
+        problems.add(kind, found[str(error.details["shard"])].path, str(error).rstrip("."))
 
 
 def _look_for_orphans(dataset: Dataset, name: str, problems: Problems) -> Iterator[str]:
@@ -115,10 +98,7 @@ def _look_for_orphans(dataset: Dataset, name: str, problems: Problems) -> Iterat
     for path in listed:
         if path not in taken and layout.suffix_of(path):
             found = f"no document file {layout.document_path(layout.stem_of(path))}.*"
-            problem = Problem(
-                f"{layout.ATTRIBUTES}/{name}/{path}", WHOLE_FILE, found, KINDS["orphan_attributes"]
-            )
-            problems.add("orphan_attributes", problem)
+            problems.add("orphan_attributes", f"{layout.ATTRIBUTES}/{name}/{path}", found)
     others = [path for path in listed if not layout.suffix_of(path)]
     if others:
         yield (
@@ -127,51 +107,14 @@ def _look_for_orphans(dataset: Dataset, name: str, problems: Problems) -> Iterat
         )
 
 
-def _gone(dataset: Dataset, known: "_Known") -> Iterator[str]:
+def _gone(dataset: Dataset, catalog: Catalog) -> Iterator[str]:
     """Return notes on document files that a journal names and that are not there."""
     there = {layout.document_path(shard.path) for shard in dataset.shards}
     gone = sorted(
-        path for path in known.written if path.startswith(f"{layout.DOCUMENTS}/") and path not in there
+        path for path in catalog.written if path.startswith(f"{layout.DOCUMENTS}/") and path not in there
     )
     if gone:
         yield f"{counted(len(gone), 'document file')} that a journal speaks of are not there, first {gone[0]}"
-
-
-@dataclass
-class _Known:
-    """Facts from the journals of a dataset about its files, by the newest record of each."""
-
-    written: dict[str, Written] = field(default_factory=dict)
-    makers: dict[str, str] = field(default_factory=dict)
-    _records: dict[str, tuple[str, Record]] = field(default_factory=dict)
-    _made: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, root: str) -> "_Known":
-        known = cls()
-        for journal in journals(root):
-            for record in journal.records.values():
-                for file in record.files:
-                    known._take(journal.verb, record, file)
-        return known
-
-    def _take(self, verb: str, record: Record, file: FileRecord) -> None:
-        if file.path in self._records and self._records[file.path][1].finished > record.finished:
-            return
-        self._records[file.path] = (verb, record)
-        self.written[file.path] = Written(verb, file.bytes, file.checksum)
-        folder, _, rest = file.path.partition("/")
-        name = rest.partition("/")[0]
-        if folder == layout.ATTRIBUTES and self._made.get(name, 0.0) <= record.finished:
-            self.makers[name], self._made[name] = verb, record.finished
-
-    def kinds_of(self, info: FileInfo) -> Mapping[str, AttributeKind]:
-        """Return the kinds of a file's keys if a record can be about the file as it is; else the file itself has to tell."""
-        written = self.written.get(info.path)
-        if written is None or written.bytes != info.bytes:
-            return {}
-        kinds: Mapping[str, AttributeKind] = self._records[info.path][1].info.get("kinds", {})
-        return kinds
 
 
 def disagreements(shards: Sequence[Record], paths: Mapping[tuple[str, str], str], problems: Problems) -> None:
@@ -183,5 +126,4 @@ def disagreements(shards: Sequence[Record], paths: Mapping[tuple[str, str], str]
             for key, kind in kinds.items():
                 first, where = seen.setdefault((name, key), (kind, path))
                 if kind != first and {kind, first} != {"document", "spans"}:
-                    problem = Problem(path, WHOLE_FILE, f"key {key!r} is {kind}", f"{first}, as in {where}")
-                    problems.add("schema", problem)
+                    problems.add("schema", path, f"key {key!r} is {kind}", expected=f"{first}, as in {where}")

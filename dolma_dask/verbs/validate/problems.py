@@ -5,7 +5,7 @@ A problem names its file and row, what was found and what was expected. Memory: 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from dolma_dask.display import counted, html_table
@@ -80,9 +80,11 @@ class Problems:
         self.counts: Counter[str] = Counter()  # all problems of each kind
         self._kept: dict[str, list[Problem]] = {}
 
-    def add(self, kind: str, problem: Problem) -> None:
-        """Count one problem and remember it if it is among the first."""
-        self.add_all(kind, [problem], 1)
+    def add(
+        self, kind: str, file: str, found: str, *, row: int = WHOLE_FILE, expected: str | None = None
+    ) -> None:
+        """Count one problem and remember it if it is among the first; `KINDS` says what was expected if nothing else is given."""
+        self.add_all(kind, [Problem(file, row, found, expected or KINDS[kind])], 1)
 
     def add_all(self, kind: str, problems: Iterable[Problem], count: int) -> None:
         """Count `count` problems, of which the first ones are given."""
@@ -145,9 +147,9 @@ def add_error(problems: Problems, root: str, path: str, error: DataError) -> Non
     if isinstance(error, SourceChangedError) or files.stat(files.join(root, path)) is None:
         raise error
     kind = next((kind for known, kind in _KIND_OF if isinstance(error, known)), "unreadable_file")
-    row = error.details.get("row", WHOLE_FILE)
+    row = error.details.get("row")
     found = str(error).replace(f"{root}/", "").rstrip(".")
-    problems.add(kind, Problem(path, row if isinstance(row, int) else WHOLE_FILE, found, KINDS[kind]))
+    problems.add(kind, path, found, row=row if isinstance(row, int) else WHOLE_FILE)
 
 
 # ------------------------------------------------------------------------------------------------ the report
@@ -188,10 +190,6 @@ class ValidateSummary(Summary):
     def exit_status(self) -> int:
         """1 if there is any problem, or a shard could not be checked."""
         return 1 if self.problems or self.failed or self.lost else 0
-
-    def with_notes(self, notes: Iterable[str]) -> "ValidateSummary":
-        """Return the summary with other notes."""
-        return replace(self, notes=tuple(notes))
 
     def report(self) -> dict[str, Any]:
         """Return what depends on the files alone: the same for every run and any number of workers."""

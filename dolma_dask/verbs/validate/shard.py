@@ -31,7 +31,7 @@ from dolma_dask.reading import AttributeSource, shard_inputs
 from dolma_dask.text.columns import code_point_lengths
 from dolma_dask.verbs.validate.attributes import AttributeCheck
 from dolma_dask.verbs.validate.keys import row_keys
-from dolma_dask.verbs.validate.problems import KINDS, WHOLE_FILE, Problem, Problems, add_error, shown
+from dolma_dask.verbs.validate.problems import KINDS, Problem, Problems, add_error, shown
 
 VERSION = 1
 """Raised whenever the checks of a shard find something else in the same files."""
@@ -227,7 +227,7 @@ class ShardCheck:
         if known is not None and known.checksum != item.checksum:
             found = f"{item.bytes:,} bytes with checksum {item.checksum}"
             expected = f"the {known.bytes:,} bytes with checksum {known.checksum} that {known.verb} wrote"
-            self.problems.add("journal_mismatch", Problem(item.path, WHOLE_FILE, found, expected))
+            self.problems.add("journal_mismatch", item.path, found, expected=expected)
 
 
 def _digest(block: Block, ids: RowDigest, content: RowDigest) -> None:

@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 import dolma_dask as dk
 from dolma_dask.engine.lease import leased
 from dolma_dask.errors import StageError, StaleAttributesError, UsageError
+from dolma_dask.exchange.contract import key_dtype
 from dolma_dask.io.publish import publish
 from dolma_dask.verbs.validate import identities as module
 from dolma_dask.verbs.validate.attributes import find_bad_spans
-from dolma_dask.verbs.validate.keys import EARLIER, RECORD, row_keys
-from dolma_dask.verbs.validate.problems import KINDS, Problem, Problems
+from dolma_dask.verbs.validate.keys import EARLIER, KeyReducer, order_break, row_keys
+from dolma_dask.verbs.validate.problems import KINDS, Problems
 from dolma_dask.verbs.validate.verb import validate
-from dolma_dask.verbs.validate.walk import KeyReducer, order_break
 
 from .conftest import document, read_lines, write_lines
 
@@ -737,9 +737,8 @@ def test_spans_equal_the_oracle(rows, is_document, start, keep):
     plain, hidden = pa.array(made, SPANS), pa.array([is_null for _, _, is_null in rows], pa.bool_())
     column = pa.ListArray.from_arrays(plain.offsets, plain.values, mask=hidden).slice(start)
     rows = [(None if is_null else spans, length) for spans, length, is_null in rows[start:]]
-    result = find_bad_spans(
-        column, np.array([length for _, length in rows], np.int64), is_document=is_document, keep=keep
-    )
+    lengths = np.array([length for _, length in rows], np.int64)
+    counts, first_rows, _ = find_bad_spans(column, lengths, is_document=is_document, keep=keep)
     outside, infinite, several = [], [], []
     for number, (spans, length) in enumerate(rows):
         if spans is None:
@@ -752,8 +751,8 @@ def test_spans_equal_the_oracle(rows, is_document, start, keep):
             if not math.isfinite(score):
                 infinite.append(number)
     for code, wanted in enumerate((outside, infinite, several)):
-        assert result.counts[code] == len(wanted)
-        assert result.rows[code, : len(wanted)].tolist() == wanted[:keep]
+        assert counts[code] == len(wanted)
+        assert first_rows[code, : len(wanted)].tolist() == wanted[:keep]
 
 
 @given(
@@ -777,7 +776,7 @@ def test_keys_equal_xxhash(rows, start):
 @settings(max_examples=150, deadline=None)
 def test_walk_over_keys_equals_the_oracle(rows, cuts, keep):
     """Each row is a key and whether it is of the earlier version."""
-    records = np.zeros(len(rows), RECORD)
+    records = np.zeros(len(rows), key_dtype())
     for place, (key, is_earlier) in enumerate(rows):
         records[place] = (key // 3, key % 3, place + (EARLIER if is_earlier else 0))
     records.sort()
@@ -834,10 +833,10 @@ def test_problems_keep_the_first_and_count_all():
     places = [(draw.choice("ab"), draw.randrange(50)) for _ in range(300)]
     problems = Problems(5)
     for file, number in places[:150]:
-        problems.add("stale", Problem(file, number, "x", "y"))
+        problems.add("stale", file, "x", row=number)
     other = Problems(5)
     for file, number in places[150:]:
-        other.add("stale", Problem(file, number, "x", "y"))
+        other.add("stale", file, "x", row=number)
     problems.merge(json.loads(json.dumps(other.to_record())))
     assert [(one.file, one.row) for one in problems.first("stale")] == sorted(places)[:5]
     assert problems.counts["stale"] == problems.total == 300
