@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from dolma_dask.engine import RunOptions, Task, inputs_of, run_job, work_dir
 from dolma_dask.errors import CorruptFileError, DataError, DolmaDaskError, StageError, UsageError
-from dolma_dask.exchange import Emitted, Exchanged, Limits, exchange, passes
+from dolma_dask.exchange import Emitted, Exchanged, Limits, passes
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.testing.exchange import ExchangeJob
 
 HERE = RunOptions(scheduler="synchronous", progress=False)
 THREADS = RunOptions(scheduler="threads", workers=3, progress=False)
@@ -106,10 +107,6 @@ class World:
     shards: tuple
     dtype: np.dtype = LONG
 
-    @property
-    def folder(self) -> str:
-        return work_dir(RankJob(self)).url
-
     def write(self, number, rows=None):
         rows = self.shards[number] if rows is None else rows
         with publish(f"{self.root}/in/{number:03d}") as out:
@@ -124,31 +121,26 @@ class World:
         infos = [replace(info, path=f"in/{info.path}") for info in files.list_files(f"{self.root}/in")]
         return [Task(Path(info.path).name, (), inputs_of(self.root, [info]), 10) for info in infos]
 
-    def run(
-        self,
-        emitter=None,
-        reducer=None,
-        options=HERE,
-        shards=None,
-        name="rank",
-        key="k1",
-        shuffle="files",
-        **limits,
+    def job(
+        self, emitter=None, reducer=None, *, shards=None, name="rank", key="k1", shuffle="files", **limits
     ):
+        emitter, reducer = emitter or FromFile(self.dtype), reducer or Rank(len(self.dtype.names) - 1)
+        count = len(self.shards) if shards is None else shards
+        how = shuffle, Limits(**limits), name, key
+        return ExchangeJob(self.root, emitter, self.tasks(), reducer, count, hold, *how)
+
+    def run(self, emitter=None, reducer=None, options=HERE, **more) -> Exchanged:
         """Run the exchange and keep its folder."""
-        job = RankJob(
-            self,
-            emitter or FromFile(self.dtype),
-            reducer or Rank(len(self.dtype.names) - 1),
-            shards,
-            name,
-            key,
-            shuffle,
-            limits,
-        )
         with pytest.raises(HeldError) as caught:
-            run_job(job, options)
-        return Done(job, **vars(caught.value.details["exchanged"]))
+            run_job(self.job(emitter, reducer, **more), options)
+        return caught.value.details["exchanged"]
+
+    def work_dir(self, **more):
+        return work_dir(self.job(**more))
+
+    @property
+    def folder(self) -> str:
+        return self.work_dir().url
 
     def expected(self, key_words=2):
         """The oracle: what `Rank` must give for each shard."""
@@ -162,7 +154,7 @@ class World:
         return [sorted(out[number]) for number in range(len(self.shards))]
 
     def check(self, done, key_words=2):
-        found = [done.of_shard(number).tolist() for number in range(len(self.shards))]
+        found = [done.by_shard.of_shard(number).tolist() for number in range(len(self.shards))]
         assert found == self.expected(key_words)
         assert sum(info["records"] for info in done.infos) == sum(map(len, self.shards))
         assert sum(info["keys"] for info in done.infos) == len(
@@ -174,59 +166,8 @@ class HeldError(DolmaDaskError):
     """Ends a job before its folder is removed."""
 
 
-@dataclass(frozen=True)
-class Done(Exchanged):
-    job: "RankJob" = None
-
-    def __init__(self, job, **fields):
-        for name, value in {"job": job, **fields}.items():
-            object.__setattr__(self, name, value)
-
-    @property
-    def folder(self):
-        return work_dir(self.job).url
-
-    def of_shard(self, number):
-        return self.by_shard.of_shard(number)
-
-    def remove(self):
-        work_dir(self.job).remove()
-
-
-@dataclass(frozen=True)
-class RankJob:
-    """An exchange as the only pass of a job."""
-
-    world: World
-    emitter: FromFile = field(default_factory=FromFile)
-    reducer: Rank = field(default_factory=Rank)
-    shards: int | None = None
-    name: str = "rank"
-    key: str = "k1"
-    shuffle: str = "files"
-    limits: dict = field(default_factory=dict)
-    verb: str = "rank"
-    record: None = None
-    writes: tuple = ()
-    inputs: tuple = ()
-
-    @property
-    def root(self):
-        return self.world.root
-
-    def outputs(self, known, overwrite):
-        return None
-
-    def passes(self, work, known):
-        shards = len(self.world.shards) if self.shards is None else self.shards
-        more = {"shards": shards, "limits": Limits(**self.limits), "shuffle": self.shuffle}
-        raise HeldError(
-            "held",
-            exchanged=(yield from exchange(work, self.emitter, self.world.tasks(), self.reducer, **more)),
-        )
-
-    def summarize(self, ran, known):
-        return ran.summary
+def hold(exchanged):
+    raise HeldError("held", exchanged=exchanged)
 
 
 def some_shards(count=5, rows=40, keys=30):
@@ -283,7 +224,7 @@ def test_any_records(tmp_path_factory, shards, is_long, sizes, limits):
     more = dict(zip(("range", "segment", "buckets"), limits, strict=True))
     done = world.run(FromFile(dtype, tuple(sizes)), Rank(words), **more)
     world.check(done, words)
-    done.remove()
+    world.work_dir().remove()
     assert names(world.root) == [f"in/{number:03d}" for number in range(len(shards))]
 
 
@@ -294,7 +235,7 @@ def test_local_and_remote(root):
         assert len(done.infos) > 5
         world.check(done)
         world.check(pickle.loads(pickle.dumps(done)))
-        done.remove()
+        world.work_dir().remove()
         assert {info.path.split("/")[0] for info in files.list_files(root)} == {"in"}
     if files.is_local(root):
         assert sorted(path.name for path in Path(root).iterdir()) == ["in"], "no folder stays"
@@ -311,7 +252,7 @@ def test_what_the_emitter_told(world):
     )
     assert [item.path for item in record.inputs] == ["in/003"]
     assert [file.path for file in record.files] == ["side/003.bin"]
-    assert Path(done.folder, "side/003.bin").exists()
+    assert Path(world.folder, "side/003.bin").exists()
 
 
 def test_infos_are_in_the_order_of_keys(world):
@@ -340,9 +281,9 @@ def test_no_records_at_all(tmp_path, shards):
     world = World(str(tmp_path), shards).write_all()
     done = world.run()
     assert done.infos == ()
-    assert [len(done.of_shard(number)) for number in range(3)] == [0, 0, 0]
-    assert done.of_shard(0).dtype == OUT
-    done.remove()
+    assert [len(done.by_shard.of_shard(number)) for number in range(3)] == [0, 0, 0]
+    assert done.by_shard.of_shard(0).dtype == OUT
+    world.work_dir().remove()
 
 
 def test_shards_without_output_and_many_shards(tmp_path):
@@ -359,7 +300,7 @@ def test_shards_without_output_and_many_shards(tmp_path):
     for limits in (SMALL, {"range": 24 * 3}):
         done = world.run(**limits)
         world.check(done)
-        done.remove()
+        world.work_dir().remove()
 
 
 def test_places_outside_of_the_shards(world):
@@ -394,14 +335,14 @@ def test_nothing_is_done_twice(world, more):
 
 
 def test_files_of_a_pass_are_removed_after_the_next(world):
-    done = world.run(**SMALL)
-    assert {path.split("/")[0] for path in names(done.folder)} == {"shards", "side"}
+    world.run(**SMALL)
+    assert {path.split("/")[0] for path in names(world.folder)} == {"shards", "side"}
 
 
 def test_going_on_after_a_task_of_the_first_pass_failed(world):
     emitter = FromFile(broken={"002"})
     with pytest.raises(
-        StageError, match=r"rank-scatter: 1 of 5 shards failed.*002: DataError: 002 is broken"
+        StageError, match=r"exchange-scatter: 1 of 5 shards failed.*002: DataError: 002 is broken"
     ):
         world.run(emitter)
     emitter.broken.clear()
@@ -436,7 +377,7 @@ def test_going_on_in_the_third_pass(world, monkeypatch):
         return write(*arguments)
 
     monkeypatch.setattr(passes.PassOn, "reduce", stop)
-    with pytest.raises(StageError, match="rank-shards: 3 of 5 shards failed"):
+    with pytest.raises(StageError, match="exchange-shards: 3 of 5 shards failed"):
         world.run(**SMALL)
     monkeypatch.undo()
     emitter, reducer, counted = FromFile(), Rank(), []
@@ -510,21 +451,22 @@ def test_a_straggler_of_an_earlier_call_is_not_believed(world, phase, tmp_path, 
 def test_a_straggler_after_the_end_is_not_believed(world, tmp_path):
     rows = tuple((row[0], row[1] ^ 1, row[2]) for row in world.shards[1])
     before = World(str(tmp_path / "before"), (world.shards[0], rows, *world.shards[2:])).write_all()
-    theirs, done = before.run(**SMALL), world.run(**SMALL)
-    path = Path(theirs.folder, "shards/000001.bin")
-    assert path.read_bytes() != Path(done.folder, "shards/000001.bin").read_bytes()
-    path.replace(Path(done.folder, "shards/000001.bin"))
+    before.run(**SMALL)
+    done = world.run(**SMALL)
+    path = Path(before.folder, "shards/000001.bin")
+    assert path.read_bytes() != Path(world.folder, "shards/000001.bin").read_bytes()
+    path.replace(Path(world.folder, "shards/000001.bin"))
     with pytest.raises(CorruptFileError, match="what another call has written"):
-        done.of_shard(1)
+        done.by_shard.of_shard(1)
 
 
 def test_damaged_result(world):
     done = world.run(**SMALL)
     spoil(Path(world.folder, "shards/000002.bin"), "changed")
     with pytest.raises(CorruptFileError, match=r"shards/000002\.bin is damaged.*run the same command again"):
-        done.of_shard(2)
+        done.by_shard.of_shard(2)
     with pytest.raises(CorruptFileError, match="is gone"):
-        done.of_shard(2)
+        done.by_shard.of_shard(2)
     world.check(world.run(**SMALL))
 
 
@@ -563,11 +505,13 @@ def test_a_new_time_stamp_redoes_nothing(world):
 
 
 def test_leftovers_of_other_keys_are_removed(world):
-    first, other = world.run(), world.run(name="other")
-    second = world.run(key="k2")
-    assert not Path(first.folder).exists()
-    assert Path(second.folder).exists()
-    assert Path(other.folder).exists(), "not another name's"
+    first, second, other = world.work_dir(), world.work_dir(key="k2"), world.work_dir(name="other")
+    world.run()
+    world.run(name="other")
+    world.run(key="k2")
+    assert not Path(first.url).exists()
+    assert Path(second.url).exists()
+    assert Path(other.url).exists(), "not another name's"
     second.remove()
     other.remove()
     assert [path.name for path in Path(world.root).iterdir()] == ["in"]
@@ -580,7 +524,7 @@ def test_a_full_disk(world, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
         DolmaDaskError,
-        match=r"no space is left for staging files in .*_work/rank-rank/.*Make room and run the same command again",
+        match=r"no space is left for staging files in .*_work/exchange-rank/.*Make room and run the same command again",
     ):
         world.run()
     monkeypatch.undo()

@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 
-from dolma_dask.engine.lease import leased
 from dolma_dask.errors import DataError, StageError, UsageError
 from dolma_dask.verbs.mix.verb import mix
 from dolma_dask.verbs.quantiles import job as quantile_run
@@ -18,29 +17,6 @@ from .test_quantiles import ROWS, X, Y, ask, count_calls, expected_table, stored
 @pytest.fixture
 def corpus(tmp_path):
     return write_dataset(tmp_path / "v0", ROWS)
-
-
-def test_the_second_call_does_nothing_and_tells_the_same(corpus, monkeypatch):
-    first = ask(corpus, level="regular")
-    written = (corpus / "quantiles/quantiles.json").stat().st_mtime_ns
-    calls = count_calls(monkeypatch, quantile_values.ValueStage)
-    second = ask(corpus, level="regular")
-    assert (second.done, second.skipped, calls) == (0, 3, [])
-    assert (corpus / "quantiles/quantiles.json").stat().st_mtime_ns == written
-    assert (second.quantiles, second.counts) == (first.quantiles, first.counts)
-    assert second.thresholds == first.thresholds
-
-
-def test_moving_redoes_nothing_and_a_changed_file_all(corpus, tmp_path):
-    ask(corpus)
-    moved = tmp_path / "moved"
-    shutil.copytree(corpus, moved, copy_function=shutil.copyfile)
-    assert ask(moved).skipped == 3
-    rows = [(i, s, {**a, X: a[X] + 1}) for i, s, a in ROWS]
-    write_dataset(tmp_path / "other", rows)
-    shutil.copyfile(tmp_path / "other/attributes/s/2.jsonl.gz", moved / "attributes/s/2.jsonl.gz")
-    assert ask(moved).done == 3
-    assert stored(moved) != stored(corpus)
 
 
 def test_what_was_kept_is_used_after_a_stop_and_a_lost_result_is_made_again(corpus, monkeypatch):
@@ -89,20 +65,6 @@ def test_a_file_that_changed_after_a_stop_is_read_again(corpus, monkeypatch, tmp
     assert read == ["1.jsonl.gz"]
     changed = [*ROWS[:66], *rows[66:266], *ROWS[266:]]
     assert stored(corpus) == expected_table(changed, lambda row: row[1])
-
-
-def test_other_arguments_make_other_quantiles_and_leave_nothing_of_the_old(corpus, monkeypatch):
-    original = quantile_select.SelectStage.run_shard
-    monkeypatch.setattr(quantile_select.SelectStage, "run_shard", lambda self, task: 1 / 0)
-    with pytest.raises(StageError):
-        ask(corpus)
-    monkeypatch.setattr(quantile_select.SelectStage, "run_shard", original)
-    summary = ask(corpus, by="lang")
-    assert not (corpus / "_work").exists()
-    assert summary.done == 3
-    assert ask(corpus, by="flag").done == 3
-    ask(corpus, X, name="other")
-    assert ask(corpus, by="flag").skipped == 3
 
 
 def test_only_and_prune_are_about_the_chosen_shards(corpus):
@@ -176,19 +138,6 @@ def test_a_result_that_a_straggler_wrote_is_not_believed(corpus, monkeypatch):
 
     monkeypatch.setattr(quantile_run._PublishStage, "run_shard", late)
     assert ask(corpus).quantiles == expected_table(ROWS, lambda row: row[1])
-
-
-def test_two_calls_at_once(corpus):
-    folder = str(corpus / "_work/quantiles-quantiles")
-    live = corpus / "_work/quantiles-quantiles/key/values"
-    live.mkdir(parents=True)
-    with leased(folder, "quantiles"):
-        with pytest.raises(UsageError, match="another quantiles works in"):
-            ask(corpus)
-        assert live.exists()
-        assert ask(corpus, name="other").done == 3
-    assert ask(corpus).done == 3
-    assert not (corpus / "_work").exists()
 
 
 # ------------------------------------------------------------------------------------------------ thresholds of old

@@ -20,13 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dolma_dask as dk
-from dolma_dask.engine.lease import leased
 from dolma_dask.errors import StageError, StaleAttributesError, UsageError
 from dolma_dask.exchange.contract import key_dtype
 from dolma_dask.io.publish import publish
 from dolma_dask.verbs.validate import identities as module
 from dolma_dask.verbs.validate.attributes import find_bad_spans
-from dolma_dask.verbs.validate.keys import EARLIER, KeyReducer, order_break, row_keys
+from dolma_dask.verbs.validate.keys import EARLIER, KeyReducer, order_break
 from dolma_dask.verbs.validate.problems import KINDS, Problems
 from dolma_dask.verbs.validate.verb import validate
 
@@ -416,16 +415,6 @@ def test_a_mix_is_a_version_of_what_it_was_made_from(tagged):
 # ------------------------------------------------------------------------------------------------ resume
 
 
-def test_nothing_is_read_twice(tagged, monkeypatch):
-    first = run(tagged)
-    monkeypatch.setattr(module, "exchange", None)
-    again = run(tagged, scheduler="tcp://127.0.0.1:1")
-    assert (again.done, again.skipped) == (0, 2)
-    assert again.report() == first.report()
-    moved = tagged.rename(tagged.parent / "elsewhere")
-    assert run(moved, scheduler="tcp://127.0.0.1:1").done == 0
-
-
 def test_checks_beside_other_attributes_do_not_replace_each_other(tagged):
     for attributes in ([], None, ["char_length_v1"]):
         assert run(tagged, attributes=attributes).done == 2
@@ -470,16 +459,6 @@ def test_a_run_that_was_stopped_goes_on_with_what_it_knows(tagged, monkeypatch):
 
 
 # ------------------------------------------------------------------------------------------------ the report
-
-
-def test_the_same_report_from_any_workers(dataset):
-    make_messy(dataset, random.Random(1), files=7)
-    other = dataset.parent / "other" / dataset.parent.name / dataset.name
-    shutil.copytree(dataset, other)
-    one = run(dataset)
-    many = run(other, scheduler="threads", workers=3)
-    assert json.dumps(many.report()) == json.dumps(one.report())
-    assert one.problems > 20
 
 
 def test_report_as_json_table_and_page(dataset, tmp_path):
@@ -569,14 +548,6 @@ def test_the_form_of_the_seed(dataset, tmp_path):
             run(root, **options)
 
 
-def test_dry_run_writes_nothing(dataset, tmp_path):
-    summary = run(dataset, dry_run=True, to=str(tmp_path / "r.json"))
-    assert summary.planned == ("x/a.jsonl.gz", "y/z/b.jsonl.gz")
-    assert "would work on" in str(summary)
-    assert {path.name for path in dataset.iterdir()} == {"documents"}
-    assert not (tmp_path / "r.json").exists()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -586,7 +557,15 @@ def test_dry_run_writes_nothing(dataset, tmp_path):
         ({"attributes": ["none"]}, "no attribute set 'none'; it has: none"),
         ({"sample": 0.0}, "above 0"),
         ({"sample": 1.1}, "at most 1"),
+        ({"sample": "3"}, "sample=.*expected"),
+        ({"sample": True}, "sample=.*expected"),
+        ({"sample": float("nan")}, "sample=.*expected"),
+        ({"sample": 0.5, "seed": "x"}, "seed=.*expected"),
         ({"problems": 0}, "from 1 on"),
+        ({"problems": "3"}, "problems=.*expected"),
+        ({"problems": 2.5}, "problems=.*expected"),
+        ({"problems": True}, "problems=.*expected"),
+        ({"max_record_bytes": "9"}, "max_record_bytes=.*expected"),
         ({"shuffle": "disk"}, "'files' or 'dask'"),
         ({"max_record_bytes": 0}, "from 1 on"),
         ({"onyl": "x"}, "did you mean 'only'"),
@@ -756,19 +735,6 @@ def test_spans_equal_the_oracle(rows, is_document, start, keep):
 
 
 @given(
-    st.lists(st.tuples(st.none() | st.text(max_size=4), st.text(max_size=3)), max_size=8), st.integers(0, 4)
-)
-@settings(max_examples=100, deadline=None)
-def test_keys_equal_xxhash(rows, start):
-    ids, sources = (pa.array([pair[i] for pair in rows], pa.large_string()).slice(start) for i in (0, 1))
-    keys = row_keys(ids, sources)
-    for (identity, source), (high, low) in zip(rows[start:], keys.tolist(), strict=True):
-        parts = [text.encode() for text in (source, identity or "")]
-        data = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
-        assert (high << 64) + low == (xxhash.xxh3_128_intdigest(data) if identity else 0)
-
-
-@given(
     st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=40),
     st.lists(st.integers(0, 40), max_size=4),
     st.integers(1, 9),
@@ -849,54 +815,18 @@ def named(identity: str) -> str:
     return json.dumps({"id": identity, "text": "t", "source": "s"})
 
 
-def test_small_shards_share_a_task_of_the_exchange(tmp_path, monkeypatch):
+def test_the_same_report_however_shards_share_a_task(tmp_path, monkeypatch):
     for number in range(9):
         ids = [f"d{number}-{row}" for row in range(3)] + ["twice"] * (number in (2, 7))
         write_lines(tmp_path / f"v0/documents/{number}.jsonl.gz", [named(one) for one in ids])
         write_lines(tmp_path / f"v1/documents/{number}.jsonl.gz", [named(one) for one in ids[::-1]])
-    tasks = []
-    original = module.exchange
-
-    def watched(work, emitter, given, *more, **options):
-        tasks.append([len(task.work) for task in given])
-        return original(work, emitter, given, *more, **options)
-
-    monkeypatch.setattr(module, "exchange", watched)
     summaries = []
     for most in (4, 256, 1):
         monkeypatch.setattr(module, "MOST_GROUPED", most)
         summaries.append(run(tmp_path / "v1", against=str(tmp_path / "v0"), overwrite=True).report())
-    assert tasks == [[4, 4, 1], [9], [1] * 9]
     assert summaries[0] == summaries[1] == summaries[2]
     assert summaries[0]["problems"]["order_changed"]["count"] == 9
     assert summaries[0]["problems"]["duplicate_id"]["count"] == 1
-
-
-def test_two_calls_at_once(tagged):
-    folder = str(tagged / "_work/validate-ids")
-    with leased(folder, "validate"), pytest.raises(UsageError, match="another validate works in"):
-        run(tagged)
-    assert run(tagged).found == {}
-    assert not (tagged / "_work").exists()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"problems": "3"},
-        {"problems": 2.5},
-        {"problems": True},
-        {"max_record_bytes": "9"},
-        {"sample": "3"},
-        {"sample": True},
-        {"sample": float("nan")},
-        {"seed": "x"},
-    ],
-)
-def test_arguments_of_a_wrong_type(tagged, wrong):
-    (name,) = wrong
-    with pytest.raises(UsageError, match=f"{name}=.*expected"):
-        run(tagged, **{"sample": 0.5, **wrong})
 
 
 def test_attributes_of_another_journal_format_are_not_taken_for_foreign_ones(tagged, tmp_path):
