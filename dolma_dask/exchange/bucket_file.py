@@ -38,30 +38,11 @@ Table = npt.NDArray[np.void]
 
 
 class BucketWriter:
-    """Collects records and writes them in segments.
-
-    Parameters
-    ----------
-    out : PublishedFile
-        The file.
-    words : int
-        Words of a record.
-    bucketing : Bucketing
-        Where records belong.
-    segment_records : int
-        Records of a segment; twice as many are held in memory.
-
-    Attributes
-    ----------
-    histogram : array, shape (n_buckets,)
-        Records by bucket, so far.
-    checksum : str
-        Of the file, after `finish`.
-    """
+    """Collects records of some words and writes them in segments of `segment_records`; twice as many are held in memory."""
 
     def __init__(self, out: PublishedFile, words: int, bucketing: Bucketing, segment_records: int) -> None:
-        self.histogram: Histogram = np.zeros(bucketing.count, np.int64)
-        self.checksum = ""
+        self.histogram: Histogram = np.zeros(bucketing.count, np.int64)  # records by bucket, so far
+        self.checksum = ""  # of the file, after `finish`
         self._out = out
         self._words = words
         self._bucketing = bucketing
@@ -138,17 +119,8 @@ def _table_of(ordered: Words, ends: Histogram, before: int) -> Table:
 class BucketFile:
     """A bucket file opened for reading; used as a context manager.
 
-    Raises `CorruptFileError`: it is gone, damaged, or another file than the journal knows. Such a file is removed, so that the same command
-    makes it again.
-
-    Parameters
-    ----------
-    url : str
-        The file.
-    words, buckets : int
-        What it must hold.
-    checksum : str
-        As its writer gave it.
+    Raises `CorruptFileError`: it is gone, damaged, or another file than that with the words, buckets and checksum of its writer. Such a file
+    is removed, so that the same command makes it again.
     """
 
     def __init__(self, url: str, words: int, buckets: int, checksum: str) -> None:

@@ -69,14 +69,9 @@ def each_shard(span: BucketRange, cut: Bucketing) -> Bucketing:
 
 
 def choose_ranges(histogram: Histogram, most_records: int) -> tuple[BucketRange, ...]:
-    """Join neighbouring buckets to ranges of at most `most_records`; no range is empty, and all buckets with records are covered.
+    """Join neighbouring buckets to ranges of at most `most_records`, unless a single bucket holds more.
 
-    Parameters
-    ----------
-    histogram : array, shape (n_buckets,)
-        Records by bucket.
-    most_records : int
-        A single bucket may hold more.
+    No range is empty, and all buckets with records are covered.
     """
     ranges: list[BucketRange] = []
     first, size = 0, 0

@@ -115,13 +115,7 @@ def keyed(
 
 
 def word_count(dtype: np.dtype[Any]) -> int:
-    """Return the words of a record.
-
-    Raises
-    ------
-    UsageError
-        It has fields that are not 64-bit words, or gaps.
-    """
+    """Return the words of a record; raise `UsageError` if it has fields that are not 64-bit words, or gaps."""
     kinds = [dtype[name] for name in dtype.names or ()]
     if not kinds or any(kind != np.dtype("<u8") for kind in kinds) or dtype.itemsize != 8 * len(kinds):
         raise UsageError(
@@ -132,13 +126,7 @@ def word_count(dtype: np.dtype[Any]) -> int:
 
 
 def check_locations(dtype: np.dtype[Any]) -> None:
-    """Check the type of records that go back to their shards.
-
-    Raises
-    ------
-    UsageError
-        Its first field is not the location, or some field is no 64-bit word.
-    """
+    """Refuse a type of records that cannot go back to their shards, because their first field is not the location."""
     word_count(dtype)
     if (dtype.names or ("",))[0] != LOCATION:
         raise UsageError(
@@ -147,13 +135,7 @@ def check_locations(dtype: np.dtype[Any]) -> None:
 
 
 def to_words(records: Records, dtype: np.dtype[Any]) -> Words:
-    """Return records as words, without a copy where they are contiguous.
-
-    Raises
-    ------
-    DataError
-        They are of another type.
-    """
+    """Return records as words, without a copy where they are contiguous; raise `DataError` if they are of another type."""
     if not isinstance(records, np.ndarray) or records.dtype != dtype or records.ndim != 1:
         found = getattr(records, "dtype", type(records).__name__)
         raise DataError(

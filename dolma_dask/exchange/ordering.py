@@ -34,17 +34,7 @@ MOST_PARTS = 4096
 
 
 def sort_words(rows: Words, word: int = 0, out: Words | None = None) -> Words:
-    """Return rows in order of all words from `word` on; those before must be equal in all rows.
-
-    Parameters
-    ----------
-    rows : array, shape (n_records, n_words)
-        Is left as it was.
-    word : int
-        First word that differs.
-    out : array of that shape, optional
-        Gets the rows; default: a new one.
-    """
+    """Return rows in order of all words from `word` on; those before must be equal in all rows. They are copied, to `out` if it is given."""
     out = np.empty_like(rows) if out is None else out
     if kernels.is_sorted(rows):
         out[:] = rows
@@ -128,20 +118,10 @@ def chunks_of(rows: Words, limit: int) -> Iterator[Words]:
 def sorted_chunks(
     slices: Iterable[Words], records: int, limit: int, chunk: int, folder: str
 ) -> Iterator[Words]:
-    """Yield all records of some slices in order.
+    """Yield all `records` of some slices (unsorted, none empty) in order, at most `chunk` at a time.
 
-    Parameters
-    ----------
-    slices : iterable of array, shape (n, n_words)
-        Unsorted, none empty.
-    records : int
-        How many there are in all.
-    limit : int
-        Records that may be in memory at once; more go through a file.
-    chunk : int
-        Records of what is yielded at most.
-    folder : str
-        Where the file lies if it is a local folder; else it lies where temporary files do. It has no name and vanishes with its process.
+    More than `limit` go through a file: in `folder` if that is local, else where temporary files lie. It has no name and vanishes with its
+    process.
     """
     if records <= limit:
         yield from sort_parts(list(slices), chunk)

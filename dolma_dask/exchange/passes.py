@@ -142,13 +142,7 @@ class ShardRecords:
     checksums: tuple[str, ...]
 
     def of_shard(self, number: int) -> Records:
-        """Return the records of a shard, sorted by all fields.
-
-        Raises
-        ------
-        CorruptFileError
-            A file is gone or damaged.
-        """
+        """Return the records of a shard, sorted by all fields; raise `CorruptFileError` if a file is gone or damaged."""
         slices: list[Words] = []
         at = bisect_right(self.cuts, number, key=lambda cut: cut.first) - 1
         if at >= 0 and number < self.cuts[at].first + self.cuts[at].count:
@@ -230,13 +224,7 @@ def exchange(
 
 
 def check_shuffle(shuffle: str) -> None:
-    """Refuse an unknown way to regroup records.
-
-    Raises
-    ------
-    UsageError
-        It is unknown, or of an earlier release.
-    """
+    """Refuse a way to regroup records that is unknown, or of an earlier release."""
     if shuffle not in ("files", "dask"):
         renamed = "; 'p2p' is called 'dask' now" if shuffle == "p2p" else ""
         raise UsageError(f"shuffle={shuffle!r}; expected 'files' or 'dask'{renamed}.")

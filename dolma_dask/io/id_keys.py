@@ -54,16 +54,9 @@ class IdList:
 
 
 def list_keys(url: str, checksum: str | None = None) -> IdList:
-    """Read a list into memory, or return it if this process has it.
+    """Read a list into memory, or return it if this process has it; `checksum` is that of the list that is meant.
 
     Raises `SourceChangedError`: the file is another one by now. Raises `BadRecordError, CorruptFileError, SchemaError`: it cannot be read.
-
-    Parameters
-    ----------
-    url : str
-        See `dolma_dask.io.id_lists.IdListFile`.
-    checksum : str, optional
-        Of the list that is meant.
     """
     with _lock:
         if checksum is not None and (url, checksum) in _kept:

@@ -110,19 +110,9 @@ def read_facts(url: str) -> ListFacts:
 class IdListFile:
     """A list as an iterable of blocks of entries; each iteration reads it anew.
 
-    Raises `BadRecordError, CorruptFileError, SchemaError, SourceChangedError`: while iterating; the second also at once if there is no such
-    file.
-
-    Parameters
-    ----------
-    url : str
-        Local path or fsspec URL. Text: an id per line, or source, tab and id. JSON lines: ``id`` and perhaps ``source``. Tables: a
-        column ``id`` and perhaps ``source``. An empty or missing source means any; empty lines are no entries.
-
-    Attributes
-    ----------
-    stored : StoredFile
-        Its ``checksum``, after the last block, says which file was read.
+    Text: an id per line, or source, tab and id. JSON lines: ``id`` and perhaps ``source``. Tables: a column ``id`` and perhaps ``source``.
+    An empty or missing source means any; empty lines are no entries. Raises `BadRecordError, CorruptFileError, SchemaError,
+    SourceChangedError` while iterating; the second also at once if there is no such file.
     """
 
     def __init__(self, url: str) -> None:
@@ -277,16 +267,9 @@ def _split(texts: pa.LargeStringArray, at: npt.NDArray[np.int64]) -> tuple[pa.Ar
 
 
 def _csv_columns(stored: StoredFile, delimiter: str) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yield ids and sources (large_string) of the rows of a table in text; an empty source is null.
+    """Yield ids and sources (large_string) of the rows of a table in text, whose cells may be in double quotes; an empty source is null.
 
     Raises `SchemaError`: there is no column ``id``. Raises `BadRecordError`: a row has another number of cells, or is not UTF-8.
-
-    Parameters
-    ----------
-    stored : StoredFile
-        At its start; the suffix says how it is compressed.
-    delimiter : str
-        Between cells; these may be in double quotes.
     """
     from pyarrow import csv as table
 

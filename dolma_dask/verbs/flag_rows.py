@@ -7,7 +7,6 @@ A flag is ``[[0, length, 1.0]]`` under the name of the set, in code points; othe
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,13 +142,16 @@ def emit_shards(
 ) -> Emitted:
     """Read shards once: their records go to `out`, their rows to staging files; `Emitted.info` holds a `StagedShard` for each."""
     staged = []
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     for reading in readings:
-        with _staging(folder, reading.shard.number) as (path, published, stream):
-            for rows, batch in reading:
-                for records in records_of(rows, batch, reading.shard):
-                    if len(records):
+        path = f"staging/{reading.shard.number:08d}.arrow"
+        with publish(files.join(folder, path)) as published:
+            sink = pa.PythonFile(ArrowSink(published), mode="w")
+            with pa.ipc.new_stream(sink, _STAGED, options=options) as stream:
+                for rows, batch in reading:
+                    for records in records_of(rows, batch, reading.shard):
                         out(records)
-                stream.write_batch(_to_batch(rows))
+                    stream.write_batch(_to_batch(rows))
         file = FileRecord(path, published.bytes, published.checksum)
         staged.append(msgspec.structs.replace(reading.result, staging=file))
     return Emitted(
@@ -163,16 +165,6 @@ def emit_shards(
 def staged_shards(record: Record) -> list[StagedShard]:
     """Return the shards in a record of `emit_shards`."""
     return msgspec.convert(record.info["shards"], list[StagedShard])
-
-
-@contextmanager
-def _staging(folder: str, number: int) -> Iterator[tuple[str, Any, Any]]:
-    path = f"staging/{number:08d}.arrow"
-    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-    with publish(files.join(folder, path)) as out:
-        sink = pa.PythonFile(ArrowSink(out), mode="w")
-        with pa.ipc.new_stream(sink, _STAGED, options=options) as stream:
-            yield path, out, stream
 
 
 def _to_batch(rows: FlagRows) -> pa.RecordBatch:

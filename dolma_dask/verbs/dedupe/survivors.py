@@ -26,21 +26,9 @@ _STATE = 4  # key (two words), location of the survivor, size; a size of 0 means
 
 @kernel
 def flag_clusters(records: Words, state: Words, out: Words) -> Int:
-    """Go on with sorted records; write (location, size) of documents that are not alone as soon as they are known.
+    """Go on with sorted records, (n, words); write (location, size) of documents that are not alone as soon as they are known.
 
-    Parameters
-    ----------
-    records : ndarray of uint64, shape (n, words)
-        Key in the first two words, location in the last.
-    state : ndarray of uint64, shape (4,)
-        All 0 at the start; what is open at the end.
-    out : ndarray of uint64, shape (n + 1, 2)
-        Filled from the front.
-
-    Returns
-    -------
-    int
-        Rows of `out`.
+    `state` (`_STATE`,) is all 0 at the start. Returns how many rows of `out`, (n + 1, 2), are filled.
     """
     written = 0
     last = records.shape[1] - 1

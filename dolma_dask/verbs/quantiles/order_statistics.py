@@ -45,21 +45,9 @@ _First = tuple[np.uint64, np.uint64, np.uint64]
 def order_statistics(read: Callable[[], Iterable[Block]], extents: Extents, ranks: list[Ints]) -> list[Words]:
     """Find the keys at some ranks of each row.
 
-    Raises `DataError`: the blocks are not those that `extents` is about, or differ from pass to pass.
-
-    Parameters
-    ----------
-    read : callable
-        Gives all blocks anew for each pass; their codes, if any, are those of rows, 0 for keys that belong to no group.
-    extents : Extents
-        Of each row: row 0 is about all keys, the others about those of one group.
-    ranks : list of ndarray of int64
-        For each row the wanted ranks, from 0, ascending.
-
-    Returns
-    -------
-    list of ndarray of uint64
-        For each row the keys at these ranks.
+    `read` gives all blocks anew for each pass; their codes, if any, are those of rows, 0 for keys that belong to no group. `extents` and
+    `ranks` (from 0, ascending) are those of each row: row 0 is about all keys, the others about those of one group. Raises `DataError`: the
+    blocks are not those that `extents` is about, or differ from pass to pass.
     """
     if not extents.counts[0, 0]:
         return [np.zeros(0, np.uint64) for _ in ranks]
