@@ -121,7 +121,8 @@ def dedupe(
     found = as_dataset(dataset, source)
     layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
     _check_whole(options)
-    columns = _find(found, by, rank, words_of("attributes", attributes), name)
+    requested = list(dict.fromkeys([*COLUMNS, by, *([] if rank is None else [rank])]))
+    columns = _find(found, requested, words_of("attributes", attributes), name)
     params = {
         "how": how,
         "by": by,
@@ -139,7 +140,7 @@ def dedupe(
         file_format=format,
         policy=record_policy(options),
         params=without_empty(params),
-        recipe=_recipe(columns, by, keep, rank),
+        recipe=_recipe(columns, requested, by, keep, rank),
         shuffle=shuffle,
     )
     return run_job(job, run_options(options))
@@ -172,28 +173,24 @@ def _check_whole(options: RecordArgs) -> None:
         )
 
 
-def _find(dataset: Dataset, by: str, rank: str | None, attributes: Sequence[str], name: str) -> Columns:
+def _find(dataset: Dataset, requested: Sequence[str], attributes: Sequence[str], name: str) -> Columns:
     """Find the columns that decide; they may not be those that are written."""
-    more = [column for column in (by, rank) if column is not None and column not in COLUMNS]
-    columns = find_columns(dataset, [*COLUMNS, *more], attributes)
+    columns = find_columns(dataset, requested, attributes)
     if columns.sets is not None and name in columns.sets.files:
         raise UsageError(
-            f"attribute set {name!r} would be written and is read for {' and '.join(more)}; expected another set. Choose another --name."
+            f"attribute set {name!r} would be written and is read for {' and '.join(requested[len(COLUMNS) :])}; expected another set. "
+            "Choose another --name."
         )
     return columns
 
 
-def _recipe(columns: Columns, by: str, keep: Keep, rank: str | None) -> KeyRecipe:
-    more = [column for column in (by, rank) if column is not None and column not in COLUMNS]
-    place = {column: len(COLUMNS) + more.index(column) for column in more} | {
-        column: COLUMNS.index(column) for column in COLUMNS
-    }
-    kinds = [columns.kinds[column] for column in columns.names]
-    if kinds[place[by]] not in _KEYS:
+def _recipe(columns: Columns, requested: Sequence[str], by: str, keep: Keep, rank: str | None) -> KeyRecipe:
+    kinds = dict(zip(requested, (columns.kinds[column] for column in columns.names), strict=True))
+    if kinds[by] not in _KEYS:
         raise UsageError(
             f"by={by!r} has many spans per document; expected one value per document: text, id, another field, or a key with one value."
         )
-    if rank is not None and _KEYS.get(kinds[place[rank]]) != "number":
-        raise UsageError(f"rank={rank!r} is of kind {kinds[place[rank]]}; expected a number per document.")
-    kind = "id" if by == "id" else _KEYS[kinds[place[by]]]
-    return KeyRecipe(kind, place[by], keep, None if rank is None else place[rank])
+    if rank is not None and _KEYS.get(kinds[rank]) != "number":
+        raise UsageError(f"rank={rank!r} is of kind {kinds[rank]}; expected a number per document.")
+    kind = "id" if by == "id" else _KEYS[kinds[by]]
+    return KeyRecipe(kind, requested.index(by), keep, None if rank is None else requested.index(rank))
