@@ -98,12 +98,6 @@ def test_real_numbers_take_three_passes_and_ties_two(monkeypatch):
     assert check(np.floor(rng.normal(100, 10, 200_000)), none, 0, 1 << 16) <= 2
 
 
-@pytest.mark.parametrize("rows", [1, 40])
-def test_the_result_does_not_depend_on_the_blocks(rows, small_limits):
-    rng = np.random.default_rng(7)
-    check(rng.normal(size=200), rng.integers(0, 3, 200), 2, rows)
-
-
 def changing(monkeypatch, later):
     """Search keys that are others from the second pass on."""
     monkeypatch.setattr(selection, "MOST_COLLECTED", 1)

@@ -2,7 +2,10 @@
 
 import gzip
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +28,26 @@ def read_lines(path: Path) -> list[str]:
 def document(number: int, **extra: object) -> str:
     text = TEXTS[number % len(TEXTS)]
     return json.dumps({"id": f"d{number}", "text": text, "source": "s", **extra}, ensure_ascii=False)
+
+
+@contextmanager
+def failing(
+    stage: type,
+    error: type[BaseException] = KeyboardInterrupt,
+    at: Callable[[Any], object] = lambda task: True,
+    method: str = "run_shard",
+) -> Iterator[None]:
+    """Let a stage fail at some tasks, all by default, while the block runs."""
+    run = getattr(stage, method)
+
+    def fail(self: Any, task: Any, *more: Any) -> Any:
+        if at(task):
+            raise error("stopped here")
+        return run(self, task, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage, method, fail)
+        yield
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from dolma_dask.verbs.block import verb
 from dolma_dask.verbs.block.shards import ListedByExchange, ListedInMemory, ListEmitter, MatchedEntries
 from dolma_dask.verbs.block.verb import block
 
-from .conftest import read_lines, write_lines
+from .conftest import failing, read_lines, write_lines
 
 HERE = {"scheduler": "synchronous", "progress": False}
 
@@ -161,26 +162,17 @@ def test_the_same_bytes_under_another_suffix_are_another_list(world):
 
 
 @pytest.mark.parametrize("exchange", [False, True])
-def test_old_marks_are_refused_once_the_list_has_changed(world, monkeypatch, exchange):
+def test_old_marks_are_refused_once_the_list_has_changed(world, exchange):
     path = world.parent / "takedown.txt"
     block(str(world), str(path), exchange=exchange, **HERE)
     write_lines(path, ["4"])
     stage = ListedByExchange if exchange else ListedInMemory
-    run = stage.run_shard
     arguments = {"where": "takedown is None", **HERE}
     for done_before in (0, 1):
-        done = []
-
-        def stop(self, task, done=done, most=done_before):
-            if len(done) == most:
-                raise KeyboardInterrupt
-            done.append(task.shard)
-            return run(self, task)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(stage, "run_shard", stop)
-            with pytest.raises(InterruptedStageError):
-                block(str(world), str(path), exchange=exchange, **HERE)
+        tasks = count()
+        stopped = failing(stage, at=lambda _, tasks=tasks, most=done_before: next(tasks) == most)
+        with stopped, pytest.raises(InterruptedStageError):
+            block(str(world), str(path), exchange=exchange, **HERE)
         assert not (world / "_quarantine/block/takedown.unmatched.jsonl").exists()
         with pytest.raises(AlignmentError, match="not made by one run of `block`"):
             dk.mix(str(world), to=str(world.parent / "v1"), **arguments)
@@ -236,21 +228,12 @@ def test_mix_drops_listed_documents_or_keeps_them_alone(world, where):
 
 
 @pytest.mark.parametrize(("stage", "exchange"), [(ListedByExchange, True), (MatchedEntries, False)])
-def test_stopped_and_called_again(world, monkeypatch, stage, exchange):
+def test_stopped_and_called_again(world, stage, exchange):
     path = str(world.parent / "takedown.txt")
-    run = stage.run_shard
-
-    def stop(self, task):
-        if task.shard.endswith("empty.jsonl.gz"):
-            raise KeyboardInterrupt
-        return run(self, task)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(stage, "run_shard", stop)
-        with pytest.raises(InterruptedStageError):
-            block(str(world), path, exchange=exchange, **HERE)
-    with monkeypatch.context() as patched:
-        patched.setattr(ListEmitter, "emit", None)  # nothing is read twice
+    stopped = failing(stage, at=lambda task: task.shard.endswith("empty.jsonl.gz"))
+    with stopped, pytest.raises(InterruptedStageError):
+        block(str(world), path, exchange=exchange, **HERE)
+    with failing(ListEmitter, method="emit"):  # nothing is read twice
         done = block(str(world), path, exchange=exchange, **HERE)
     assert (done.unmatched, done.done) == (3, 1 if exchange else 0)
     assert marks_of(world) == expected_marks()

@@ -28,7 +28,7 @@ from dolma_dask.verbs.dedupe.summary import Tally
 from dolma_dask.verbs.dedupe.survivors import FLAGS
 from dolma_dask.verbs.dedupe.verb import dedupe
 
-from .conftest import read_lines, write_lines
+from .conftest import failing, read_lines, write_lines
 
 HERE = {"scheduler": "synchronous", "progress": False}
 
@@ -247,22 +247,13 @@ def test_same_bytes_however_shards_are_grouped(world, tmp_path, monkeypatch, sch
     assert outputs(world) == outputs(other)
 
 
-def test_stopped_while_marks_are_written(world, monkeypatch):
+def test_stopped_while_marks_are_written(world):
     expected = outputs(dedupe_elsewhere(world))
-    write_shard = FlagStage.run_shard
-
-    def stop(stage, task):
-        if task.shard.startswith("x/"):
-            raise KeyboardInterrupt
-        return write_shard(stage, task)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(FlagStage, "run_shard", stop)
-        with pytest.raises(InterruptedStageError):
-            dedupe(str(world), **HERE)
+    stopped = failing(FlagStage, at=lambda task: task.shard.startswith("x/"))
+    with stopped, pytest.raises(InterruptedStageError):
+        dedupe(str(world), **HERE)
     assert list(outputs(world)) == ["a.jsonl.gz"]
-    with monkeypatch.context() as patched:
-        patched.setattr(KeyEmitter, "emit", None)  # shards are not read again
+    with failing(KeyEmitter, method="emit"):  # shards are not read again
         done = dedupe(str(world), **HERE)
     assert (done.done, done.skipped) == (1, 1)
     assert outputs(world) == expected
@@ -393,17 +384,12 @@ def test_two_sets_live_side_by_side(world):
     assert {"attributes/exact/", "attributes/ids/"} < set(units)
 
 
-def test_old_marks_are_refused_before_the_first_new_one_is_written(world, monkeypatch):
+def test_old_marks_are_refused_before_the_first_new_one_is_written(world):
     dedupe(str(world), **HERE)
     arguments = {"to": str(world.parent / "v1"), "where": "exact is None", **HERE}
 
-    def stop(stage, task):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(FlagStage, "run_shard", stop)
-        with pytest.raises(InterruptedStageError):
-            dedupe(str(world), keep="longest", by="source", **HERE)
+    with failing(FlagStage), pytest.raises(InterruptedStageError):
+        dedupe(str(world), keep="longest", by="source", **HERE)
     with pytest.raises(AlignmentError, match="not made by one run of `dedupe`"):
         dk.mix(str(world), **arguments)
     dedupe(str(world), **HERE)

@@ -7,10 +7,11 @@ import pytest
 from dolma_dask.errors import DataError, StageError, UsageError
 from dolma_dask.verbs.mix.verb import mix
 from dolma_dask.verbs.quantiles import job as quantile_run
-from dolma_dask.verbs.quantiles import select as quantile_select
 from dolma_dask.verbs.quantiles import values as quantile_values
+from dolma_dask.verbs.quantiles.select import SelectStage
 from dolma_dask.verbs.quantiles.thresholds import read_thresholds
 
+from .conftest import failing
 from .test_quantiles import ROWS, X, Y, ask, count_calls, expected_table, stored, write_dataset
 
 
@@ -21,22 +22,14 @@ def corpus(tmp_path):
 
 def test_what_was_kept_is_used_after_a_stop_and_a_lost_result_is_made_again(corpus, monkeypatch):
     monkeypatch.setattr(quantile_values, "GROUP_BYTES", 1)
-    original = quantile_select.SelectStage.run_shard
-
-    def stopped(self, task):
-        if task.shard == Y:
-            raise DataError("stopped here")
-        return original(self, task)
-
-    monkeypatch.setattr(quantile_select.SelectStage, "run_shard", stopped)
-    with pytest.raises(StageError, match="stopped here"):
+    stopped = failing(SelectStage, DataError, lambda task: task.shard == Y)
+    with stopped, pytest.raises(StageError, match="stopped here"):
         ask(corpus)
     kept = sorted(path.name for path in corpus.glob("_work/quantiles-quantiles/*/values/*"))
     assert kept == ["000000.bin", "000001.bin", "000002.bin"]
     assert not (corpus / "quantiles").exists()
-    monkeypatch.setattr(quantile_select.SelectStage, "run_shard", original)
     read = count_calls(monkeypatch, quantile_values.ValueStage)
-    chosen = count_calls(monkeypatch, quantile_select.SelectStage)
+    chosen = count_calls(monkeypatch, SelectStage)
     ask(corpus)
     assert (read, chosen) == ([], [Y])
     assert stored(corpus) == expected_table(ROWS, lambda row: row[1])
@@ -48,15 +41,8 @@ def test_what_was_kept_is_used_after_a_stop_and_a_lost_result_is_made_again(corp
 
 def test_a_file_that_changed_after_a_stop_is_read_again(corpus, monkeypatch, tmp_path):
     monkeypatch.setattr(quantile_values, "GROUP_BYTES", 1)
-    original = quantile_select.SelectStage.run_shard
-
-    def stopped(self, task):
-        raise DataError("stopped here")
-
-    monkeypatch.setattr(quantile_select.SelectStage, "run_shard", stopped)
-    with pytest.raises(StageError):
+    with failing(SelectStage, DataError), pytest.raises(StageError):
         ask(corpus)
-    monkeypatch.setattr(quantile_select.SelectStage, "run_shard", original)
     rows = [(i, s, {**a, X: a[X] + 1}) for i, s, a in ROWS]
     write_dataset(tmp_path / "other", rows)
     shutil.copyfile(tmp_path / "other/attributes/s/1.jsonl.gz", corpus / "attributes/s/1.jsonl.gz")
@@ -105,24 +91,16 @@ def other_rows():
     return [(i, s, {**a, X: None if a[X] is None else a[X] + 1}) for i, s, a in ROWS]
 
 
-def test_values_that_a_straggler_of_an_earlier_call_wrote_are_not_believed(corpus, tmp_path, monkeypatch):
+def test_values_that_a_straggler_of_an_earlier_call_wrote_are_not_believed(corpus, tmp_path):
     """They have the names and sizes of the right ones."""
     before = write_dataset(tmp_path / "before", other_rows())
-    original = quantile_select.SelectStage.run_shard
-
-    def stopped(self, task):
-        raise DataError("stopped here")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(quantile_select.SelectStage, "run_shard", stopped)
-        for place in (before, corpus):
-            with pytest.raises(StageError, match="stopped here"):
-                ask(place)
+    for place in (before, corpus):
+        with failing(SelectStage, DataError), pytest.raises(StageError, match="stopped here"):
+            ask(place)
     (theirs,) = before.glob("_work/quantiles-quantiles/*/values/*")
     (ours,) = corpus.glob("_work/quantiles-quantiles/*/values/*")
     assert theirs.stat().st_size == ours.stat().st_size
     theirs.replace(ours)
-    assert quantile_select.SelectStage.run_shard is original
     assert ask(corpus).done == 3
     assert stored(corpus) == ask(write_dataset(tmp_path / "alone", ROWS)).quantiles
 

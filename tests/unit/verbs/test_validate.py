@@ -20,16 +20,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dolma_dask as dk
-from dolma_dask.errors import StageError, StaleAttributesError, UsageError
+from dolma_dask.errors import InterruptedStageError, StageError, StaleAttributesError, UsageError
 from dolma_dask.exchange.contract import key_dtype
 from dolma_dask.io.publish import publish
 from dolma_dask.verbs.validate import identities as module
 from dolma_dask.verbs.validate.attributes import find_bad_spans
-from dolma_dask.verbs.validate.keys import EARLIER, KeyReducer, order_break
+from dolma_dask.verbs.validate.keys import EARLIER, KeyEmitter, KeyReducer, order_break
 from dolma_dask.verbs.validate.problems import KINDS, Problems
+from dolma_dask.verbs.validate.shard import ValidateStage
 from dolma_dask.verbs.validate.verb import validate
 
-from .conftest import document, read_lines, write_lines
+from .conftest import document, failing, read_lines, write_lines
 
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
 
@@ -441,18 +442,13 @@ def test_what_changed_is_checked_again(tagged, monkeypatch):
     assert run(tagged, overwrite=True).done == 2
 
 
-def test_a_run_that_was_stopped_goes_on_with_what_it_knows(tagged, monkeypatch):
-    def stopped(*args, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module, "exchange", stopped)
-    with pytest.raises(KeyboardInterrupt):
+def test_a_run_that_was_stopped_goes_on_with_what_it_knows(tagged):
+    with failing(KeyEmitter, method="emit"), pytest.raises(InterruptedStageError):
         run(tagged)
     (kept,) = tagged.glob("_work/validate-ids/*/keys")
     assert len(list(kept.rglob("*.keys"))) == 2
     (kept / "x/a.jsonl.gz.keys").unlink()  # is read from the documents then
     (kept / "y/z/b.jsonl.gz.keys").write_bytes(b"damaged")
-    monkeypatch.undo()
     summary = run(tagged, attributes=[])
     assert found(summary) == {}
     assert not (tagged / "_work").exists()
@@ -584,23 +580,15 @@ def test_wrong_calls(dataset, tmp_path, options, message):
     assert not (dataset / "_journal").exists()
 
 
-def test_a_file_that_cannot_be_checked_at_all_is_a_failure(dataset, monkeypatch):
+def test_a_file_that_cannot_be_checked_at_all_is_a_failure(dataset):
     write_lines(dataset / "documents/a.jsonl", ["{"])
-    before = module.ValidateStage.run_shard
-
-    def refuse(stage, task):
-        if task.shard == "x/a.jsonl.gz":
-            raise PermissionError(13, "Permission denied", "a.jsonl.gz")
-        return before(stage, task)
-
-    monkeypatch.setattr(module.ValidateStage, "run_shard", refuse)
-    with pytest.raises(StageError, match="1 of 3 shards failed") as caught:
+    refused = failing(ValidateStage, PermissionError, lambda task: task.shard == "x/a.jsonl.gz")
+    with refused, pytest.raises(StageError, match="1 of 3 shards failed") as caught:
         run(dataset)
     summary = caught.value.details["summary"]
     assert summary.exit_status == 1
     assert found(summary) == {"bad_record": [("documents/a.jsonl", 0)]}
     assert any("NOT checked" in note for note in summary.notes)
-    monkeypatch.undo()
     assert run(dataset).done == 1
 
 
