@@ -56,30 +56,28 @@ def entry_locations(first: int, count: int) -> npt.NDArray[np.uint64]:
     return (shard << np.uint64(ROW_BITS)) | row
 
 
-class _FlagStage:
-    """Parts of a stage that flags listed documents."""
+def _write(
+    root: str,
+    name: str,
+    task: Task,
+    blocks: Iterable[tuple[FlagRows, Mask]],
+    staged: Callable[[], StagedShard],
+) -> list[Record]:
+    """Write the attribute file of a shard with flags of listed documents; `staged` is called after the last block."""
+    counts = {"listed": 0, "text_bytes_listed": 0}
 
-    root: str
-    name: str
+    def counted() -> Iterator[tuple[FlagRows, Mask]]:
+        for rows, flags in blocks:
+            counts["listed"] += int(flags.sum())
+            counts["text_bytes_listed"] += int(rows.sizes[flags].sum())
+            yield rows, flags
 
-    def _write(
-        self, task: Task, blocks: Iterable[tuple[FlagRows, Mask]], staged: Callable[[], StagedShard]
-    ) -> list[Record]:
-        """Write the attribute file of a shard; `staged` is called after its last block."""
-        counts = {"listed": 0, "text_bytes_listed": 0}
-
-        def counted() -> Iterator[tuple[FlagRows, Mask]]:
-            for rows, flags in blocks:
-                counts["listed"] += int(flags.sum())
-                counts["text_bytes_listed"] += int(rows.sizes[flags].sum())
-                yield rows, flags
-
-        file = write_flags(self.root, task.units[0].name, self.name, counted())
-        return [flags_record(task, staged(), file, self.name, READS, counts, {})]
+    file = write_flags(root, task.units[0].name, name, counted())
+    return [flags_record(task, staged(), file, name, READS, counts, {})]
 
 
 @dataclass(frozen=True)
-class ListedInMemory(_FlagStage):
+class ListedInMemory:
     """Flags shards in one pass, with the list in the memory of each process; see `dolma_dask.engine.Stage`."""
 
     root: str  # of the dataset
@@ -93,7 +91,7 @@ class ListedInMemory(_FlagStage):
         keys = list_keys(self.facts.url, self.facts.checksum)
         reading = ShardReading(self.root, self.verb, ShardKeys(0, task.work), self.policy)
         blocks = ((rows, contains(keys, rows.sources, rows.ids)) for rows, _ in reading)
-        return self._write(task, blocks, lambda: reading.result)
+        return _write(self.root, self.name, task, blocks, lambda: reading.result)
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ class ListEmitter:
 
 
 @dataclass(frozen=True)
-class ListedByExchange(_FlagStage):
+class ListedByExchange:
     """Writes the flags of shards from staging files and the result of an exchange; see `dolma_dask.engine.Stage`."""
 
     root: str  # of the dataset
@@ -158,7 +156,7 @@ class ListedByExchange(_FlagStage):
                 flags[records_among(rows, listed, staged.number)[1]] = True
                 yield rows, flags
 
-        return self._write(task, flagged(), lambda: staged)
+        return _write(self.root, self.name, task, flagged(), lambda: staged)
 
 
 @dataclass(frozen=True)
