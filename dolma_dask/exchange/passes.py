@@ -9,7 +9,7 @@ largest range twice while it is sorted) and what the reducer gives out once. A p
 
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -66,14 +66,16 @@ DEFAULT = Limits()
 
 
 @dataclass(frozen=True)
-class BucketFiles:
-    """The bucket files of one pass, for workers."""
+class Staged:
+    """What a pass leaves: its bucket files."""
 
     folder: str  # URL of the work folder
     name: str  # of the pass
-    checksums: tuple[str, ...]  # of all files, in their order: another file is not read
+    stage_verb: str
     dtype: np.dtype[Any]
     bucketing: Bucketing
+    checksums: tuple[str, ...]  # of all files, in their order: another file is not read
+    records: tuple[Record, ...]  # of the tasks, in their order; not for workers
 
     def read(self, span: BucketRange) -> Iterator[Words]:
         """Yield the records of a range from all files, one array per segment."""
@@ -92,15 +94,6 @@ class BucketFiles:
             self.folder,
         )
 
-
-@dataclass(frozen=True)
-class Staged:
-    """Result of a pass: its bucket files, and the record of each of its tasks in their order."""
-
-    files: BucketFiles
-    records: tuple[Record, ...]
-    stage_verb: str
-
     @property
     def emitted(self) -> dict[str, Record]:
         """Records by task as the emitter described them: inputs, rows, counts, info and side files."""
@@ -108,10 +101,9 @@ class Staged:
 
     def ranges(self, limits: Limits) -> tuple[BucketRange, ...]:
         """Return the ranges of neighbouring buckets that fit in memory."""
-        histogram = buckets.sum_histograms(
-            (record.info["histogram"] for record in self.records), self.files.bucketing.count
-        )
-        return buckets.choose_ranges(histogram, limits.records(limits.range, self.files.dtype))
+        histograms = (record.info["histogram"] for record in self.records)
+        histogram = buckets.sum_histograms(histograms, self.bucketing.count)
+        return buckets.choose_ranges(histogram, limits.records(limits.range, self.dtype))
 
     def free(self) -> Free:
         """Return the step that removes the files."""
@@ -285,10 +277,10 @@ def by_shard(
     work: WorkDir, staged: Staged, *, name: str = "shards", limits: Limits = DEFAULT
 ) -> Generator[Step, Any, ShardRecords]:
     """Regroup records whose first field is their location by shard, and free the files that were read."""
-    dtype = staged.files.dtype
+    dtype = staged.dtype
     check_locations(dtype)
     records = yield from _reduced(work, PassOn(dtype), staged, name, None, limits)
-    cuts = tuple(buckets.each_shard(span, staged.files.bucketing) for span in staged.ranges(limits))
+    cuts = tuple(buckets.each_shard(span, staged.bucketing) for span in staged.ranges(limits))
     return ShardRecords(work.url, name, dtype, cuts, _checksums(records))
 
 
@@ -298,7 +290,7 @@ def _reduced(
     """Return the records of a pass over the ranges of an earlier one, whose files are freed."""
     # a changed input makes all of it again
     key = _key(name, reducer.dtype, limits, [record.info["content"] for record in staged.records])
-    stage = _Reduce(f"{work.verb}-{name}", reducer, staged.files, cut, limits)
+    stage = _Reduce(f"{work.verb}-{name}", reducer, replace(staged, records=()), cut, limits)
     ran = yield Pass(stage, _range_tasks(name, staged, limits, key), reads=staged.records)
     yield staged.free()
     return tuple(ran.records.values())
@@ -312,9 +304,7 @@ def file_of(name: str, number: int) -> str:
 def _staged(
     work: WorkDir, name: str, dtype: np.dtype[Any], cut: Bucketing, records: tuple[Record, ...]
 ) -> Staged:
-    return Staged(
-        BucketFiles(work.url, name, _checksums(records), dtype, cut), records, f"{work.verb}-{name}"
-    )
+    return Staged(work.url, name, f"{work.verb}-{name}", dtype, cut, _checksums(records), records)
 
 
 def _checksums(records: Sequence[Record]) -> tuple[str, ...]:
@@ -366,17 +356,17 @@ class _Reduce:
 
     verb: str
     reducer: Reducer
-    files: BucketFiles
+    staged: Staged
     cut: Bucketing | None  # of what it gives out; None: a bucket for each shard of a range
     limits: Limits
 
     def run_shard(self, task: Task) -> list[Record]:
         (unit,) = task.units
-        cut = self.cut or buckets.each_shard(task.work, self.files.bucketing)
-        chunks = self.files.sorted(task.work, self.limits)
-        runs = (to_records(chunk, self.files.dtype) for chunk in chunks)
+        cut = self.cut or buckets.each_shard(task.work, self.staged.bucketing)
+        chunks = self.staged.sorted(task.work, self.limits)
+        runs = (to_records(chunk, self.staged.dtype) for chunk in chunks)
         reduced, written, info = write_records(
-            self.files.folder,
+            self.staged.folder,
             unit.name,
             self.reducer.dtype,
             cut,
@@ -440,7 +430,7 @@ def _range_tasks(name: str, staged: Staged, limits: Limits, key: str) -> list[Ta
     """
     tasks = []
     for number, span in enumerate(staged.ranges(limits)):
-        size = span.records * staged.files.dtype.itemsize
+        size = span.records * staged.dtype.itemsize
         slices = FileInfo(f"buckets {span.first} to {span.last - 1}", size, key)
         unit = Unit(file_of(name, number), key)
         tasks.append(Task(f"{name} {number}", (unit,), (Input(slices.path, slices),), span))

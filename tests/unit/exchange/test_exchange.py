@@ -474,7 +474,7 @@ def test_damage_that_never_ends_is_an_error(world, monkeypatch):
     def spoiled(*arguments):
         raise CorruptFileError(f"{world.folder}/scatter/000000.bin is damaged")
 
-    monkeypatch.setattr(passes.BucketFiles, "read", spoiled)
+    monkeypatch.setattr(passes.Staged, "read", spoiled)
     emitter = FromFile()
     with pytest.raises(StageError, match="is damaged"):
         world.run(emitter)
