@@ -3,6 +3,7 @@
 One file per group of shards, so that small shards make no swarm of files. Memory: a block of rows and a segment of values per worker.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,11 +89,11 @@ class ValueStage:
                     codes = np.zeros(batch.num_rows, np.uint16)
                     if groups is not None:
                         codes = groups.codes(batch.column(groups.by))
-                        done.count("documents_without_group", int(np.count_nonzero(codes == 0)))
+                        done.counts["documents_without_group"] += int(np.count_nonzero(codes == 0))
                     writer.add(codes, [batch.column(name) for name in self.request.signals])
             counts = writer.finish(groups.labels if groups else ())
-        values, nulls, infinite = counts.sum(axis=(0, 1)).tolist()
-        done.counts |= {"values": values, "missing_values": nulls, "infinite_values": infinite}
+        names = ("values", "missing_values", "infinite_values")
+        done.counts.update(zip(names, counts.sum(axis=(0, 1)).tolist(), strict=True))
         written = FileRecord(unit.name, out.bytes, out.checksum)
         info = {
             "labels": groups.labels if groups else [],
@@ -108,7 +109,7 @@ class ValueStage:
                 tuple(done.inputs),
                 (written,),
                 int(done.counts["documents_in"]),
-                counts=done.counts,
+                counts=dict(done.counts),
                 info=info,
             )
         ]
@@ -125,7 +126,7 @@ class ValueStage:
                         batch.column("source"), batch.column("id"), self.request.sample, self.request.seed
                     )
                 )
-                done.count("documents_sampled", batch.num_rows)
+                done.counts["documents_sampled"] += batch.num_rows
             yield batch
         done.take(reader, quarantine.close())
 
@@ -137,19 +138,16 @@ class _Done:
     inputs: list[InputRecord] = field(default_factory=list)
     unproved: set[str] = field(default_factory=set)
     kept: list[FileRecord] = field(default_factory=list)
-    counts: dict[str, float] = field(default_factory=dict)
-
-    def count(self, name: str, number: float) -> None:
-        self.counts[name] = self.counts.get(name, 0) + number
+    counts: defaultdict[str, float] = field(default_factory=lambda: defaultdict(int))
 
     def take(self, reader: AlignedReader, kept: Sequence[FileRecord]) -> None:
         state = reader.state
         self.inputs += state.inputs
         self.unproved.update(state.unproved)
         self.kept += kept
-        self.count("documents_in", state.rows)
-        self.count("bad_records", state.bad_records)
-        self.count("unproved_attribute_files", len(state.unproved))
+        self.counts["documents_in"] += state.rows
+        self.counts["bad_records"] += state.bad_records
+        self.counts["unproved_attribute_files"] += len(state.unproved)
 
 
 def value_tasks(request: Request, dataset: Dataset, key: str) -> list[Task]:
