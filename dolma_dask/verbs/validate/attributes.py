@@ -3,7 +3,7 @@
 What is wrong with the values of a row stops nothing; a row that cannot be read ends the comparison, and then all such rows are listed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, cast
@@ -94,8 +94,41 @@ class AttributeCheck:
             self._fail(error)
             return
         for key, column in columns.items():
-            check_column(key, self.kinds[key], column, lengths, (self._path, self._row), self._problems)
+            if pa.types.is_list(column.type):
+                self._check_spans(key, column, lengths)
+            elif pa.types.is_floating(column.type):
+                self._check_numbers(key, column)
         self._row += block.num_rows
+
+    def _check_spans(self, key: str, column: pa.Array, lengths: Counts) -> None:
+        """Add what is wrong with the spans (n,) of the next rows, whose texts have `lengths` (n,) code points."""
+        is_document, keep = self.kinds[key] == "document", self._problems.keep
+        counts, rows, items = find_bad_spans(column, lengths, is_document=is_document, keep=keep)
+        for code, count in enumerate(counts.tolist()):
+            bad = zip(rows[code, :count].tolist(), items[code, :count].tolist(), strict=True)
+            first = (self._bad_span(code, key, column, row, item, lengths) for row, item in bad)
+            self._problems.add_all(_KINDS[code], first, count)
+
+    def _bad_span(
+        self, code: int, key: str, column: pa.Array, row: int, item: int, lengths: Counts
+    ) -> Problem:
+        start, end, score = cast(dict[str, float | None], column.values[item].as_py()).values()
+        found = f"span [{start}, {end}, {score}] of {key}"
+        expected = KINDS[_KINDS[code]]
+        if code == OUTSIDE:
+            expected = f"0 <= start <= end <= {lengths[row]}, the code points of the text"
+        elif code == SEVERAL and len(column[row]) > 1:
+            found = f"{len(column[row])} spans of {key}"
+        return Problem(self._path, self._row + row, found, expected)
+
+    def _check_numbers(self, key: str, column: pa.Array) -> None:
+        """Add numbers that are not finite: JSON cannot hold them, a table may."""
+        wrong = np.flatnonzero(~np.isfinite(np.asarray(pc.fill_null(column, 0.0), np.float64)))
+        first = (
+            Problem(self._path, self._row + row, f"{column[row].as_py()} in {key}", KINDS["not_finite"])
+            for row in wrong[: self._problems.keep].tolist()
+        )
+        self._problems.add_all("not_finite", first, len(wrong))
 
     def finish(self, ids_digest: str, content_digest: str) -> None:
         """Check that no row is left, and the digests."""
@@ -214,56 +247,3 @@ def _find_bad_spans(
                     rows[1, counts[1]] = row
                     items[1, counts[1]] = item
                 counts[1] += 1
-
-
-def check_column(
-    key: str,
-    kind: AttributeKind,
-    column: pa.Array,
-    lengths: Counts,
-    location: tuple[str, int],
-    problems: Problems,
-) -> None:
-    """Add what is wrong with the values (n,) of one key in consecutive rows; `location` is their file, and the row of the first.
-
-    A ``document`` column comes as lists of spans where the file has them; `lengths` (n,) are the code points of the texts.
-    """
-    if pa.types.is_list(column.type):
-        is_document, keep = kind == "document", problems.keep
-        counts, rows, items = find_bad_spans(column, lengths, is_document=is_document, keep=keep)
-        for code, count in enumerate(counts.tolist()):
-            bad = zip(rows[code, :count].tolist(), items[code, :count].tolist(), strict=True)
-            problems.add_all(_KINDS[code], _span_problems(code, key, column, lengths, location, bad), count)
-    elif pa.types.is_floating(column.type):
-        _check_numbers(key, column, location, problems)
-
-
-def _span_problems(
-    code: int,
-    key: str,
-    column: pa.Array,
-    lengths: Counts,
-    location: tuple[str, int],
-    bad: Iterable[tuple[int, int]],
-) -> Iterator[Problem]:
-    file, first_row = location
-    for row, item in bad:
-        start, end, score = cast(dict[str, float | None], column.values[item].as_py()).values()
-        found = f"span [{start}, {end}, {score}] of {key}"
-        expected = KINDS[_KINDS[code]]
-        if code == OUTSIDE:
-            expected = f"0 <= start <= end <= {lengths[row]}, the code points of the text"
-        elif code == SEVERAL and len(column[row]) > 1:
-            found = f"{len(column[row])} spans of {key}"
-        yield Problem(file, first_row + row, found, expected)
-
-
-def _check_numbers(key: str, column: pa.Array, location: tuple[str, int], problems: Problems) -> None:
-    """Add numbers that are not finite: JSON cannot hold them, a table may."""
-    wrong = np.flatnonzero(~np.isfinite(np.asarray(pc.fill_null(column, 0.0), np.float64)))
-    file, first_row = location
-    first = (
-        Problem(file, first_row + row, f"{column[row].as_py()} in {key}", KINDS["not_finite"])
-        for row in wrong[: problems.keep].tolist()
-    )
-    problems.add_all("not_finite", first, len(wrong))
