@@ -15,18 +15,17 @@ class Cost(NamedTuple):
     locked: float  # share of them under the interpreter lock, which threads do not gain
 
 
-# CPU: `benchmarks.bench_placement` with 275 MB of text (102.6 MB stored, 28 files), one process, less its start-up; ragged: 20 MB. Locked: share of
-# samples of a sampling profiler (250 Hz, one process, start-up included) in which the thread held the lock; an upper bound, since two threads
-# wait only when both need it. convert, hdf5 and validate are taken for like tag, ragged and dedupe. Only ratios matter: a slower machine also
-# starts processes more slowly.
+# `benchmarks.bench_placement` and the same for convert and validate, 275 MB of text (98 MB stored, 28 files), on a quiet machine with two cores.
+# CPU: one process, less its start-up. Locked: what the speed of two threads past their start leaves, 2 / speed - 1. hdf5 encodes as ragged does.
+# Only ratios matter: a slower machine also starts processes more slowly.
 COSTS = {
-    "convert": Cost(0.023, 0.4),
-    "tag": Cost(0.023, 0.1),
-    "mix": Cost(0.022, 0.4),
-    "dedupe": Cost(0.012, 0.3),
-    "ragged": Cost(0.75, 0.15),
-    "hdf5": Cost(0.75, 0.15),
-    "validate": Cost(0.012, 0.3),
+    "convert": Cost(0.014, 0.3),
+    "tag": Cost(0.021, 0.2),
+    "mix": Cost(0.018, 0.3),
+    "dedupe": Cost(0.010, 0.45),
+    "ragged": Cost(0.65, 0.15),
+    "hdf5": Cost(0.65, 0.15),
+    "validate": Cost(0.014, 0.35),
 }
 
 OTHER = Cost(0.010, 0.4)
