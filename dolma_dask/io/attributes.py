@@ -37,6 +37,7 @@ from dolma_dask.io.stream import (
     compression_of,
     read_lines,
 )
+from dolma_dask.text.columns import large_bytes
 
 __all__ = [
     "KINDS_KEY",
@@ -235,8 +236,7 @@ def _objects(lines: Lines, form: Form) -> pa.LargeStringArray:
     """Return the attributes of each row as a JSON object."""
     if form == "nested":
         return member_texts(lines, "attributes")
-    from dolma_dask.rules.splicing import Edit, binary_array, splice  # rarely needed kernels
+    from dolma_dask.rules.splicing import Edit, splice  # rarely needed kernels
 
-    rows = binary_array(lines.starts, lines.block)
-    objects = splice(rows, [Edit(name, None) for name in _OF_ROW])
+    objects = splice(large_bytes(lines.starts, lines.block), [Edit(name, None) for name in _OF_ROW])
     return pc.utf8_rtrim(objects.cast(pa.large_string()), characters="\n")

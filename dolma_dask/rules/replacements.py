@@ -1,17 +1,38 @@
-"""Rules of span replacement as people write them: which spans, which scores, and what stands there afterwards."""
+"""Replace spans of texts, and move the spans that remain: what a mix does with e-mail addresses, short lines, duplicate paragraphs.
 
-from collections.abc import Mapping
+All rules of a mix are applied at once to the old text: spans of all rules with a score in ``[min_score, max_score)`` are sorted by their
+start (first by rule and order in the list where starts are equal), and of overlapping ones the first wins. ``{}`` in a replacement is the
+text of the span; a replacement that begins with ``$`` is a value of the document. Ends beyond the text are clipped. A span of no width
+inserts, unless a replaced span ends where it stands.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
-from dolma_dask.errors import ExpressionError, UsageError
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.errors import ExpressionError, SchemaError, UsageError
+from dolma_dask.formats.json.block import Lines
 from dolma_dask.rules.filter_columns import ATTRIBUTES
 from dolma_dask.rules.filters import Syntax, check_expression, check_syntax
-from dolma_dask.rules.jsonpath import Items, Keys, Path, parse_path
+from dolma_dask.rules.jsonpath import Items, Keys, Path, is_number, parse_path
+from dolma_dask.rules.replacement_kernels import moved_span, select_spans, write_moved, write_texts
+from dolma_dask.rules.splicing import kernel_output, remade
+from dolma_dask.text.columns import code_point_lengths, for_kernel, join_texts, large_strings, string_parts
+from dolma_dask.text.kernels import Counts
 
 SELECTS = "$"
 """Beginning of a replacement that is a value of the document."""
+
+HOLE = "{}"
+"""Text of the span, in a replacement."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +69,7 @@ class Replacement:
         """True if the replacement is a value of the document."""
         return self.replacement.startswith(SELECTS)
 
-    @property
+    @cached_property
     def key(self) -> str | None:
         """The attribute whose spans are meant, if the path says just this."""
         text = SELECTS + self.span.strip() if self.syntax == "jq" else self.span
@@ -132,3 +153,150 @@ def _text(given: Mapping[str, Any], name: str, default: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{name}={value!r} of a replacement; expected a string.")
     return value
+
+
+@dataclass(frozen=True)
+class SpanColumn:
+    """Spans that one rule replaces in a batch of documents."""
+
+    rule: Replacement
+    spans: pa.ListArray  # (n,) ``list<struct<start, end, score>>``, null for none
+    texts: pa.LargeStringArray
+    """(1,) for all documents, or (n,) one for each; null where a document has none."""
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Texts after replacement, and what is needed to move other spans with them."""
+
+    texts: pa.LargeStringArray  # (n,)
+    changed: npt.NDArray[np.bool_]  # rows in which something was replaced
+    cut: Counts  # see `dolma_dask.rules.replacement_kernels.select_spans`
+    selected: npt.NDArray[np.int64]
+    lengths: Counts
+
+    @property
+    def count(self) -> int:
+        """Spans that were replaced."""
+        return len(self.selected)
+
+
+def replace_spans(texts: pa.LargeStringArray, columns: Sequence[SpanColumn]) -> Replaced:
+    """Replace the spans of all rules, in their order, in all texts (n,) without nulls.
+
+    Raises `SchemaError`: a span begins before the text or ends before its start, or a document lacks the value that is to replace it.
+    """
+    rows = len(texts)
+    span_cut, *spans = _sorted_spans(columns, rows)
+    fixed, holes, points, expands, template_cut, template = _templates(columns)
+    text_cut, text = string_parts(texts)
+    sizes, lengths, grown = np.empty(rows, np.int64), np.zeros(rows, np.int64), np.zeros(1, np.int64)
+    cut, selected = np.zeros(rows + 1, np.int64), np.empty((len(spans[0]), 7), np.int64)
+    select_spans(text_cut, text, span_cut, *spans, fixed, holes, points, sizes, cut, selected, lengths, grown)
+    selected, changed = selected[: cut[-1]], np.diff(cut) > 0
+    if len(selected):
+        out, offsets = np.empty(int(grown[0]), np.uint8), np.empty(rows + 1, np.int64)
+        write_texts(text_cut, text, cut, selected, template_cut, template, expands, out, offsets)
+        texts = large_strings(offsets, out)
+    return Replaced(texts, changed, cut, selected, lengths)
+
+
+def _sorted_spans(columns: Sequence[SpanColumn], rows: int) -> tuple[Counts, ...]:
+    """Return the spans of all rules, sorted by row and start: those of each row (n + 1,), and start, end and template of each."""
+    parts = []
+    first = 0
+    for column in columns:
+        row, start, end = _within_limits(column)
+        parts.append((row, start, end, first + (row if len(column.texts) != 1 else 0 * row)))
+        first += len(column.texts)
+    row, start, end, template = map(np.concatenate, zip(*parts, strict=True))
+    order = np.lexsort((start, row))  # stable: by rule and order where starts are equal
+    cut = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
+    return tuple(for_kernel(part) for part in (cut, start[order], end[order], template[order]))
+
+
+def _within_limits(column: SpanColumn) -> tuple[Counts, Counts, Counts]:
+    """Return row, start and end of the spans of one rule whose scores are within its limits."""
+    rule, counts = column.rule, pc.fill_null(pc.list_value_length(column.spans), 0)
+    row = np.repeat(np.arange(len(counts)), counts.to_numpy(zero_copy_only=False))
+    inside = column.spans.flatten()
+    start, end, score = (
+        inside.field(name).to_numpy(zero_copy_only=False) for name in ("start", "end", "score")
+    )
+    is_within = np.ones(len(row), np.bool_)
+    if rule.min_score is not None:
+        is_within &= score >= rule.min_score
+    if rule.max_score is not None:
+        is_within &= score < rule.max_score
+    row, start, end = row[is_within], start[is_within], end[is_within]
+    _check(column, row, start, end)
+    return row, start, end
+
+
+def _check(column: SpanColumn, row: Counts, start: Counts, end: Counts) -> None:
+    bad = (start < 0) | (end < start)
+    if bad.any():
+        at = int(bad.argmax())
+        raise SchemaError(
+            f"{column.rule.span} has the span [{start[at]}, {end[at]}]; expected 0 <= start <= end, in code points. Make the attribute again.",
+            row=int(row[at]),
+        )
+    lacking = pc.is_null(column.texts).to_numpy(zero_copy_only=False)
+    lacking = lacking[row if len(lacking) > 1 else 0 * row]
+    if lacking.any():
+        raise SchemaError(
+            f"{column.rule.span} is to be replaced by a value that the document does not have; expected a string.",
+            row=int(row[int(lacking.argmax())]),
+        )
+
+
+def _templates(columns: Sequence[SpanColumn]) -> tuple[Any, ...]:
+    """Return bytes and code points besides ``{}``, number of ``{}``, whether it is expanded (t,), and the texts of all templates."""
+    texts = pc.fill_null(pa.concat_arrays([column.texts for column in columns]), "")
+    expands = np.concatenate([np.full(len(each.texts), not each.rule.selects, np.uint8) for each in columns])
+    holes = np.asarray(pc.count_substring(texts, HOLE).to_numpy(zero_copy_only=False), np.int64) * expands
+    cut, data = string_parts(texts)
+    fixed = np.diff(cut) - len(HOLE) * holes
+    points = code_point_lengths(texts) - len(HOLE) * holes
+    return (*map(for_kernel, (fixed, holes, points, expands)), cut, data)
+
+
+def move_spans(attributes: pa.LargeStringArray, replaced: Replaced) -> pa.LargeStringArray:
+    """Move the spans in JSON objects of attributes (n,), null for none, to where their texts are after replacement.
+
+    Left out are spans that begin or end inside a replaced one, and those whose text was all replaced; what is about the document
+    stays so.
+    """
+    if not replaced.count:
+        return attributes
+    texts = attributes.fill_null("{}") if attributes.null_count else attributes
+    block = Lines.of(join_texts(texts, "\n"))
+    # a span of 7 bytes has at most 46 after it was moved; what is not reached is never touched
+    out, offsets, status = kernel_output(7 * block.block.size, len(texts))
+    write_moved(*block.parts, replaced.cut, replaced.selected, replaced.lengths, out, offsets, status)
+    moved = large_strings(offsets, out[: offsets[-1]].copy())
+    moved = remade(moved, status, lambda row: _move_slowly(texts[row].as_py(), replaced, row))
+    return (
+        pc.if_else(attributes.is_valid(), moved, pa.scalar(None, pa.large_string()))
+        if attributes.null_count
+        else moved
+    )
+
+
+def _move_slowly(text: str, replaced: Replaced, row: int) -> str:
+    """Move the spans of one document's attributes, which hold other lists too."""
+    around = (replaced.selected, *map(int, (*replaced.cut[row : row + 2], replaced.lengths[row])))
+    moved = {}
+    for key, value in json.loads(text).items():
+        if isinstance(value, list) and all(map(is_span, value)):
+            moves = [(moved_span(int(span[0]), int(span[1]), *around), span) for span in value]
+            value = [[start, end, *span[2:]] for (left, start, end), span in moves if left]
+        moved[key] = value
+    return json.dumps(moved, ensure_ascii=False, separators=(",", ":"))
+
+
+def is_span(value: object) -> bool:
+    """Tell whether a value is ``[start, end, ...]``."""
+    if not isinstance(value, list) or len(value) < 3:
+        return False
+    return all(is_number(offset) and float(offset).is_integer() for offset in value[:2])

@@ -5,8 +5,9 @@ the others. Lines that it does not follow (a key with an escape, an edited key t
 from their members by Python. Cost: 2 to 7 GB/s of lines.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,7 +18,14 @@ from dolma_dask.formats.json.exact import parse_object
 from dolma_dask.formats.json.scan import same_bytes, skip_space, skip_string, skip_value
 from dolma_dask.formats.json.write import string_texts
 from dolma_dask.text.bits import address_of, byte_at, copy_bytes
-from dolma_dask.text.columns import for_kernel, join_texts, large_strings, string_parts, validity
+from dolma_dask.text.columns import (
+    for_kernel,
+    join_texts,
+    large_bytes,
+    large_strings,
+    string_parts,
+    validity,
+)
 from dolma_dask.text.kernels import Bytes, Counts, kernel
 
 MAX_EDITS = 60
@@ -51,35 +59,32 @@ def splice(lines: pa.Array, edits: Sequence[Edit]) -> pa.LargeBinaryArray:
     rows = len(lines)
     if rows == 0 or not edits:
         return lines.cast(pa.large_binary())
-    cut, data = string_parts_of(lines)
-    block = Lines(data[cut[0] : cut[-1]], cut - cut[0])
-    names = [string_texts(pa.array([edit.name], pa.large_string()))[0].as_py().encode() for edit in edits]
+    block = Lines.of(lines)
+    names = [_quoted(edit.name) for edit in edits]
     name_cut = np.concatenate([[0], np.cumsum([len(name) for name in names])]).astype(np.int64)
     # 64 readable bytes behind the names, for the widest load
     name_data = np.frombuffer(b"".join(names) + bytes(64), np.uint8)
     text_cut, text, state = _values(edits, rows)
     size = block.block.size + text.size + rows * (int(name_cut[-1]) + 2 * len(edits))
-    out, offsets, status = np.empty(size, np.uint8), np.empty(rows + 1, np.int64), np.zeros(rows, np.uint8)
+    out, offsets, status = kernel_output(size, rows)
     _splice(
-        block.base, block.tail_base, block.tail_row, block.starts, block.block,
-        for_kernel(name_cut), for_kernel(name_data), for_kernel(text_cut), for_kernel(text), for_kernel(state),
+        *block.parts, for_kernel(name_cut), for_kernel(name_data), for_kernel(text_cut), for_kernel(text), for_kernel(state),
         out, offsets, status,
     )  # fmt: skip
-    spliced = binary_array(offsets, out)
-    return spliced if not status.any() else _with_slow(spliced, block, edits, np.flatnonzero(status))
+    return remade(large_bytes(offsets, out), status, lambda row: _splice_slowly(block.line(row), edits, row))
 
 
-def string_parts_of(lines: pa.Array) -> tuple[Counts, Bytes]:
-    """Return offsets (n + 1,) and data of a column of texts or bytes, without a copy."""
-    if pa.types.is_large_binary(lines.type):
-        lines = lines.view(pa.large_string())
-    return string_parts(lines)
+def kernel_output(size: int, rows: int) -> tuple[Bytes, Counts, Bytes]:
+    """Return room for the bytes of some rows, their offsets, and whether the kernel declines a row."""
+    return np.empty(size, np.uint8), np.empty(rows + 1, np.int64), np.zeros(rows, np.uint8)
 
 
-def binary_array(offsets: Counts, data: Bytes) -> pa.LargeBinaryArray:
-    """Return a column over kernel output; shares the memory."""
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[: offsets[-1]])]
-    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+def remade(column: pa.Array, status: Bytes, make: Callable[[int], Any]) -> pa.Array:
+    """Return a column in which the rows that a kernel declined are made by Python."""
+    if not status.any():
+        return column
+    rows = [make(row) if status[row] else value.as_py() for row, value in enumerate(column)]
+    return pa.array(rows, column.type)
 
 
 def _values(edits: Sequence[Edit], rows: int) -> tuple[Counts, Bytes, Bytes]:
@@ -91,25 +96,12 @@ def _values(edits: Sequence[Edit], rows: int) -> tuple[Counts, Bytes, Bytes]:
     for number, edit in enumerate(edits):
         if edit.values is None:
             continue
-        cut, data = string_parts_of(edit.values)
+        cut, data = string_parts(edit.values)
         blobs.append(data[cut[0] : cut[-1]])
         cuts[number] = cut + (end - cut[0])
         end += len(blobs[-1])
         state[number] = validity(edit.values)
     return cuts, np.concatenate(blobs), state
-
-
-def _with_slow(
-    spliced: pa.LargeBinaryArray, block: Lines, edits: Sequence[Edit], rows: np.ndarray
-) -> pa.LargeBinaryArray:
-    """Put the lines that the kernel declined back."""
-    mask = np.zeros(len(spliced), np.bool_)
-    mask[rows] = True
-    slow = [_splice_slowly(block.line(row), edits, row) for row in rows.tolist()]
-    return pa.array(
-        [slow.pop(0) if declined else line.as_py() for line, declined in zip(spliced, mask, strict=True)],
-        pa.large_binary(),
-    )
 
 
 def _splice_slowly(line: bytes, edits: Sequence[Edit], row: int) -> bytes:
@@ -232,55 +224,19 @@ def join_objects(objects: Sequence[pa.LargeStringArray]) -> pa.LargeStringArray:
     """Return one JSON object per row with the members of all."""
     if len(objects) == 1 and not objects[0].null_count:
         return objects[0]
-    rows = len(objects[0])
     flat = [column if not column.null_count else column.fill_null("{}") for column in objects]
-    lines = join_texts(*(piece for column in flat for piece in (column, "\n")))
-    cut, data = string_parts_of(lines)
-    block = _object_lines(data[cut[0] : cut[-1]], cut - cut[0], flat)
-    out, offsets, status = (
-        np.empty(block.block.size + rows * 2, np.uint8),
-        np.empty(rows + 1, np.int64),
-        np.zeros(rows, np.uint8),
-    )
-    _join(
-        block.base,
-        block.tail_base,
-        block.tail_row,
-        block.starts,
-        block.block,
-        len(flat),
-        np.empty(
-            (MAX_MEMBERS, 5), np.int64
-        ),  # where a member begins and ends, its key and its size, its object
-        out,
-        offsets,
+    _, data = string_parts(join_texts(*(piece for column in flat for piece in (column, "\n"))))
+    sizes = np.stack([np.diff(string_parts(column)[0]) + 1 for column in flat], axis=1)  # (n, objects)
+    block = Lines(data[: sizes.sum()], np.concatenate([[0], np.cumsum(sizes)]))
+    rows = len(sizes)
+    out, offsets, status = kernel_output(block.block.size + rows * 2, rows)
+    members = np.empty((MAX_MEMBERS, 5), np.int64)  # first and last byte, key and its size, object
+    _join(*block.parts, len(flat), members, out, offsets, status)
+    return remade(
+        large_strings(offsets, out),
         status,
+        lambda row: _join_slowly([column[row].as_py() for column in flat]),
     )
-    joined = large_strings(offsets, out, np.ones(rows, np.bool_))
-    slow = np.flatnonzero(status)
-    return joined if not len(slow) else _joined_slowly(joined, flat, set(slow.tolist()))
-
-
-def _object_lines(data: np.ndarray, cut: np.ndarray, columns: Sequence[pa.LargeStringArray]) -> Lines:
-    """Return the objects as lines, those of a row one behind the other."""
-    count, rows = len(columns), len(columns[0])
-    sizes = np.empty((rows, count), np.int64)
-    for number, column in enumerate(columns):
-        own, _ = string_parts_of(column)
-        sizes[:, number] = np.diff(own) + 1
-    starts = np.zeros(rows * count + 1, np.int64)
-    np.cumsum(sizes.reshape(-1), out=starts[1:])
-    return Lines(data, starts)
-
-
-def _joined_slowly(
-    joined: pa.LargeStringArray, columns: Sequence[pa.LargeStringArray], slow: set[int]
-) -> pa.LargeStringArray:
-    texts = [
-        _join_slowly([column[row].as_py() for column in columns]) if row in slow else text.as_py()
-        for row, text in enumerate(joined)
-    ]
-    return pa.array(texts, pa.large_string())
 
 
 def _join_slowly(texts: Sequence[str]) -> str:

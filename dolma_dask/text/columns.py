@@ -44,8 +44,9 @@ def validity(column: pa.Array) -> Bools:
 
 
 def string_parts(strings: pa.Array) -> tuple[Counts, Bytes]:
-    """Counts (n + 1,) and data of a string column as arrays, without copying when it is large_string."""
-    strings = strings.cast(pa.large_string())
+    """Return offsets (n + 1,) and data of a column of texts or bytes, without a copy if they are large_string or large_binary."""
+    is_bytes = pa.types.is_large_binary(strings.type)
+    strings = strings.view(pa.large_string()) if is_bytes else strings.cast(pa.large_string())
     _, offsets, data = strings.buffers()
     if offsets is None or len(strings) == 0:
         return for_kernel(np.zeros(1, np.int64)), for_kernel(np.empty(0, np.uint8))
@@ -66,11 +67,19 @@ def bitmap(valid: Bools) -> pa.Buffer | None:
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def large_strings(offsets: Counts, data: Bytes | pa.Buffer, valid: Bools) -> pa.LargeStringArray:
+def large_strings(
+    offsets: Counts, data: Bytes | pa.Buffer, valid: Bools | None = None
+) -> pa.LargeStringArray:
     """Return an Arrow column over kernel output, null where `valid` is False; shares the memory."""
     room = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
-    buffers = [bitmap(valid), pa.py_buffer(offsets), room.slice(0, int(offsets[-1]))]
-    return pa.Array.from_buffers(pa.large_string(), len(valid), buffers)
+    mask = None if valid is None else bitmap(valid)
+    buffers = [mask, pa.py_buffer(offsets), room.slice(0, int(offsets[-1]))]
+    return pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
+
+
+def large_bytes(offsets: Counts, data: Bytes | pa.Buffer) -> pa.LargeBinaryArray:
+    """Return the same as a column of bytes."""
+    return large_strings(offsets, data).view(pa.large_binary())
 
 
 def join_texts(*pieces: pa.Array | str) -> pa.LargeStringArray:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dolma_dask.formats.json.block import SPAN
-from dolma_dask.rules.replacing import SpanRule, move_spans, replace_spans
+from dolma_dask.rules.replacements import Replacement, SpanColumn, move_spans, replace_spans
 from dolma_dask.rules.splicing import Edit, join_objects, splice
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -59,7 +59,11 @@ def moved(span: list[Any], text: str, selected: list[tuple[int, int, str]]) -> l
     return [start + grown_start, max(end + grown_end, start + grown_start), span[2]]
 
 
-def rules_of(rows: list[list[Any]]) -> list[SpanRule]:
+def rule_of(least: float | None, limit: float | None, word: str, expands: bool) -> Replacement:
+    return Replacement("$.attributes.s", least, limit, word if expands else "$.id")
+
+
+def columns_of(rows: list[list[Any]]) -> list[SpanColumn]:
     """The rules of all documents, which differ between them only in their spans."""
     count = max(len(rules) for rules in rows)
     made = []
@@ -73,9 +77,8 @@ def rules_of(rows: list[list[Any]]) -> list[SpanRule]:
             ],
             pa.list_(SPAN),
         )
-        made.append(
-            SpanRule(f"rule {place}", column, least, limit, pa.array([word], pa.large_string()), expands)
-        )
+        texts = pa.array([word], pa.large_string())
+        made.append(SpanColumn(rule_of(least, limit, word, expands), column, texts))
     return made
 
 
@@ -88,7 +91,8 @@ def alike(rows: list[list[Any]]) -> list[list[Any]]:
 
 @settings(max_examples=120, deadline=None)
 @given(
-    st.lists(st.tuples(TEXTS, st.lists(RULES, max_size=3), SPANS), min_size=1, max_size=4), st.integers(0, 2)
+    st.lists(st.tuples(TEXTS, st.lists(RULES, min_size=1, max_size=3), SPANS), min_size=1, max_size=4),
+    st.integers(0, 2),
 )
 def test_texts_and_spans(documents: list[Any], skipped: int) -> None:
     texts = [text for text, _, _ in documents]
@@ -104,16 +108,8 @@ def test_texts_and_spans(documents: list[Any], skipped: int) -> None:
         }
         for text, _, spans in documents
     ]
-    rules = [
-        SpanRule(
-            rule.called,
-            pa.concat_arrays([rule.spans[:0], rule.spans]),
-            *(rule.min_score, rule.max_score, rule.texts, rule.expands),
-        )
-        for rule in rules_of(rows)
-    ]
     padded = pa.array(["padding"] * skipped + texts, pa.large_string())[skipped:]
-    found = replace_spans(padded, rules)
+    found = replace_spans(padded, columns_of(rows))
     selected = [chosen_spans(text, rules) for text, rules in zip(texts, rows, strict=True)]
     assert found.texts.to_pylist() == [
         replaced_text(text, spans) for text, spans in zip(texts, selected, strict=True)
@@ -137,13 +133,8 @@ def test_texts_and_spans(documents: list[Any], skipped: int) -> None:
 def test_spans_with_other_lists_beside_them(text: str, bounds: list[tuple[int, int]]) -> None:
     """Whole numbers written with a point, and lists that are no spans, take another way to the same places."""
     spans = [[min(pair), max(pair), 1] for pair in bounds]
-    rule = SpanRule(
-        "x",
-        pa.array([[{"start": 0, "end": 1, "score": 1.0}]], pa.list_(SPAN)),
-        None,
-        None,
-        pa.array(["é中"], pa.large_string()),
-    )
+    column = pa.array([[{"start": 0, "end": 1, "score": 1.0}]], pa.list_(SPAN))
+    rule = SpanColumn(rule_of(None, None, "", True), column, pa.array(["é中"], pa.large_string()))
     found = replace_spans(pa.array([text], pa.large_string()), [rule])
     line = json.dumps({"f": [[float(a), float(b), x] for a, b, x in spans], "s": spans, "w": ["a", 1]})
     after = json.loads(move_spans(pa.array([line], pa.large_string()), found)[0].as_py())

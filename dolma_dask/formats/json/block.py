@@ -28,7 +28,7 @@ from dolma_dask.formats.json.scan import (
 )
 from dolma_dask.formats.json.strings import copy_strings, is_utf8, mark_invalid_utf8
 from dolma_dask.formats.json.walk import walk_lines
-from dolma_dask.text.columns import bitmap, large_strings, validity
+from dolma_dask.text.columns import bitmap, large_strings, string_parts, validity
 from dolma_dask.text.kernels import kernel
 
 PADDING = 64
@@ -158,6 +158,17 @@ class Lines:
         self._tail[: size - first] = self.block[first:]
         self.base = self.block.ctypes.data
         self.tail_base = self._tail.ctypes.data - first
+
+    @classmethod
+    def of(cls, texts: pa.Array) -> "Lines":
+        """Return the rows of a column of texts or bytes, which end in a newline each."""
+        cut, data = string_parts(texts)
+        return cls(data[cut[0] : cut[-1]], cut - cut[0])
+
+    @property
+    def parts(self) -> tuple[int, int, int, np.ndarray, np.ndarray]:
+        """What kernels take first: base, tail_base, tail_row, starts, data."""
+        return self.base, self.tail_base, self.tail_row, self.starts, self.block
 
     def _check(self) -> None:
         """Refuse what would let the kernels run over the end of the block."""

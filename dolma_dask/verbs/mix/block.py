@@ -19,11 +19,19 @@ from dolma_dask.formats.json.write import number_texts, string_texts
 from dolma_dask.io.attributes import OBJECT, member_texts
 from dolma_dask.io.records import Block
 from dolma_dask.reading import AlignedShard
-from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX, ATTRIBUTES, SpanItem
+from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX, ATTRIBUTES, PARTS, SpanItem
 from dolma_dask.rules.filters import Filter, select
-from dolma_dask.rules.replacing import Replaced, SpanRule, move_spans, replace_spans
+from dolma_dask.rules.jsonpath import is_number
+from dolma_dask.rules.replacements import (
+    Replaced,
+    Replacement,
+    SpanColumn,
+    is_span,
+    move_spans,
+    replace_spans,
+)
 from dolma_dask.rules.rules import Rule
-from dolma_dask.rules.splicing import Edit, join_objects, splice, string_parts_of
+from dolma_dask.rules.splicing import Edit, join_objects, splice
 from dolma_dask.rules.values import Name
 from dolma_dask.text.columns import join_texts, validity
 from dolma_dask.verbs.mix.recipe import Recipe, SpanWork, prefix_of
@@ -78,8 +86,7 @@ class MixBlock:
         """The documents' own attributes as JSON text, null for none."""
         if self._own is None:
             raw = self.batch.column(RAW)
-            cut, data = string_parts_of(raw.fill_null(b"\n") if raw.null_count else raw)
-            self._own = member_texts(Lines(data[cut[0] : cut[-1]], cut - cut[0]), ATTRIBUTES)
+            self._own = member_texts(Lines.of(raw.fill_null(b"\n") if raw.null_count else raw), ATTRIBUTES)
             strange = pc.fill_null(pc.invert(pc.starts_with(self._own, "{")), False)
             if pc.any(strange).as_py():
                 raise self.error(
@@ -124,15 +131,14 @@ class MixBlock:
         if key in self.recipe.own:
             columns.insert(0, self._own_columns()[key])
         if not columns:
-            return pa.nulls(self.batch.num_rows, _SPANS)
+            return pa.nulls(self.batch.num_rows, pa.list_(SPAN))
         if key in self.recipe.lists:
             columns = [as_spans(column, self.lengths) for column in columns]
         return columns[0] if len(columns) == 1 else pc.coalesce(*reversed(columns))
 
     def _own_columns(self) -> Mapping[str, pa.Array]:
-        lines = join_texts('{"id":"","attributes":', self.own.fill_null("{}"), "}\n")
-        cut, data = string_parts_of(lines)
-        batch = scan_attributes(data[cut[0] : cut[-1]], cut - cut[0], self.recipe.own)
+        lines = Lines.of(join_texts('{"id":"","attributes":', self.own.fill_null("{}"), "}\n"))
+        batch = scan_attributes(lines.block, lines.starts, self.recipe.own)
         for row, error in batch.errors:
             raise self.error(row, f"{error.expected}, as in earlier documents")
         return batch.columns
@@ -180,41 +186,38 @@ class MixBlock:
     def replaced(self, spans: Sequence[SpanWork]) -> Replaced:
         """Replace spans in all texts."""
         try:
-            return replace_spans(self.batch.column("text"), [self._span_rule(span) for span in spans])
+            return replace_spans(self.batch.column("text"), [self._span_column(span) for span in spans])
         except SchemaError as error:
             raise self.error(int(str(error.details.get("row", 0))), str(error).rstrip(".")) from None
 
-    def _span_rule(self, span: SpanWork) -> SpanRule:
+    def _span_column(self, span: SpanWork) -> SpanColumn:
         rule = span.rule
-        column = (
-            self.column(ATTRIBUTE_PREFIX + span.key) if span.key is not None else self._selected_spans(span)
-        )
-        texts = pa.array([rule.replacement], pa.large_string())
+        if rule.key is not None:
+            spans = self.column(ATTRIBUTE_PREFIX + rule.key)
+        else:
+            rows = [self._spans_of(rule, at, row) for at, row in enumerate(self.parsed())]
+            spans = pa.array(rows, pa.list_(SPAN))
         if span.column is not None:
-            texts = self.column(span.column)
-        elif rule.selects:
-            texts = self._selected_texts(span, column)
-        return SpanRule(rule.span, column, rule.min_score, rule.max_score, texts, expands=not rule.selects)
+            return SpanColumn(rule, spans, self.column(span.column))
+        if rule.selects:
+            return SpanColumn(rule, spans, self._selected_texts(rule, spans))
+        return SpanColumn(rule, spans, pa.array([rule.replacement], pa.large_string()))
 
-    def _selected_spans(self, span: SpanWork) -> pa.ListArray:
-        rows = [self._spans_of(span, at, row) for at, row in enumerate(self.parsed())]
-        return pa.array(rows, _SPANS)
-
-    def _spans_of(self, span: SpanWork, at: int, row: dict[str, Any] | None) -> list[dict[str, float]]:
+    def _spans_of(self, rule: Replacement, at: int, row: dict[str, Any] | None) -> list[dict[str, float]]:
         all_spans: list[dict[str, float]] = []
-        for value in select(span.rule.span, span.rule.syntax, row) if row is not None else ():
-            spans = [value] if _is_span(value) else value
+        for value in select(rule.span, rule.syntax, row) if row is not None else ():
+            spans = [value] if _is_scored_span(value) else value
             if spans is None:
                 continue
-            if not isinstance(spans, list) or not all(map(_is_span, spans)):
-                raise self.error(at, f"{span.rule.span} finds {value!r}; expected spans [start, end, score]")
-            all_spans += [dict(zip(("start", "end", "score"), item, strict=False)) for item in spans]
+            if not isinstance(spans, list) or not all(map(_is_scored_span, spans)):
+                raise self.error(at, f"{rule.span} finds {value!r}; expected spans [start, end, score]")
+            all_spans += [dict(zip(PARTS, item, strict=False)) for item in spans]
         return all_spans
 
-    def _selected_texts(self, span: SpanWork, column: pa.ListArray) -> pa.LargeStringArray:
+    def _selected_texts(self, rule: Replacement, spans: pa.ListArray) -> pa.LargeStringArray:
         """Return what replaces the spans, from the documents that have any."""
-        text, syntax = span.rule.selector()
-        counts = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
+        text, syntax = rule.selector()
+        counts = pc.fill_null(pc.list_value_length(spans), 0).to_pylist()
         texts = [
             _one_string(select(text, syntax, row)) if count and row is not None else None
             for count, row in zip(counts, self.parsed(), strict=True)
@@ -255,9 +258,6 @@ class MixBlock:
         return pc.utf8_rtrim(spliced.cast(pa.large_string()), characters="\n")
 
 
-_SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
-
-
 def _document(raw: pa.Scalar, attributes: pa.Scalar) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.json.decode(raw.as_py())
     if attributes.is_valid:
@@ -266,12 +266,8 @@ def _document(raw: pa.Scalar, attributes: pa.Scalar) -> dict[str, Any]:
     return document
 
 
-def _is_span(value: object) -> bool:
-    """Tell whether a value is ``[start, end, score]``."""
-    if not isinstance(value, list) or len(value) < 3:
-        return False
-    numbers = all(isinstance(item, int | float) and not isinstance(item, bool) for item in value[:3])
-    return numbers and float(value[0]).is_integer() and float(value[1]).is_integer()
+def _is_scored_span(value: Any) -> bool:
+    return is_span(value) and is_number(value[2])
 
 
 def _one_string(values: Sequence[object]) -> str | None:

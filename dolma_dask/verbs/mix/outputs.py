@@ -28,7 +28,7 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
-from dolma_dask.rules.splicing import binary_array, string_parts_of
+from dolma_dask.text.columns import large_bytes, string_parts
 from dolma_dask.verbs.mix.cutting import read_exactly
 from dolma_dask.verbs.sinks import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.writers.documents import RowWriter, open_writer
@@ -249,7 +249,7 @@ def piece_record(
 
 def pack_rows(hashes: Hashes, lines: pa.LargeBinaryArray) -> bytes:
     """Return rows as bytes: their number, hashes and ends, and the lines."""
-    cut, data = string_parts_of(lines)
+    cut, data = string_parts(lines)
     ends = (cut[1:] - cut[0]).astype("<i8")
     head = np.array([len(lines)], "<i8").tobytes()
     return b"".join([head, hashes.astype("<u8").tobytes(), ends.tobytes(), data[cut[0] : cut[-1]].tobytes()])
@@ -261,7 +261,7 @@ def unpack_rows(data: bytes) -> tuple[Hashes, pa.LargeBinaryArray]:
     hashes = np.frombuffer(data, "<u8", count, 8)
     offsets = np.zeros(count + 1, np.int64)
     offsets[1:] = np.frombuffer(data, "<i8", count, 8 + 8 * count)
-    return hashes, binary_array(offsets, np.frombuffer(data, np.uint8, -1, 8 + 16 * count))
+    return hashes, large_bytes(offsets, np.frombuffer(data, np.uint8, -1, 8 + 16 * count))
 
 
 @dataclass(frozen=True)

@@ -222,8 +222,8 @@ def _columns(recipe: Recipe) -> Iterator[str]:
     for item in recipe.filters:
         yield from item.rule.names if item.rule is not None else ()
     for span in recipe.spans:
-        if span.key is not None:
-            yield ATTRIBUTE_PREFIX + span.key
+        if span.rule.key is not None:
+            yield ATTRIBUTE_PREFIX + span.rule.key
         if span.column is not None:
             yield span.column
 
@@ -244,7 +244,7 @@ def _span_work(rule: Replacement, kinds: RowKinds) -> SpanWork:
             if value is not None and value.kind == "string" and isinstance(value.value, Name)
             else None
         )
-    return SpanWork(rule, key, column)
+    return SpanWork(rule, column)
 
 
 def _has(keys: Any, key: str) -> bool:

@@ -121,15 +121,13 @@ class SpanWork:
     """A rule of replacement as a worker applies it."""
 
     rule: Replacement
-    key: str | None  # attribute that is read as a column; None: every document is looked at
-    column: str | None = (
-        None  # strings that replace the spans; None: the replacement itself, or a look at every document
-    )
+    column: str | None
+    """Strings that replace the spans; None: the replacement itself, or a look at every document."""
 
     @property
     def is_slow(self) -> bool:
         """True if every document is looked at."""
-        return self.key is None or (self.rule.selects and self.column is None)
+        return self.rule.key is None or (self.rule.selects and self.column is None)
 
 
 @dataclass(frozen=True)
