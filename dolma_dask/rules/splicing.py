@@ -29,7 +29,7 @@ from dolma_dask.text.columns import (
 from dolma_dask.text.kernels import Bytes, Counts, kernel
 
 MAX_EDITS = 60
-"""Members that one call can change: a bit of a word for each."""
+"""Members that one call of the kernel can change: a bit of a word for each."""
 
 _LEVELS = 63
 _QUOTE, _COMMA, _COLON, _CLOSE = 0x22, 0x2C, 0x3A, 0x7D
@@ -54,8 +54,10 @@ def splice(lines: pa.Array, edits: Sequence[Edit]) -> pa.LargeBinaryArray:
     lines : pyarrow.LargeBinaryArray or LargeStringArray
         (n,) one valid JSON object each, with a newline at the end; no nulls.
     edits : sequence of Edit
-        At most `MAX_EDITS`, each name once. A value whose key is not there is appended.
+        Each name once. A value whose key is not there is appended.
     """
+    if len(edits) > MAX_EDITS:
+        return splice(splice(lines, edits[:MAX_EDITS]), edits[MAX_EDITS:])
     rows = len(lines)
     if rows == 0 or not edits:
         return lines.cast(pa.large_binary())

@@ -185,6 +185,13 @@ def test_short_texts_fields_and_provenance(tmp_path: Path) -> None:
     ]
 
 
+def test_more_fields_are_discarded_than_one_pass_can(tmp_path: Path) -> None:
+    fields = [f"k{number}" for number in range(70)]
+    dataset = put(tmp_path / "v0", ['{"id":"a","text":"t","source":"s","k6":1}'], [{}])
+    (line,) = mixed(dataset, discard_fields=fields, provenance=True)
+    assert line == '{"id":"a","text":"t","source":"s","metadata":{"provenance":"a.jsonl.gz:1"}}'
+
+
 def test_length_is_that_after_replacement(tmp_path: Path) -> None:
     dataset = put(tmp_path / "v0", LINES, [{"mail": [[0, 20, 1]]}, *SPANS[1:]])
     found = mixed(dataset, replace=[{"span": "$.attributes.mail", "replacement": ""}], min_text_length=5)
