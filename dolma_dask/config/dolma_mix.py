@@ -19,11 +19,12 @@ from dolma_dask import clusters
 from dolma_dask.config.yaml_files import Mistakes, convert, pairs, read_yaml, scalar, substituted
 from dolma_dask.errors import Failure, StageError, UsageError
 from dolma_dask.formats.layout import FileFormat
+from dolma_dask.rules.filters import check_syntax
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix.call import MixSummary
-from dolma_dask.verbs.mix.recipe import make_options
+from dolma_dask.verbs.mix.recipe import MixOptions, replacements_of
 from dolma_dask.verbs.mix.streams import Stream, mix_stream, sum_streams
-from dolma_dask.verbs.options import ReadArgs, checked, record_policy, run_options
+from dolma_dask.verbs.options import ReadArgs, checked, record_policy, run_options, words_of
 
 COMPAT = "dolma-1.2"
 
@@ -263,16 +264,16 @@ def mix_config(
 def _stream(given: StreamConfig, packed: bool, seed: int | None, by_inputs: bool) -> Stream:
     """Return a stream as the verb takes it."""
     output = given.output
-    options = make_options(
-        include=tuple(given.filter.include),
-        exclude=tuple(given.filter.exclude),
-        syntax=given.filter.syntax,
-        replacements=[msgspec.to_builtins(span) for span in given.span_replacement],
-        discard_fields=tuple(output.discard_fields),
+    options = MixOptions(
+        include=words_of("include", tuple(given.filter.include)),
+        exclude=words_of("exclude", tuple(given.filter.exclude)),
+        syntax=check_syntax(given.filter.syntax),
+        replacements=replacements_of([msgspec.to_builtins(span) for span in given.span_replacement]),
+        discard_fields=words_of("discard_fields", tuple(output.discard_fields)),
         min_text_length=output.min_text_length,
         provenance=True,
         merge_attributes="attributes" not in output.discard_fields,
-        sample_rate=given.sample_rate,
+        sample=given.sample_rate,
         seed=seed or 0,
     )
     return Stream(

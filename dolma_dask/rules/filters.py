@@ -4,7 +4,7 @@ A filter is compiled to a rule over columns where that is possible; else it look
 merged in, which costs some microseconds each (`Filter.is_slow`). Both give the same answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, cast
@@ -21,7 +21,6 @@ from dolma_dask.rules.jsonpath import (
     Exists,
     Keys,
     No,
-    Operand,
     Path,
     Step,
     Test,
@@ -40,10 +39,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Filter:
-    """One expression."""
+    """One expression: a filter, or a part of a `where` rule."""
 
     text: str  # as it was written
-    syntax: Syntax  # its language
+    syntax: Syntax | Literal["where"]  # its language
     rule: Rule | None = None
     """The filter over columns, see `dolma_dask.rules.filter_columns`; None: each document is looked at."""
 
@@ -83,7 +82,7 @@ def check_expression(text: str, syntax: Syntax) -> None:
         jq_program(text)
 
 
-def select(text: str, syntax: Syntax, row: Row) -> list[Any]:
+def select(text: str, syntax: str, row: Row) -> list[Any]:
     """Return the values of an expression in a document; raise `DataError` if jq fails."""
     if syntax == "jsonpath":
         return find(_path(text), row)
@@ -99,63 +98,42 @@ def select(text: str, syntax: Syntax, row: Row) -> list[Any]:
 _path = lru_cache(maxsize=256)(parse_path)
 
 
-class _AnythingError(Exception):
-    """Any attribute may be meant."""
-
-
 def attributes_in(text: str, syntax: Syntax) -> frozenset[str] | None:
     """Return the keys of attributes that an expression names; None if it may look at any of them."""
     if syntax == "jq":
         return attributes_of_jq(text)
     keys: set[str] = set()
-    try:
-        _walk(parse_path(text), (), keys)
-    except _AnythingError:
-        return None
+    for steps in _walk(parse_path(text), ()):
+        match steps[:2]:
+            case (Below() | Every(), *_):
+                return None
+            case (Keys(names), Keys(inner)) if ATTRIBUTES in names:
+                keys.update(inner)
+            case (Keys(names), _) if ATTRIBUTES in names:
+                return None
     return frozenset(keys)
 
 
-_Base = tuple[Step, ...] | None
-"""Path of ``@`` from the row; None: below an attribute or elsewhere, where no keys of attributes are."""
-
-
-def _walk(path: Path, base: _Base, keys: set[str]) -> None:
-    at: _Base = () if path.from_row else base
+def _walk(path: Path, base: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    """Yield the steps from the row of a path and of those in its conditions; `base` leads to ``@``."""
+    at = () if path.from_row else base
     for step in path.steps:
         if isinstance(step, Where):
-            _in_condition(step.condition, at, keys)
-            continue
-        at = _after(at, step, keys)
+            for inner in _paths(step.condition):
+                yield from _walk(inner, at)
+        else:
+            at = (*at, step)
+    yield at
 
 
-def _after(at: _Base, step: Step, keys: set[str]) -> _Base:
-    """Return where a step leads to from `at`, and collect keys of attributes."""
-    if at is None:
-        return None
-    if not at:
-        if isinstance(step, Below | Every):
-            raise _AnythingError
-        return (step,) if isinstance(step, Keys) and ATTRIBUTES in step.names else None
-    if not isinstance(step, Keys):
-        raise _AnythingError
-    keys.update(step.names)
-    return None
-
-
-def _in_condition(condition: Condition, at: _Base, keys: set[str]) -> None:
+def _paths(condition: Condition) -> Iterator[Path]:
     match condition:
         case Exists(operand):
-            _in_operand(operand, at, keys)
+            yield from (operand,) if isinstance(operand, Path) else ()
         case Test(_, left, right):
-            _in_operand(left, at, keys)
-            _in_operand(right, at, keys)
+            yield from (operand for operand in (left, right) if isinstance(operand, Path))
         case No(inner):
-            _in_condition(inner, at, keys)
+            yield from _paths(inner)
         case Both(parts) | Either(parts):
             for part in parts:
-                _in_condition(part, at, keys)
-
-
-def _in_operand(operand: Operand, at: _Base, keys: set[str]) -> None:
-    if isinstance(operand, Path):
-        _walk(operand, at, keys)
+                yield from _paths(part)

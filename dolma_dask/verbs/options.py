@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from os import PathLike, fspath
 from typing import Annotated, Any, TypedDict, TypeVar
 
+import msgspec
 from cyclopts import Parameter
 
 from dolma_dask.dataset import Dataset, open_dataset
@@ -154,6 +155,16 @@ def words_of(name: str, value: Sequence[str] | str, may_be_empty: bool = False) 
     if (isinstance(words, list) and not words and not may_be_empty) or not all(words):
         raise _nothing(name)
     return tuple(words)
+
+
+def from_json(what: str, given: str | Mapping[str, Any], expected: str) -> Mapping[str, Any]:
+    """Return options by name, which the command line gives as JSON text."""
+    if isinstance(given, Mapping):
+        return given
+    try:
+        return msgspec.json.decode(given, type=dict[str, Any])
+    except (msgspec.DecodeError, TypeError) as error:
+        raise UsageError(f"cannot read {what} {given!r}: {error}; expected {expected}") from None
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ The rule is evaluated in `dolma_dask.verbs.mix.transform`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -37,14 +36,6 @@ class Selection:
     sets: AttributeSets | None  # the attribute sets read beside the documents
     fields: Mapping[str, AttributeKind] = field(default_factory=dict)
     """Fields of the metadata that the rule names."""
-
-    def params(self) -> dict[str, Any]:
-        """Return what of the selection decides the output."""
-        return {
-            "where": None if self.rule is None else self.rule.canonical(),
-            "attributes": list(self.sets.files) if self.sets else [],
-            "source": self.dataset.source,
-        }
 
 
 def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]) -> Selection:

@@ -1,6 +1,8 @@
 """A block of documents with every column that filters and replacements may need; what is not needed is not made."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -30,70 +32,68 @@ from dolma_dask.rules.replacements import (
     move_spans,
     replace_spans,
 )
-from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.splicing import Edit, join_objects, splice
 from dolma_dask.rules.values import Name
 from dolma_dask.text.columns import join_texts, validity
 from dolma_dask.verbs.mix.recipe import Recipe, SpanWork, prefix_of
-from dolma_dask.verbs.selection import DOCUMENT_NAMES
 
 PROVENANCE = "provenance"
 
 
+@dataclass
 class MixBlock:
     """A block of documents with every column that filters and replacements may need; what is not needed is not made."""
 
-    def __init__(self, shard: AlignedShard, recipe: Recipe, block: Block) -> None:
-        self.shard, self.recipe = shard, recipe
+    shard: AlignedShard
+    recipe: Recipe
+    batch: pa.RecordBatch  # (n,) columns of documents
+    columns: Mapping[str, pa.Array]  # (n,) fields of the metadata, and attributes by `prefix_of` their set
+    numbers: npt.NDArray[np.int64]  # (n,) rows in the shard
+    _made: dict[str, pa.Array] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, shard: AlignedShard, recipe: Recipe, block: Block) -> "MixBlock":
+        """Return all rows of a block."""
         own = [name for name in block.batch.schema.names if name in (*STRINGS, METADATA, RAW)]
-        self.batch = block.batch.select(own)
-        self.first_row = block.first_row
-        self.numbers: npt.NDArray[np.int64] = np.arange(self.batch.num_rows) + self.first_row
-        others = [name for name in block.batch.schema.names if name not in own]
-        self.columns: Mapping[str, pa.Array] = {name: block.batch.column(name) for name in others}
-        self._own: pa.LargeStringArray | None = None
-        self._made: dict[str, pa.Array] = {}
-        self._parsed: list[dict[str, Any] | None] | None = None
+        others = {name: block.batch.column(name) for name in block.batch.schema.names if name not in own}
+        return cls(
+            shard, recipe, block.batch.select(own), others, block.first_row + np.arange(block.num_rows)
+        )
 
     def take(self, taken: pa.BooleanArray | pa.Int64Array) -> "MixBlock":
         """Return some of the rows."""
-        if pa.types.is_boolean(taken.type) and taken.true_count == len(taken):
+        is_mask = pa.types.is_boolean(taken.type)
+        if is_mask and taken.true_count == len(taken):
             return self
 
         def part(array: pa.Array) -> pa.Array:
-            return array.filter(taken) if pa.types.is_boolean(taken.type) else array.take(taken)
+            return array.filter(taken) if is_mask else array.take(taken)
 
-        rows: MixBlock = object.__new__(MixBlock)
-        rows.shard, rows.recipe, rows.first_row = self.shard, self.recipe, self.first_row
-        rows.batch = part(self.batch)
-        rows.numbers = part(pa.array(self.numbers)).to_numpy()
         needed = self.recipe.spans or self.recipe.options.merge_attributes
-        rows.columns = {name: part(array) for name, array in self.columns.items()} if needed else {}
-        rows._own = None if self._own is None else part(self._own)
-        rows._made = {}
-        rows._parsed = None
+        columns = {name: part(array) for name, array in self.columns.items()} if needed else {}
+        numbers = part(pa.array(self.numbers)).to_numpy()
+        rows = MixBlock(self.shard, self.recipe, part(self.batch), columns, numbers)
+        if "own" in vars(self):
+            vars(rows)["own"] = part(self.own)
         return rows
 
-    @property
+    @cached_property
     def lengths(self) -> pa.Array:
         """Code points of the texts."""
-        if "lengths" not in self._made:
-            self._made["lengths"] = pc.utf8_length(self.batch.column("text"))
-        return self._made["lengths"]
+        return pc.utf8_length(self.batch.column("text"))
 
-    @property
+    @cached_property
     def own(self) -> pa.LargeStringArray:
         """The documents' own attributes as JSON text, null for none."""
-        if self._own is None:
-            raw = self.batch.column(RAW)
-            self._own = member_texts(Lines.of(raw.fill_null(b"\n") if raw.null_count else raw), ATTRIBUTES)
-            strange = pc.fill_null(pc.invert(pc.starts_with(self._own, "{")), False)
-            if pc.any(strange).as_py():
-                raise self.error(
-                    pc.index(strange, True).as_py(),
-                    "attributes that are no object; expected an object, or none",
-                )
-        return self._own
+        raw = self.batch.column(RAW)
+        own = member_texts(Lines.of(raw.fill_null(b"\n") if raw.null_count else raw), ATTRIBUTES)
+        strange = pc.fill_null(pc.invert(pc.starts_with(own, "{")), False)
+        if pc.any(strange).as_py():
+            raise self.error(
+                pc.index(strange, True).as_py(),
+                "attributes that are no object; expected an object, or none",
+            )
+        return own
 
     def error(self, at: int, what: str) -> SchemaError:
         """Return an error about a row of this block."""
@@ -105,14 +105,11 @@ class MixBlock:
         )
 
     def mask(self, item: Filter) -> pa.BooleanArray:
-        """Return for which rows a filter matches."""
-        if item.rule is not None:
-            return self._rule_mask(item.rule)
-        return pa.array([row is not None and item.matches(row) for row in self.parsed()], pa.bool_())
-
-    def _rule_mask(self, rule: Rule) -> pa.BooleanArray:
-        columns = {name: self.column(name) for name in rule.names}
-        return rule.mask(columns or {"": pa.nulls(self.batch.num_rows)})
+        """Return for which rows a filter, or a part of the `where` rule, holds."""
+        if item.rule is None:
+            return pa.array([row is not None and item.matches(row) for row in self.parsed], pa.bool_())
+        columns = {name: self.column(name) for name in item.rule.names}
+        return item.rule.mask(columns or {"": pa.nulls(self.batch.num_rows)})
 
     def column(self, name: str) -> pa.Array:
         """Return a column by the name that filters know it under."""
@@ -123,7 +120,11 @@ class MixBlock:
     def _make(self, name: str) -> pa.Array:
         if name.startswith(ATTRIBUTE_PREFIX):
             return self._attribute(name.removeprefix(ATTRIBUTE_PREFIX))
-        return self.columns[name] if name in self.columns else self.batch.column(name)
+        if name not in self.columns:
+            return self.batch.column(name)
+        column = self.columns[name]  # scores of documents may have been read as spans
+        is_list = pa.types.is_list(column.type)
+        return SpanItem(Name(name), 0, 2).evaluate(self.columns).data if is_list else column
 
     def _attribute(self, key: str) -> pa.Array:
         """Return the values of an attribute; later sets win over earlier ones, and all over the documents themselves."""
@@ -143,21 +144,6 @@ class MixBlock:
             raise self.error(row, f"{error.expected}, as in earlier documents")
         return batch.columns
 
-    def for_where(self) -> Mapping[str, pa.Array]:
-        """Return the columns of the `where` rule."""
-        columns = {
-            name: self.batch.column(name) for name in self.batch.schema.names if name in DOCUMENT_NAMES
-        }
-        columns.update({name: self.columns[name] for name in self.shard.fields})
-        for key, name in self.recipe.where_keys.items():
-            column = self.columns[prefix_of(name) + key]
-            columns[key] = (
-                SpanItem(Name(key), 0, 2).evaluate({key: column}).data
-                if pa.types.is_list(column.type)
-                else column
-            )
-        return columns
-
     def objects(self) -> pa.LargeStringArray:
         """Return all attributes of each row as one JSON object: the documents' own, and over them those of the sets."""
         own = self.own
@@ -175,13 +161,12 @@ class MixBlock:
             {key: self.columns[prefix + key] for key in source.kinds}, source.kinds, self.lengths
         )
 
+    @cached_property
     def parsed(self) -> list[dict[str, Any] | None]:
-        """Return each document as Python's JSON values with its attributes merged in; None for one that cannot be read."""
-        if self._parsed is None:
-            readable = self.batch.column("id").is_valid()
-            pairs = zip(self.batch.column(RAW), self.objects(), readable, strict=True)
-            self._parsed = [_document(raw, text) if valid.as_py() else None for raw, text, valid in pairs]
-        return self._parsed
+        """Each document as Python's JSON values with its attributes merged in; None for one that cannot be read."""
+        readable = self.batch.column("id").is_valid()
+        rows = zip(self.batch.column(RAW), self.objects(), readable, strict=True)
+        return [_document(raw, text) if valid.as_py() else None for raw, text, valid in rows]
 
     def replaced(self, spans: Sequence[SpanWork]) -> Replaced:
         """Replace spans in all texts."""
@@ -195,7 +180,7 @@ class MixBlock:
         if rule.key is not None:
             spans = self.column(ATTRIBUTE_PREFIX + rule.key)
         else:
-            rows = [self._spans_of(rule, at, row) for at, row in enumerate(self.parsed())]
+            rows = [self._spans_of(rule, at, row) for at, row in enumerate(self.parsed)]
             spans = pa.array(rows, pa.list_(SPAN))
         if span.column is not None:
             return SpanColumn(rule, spans, self.column(span.column))
@@ -220,7 +205,7 @@ class MixBlock:
         counts = pc.fill_null(pc.list_value_length(spans), 0).to_pylist()
         texts = [
             _one_string(select(text, syntax, row)) if count and row is not None else None
-            for count, row in zip(counts, self.parsed(), strict=True)
+            for count, row in zip(counts, self.parsed, strict=True)
         ]
         return pa.array(texts, pa.large_string())
 

@@ -4,7 +4,6 @@ Cost: the first rows of the files that no journal knows, and the first rows of e
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -20,12 +19,12 @@ from dolma_dask.io import files
 from dolma_dask.io.stream import StoredFile, compression_of, read_lines
 from dolma_dask.reading import AttributeSets, Catalog, find_fields
 from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX, LISTS, RowKinds, find_column, plain_steps
-from dolma_dask.rules.filters import attributes_in, make_filter
+from dolma_dask.rules.filters import Filter, attributes_in, make_filter
 from dolma_dask.rules.replacements import Replacement
 from dolma_dask.rules.values import Name, unknown_name
-from dolma_dask.verbs.mix.recipe import MixOptions, Recipe, SpanWork
+from dolma_dask.verbs.mix.recipe import FilterKind, MixOptions, Recipe, SpanWork, columns_of, prefix_of
 from dolma_dask.verbs.mix.transform import Mixture
-from dolma_dask.verbs.selection import Selection
+from dolma_dask.verbs.selection import Selection, conjuncts
 
 
 def make_mixture(
@@ -58,7 +57,7 @@ class _Planner:
         self.catalog = Catalog(self.dataset)
         self.mentioned = [attributes_in(text, syntax) for text, syntax in options.expressions]
         self.notes: list[str] = []
-        self.fields: dict[str, AttributeKind] = {}
+        self.field = lru_cache(None)(self._field)
 
     def plan(self) -> Mixture:
         looks = bool(self.mentioned) or self.options.merge_attributes
@@ -69,39 +68,26 @@ class _Planner:
         odd = odd_keys(self.dataset, tuple(seen), unseen)
         every = frozenset(own).union(*seen.values())
         self.check_seen({key for key in unseen if key not in odd and not _has(own, key)}, every, seen)
-        known = self.known_sets(seen, frozenset(name for names in odd.values() for name in names))
+        known = {
+            name: self.catalog.kinds(name)
+            for name, keys in seen.items()
+            if self.names or self.in_order or any(name in sets for sets in odd.values()) or self.touches(keys)
+        }
         if not self.names and not self.in_order:
-            _check_clash(
-                {
-                    key: [name for name, kinds in known.items() if _has(kinds, key)]
-                    for key in sorted(requested)
-                }
-            )
+            for key in sorted(requested):
+                _check_clash(key, [name for name, kinds in known.items() if _has(kinds, key)])
         kinds, strange = _merged([own, *known.values()])
-        recipe = self.recipe(
-            RowKinds(kinds, strange | odd.keys(), lru_cache(None)(self.field), always=bool(known))
-        )
-        return self.mixture(recipe, known, own)
+        return self.mixture(RowKinds(kinds, strange | odd.keys(), self.field, always=bool(known)), known, own)
 
     def seen_keys(self) -> dict[str, frozenset[str]]:
         """Return the keys of the sets that may be read, as far as their files can be, by set."""
-        if not self.mentioned and not self.in_order:
-            return {}
+        names: Sequence[str] = ()
         if self.names or self.in_order:
             self.catalog.open(self.names)  # all that were named have to be there
-        names = self.names if self.names or self.in_order else self.dataset.attributes
+            names = self.names
+        elif self.mentioned:
+            names = self.dataset.attributes
         return {name: self.catalog.keys(name)[0] for name in names}
-
-    def known_sets(
-        self, seen: Mapping[str, frozenset[str]], odd: frozenset[str]
-    ) -> dict[str, Mapping[str, AttributeKind]]:
-        """Return the sets to read, with the kinds of their keys: those that were named, else those that have the keys."""
-        selected = [
-            name
-            for name, keys in seen.items()
-            if self.names or self.in_order or name in odd or self.touches(keys)
-        ]
-        return {name: self.catalog.kinds(name) for name in selected}
 
     def touches(self, keys: frozenset[str]) -> bool:
         """Tell whether some expression may look at one of `keys`."""
@@ -120,93 +106,86 @@ class _Planner:
                 )
             self.notes.append(f"no row that was looked at has the attribute {key}")
 
-    def field(self, name: str) -> AttributeKind | None:
+    def _field(self, name: str) -> AttributeKind | None:
         """Return the kind of a field of the metadata if it has one kind in the rows that are looked at."""
         try:
-            kinds = find_fields(self.dataset, [name])
+            return find_fields(self.dataset, [name])[name]
         except DolmaDaskError:
             return None
-        return kinds[name]
 
-    def recipe(self, kinds: RowKinds) -> Recipe:
-        options = self.options
-        include, exclude = (
-            tuple(make_filter(text, options.syntax, kinds) for text in texts)
-            for texts in (options.include, options.exclude)
-        )
+    def mixture(
+        self,
+        kinds: RowKinds,
+        known: Mapping[str, Mapping[str, AttributeKind]],
+        own: Mapping[str, AttributeKind],
+    ) -> Mixture:
+        """Compile all expressions, and collect what they read."""
+        options, syntax = self.options, self.options.syntax
+        where, sets_of_rule = self.where()
+        filters: dict[tuple[FilterKind, str], Filter] = {("where", item.text): item for item in where}
+        filters |= {("include", text): make_filter(text, syntax, kinds) for text in options.include}
+        filters |= {("exclude", text): make_filter(text, syntax, kinds) for text in options.exclude}
         spans = tuple(_span_work(item, kinds) for item in options.replacements)
-        rule = self.selection.rule
-        sets = self.selection.sets
-        where_keys = (
-            {name: sets.owner(name) for name in rule.names if name in sets.owners}
-            if rule is not None and sets is not None
-            else {}
-        )
-        recipe = Recipe(rule, where_keys, include, exclude, spans, options)
-        slow = [item.text for item in recipe.filters if item.is_slow] + [
-            item.rule.span for item in spans if item.is_slow
-        ]
+        slow = [text for (_, text), item in filters.items() if item.is_slow]
+        slow += [item.rule.span for item in spans if item.is_slow]
         self.notes += [
             f"{text} has no form over columns: every document is parsed for it, which is slow"
             for text in slow
         ]
-        return recipe
-
-    def mixture(
-        self,
-        recipe: Recipe,
-        known: Mapping[str, Mapping[str, AttributeKind]],
-        own: Mapping[str, AttributeKind],
-    ) -> Mixture:
-        keys = {
-            name.removeprefix(ATTRIBUTE_PREFIX)
-            for name in _columns(recipe)
-            if name.startswith(ATTRIBUTE_PREFIX)
+        names = columns_of(filters, spans)
+        keys = sorted(
+            name.removeprefix(ATTRIBUTE_PREFIX) for name in names if name.startswith(ATTRIBUTE_PREFIX)
+        )
+        holders = {key: tuple(name for name, kinds in known.items() if key in kinds) for key in keys}
+        to_read = {
+            key: _kind_to_read([known[name][key] for name in holders[key]], own.get(key)) for key in keys
         }
-        columns = {key: tuple(name for name, kinds in known.items() if key in kinds) for key in sorted(keys)}
-        everything = self.in_order or recipe.is_slow
-        objects = tuple(known) if recipe.is_slow or self.options.merge_attributes else ()
-        names = (
-            tuple(known)
-            if everything
-            else tuple(name for name in known if any(name in sets for sets in columns.values()))
+        sets = self.all_sets(
+            [
+                name
+                for name in known
+                if self.in_order or slow or any(name in each for each in holders.values())
+            ]
         )
-        sets = self.all_sets(names)
-        kinds = {name: dict[str, AttributeKind]() for name in (sets.files if sets else ())}
-        to_read = {key: self.kind_to_read(key, names, known, own) for key, names in columns.items()}
-        for key, holders in columns.items():
-            for name in holders:
-                kinds[name][key] = to_read[key]
-        for key, name in recipe.where_keys.items():
-            assert self.selection.sets is not None
-            kinds[name].setdefault(key, self.selection.sets.kinds[name][key])
-        fields = {name: self.field(name) for name in _columns(recipe) if name.startswith(METADATA_PREFIX)}
-        own_kinds = {key: kind for key, kind in to_read.items() if key in own}
-        lists = frozenset(key for key, kind in to_read.items() if kind == "spans")
-        done = replace(recipe, columns=columns, lists=lists, own=own_kinds, objects=objects)
-        known_fields = {name: kind for name, kind in fields.items() if kind is not None} | dict(
-            self.selection.fields
+        read = {
+            name: {key: to_read[key] for key in keys if name in holders[key]}
+            for name in (sets.files if sets else ())
+        }
+        for name, of_rule in sets_of_rule.items():
+            read[name] = {**of_rule, **read[name]}
+        fields = {name: self.field(name) for name in names if name.startswith(METADATA_PREFIX)}
+        recipe = Recipe(
+            options,
+            filters,
+            spans,
+            columns=holders,
+            lists=frozenset(key for key, kind in to_read.items() if kind == "spans"),
+            own={key: kind for key, kind in to_read.items() if key in own},
+            objects=tuple(known) if slow or options.merge_attributes else (),
         )
-        return Mixture(self.dataset, done, sets, kinds, known_fields, self.selection, tuple(self.notes))
+        known_fields = {name: kind for name, kind in fields.items() if kind is not None}
+        known_fields |= self.selection.fields
+        return Mixture(self.selection, recipe, sets, read, known_fields, tuple(self.notes))
+
+    def where(self) -> tuple[list[Filter], dict[str, dict[str, AttributeKind]]]:
+        """Return the parts of the `where` rule, and by set the keys that they name."""
+        rule, sets = self.selection.rule, self.selection.sets
+        read: dict[str, dict[str, AttributeKind]] = {}
+        columns = {}
+        for key in rule.names & sets.owners.keys() if rule is not None and sets is not None else ():
+            name = sets.owner(key)
+            read.setdefault(name, {})[key] = sets.kinds[name][key]
+            columns[key] = prefix_of(name) + key
+        return [Filter(str(part), "where", part.renamed(columns)) for part in conjuncts(rule)], read
 
     def all_sets(self, names: Sequence[str]) -> AttributeSets | None:
         """Open the sets of filters and replacements, and those of the `where` rule before them."""
+        of_rule = self.selection.sets
         if not names:
-            return self.selection.sets
-        of_rule = tuple(self.selection.sets.files) if self.selection.sets else ()
-        every = tuple(dict.fromkeys((*(name for name in of_rule if name not in names), *names)))
-        return self.catalog.open(every) if every else None
-
-    def kind_to_read(
-        self,
-        key: str,
-        names: Sequence[str],
-        known: Mapping[str, Mapping[str, AttributeKind]],
-        own: Mapping[str, AttributeKind],
-    ) -> AttributeKind:
-        """Return as what a key is read: lists of spans always as such."""
-        kind = next((known[name][key] for name in names), own.get(key, "spans"))
-        return "spans" if kind in LISTS else kind
+            return of_rule
+        return self.catalog.open(
+            [*(name for name in (of_rule.files if of_rule else ()) if name not in names), *names]
+        )
 
 
 def _is_plausible(key: str, every: frozenset[str], seen: Mapping[str, frozenset[str]]) -> bool:
@@ -217,15 +196,10 @@ def _is_plausible(key: str, every: frozenset[str], seen: Mapping[str, frozenset[
     return any(not keys for keys in seen.values())
 
 
-def _columns(recipe: Recipe) -> Iterator[str]:
-    """Yield the columns that filters and replacements need."""
-    for item in recipe.filters:
-        yield from item.rule.names if item.rule is not None else ()
-    for span in recipe.spans:
-        if span.rule.key is not None:
-            yield ATTRIBUTE_PREFIX + span.rule.key
-        if span.column is not None:
-            yield span.column
+def _kind_to_read(kinds: Sequence[AttributeKind], own: AttributeKind | None) -> AttributeKind:
+    """Return as what a key is read that sets have, or documents themselves: lists of spans always as such."""
+    kind = kinds[0] if kinds else own or "spans"
+    return "spans" if kind in LISTS else kind
 
 
 def _span_work(rule: Replacement, kinds: RowKinds) -> SpanWork:
@@ -266,13 +240,12 @@ def _merged(
     return merged, frozenset(odd)
 
 
-def _check_clash(columns: Mapping[str, Sequence[str]]) -> None:
-    for key, sets in columns.items():
-        if len(sets) > 1:
-            raise UsageError(
-                f"key {key!r} stands in the attribute sets {', '.join(sets[:-1])} and {sets[-1]}; expected one. Choose the sets to read, of which later "
-                f"ones win, such as: --attributes {sets[0]}"
-            )
+def _check_clash(key: str, sets: Sequence[str]) -> None:
+    if len(sets) > 1:
+        raise UsageError(
+            f"key {key!r} stands in the attribute sets {', '.join(sets[:-1])} and {sets[-1]}; expected one. Choose the sets to read, of which later "
+            f"ones win, such as: --attributes {sets[0]}"
+        )
 
 
 SHARDS = 8

@@ -1,25 +1,25 @@
 """Options of a mix besides its `where` rule, and the recipe that they become once they are resolved against the attributes that are there."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX
 from dolma_dask.rules.filters import Filter, Syntax, check_expression, check_syntax
 from dolma_dask.rules.replacements import Replacement, make_replacement
-from dolma_dask.rules.rules import Rule
-from dolma_dask.verbs.options import words_of
+from dolma_dask.verbs.options import from_json
 
 ReplaceLike = str | Mapping[str, Any] | Replacement
 """A rule of span replacement: its keys, also as JSON text, or the object."""
 
+FilterKind = Literal["where", "include", "exclude"]
+
 
 @dataclass(frozen=True)
 class MixOptions:
-    """Options of a mix that decide what is done to documents, checked; see `dolma_dask.mix`."""
+    """Options of a mix that decide what is done to documents; see `dolma_dask.mix`."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -29,8 +29,28 @@ class MixOptions:
     min_text_length: int = 0
     provenance: bool = False
     merge_attributes: bool = False
-    sample_rate: float | None = None
+    sample: float | None = None
     seed: int = 0  # of the sample
+
+    def __post_init__(self) -> None:
+        check_syntax(self.syntax)
+        for text in (*self.include, *self.exclude):
+            check_expression(text, self.syntax)
+        least, seed, sample = self.min_text_length, self.seed, self.sample
+        if isinstance(least, bool) or not isinstance(least, int) or least < 0:
+            raise UsageError(f"min_text_length={least!r}; expected a number of bytes, 0 or more.")
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+            raise UsageError(f"seed={seed!r}; expected a whole number from 0 to 2**64 - 1.")
+        is_rate = isinstance(sample, int | float) and not isinstance(sample, bool) and 0 < sample < 1e6
+        if sample is not None and not is_rate:
+            raise UsageError(
+                f"sample={sample!r}; expected how often each document is taken, such as 0.3 or 2.5."
+            )
+
+    @property
+    def rate(self) -> float | None:
+        """How often each document is taken; None: once."""
+        return None if self.sample is None or self.sample == 1 else float(self.sample)
 
     def params(self) -> dict[str, Any]:
         """Return what decides the output, without what was not requested."""
@@ -43,8 +63,8 @@ class MixOptions:
             "min_text_length": self.min_text_length,
             "provenance": self.provenance,
             "merge_attributes": self.merge_attributes,
-            "sample_rate": self.sample_rate,
-            "seed": self.seed if self.sample_rate is not None else None,
+            "sample_rate": self.rate,
+            "seed": None if self.rate is None else self.seed,
         }
         return {name: value for name, value in params.items() if value}
 
@@ -56,64 +76,16 @@ class MixOptions:
         return (*filters, *spans, *(item.selector() for item in self.replacements if item.selects))
 
 
-def make_options(
-    *,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    syntax: str = "jsonpath",
-    replacements: Sequence[ReplaceLike] | ReplaceLike = (),
-    discard_fields: Sequence[str] = (),
-    min_text_length: int = 0,
-    provenance: bool = False,
-    merge_attributes: bool = False,
-    sample_rate: float | None = None,
-    seed: int = 0,
-) -> MixOptions:
-    """Check the options of a mix besides its rule."""
-    language = check_syntax(syntax)
-    filters = words_of("include", include), words_of("exclude", exclude)
-    for text in (*filters[0], *filters[1]):
-        check_expression(text, language)
-    if isinstance(min_text_length, bool) or not isinstance(min_text_length, int) or min_text_length < 0:
-        raise UsageError(f"min_text_length={min_text_length!r}; expected a number of bytes, 0 or more.")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
-        raise UsageError(f"seed={seed!r}; expected a whole number from 0 to 2**64 - 1.")
-    return MixOptions(
-        include=filters[0],
-        exclude=filters[1],
-        syntax=language,
-        replacements=tuple(make_replacement(_from_text(item)) for item in _several(replacements)),
-        discard_fields=words_of("discard_fields", discard_fields),
-        min_text_length=min_text_length,
-        provenance=bool(provenance),
-        merge_attributes=merge_attributes,
-        sample_rate=_rate(sample_rate),
-        seed=seed,
+def replacements_of(given: Sequence[ReplaceLike] | ReplaceLike) -> tuple[Replacement, ...]:
+    """Return rules of span replacement, as the command line or Python gives them."""
+    several = [given] if isinstance(given, str | Mapping | Replacement) else given
+    expected = (
+        'an object in JSON, such as {"span": "$.attributes.<key>", "min_score": 0.5, "replacement": ""}.'
     )
-
-
-def _several(given: Sequence[ReplaceLike] | ReplaceLike) -> Sequence[ReplaceLike]:
-    return [given] if isinstance(given, str | Mapping | Replacement) else given
-
-
-def _from_text(given: ReplaceLike) -> Mapping[str, Any] | Replacement:
-    if not isinstance(given, str):
-        return given
-    try:
-        return msgspec.json.decode(given, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise UsageError(
-            f"cannot read the replacement {given!r}: {error}; expected an object in JSON, such as "
-            '{"span": "$.attributes.<key>", "min_score": 0.5, "replacement": ""}.'
-        ) from None
-
-
-def _rate(rate: float | None) -> float | None:
-    if rate is None:
-        return None
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1e6:
-        raise UsageError(f"sample={rate!r}; expected how often each document is taken, such as 0.3 or 2.5.")
-    return None if rate == 1 else float(rate)
+    return tuple(
+        make_replacement(from_json("the replacement", item, expected) if isinstance(item, str) else item)
+        for item in several
+    )
 
 
 @dataclass(frozen=True)
@@ -134,36 +106,20 @@ class SpanWork:
 class Recipe:
     """Everything that a worker does to the rows of a dataset."""
 
-    where: Rule | None = None  # with full names
-    where_keys: Mapping[str, str] = field(
-        default_factory=dict
-    )  # its attribute keys -> sets they are read from
-    include: tuple[Filter, ...] = ()
-    exclude: tuple[Filter, ...] = ()
-    spans: tuple[SpanWork, ...] = ()
-    options: MixOptions = field(default_factory=MixOptions)
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    options: MixOptions
+    filters: Mapping[tuple[FilterKind, str], Filter]
+    """By kind and text: parts of the `where` rule, over columns of one set (`prefix_of`), and filters, over those of all (`ATTRIBUTE_PREFIX`)."""
+    spans: tuple[SpanWork, ...]
+    columns: Mapping[str, tuple[str, ...]]
     """Attribute keys that filters and replacements need -> sets that have them, of which later ones win."""
-    lists: frozenset[str] = frozenset()  # those of these keys that are columns of spans
-    own: Mapping[str, AttributeKind] = field(default_factory=dict)  # those that documents themselves may have
-    objects: tuple[str, ...] = ()  # sets whose whole objects are needed, of which later ones win
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Columns that rules, filters and replacements read."""
-        rules = [rule for rule in (self.where, *(item.rule for item in self.filters)) if rule is not None]
-        spans = {span.column for span in self.spans if span.column is not None}
-        return frozenset().union(spans, *(rule.names for rule in rules))
-
-    @property
-    def filters(self) -> tuple[Filter, ...]:
-        """All filters."""
-        return (*self.include, *self.exclude)
+    lists: frozenset[str]  # those of these keys that are columns of spans
+    own: Mapping[str, AttributeKind]  # those that documents themselves may have
+    objects: tuple[str, ...]  # sets whose whole objects are needed, of which later ones win
 
     @property
     def is_slow(self) -> bool:
         """True if documents are looked at one by one."""
-        return any(item.is_slow for item in self.filters) or any(item.is_slow for item in self.spans)
+        return any(item.is_slow for item in (*self.filters.values(), *self.spans))
 
     @property
     def looks_inside(self) -> bool:
@@ -171,6 +127,13 @@ class Recipe:
         return bool(self.columns or self.spans or self.is_slow or self.options.merge_attributes)
 
 
+def columns_of(filters: Mapping[Any, Filter], spans: Sequence[SpanWork]) -> frozenset[str]:
+    """Return the columns that rules, filters and replacements read."""
+    columns = {name for item in filters.values() if item.rule is not None for name in item.rule.names}
+    columns |= {ATTRIBUTE_PREFIX + span.rule.key for span in spans if span.rule.key is not None}
+    return frozenset(columns | {span.column for span in spans if span.column is not None})
+
+
 def prefix_of(name: str) -> str:
     """Return what stands before the keys of an attribute set in the columns of a worker."""
-    return f"{name}\x1f"
+    return f"\x1f{name}\x1f"

@@ -22,7 +22,7 @@ from dolma_dask.verbs.hdf5.job import Documents
 from dolma_dask.verbs.hdf5.verb import LmOptions, Target, make_job
 from dolma_dask.verbs.hdf5.verb import hdf5 as make_rows
 from dolma_dask.verbs.mix.transform import Mixture
-from dolma_dask.verbs.options import ReadArgs, TokensLike, check_outside, dataset_notes
+from dolma_dask.verbs.options import ReadArgs, TokensLike, check_outside, dataset_notes, from_json
 from dolma_dask.verbs.ragged import RaggedOutput, open_output
 from dolma_dask.verbs.ragged import ragged as make_arrays
 
@@ -111,7 +111,8 @@ def _options(verb: str, given: TokensLike, *kinds: type[Any]) -> dict[str, Any] 
     """Return the options of a verb by name, all of which are known."""
     if given is None:
         return None
-    options = _decoded(verb, given)
+    form = '{"to": FOLDER, "tokenizer": FILE, ...}'
+    options = from_json(verb, given, f"its options in JSON: {form}.")
     known = [item.name for kind in kinds for item in fields(kind)]
     for name in options:
         if name not in known:
@@ -120,21 +121,8 @@ def _options(verb: str, given: TokensLike, *kinds: type[Any]) -> dict[str, Any] 
             raise UsageError(f"{verb} has no option {name!r} here; {what_next}", name=name)
     for name in ("to", "tokenizer"):
         if name not in options:
-            raise UsageError(
-                f'{verb} of a mix lacks {name!r}; expected {{"to": FOLDER, "tokenizer": FILE, ...}}.'
-            )
+            raise UsageError(f"{verb} of a mix lacks {name!r}; expected {form}.")
     return {name: fspath(value) if isinstance(value, PathLike) else value for name, value in options.items()}
-
-
-def _decoded(verb: str, given: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(given, Mapping):
-        return given
-    try:
-        return msgspec.json.decode(given, type=dict[str, Any])
-    except (msgspec.DecodeError, TypeError) as error:
-        raise UsageError(
-            f'cannot read {verb} {given!r}: {error}; expected its options in JSON: {{"to": FOLDER, "tokenizer": FILE, ...}}.'
-        ) from None
 
 
 def _make(verb: str, options: Mapping[str, Any], kind: type[Kind]) -> Kind:

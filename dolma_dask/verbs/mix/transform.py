@@ -5,10 +5,10 @@ of 2 MB at a time.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -28,16 +28,14 @@ from dolma_dask.reading import AlignedShard, AttributeSets, AttributeSource
 from dolma_dask.rules.sampling import sampled
 from dolma_dask.rules.splicing import splice
 from dolma_dask.verbs.mix.block import MixBlock
-from dolma_dask.verbs.mix.recipe import Recipe, prefix_of
-from dolma_dask.verbs.selection import Selection, conjuncts
+from dolma_dask.verbs.mix.recipe import FilterKind, Recipe, columns_of, prefix_of
+from dolma_dask.verbs.selection import Selection
 from dolma_dask.verbs.sinks import DocumentRows, ShardFacts
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 """Unicode's White_Space, which does not count for the least length of a text."""
 
 _ALWAYS = ("id", "source", "text")
-
-_Kind = Literal["where", "include", "exclude"]
 
 
 class Transform:
@@ -51,19 +49,12 @@ class Transform:
         self._shard, self._recipe = shard, recipe
         self._names = (*_ALWAYS, *sorted(columns.difference(_ALWAYS, {RAW})))
         self._writes_lines = RAW in columns
-        self._where = {str(part): part for part in conjuncts(recipe.where)}
-        self._include = {item.text: item for item in recipe.include}
-        self._exclude = {item.text: item for item in recipe.exclude}
-        self._matched: dict[tuple[_Kind, str], int] = {
-            **{("where", rule): 0 for rule in self._where},
-            **{("include", rule): 0 for rule in self._include},
-            **{("exclude", rule): 0 for rule in self._exclude},
-        }
+        self._matched = dict.fromkeys(recipe.filters, 0)
         names = ["documents_in", "documents_out", "text_bytes_in", "text_bytes_out"]
         options = recipe.options
         names += ["spans_replaced", "documents_changed"] if options.replacements else []
         names += ["documents_too_short"] if options.min_text_length else []
-        names += ["documents_not_sampled", "documents_again"] if options.sample_rate is not None else []
+        names += ["documents_not_sampled", "documents_again"] if options.rate is not None else []
         self.counts: Counter[str] = Counter(dict.fromkeys(names, 0))
 
     @property
@@ -73,7 +64,7 @@ class Transform:
 
     def __call__(self, block: Block) -> DocumentRows:
         """Return the documents of a block that go on."""
-        rows = MixBlock(self._shard, self._recipe, block)
+        rows = MixBlock.of(self._shard, self._recipe, block)
         self.counts["documents_in"] += block.num_rows
         self.counts["text_bytes_in"] += text_bytes(block.batch.column("text"))
         kept = self._changed(rows, self._sampled(rows, self._kept(rows)))
@@ -84,34 +75,19 @@ class Transform:
     def _kept(self, rows: MixBlock) -> pa.BooleanArray:
         """Return which rows the `where` rule and the filters keep."""
         readable = pc.is_valid(rows.batch.column("id"))
-        kept = readable
-        columns = rows.for_where() if self._where else {}
-        for rule, part in self._where.items():
-            kept = pc.and_(kept, self._count("where", rule, part.mask(columns), readable))
-        if self._include:
-            matched = [
-                self._count("include", text, rows.mask(item), readable)
-                for text, item in self._include.items()
-            ]
-            kept = pc.and_(kept, _any(matched))
-        if self._exclude:
-            matched = [
-                self._count("exclude", text, rows.mask(item), readable)
-                for text, item in self._exclude.items()
-            ]
-            kept = pc.and_not(kept, _any(matched))
-        return kept
-
-    def _count(
-        self, kind: _Kind, rule: str, mask: pa.BooleanArray, readable: pa.BooleanArray
-    ) -> pa.BooleanArray:
-        holds = pc.and_(mask, readable)
-        self._matched[kind, rule] += holds.true_count
-        return holds
+        masks: dict[FilterKind, list[pa.BooleanArray]] = {"where": [readable], "include": [], "exclude": []}
+        for (kind, text), item in self._recipe.filters.items():
+            holds = pc.and_(rows.mask(item), readable)
+            self._matched[kind, text] += holds.true_count
+            masks[kind].append(holds)
+        kept = reduce(pc.and_, masks["where"])
+        if masks["include"]:
+            kept = pc.and_(kept, reduce(pc.or_, masks["include"]))
+        return pc.and_not(kept, reduce(pc.or_, masks["exclude"])) if masks["exclude"] else kept
 
     def _sampled(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray | pa.Int64Array:
         """Return which rows are taken: a mask, or row numbers where some are taken several times."""
-        rate, seed = self._recipe.options.sample_rate, self._recipe.options.seed
+        rate, seed = self._recipe.options.rate, self._recipe.options.seed
         if rate is None:
             return kept
         times_each, part = divmod(rate, 1.0)
@@ -143,10 +119,6 @@ class Transform:
         lines = splice(kept.batch.column(RAW), kept.edits(replaced)) if self._writes_lines else None
         columns = {name: texts if name == "text" else kept.batch.column(name) for name in self._names}
         return DocumentRows(pa.record_batch(columns), kept.numbers, lines)
-
-
-def _any(masks: Sequence[pa.BooleanArray]) -> pa.BooleanArray:
-    return reduce(pc.or_, masks)
 
 
 def _is_long(texts: pa.LargeStringArray, least: int) -> npt.NDArray[np.bool_] | None:
@@ -192,7 +164,8 @@ class MixSource:
 
     def _documents(self, columns: frozenset[str]) -> tuple[str, ...]:
         """Return the columns of documents to read: those that sinks take, and those that rules and changes need."""
-        needed = [*_ALWAYS, *sorted(columns), *(name for name in OPTIONAL if name in self.recipe.names)]
+        named = columns_of(self.recipe.filters, self.recipe.spans)
+        needed = [*_ALWAYS, *sorted(columns), *(name for name in OPTIONAL if name in named)]
         needed += [METADATA] if self.recipe.options.provenance and RAW in columns else []
         needed += [RAW] if self.recipe.looks_inside else []
         return tuple(dict.fromkeys(needed))
@@ -202,13 +175,17 @@ class MixSource:
 class Mixture:
     """A dataset with what is done to its documents."""
 
-    dataset: Dataset
+    selection: Selection
     recipe: Recipe
     sets: AttributeSets | None  # attribute sets to read
     kinds: Mapping[str, Mapping[str, AttributeKind]]  # by set: the keys to read
     fields: Mapping[str, AttributeKind]  # of the metadata
-    selection: Selection
     notes: tuple[str, ...] = ()  # for people
+
+    @property
+    def dataset(self) -> Dataset:
+        """The documents."""
+        return self.selection.dataset
 
     @property
     def sources(self) -> tuple[MixSource, ...]:
@@ -217,7 +194,7 @@ class Mixture:
 
     def source(self, shard: Shard, name: str | None = None) -> MixSource:
         """Return the documents of one shard; one with a name of its own is known by paths with roots."""
-        sources = tuple(self._attributes(each, shard) for each in (self.sets.files if self.sets else ()))
+        sources = tuple(map(self._attributes, self.sets.sources(shard, ()))) if self.sets else ()
         dataset = self.dataset
         aligned = AlignedShard(
             dataset.root,
@@ -229,23 +206,25 @@ class Mixture:
         )
         return MixSource(aligned, self.recipe, name or shard.path, name not in (None, shard.path))
 
-    def _attributes(self, name: str, shard: Shard) -> AttributeSource:
+    def _attributes(self, source: AttributeSource) -> AttributeSource:
+        """Return an attribute file with the keys to read."""
         assert self.sets is not None
-        (source,) = (item for item in self.sets.sources(shard, ()) if item.name == name)
-        kinds, is_table = dict(self.kinds[name]), format_of(source.info.path) == "parquet"
-        needs_objects = name in self.recipe.objects
+        name, kinds = source.name, dict(self.kinds[source.name])
+        is_table, needs_objects = format_of(source.info.path) == "parquet", name in self.recipe.objects
         if is_table:  # scores of documents are plain numbers there
             declared = self.sets.kinds[name]
-            kinds.update(declared if needs_objects else {})
-            kinds = {
-                key: "document" if declared.get(key) == "document" else kind for key, kind in kinds.items()
-            }
+            scores = {key: kind for key, kind in declared.items() if kind == "document" and key in kinds}
+            kinds.update(declared if needs_objects else scores)
         return replace(
             source, kinds=kinds, prefix=prefix_of(name), with_objects=needs_objects and not is_table
         )
 
     def params(self) -> dict[str, Any]:
         """Return what decides the output besides the bytes of the inputs."""
-        params = self.selection.params()
-        params["attributes"] = list(self.sets.files) if self.sets else []
-        return params | self.recipe.options.params()
+        rule = self.selection.rule
+        return {
+            "where": None if rule is None else rule.canonical(),
+            "attributes": list(self.sets.files) if self.sets else [],
+            "source": self.dataset.source,
+            **self.recipe.options.params(),
+        }

@@ -21,7 +21,7 @@ from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.mix.call import MixCall, MixSummary, make_goal
 from dolma_dask.verbs.mix.planning import make_mixture
-from dolma_dask.verbs.mix.recipe import ReplaceLike, make_options
+from dolma_dask.verbs.mix.recipe import MixOptions, ReplaceLike, replacements_of
 from dolma_dask.verbs.options import (
     DatasetLike,
     Many,
@@ -150,16 +150,16 @@ def mix(
     attributes = words_of("attributes", attributes)
     lists = words_of("block", block), words_of("allow", allow)
     where = rule_of(where)
-    changes = make_options(
-        include=include,
-        exclude=exclude,
+    changes = MixOptions(
+        include=words_of("include", include),
+        exclude=words_of("exclude", exclude),
         syntax=syntax,
-        replacements=replace,
-        discard_fields=discard_fields,
+        replacements=replacements_of(replace),
+        discard_fields=words_of("discard_fields", discard_fields),
         min_text_length=min_text_length,
-        provenance=provenance,
+        provenance=bool(provenance),
         merge_attributes=merge_attributes,
-        sample_rate=sample,
+        sample=sample,
         seed=seed,
     )
     if merge_attributes and not attributes:
