@@ -18,10 +18,12 @@ from yaml import MappingNode, Node, SequenceNode
 from dolma_dask import clusters
 from dolma_dask.config.yaml_files import Mistakes, convert, pairs, read_yaml, scalar, substituted
 from dolma_dask.errors import Failure, StageError, UsageError
+from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.rules.filters import check_syntax
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix.call import MixSummary
+from dolma_dask.verbs.mix.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.verbs.mix.recipe import MixOptions, replacements_of
 from dolma_dask.verbs.mix.streams import Stream, mix_stream, sum_streams
 from dolma_dask.verbs.options import ReadArgs, checked, record_policy, run_options, words_of
@@ -276,18 +278,21 @@ def _stream(given: StreamConfig, packed: bool, seed: int | None, by_inputs: bool
         sample=given.sample_rate,
         seed=seed or 0,
     )
+    input_format = _format(given.compression.input, "input")
+    output_format = _format(given.compression.output, "output")
+    packing = None
+    if packed or seed is not None:
+        name, size = layout.check_name(given.name, "stream"), output.max_size_in_bytes or DEFAULT_SIZE
+        packing = FilePacking(name, output_format or "jsonl.gz", size, seed, by_inputs and seed is None)
     return Stream(
         name=given.name,
         documents=tuple(given.documents),
         attributes=tuple(given.attributes),
         path=output.path,
         options=options,
-        input_format=_format(given.compression.input, "input"),
-        output_format=_format(given.compression.output, "output"),
-        packed=packed or seed is not None,
-        seed=seed,
-        by_inputs=by_inputs and seed is None,
-        **({"max_bytes": output.max_size_in_bytes} if output.max_size_in_bytes else {}),
+        packing=packing,
+        input_format=input_format,
+        output_format=output_format,
     )
 
 

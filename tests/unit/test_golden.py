@@ -24,8 +24,8 @@ from dolma_dask.verbs.convert import attributes as convert_attributes
 from dolma_dask.verbs.convert import verb as convert
 from dolma_dask.verbs.dedupe import job as dedupe_run
 from dolma_dask.verbs.hdf5 import job as hdf5_packing
-from dolma_dask.verbs.mix import call as mix_call
 from dolma_dask.verbs.mix import cutting as mix_packing
+from dolma_dask.verbs.mix import transform as mix_transform
 from dolma_dask.verbs.quantiles import job as quantile_run
 from dolma_dask.verbs.validate import shard as validation_shard
 from dolma_dask.writers.documents import open_writer
@@ -61,14 +61,14 @@ GOLDEN = {
             "verbs.convert.verb.VERSION": 2,
             "sources.base.CONVERTER_VERSION": 1,
             "verbs.tag.VERSION": 2,
-            "verbs.mix.call.VERSION": 2,
+            "verbs.mix.transform.VERSION": 2,
         },
         digest="57e662a745a93e6ef592f1c987437b3c",
     ),
     "hdf5": Golden(versions={"verbs.hdf5.job.VERSION": 1}, digest="ba629a1730cf4a382b65618766bb0349"),
-    "mix": Golden(versions={"verbs.mix.call.VERSION": 2}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
+    "mix": Golden(versions={"verbs.mix.transform.VERSION": 2}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
     "mix packed": Golden(
-        versions={"verbs.mix.call.VERSION": 2, "verbs.mix.cutting.PACKING_VERSION": 1},
+        versions={"verbs.mix.transform.VERSION": 2, "verbs.mix.cutting.PACKING_VERSION": 1},
         digest="6619b9aecda8a39807e86173982acb26",
     ),
     "quantiles": Golden(
@@ -112,9 +112,9 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "block": {"verbs.block.job.VERSION": block_run.VERSION},
         "quantiles": {"verbs.quantiles.job.VERSION": quantile_run.VERSION},
         "validate": {"verbs.validate.shard.VERSION": validation_shard.VERSION},
-        "mix": {"verbs.mix.call.VERSION": mix_call.VERSION},
+        "mix": {"verbs.mix.transform.VERSION": mix_transform.VERSION},
         "mix packed": {
-            "verbs.mix.call.VERSION": mix_call.VERSION,
+            "verbs.mix.transform.VERSION": mix_transform.VERSION,
             "verbs.mix.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
         },
         "hdf5": {"verbs.hdf5.job.VERSION": hdf5_packing.VERSION},
@@ -122,7 +122,7 @@ def current_versions() -> dict[str, dict[str, int | str]]:
             "verbs.ragged.VERSION": ragged.VERSION,
             "formats.ragged.SIDECAR_VERSION": ragged_format.SIDECAR_VERSION,
         },
-        "gzip members": {**conversion, **tagging, "verbs.mix.call.VERSION": mix_call.VERSION},
+        "gzip members": {**conversion, **tagging, "verbs.mix.transform.VERSION": mix_transform.VERSION},
     }
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import dolma_dask
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Job, MapJob, Plan, RunOptions, Unit, remove_abandoned, run_job, run_jobs
+from dolma_dask.engine import Job, MapJob, Plan, Unit, remove_abandoned, run_jobs
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.journal import work_key
 from dolma_dask.summary import Summary
+from dolma_dask.verbs.mix import transform
 from dolma_dask.verbs.mix.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.verbs.mix.outputs import DocumentOutput
 from dolma_dask.verbs.mix.packed import Packed, Part
@@ -27,9 +27,6 @@ from dolma_dask.verbs.sinks import DocumentStage, join_documents
 
 if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a start
     from dolma_dask.verbs.mix.tokens import TokenOptions
-
-VERSION = 2
-"""Raised whenever mix writes other bytes for the same input and rule."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,25 +57,17 @@ class MixSummary(Summary):
 
 
 @dataclass(frozen=True)
-class Goal:
-    """Outputs of a mix."""
+class Requested:
+    """Outputs of a mix that were requested, checked."""
 
-    target: str | None  # root of the new documents; None: there are none
-    file_format: FileFormat | None  # None: that of each input file, and for packed ones jsonl.gz
-    name: str  # of packed files
-    packing: FilePacking | None  # how files are cut; None: there is one for each input file
-    tokens: "TokenOptions | None"  # token files
+    documents: DocumentOutput | None
+    packing: FilePacking | None  # how files of documents are cut; None: there is one for each input file
+    tokens: "TokenOptions | None"
     shown: Mapping[str, Any]  # the same for people
 
-    def check(self, root: str) -> None:
-        """Refuse what would write over the input, or among its documents, and token files that cannot be made."""
-        if self.target is not None:
-            check_apart(root, self.target)
-        if self.tokens is not None:
-            self.tokens.check([each for each in (root, self.target) if each is not None])
 
-
-def make_goal(
+def requested(
+    root: str,
     *,
     to: str | None,
     tokens: "TokenOptions | None",
@@ -86,8 +75,11 @@ def make_goal(
     name: str,
     max_size: int | None,
     seed: int | None,
-) -> Goal:
-    """Check the outputs of a mix; `seed` is that of a shuffle."""
+) -> Requested:
+    """Check the outputs of a mix of the dataset at `root`; `seed` is that of a shuffle.
+
+    Refused is what would write over the input, or among its documents, and token files that cannot be made.
+    """
     check_format(file_format)
     is_packed = max_size is not None or seed is not None
     if to is None and tokens is None:
@@ -99,96 +91,79 @@ def make_goal(
             "shuffle and max_size without `to`; expected a root of new documents, since token files are made from the packed ones."
         )
     target = None if to is None else layout.dataset_root(files.normalize(to))
-    if not is_packed:
-        return Goal(target, file_format, name, None, tokens, without_empty({"format": file_format}))
-    prefix = f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}"
-    packing = FilePacking(
-        prefix, file_format or "jsonl.gz", DEFAULT_SIZE if max_size is None else max_size, seed
-    )
-    shown = {"max_size": max_size, "shuffle": seed is not None or None, "name": name, "format": file_format}
-    return Goal(target, file_format, name, packing, tokens, without_empty(shown))
+    packing, shown = None, {"format": file_format}
+    if is_packed:
+        prefix = f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}"
+        size = DEFAULT_SIZE if max_size is None else max_size
+        packing = FilePacking(prefix, file_format or "jsonl.gz", size, seed)
+        shown |= {"max_size": max_size, "shuffle": seed is not None or None, "name": name}
+    if target is not None:
+        check_apart(root, target)
+    if tokens is not None:
+        tokens.check([each for each in (root, target) if each is not None])
+    documents = None if target is None else DocumentOutput(target, file_format)
+    return Requested(documents, packing, tokens, without_empty(shown))
 
 
-@dataclass(frozen=True)
-class MixCall:
-    """A mixture of some shards of a dataset, and its outputs."""
+def run_mix(
+    dataset: Dataset,
+    mixture: Mixture,
+    outputs: Requested,
+    shown: Mapping[str, Any],
+    notes: tuple[str, ...],
+    options: ReadArgs,
+) -> MixSummary:
+    """Make what is left of all outputs: `mixture` is of the shards of `dataset` that are mixed, `shown` tells its options to people.
 
-    dataset: Dataset  # with all shards
-    mixture: Mixture  # of the shards that are mixed
-    goal: Goal
-    shown: Mapping[str, Any]  # options of the documents, for people
-    notes: tuple[str, ...]  # for people
-
-    def run(self, options: ReadArgs) -> MixSummary:
-        """Make what is left of all outputs."""
-        target, packing = self.goal.target, self.goal.packing
-        if target is not None and packing is not None:
-            return self._packed(target, packing, options)
-        made = self._side_by_side(record_policy(options), run_options(options))
-        if target is not None and made.done:
-            remove_abandoned(target, "mix")  # by a packed mix that was stopped and is no longer requested
-        return made
-
-    @property
-    def _name(self) -> str:
-        """Name of token files that have no other: that of the dataset, whether or not its documents are written again."""
-        return files.normalize(self.dataset.root).rsplit("/", 1)[-1]
-
-    @property
-    def _params(self) -> dict[str, Any]:
-        """Parameters for the journal of the documents."""
-        return {"from": self.dataset.root, **self.shown, **self.goal.shown}
-
-    @property
-    def _parts(self) -> tuple[Part, ...]:
-        return tuple(Part(self.mixture, shard, shard.path) for shard in self.mixture.dataset.shards)
-
-    def _packed(self, target: str, packing: FilePacking, options: ReadArgs) -> MixSummary:
-        """Pack the documents of all shards into files of one size, then make tokens of these."""
-        goal, policy = self.goal, record_policy(options)
-        key = mix_key(self.mixture, policy)
-        packed = Packed(
-            target, goal.name, self._parts, packing, policy, key, self._params, self.notes, owns_folder=True
+    Files of every kind are made for each shard from one reading; token files of packed documents are made from these.
+    """
+    policy, documents, tokens = record_policy(options), outputs.documents, outputs.tokens
+    # of token files that have no other: that of the dataset, whether or not its documents are written again
+    name = files.normalize(dataset.root).rsplit("/", 1)[-1]
+    jobs: dict[str, Job[Summary]] = {}
+    if documents is not None:
+        parts = [Part(mixture, shard, shard.path) for shard in mixture.dataset.shards]
+        params = {"from": dataset.root, **shown, **outputs.shown}
+        jobs["mix"] = documents_job(
+            documents, outputs.packing, parts, policy, params, notes, all_shards=dataset.shards
         )
-        mixed = summarize(run_job(packed, run_options(options)))
-        if mixed.planned or goal.tokens is None:
-            return mixed
-        return _with_others(mixed, goal.tokens.of_packed(target, self.dataset.source, self._name, options))
-
-    def _side_by_side(self, policy: RecordPolicy, options: RunOptions) -> MixSummary:
-        """Make files of every kind for each shard, from one reading."""
-        tokens, params = self.goal.tokens, {**self.mixture.params(), "mix": VERSION}
-        jobs: dict[str, Job[Summary]] = {}
-        if self.goal.target is not None:
-            documents = DocumentOutput(self.goal.target, self.goal.file_format)
-            shards = self.dataset.shards
-            plan = documents_plan(documents, self._parts, policy, self._params, self.notes, shards)
-            jobs["mix"] = MapJob(plan)
-        if tokens is not None:
-            jobs |= tokens.jobs(self.dataset, self.mixture, self._name, params, self.shown, policy)
-        first, *others = zip(jobs, run_jobs(list(jobs.values()), options, join_documents), strict=True)
-        return _with_others(summarize(replace(first[1], verb="mix"), self.notes), others)
+    if tokens is not None and outputs.packing is None:
+        params = {**mixture.params(), "mix": transform.VERSION}
+        jobs |= tokens.jobs(dataset, mixture, name, params, shown, policy)
+    first, *others = zip(
+        jobs, run_jobs(list(jobs.values()), run_options(options), join_documents), strict=True
+    )
+    mixed = summarize(replace(first[1], verb="mix"), notes)
+    if documents is not None and outputs.packing is None and mixed.done:
+        remove_abandoned(documents.root, "mix")  # by a packed mix that was stopped and is no longer requested
+    if documents is not None and outputs.packing is not None and tokens is not None and not mixed.planned:
+        others = tokens.of_packed(documents.root, dataset.source, name, options)
+    return _with_others(mixed, others)
 
 
-def documents_plan(
+def documents_job(
     output: DocumentOutput,
+    packing: FilePacking | None,
     parts: Sequence[Part],
     policy: RecordPolicy,
     params: Mapping[str, Any],
     notes: tuple[str, ...],
-    shards: Sequence[Shard] = (),
-) -> Plan:
-    """Return the plan of one file of documents for each part; `shards` are all of the dataset if the folder is for these alone."""
+    *,
+    all_shards: Sequence[Shard] = (),
+) -> Job[Summary]:
+    """Return the job that writes documents; `all_shards` are those of the dataset if the folder is for its documents alone."""
+    if packing is not None:
+        return Packed(output.root, tuple(parts), packing, policy, params, notes, owns_folder=bool(all_shards))
     paths = [output.path(part.shard) for part in parts]
-    every = [output.path(shard) for shard in shards]
+    every = [output.path(shard) for shard in all_shards]
     layout.check_no_collision(every or paths)
     stage = DocumentStage((output,), policy, "mix")
-    keys = {id(part.mixture): mix_key(part.mixture, policy) for part in parts}
+    keys = {id(part.mixture): part.mixture.key(policy) for part in parts}
     tasks = [
         stage.task(part.mixture.source(part.shard), Unit(path, keys[id(part.mixture)]))
         for part, path in zip(parts, paths, strict=True)
     ]
-    return Plan(
+    plan = Plan(
         stage=stage,
         root=output.root,
         tasks=tasks,
@@ -201,12 +176,7 @@ def documents_plan(
         max_bad_fraction=budget(policy),
         notes=notes,
     )
-
-
-def mix_key(mixture: Mixture, policy: RecordPolicy) -> str:
-    """Return the key of the outputs of a mix."""
-    params = {"max_record_bytes": policy.max_record_bytes, "on_bad_record": policy.on_bad_record}
-    return work_key("mix", VERSION, {**mixture.params(), **params})
+    return MapJob(plan)
 
 
 def check_apart(root: str, target: str) -> None:

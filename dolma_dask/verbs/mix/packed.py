@@ -58,11 +58,9 @@ class Packed:
     """A call of mix with packed output; see `dolma_dask.engine.Job`."""
 
     target: str
-    title: str  # of the outputs, in the journal
     parts: tuple[Part, ...]  # all shards, in order
     packing: FilePacking  # how files are cut
     policy: RecordPolicy
-    mixture_key: str  # digest of all that decides the output besides the bytes of the inputs and the packing
     params: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     owns_folder: bool = False  # everything in the folder of the output files is ours
@@ -76,7 +74,7 @@ class Packed:
 
     @property
     def name(self) -> str:
-        """Name of the output files, without their numbers."""
+        """Name of the output files, without their numbers; in the journal it is that of the shard."""
         return self.packing.prefix.rpartition("/")[2]
 
     @property
@@ -98,7 +96,9 @@ class Packed:
             if self.packing.by_inputs
             else [part.name for part in self.parts]
         )
-        params = {"key": self.mixture_key, **self.packing.params(), "listing": listing}
+        mixtures = {id(part.mixture): part.mixture for part in self.parts}.values()
+        keys = ",".join(mixture.key(self.policy) for mixture in mixtures)
+        params = {"key": keys, **self.packing.params(), "listing": listing}
         return work_key("mix", PACKING_VERSION, params)
 
     @cached_property
@@ -153,7 +153,7 @@ class Packed:
             resume.check_orphans(replace(self._plan(), all_units=units), state, overwrite)
             return
         units_left = tuple(Unit(path, "") for path in outputs) or (Unit(self.record, self.key),)
-        left = [Task(self.title, units_left, ())]
+        left = [Task(self.name, units_left, ())]
         resume.check_replaceable(self._plan(), replace(state, left=left))
         for path in state.existing:
             is_output = self.packing.is_output(path)
@@ -170,7 +170,7 @@ class Packed:
         return Plan(
             stage=JoinStage(self.target, folder),
             root=self.target,
-            tasks=[Task(self.title, (Unit(self.record, self.key),), self.inputs)] if tasks is None else tasks,
+            tasks=[Task(self.name, (Unit(self.record, self.key),), self.inputs)] if tasks is None else tasks,
             params=self.params,
             writes=self.writes,
             version=dolma_dask.__version__,
@@ -243,7 +243,7 @@ class Packed:
         kept = [FileRecord(*file) for record in read for file in record.info["quarantine"]]
         return Record(
             unit=self.record,
-            shard=self.title,
+            shard=self.name,
             key=self.key,
             inputs=tuple(item for record in read for item in record.inputs),
             files=(*written, *kept),

@@ -6,10 +6,9 @@ output path has such a folder, else in the output path.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard, matches
 from dolma_dask.engine import RunOptions, run_job
 from dolma_dask.errors import UsageError
@@ -19,10 +18,10 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import merge_rules
-from dolma_dask.verbs.mix.call import MixSummary, check_apart, documents_plan, mix_key, summarize
-from dolma_dask.verbs.mix.cutting import DEFAULT_SIZE, FilePacking
+from dolma_dask.verbs.mix.call import MixSummary, check_apart, documents_job, summarize
+from dolma_dask.verbs.mix.cutting import FilePacking
 from dolma_dask.verbs.mix.outputs import DocumentOutput
-from dolma_dask.verbs.mix.packed import Packed, Part
+from dolma_dask.verbs.mix.packed import Part
 from dolma_dask.verbs.mix.planning import make_mixture
 from dolma_dask.verbs.mix.recipe import MixOptions
 from dolma_dask.verbs.options import RunArgs, without_empty
@@ -41,13 +40,10 @@ class Stream:
     attributes: tuple[str, ...]  # attribute sets, of which later ones win
     path: str  # output folder
     options: MixOptions  # what is done to the documents
-    max_bytes: int = DEFAULT_SIZE  # stored bytes of an output file at most
-    input_format: FileFormat | None = None
-    """None: that of each input file, and for files that are cut by size jsonl.gz."""
-    output_format: FileFormat | None = None
-    packed: bool = True  # whether files are cut by size; else there is one for each input file
-    seed: int | None = None  # of a shuffle
-    by_inputs: bool = False  # see `dolma_dask.verbs.mix.cutting.FilePacking`
+    packing: FilePacking | None
+    """How output files are cut, with the name as their prefix; None: there is one for each input file."""
+    input_format: FileFormat | None = None  # None: that of each input file
+    output_format: FileFormat | None = None  # None: the same, and for files that are cut by size jsonl.gz
 
     def params(self) -> dict[str, Any]:
         """Return the options for the journal."""
@@ -56,9 +52,9 @@ class Stream:
                 "name": self.name,
                 "documents": list(self.documents),
                 "attributes": list(self.attributes),
-                "max_size": self.max_bytes if self.packed else None,
+                "max_size": self.packing and self.packing.max_bytes,
                 "format": self.output_format,
-                "shuffle": self.seed,
+                "shuffle": self.packing and self.packing.seed,
                 **self.options.params(),
             }
         )
@@ -67,15 +63,14 @@ class Stream:
 def mix_stream(stream: Stream, policy: RecordPolicy, options: RunOptions, args: RunArgs) -> MixSummary:
     """Run a stream, or the shards of it that ``only`` and ``prune`` of `args` leave."""
     parts, notes = _parts(stream, args)
-    if stream.packed:
-        return summarize(run_job(_packed(stream, parts, policy, notes), options))
     root, prefix = output_folder(stream.path)
-    output = DocumentOutput(root, stream.output_format, prefix)
-    plan = documents_plan(output, parts, policy, stream.params(), notes)
-    return summarize(engine.run(plan, options).summary)
+    output, packing = DocumentOutput(root, stream.output_format, prefix), stream.packing
+    if packing is not None:
+        packing = replace(packing, prefix=prefix + packing.prefix)
+    return summarize(run_job(documents_job(output, packing, parts, policy, stream.params(), notes), options))
 
 
-def _parts(stream: Stream, args: RunArgs) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+def _parts(stream: Stream, args: RunArgs) -> tuple[list[Part], tuple[str, ...]]:
     """Return all shards of a stream in order, with what is done to them."""
     shards, notes = _matching(stream)
     shards = _selected(shards, args)
@@ -91,10 +86,10 @@ def _parts(stream: Stream, args: RunArgs) -> tuple[tuple[Part, ...], tuple[str, 
         )
         notes += mixtures[root].notes
     numbers = {root: number for number, root in enumerate(datasets)}
-    parts = tuple(
+    parts = [
         Part(mixtures[root], shard, shard.path if len(datasets) == 1 else f"{numbers[root]:03d}/{shard.path}")
         for root, shard in shards
-    )
+    ]
     return parts, tuple(dict.fromkeys(notes))
 
 
@@ -184,18 +179,6 @@ def output_folder(path: str) -> tuple[str, str]:
     url = files.normalize(path)
     root, folder, inside = f"{url}/".rpartition(_FOLDER)
     return (root, f"{layout.DOCUMENTS}/{inside}") if folder else (url, "")
-
-
-def _packed(stream: Stream, parts: tuple[Part, ...], policy: RecordPolicy, notes: tuple[str, ...]) -> Packed:
-    root, prefix = output_folder(stream.path)
-    name = layout.check_name(stream.name, "stream")
-    packing = FilePacking(
-        f"{prefix}{name}", stream.output_format or "jsonl.gz", stream.max_bytes, stream.seed, stream.by_inputs
-    )
-    keys = [
-        mix_key(mixture, policy) for mixture in {id(part.mixture): part.mixture for part in parts}.values()
-    ]
-    return Packed(root, name, parts, packing, policy, ",".join(keys), stream.params(), notes)
 
 
 @dataclass(frozen=True, repr=False)

@@ -24,6 +24,7 @@ from dolma_dask.formats.layout import format_of
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantines, RecordPolicy
 from dolma_dask.io.records import Block, RuleCount
+from dolma_dask.journal import work_key
 from dolma_dask.reading import AlignedShard, AttributeSets, AttributeSource
 from dolma_dask.rules.sampling import sampled
 from dolma_dask.rules.splicing import splice
@@ -34,6 +35,9 @@ from dolma_dask.verbs.sinks import DocumentRows, ShardFacts
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 """Unicode's White_Space, which does not count for the least length of a text."""
+
+VERSION = 2
+"""Raised whenever mix writes other bytes for the same input and rule."""
 
 _ALWAYS = ("id", "source", "text")
 
@@ -218,6 +222,11 @@ class Mixture:
         return replace(
             source, kinds=kinds, prefix=prefix_of(name), with_objects=needs_objects and not is_table
         )
+
+    def key(self, policy: RecordPolicy) -> str:
+        """Return the key of the documents."""
+        params = {"max_record_bytes": policy.max_record_bytes, "on_bad_record": policy.on_bad_record}
+        return work_key("mix", VERSION, {**self.params(), **params})
 
     def params(self) -> dict[str, Any]:
         """Return what decides the output besides the bytes of the inputs."""

@@ -19,7 +19,7 @@ from dolma_dask.rules.rules import Missing, Rule, all_of
 from dolma_dask.rules.thresholds import Thresholds
 from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
-from dolma_dask.verbs.mix.call import MixCall, MixSummary, make_goal
+from dolma_dask.verbs.mix.call import MixSummary, requested, run_mix
 from dolma_dask.verbs.mix.planning import make_mixture
 from dolma_dask.verbs.mix.recipe import MixOptions, ReplaceLike, replacements_of
 from dolma_dask.verbs.options import (
@@ -166,16 +166,17 @@ def mix(
         raise UsageError(
             "merge_attributes without attributes; expected the sets to write into the documents, in their order."
         )
-    goal = make_goal(
+    tokens = _token_options(ragged, hdf5)
+    opened = as_dataset(dataset, source)
+    outputs = requested(
+        opened.root,
         to=to,
-        tokens=_token_options(ragged, hdf5),
+        tokens=tokens,
         file_format=format,
         name=name,
         max_size=max_size,
         seed=seed if shuffle else None,
     )
-    opened = as_dataset(dataset, source)
-    goal.check(opened.root)
     narrowed = narrow(opened, where, *lists, thresholds, options)
     of_rule = (
         (*attributes, *(name for name in narrowed.names if name not in attributes)) if attributes else ()
@@ -191,7 +192,7 @@ def mix(
         }
     )
     notes = (*dataset_notes(opened), *narrowed.notes, *mixture.notes)
-    summary = MixCall(opened, mixture, goal, shown, notes).run(options)
+    summary = run_mix(opened, mixture, outputs, shown, notes, options)
     return dataclasses.replace(summary, lost=summary.lost or narrowed.lost)
 
 

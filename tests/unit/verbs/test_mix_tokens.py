@@ -14,7 +14,7 @@ from dolma_dask.journal import Journal
 from dolma_dask.reading import AlignedReader
 from dolma_dask.testing.tokenizer import END_OF_TEXT, train_tokenizer
 from dolma_dask.tokens import engine
-from dolma_dask.verbs.mix import call as mix_call
+from dolma_dask.verbs.mix import transform as mix_transform
 
 from .conftest import TEXTS, write_lines
 
@@ -303,7 +303,7 @@ def test_packed_documents_are_tokenized_as_they_were_read(tmp_path, tokens):
 
 def test_another_version_of_mix_makes_its_tokens_again(tagged, tmp_path, tokens, monkeypatch):
     dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
-    monkeypatch.setattr(mix_call, "VERSION", 99)
+    monkeypatch.setattr(mix_transform, "VERSION", 99)
     summary = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
     assert summary.skipped == 0
     assert [item.skipped for _, item in summary.others] == [0, 0]
