@@ -5,7 +5,7 @@ that side files keep lining up with it.
 """
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -92,6 +92,15 @@ class RuleCount(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """Name among the counts of a summary."""
         return f"{self.kind} {self.rule}"
+
+
+def sum_counts(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the sums of counts by name."""
+    sums: dict[str, float] = {}
+    for counts in each:
+        for name, count in counts.items():
+            sums[name] = sums.get(name, 0) + count
+    return sums
 
 
 def merge_rules(each: Iterable[Sequence[RuleCount]]) -> tuple[RuleCount, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from dolma_dask.engine import Task, grouped
@@ -86,16 +86,19 @@ READ_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class MemberSlice:
-    """Some members of a piece, behind each other."""
+class Member:
+    """A member of a piece."""
 
     path: str  # of the piece
     start: int  # stored bytes
     stop: int
-    rows: int  # in them
+    rows: int
     text_bytes: int
-    members: tuple[tuple[int, int, int], ...]
-    """Start of each, relative to the slice: stored byte, row, text byte."""
+
+
+def runs_of(members: Sequence[Member]) -> list[list[Member]]:
+    """Return members that lie behind each other in one piece together."""
+    return [list(run) for _, run in groupby(members, lambda member: member.path)]
 
 
 @dataclass(frozen=True)
@@ -109,16 +112,17 @@ class JoinStage:
     def run_shard(self, task: Task) -> list[Record]:
         """Put one file together; see `dolma_dask.engine.Stage`."""
         unit = task.units[0]
-        slices: tuple[MemberSlice, ...] = task.work
-        members: list[tuple[int, int, int]] = []
+        starts: list[tuple[int, int, int]] = []
         rows = text = 0
         with publish(files.join(self.target, unit.name)) as out:
-            for piece in slices:
-                members += [(out.bytes + at, rows + row, text + byte) for at, row, byte in piece.members]
-                rows, text = rows + piece.rows, text + piece.text_bytes
-                for data in read_range(files.join(self.folder, piece.path), piece.start, piece.stop):
+            for run in runs_of(task.work):
+                first = run[0].start
+                for member in run:
+                    starts.append((out.bytes + member.start - first, rows, text))
+                    rows, text = rows + member.rows, text + member.text_bytes
+                for data in read_range(files.join(self.folder, run[0].path), first, run[-1].stop):
                     out.write(data)
-        file = FileRecord(unit.name, out.bytes, out.checksum, rows, tuple(members))
+        file = FileRecord(unit.name, out.bytes, out.checksum, rows, tuple(starts))
         return [
             Record(
                 unit=unit.name,
@@ -141,57 +145,34 @@ def read_range(url: str, start: int, stop: int) -> Iterator[bytes]:
             yield data
 
 
-def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[MemberSlice]]:
+def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[Member]]:
     """Return what output files are put together from: members in order, up to a stored size; an empty member if there are no rows."""
     members = (member for piece in pieces for member in members_of(piece))
     groups = grouped(members, lambda member: member.stop - member.start, max_bytes)
-    return [merged(group) for group in groups] or [[empty_member(pieces[0])]]
+    return groups or [[empty_member(pieces[0])]]
 
 
-def cut_by_inputs(pieces: Sequence[Record], sizes: Sequence[int], max_bytes: int) -> list[list[MemberSlice]]:
+def cut_by_inputs(pieces: Sequence[Record], sizes: Sequence[int], max_bytes: int) -> list[list[Member]]:
     """Return the same as the Dolma toolkit cuts files: by the stored sizes of the inputs, which are not divided."""
     groups = grouped(zip(pieces, sizes, strict=True), lambda item: item[1], max_bytes)
     return [
-        merged([member for piece, _ in group for member in members_of(piece)]) or [empty_member(group[0][0])]
+        [member for piece, _ in group for member in members_of(piece)] or [empty_member(group[0][0])]
         for group in groups
     ]
 
 
-def members_of(piece: Record) -> Iterator[MemberSlice]:
+def members_of(piece: Record) -> Iterator[Member]:
     """Yield the members of a piece that hold rows."""
     file = piece.files[0]
     starts = [*file.members, (file.bytes, file.rows, int(piece.info["text_bytes"]))]
     for (first, row, text), (end, last, stop) in pairwise(starts):
         if last > row:
-            yield MemberSlice(file.path, first, end, last - row, stop - text, ((0, 0, 0),))
+            yield Member(file.path, first, end, last - row, stop - text)
 
 
-def empty_member(piece: Record) -> MemberSlice:
+def empty_member(piece: Record) -> Member:
     """Return the one member, without rows, of a piece that has none."""
-    return MemberSlice(piece.files[0].path, 0, piece.files[0].bytes, 0, 0, ((0, 0, 0),))
-
-
-def merged(slices: Sequence[MemberSlice]) -> list[MemberSlice]:
-    """Join slices that lie behind each other in one piece."""
-    joined: list[MemberSlice] = []
-    for one in slices:
-        last = joined[-1] if joined else None
-        if last is not None and last.path == one.path and last.stop == one.start:
-            more = tuple(
-                (at + last.stop - last.start, row + last.rows, text + last.text_bytes)
-                for at, row, text in one.members
-            )
-            joined[-1] = MemberSlice(
-                last.path,
-                last.start,
-                one.stop,
-                last.rows + one.rows,
-                last.text_bytes + one.text_bytes,
-                (*last.members, *more),
-            )
-        else:
-            joined.append(one)
-    return joined
+    return Member(piece.files[0].path, 0, piece.files[0].bytes, 0, 0)
 
 
 def read_exactly(handle: Any, size: int, url: str) -> bytes:

@@ -7,10 +7,9 @@ scattered, three times `BUCKET_BYTES` while a bucket is sorted.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -149,46 +148,27 @@ def order_hashes(seed: int, path: str, rows: npt.NDArray[np.int64]) -> Hashes:
     return word
 
 
-class ScatterSink:
+class ScatterSink(WriterSink[AbstractContextManager[None]]):
     """Scatters the kept rows of one shard into buckets of a file, a power of two of them.
 
     The index beside it has the suffix ``.index``: int64[segments, 3], bucket, first byte and bytes.
     """
 
     def __init__(self, root: str, path: str, shard: str, seed: int, buckets: int) -> None:
-        self._root, self._path, self._shard, self._seed = root, path, shard, seed
+        self._path, self._shard, self._seed = path, shard, seed
         self._shift = 64 - (buckets.bit_length() - 1)
         self._lines: list[pa.Array] = []
         self._hashes: list[Hashes] = []
         self._held = 0
         self._index: list[tuple[int, int, int]] = []
-        self._files: tuple[FileRecord, ...] = ()
+        super().__init__(self._files(files.join(root, path)))
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._out = stack.enter_context(publish(files.join(self._root, self._path)))
-            stack.push(self._finish)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
-        if kind is None:
-            self._write_index()
-
-    def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
+    @contextmanager
+    def _files(self, url: str) -> Iterator[None]:
+        with publish(f"{url}.index") as self._index_out, publish(url) as self._out:
+            yield
             self._flush()
-
-    def _write_index(self) -> None:
-        path = f"{self._path}.index"
-        table = np.array(self._index, "<i8").reshape(-1, 3)
-        with publish(files.join(self._root, path)) as out:
-            out.write(table.tobytes())
-        piece = FileRecord(self._path, self._out.bytes, self._out.checksum)
-        self._files = (piece, FileRecord(path, out.bytes, out.checksum))
+            self._index_out.write(np.array(self._index, "<i8").reshape(-1, 3).tobytes())
 
     def write(self, rows: DocumentRows) -> None:
         """Hold rows until there are many."""
@@ -202,7 +182,11 @@ class ScatterSink:
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.verbs.sinks.Sink`."""
-        return piece_record(unit, facts, self._files, 0, quarantined)
+        written = tuple(
+            FileRecord(path, out.bytes, out.checksum)
+            for path, out in ((self._path, self._out), (f"{self._path}.index", self._index_out))
+        )
+        return piece_record(unit, facts, written, 0, quarantined)
 
     def _flush(self) -> None:
         """Write what is held, a segment for each bucket."""
@@ -212,11 +196,7 @@ class ScatterSink:
         self._hashes, self._lines, self._held = [], [], 0
         order = np.argsort(hashes, kind="stable")
         hashes, lines = hashes[order], lines.take(pa.array(order))
-        bucket = (
-            (hashes >> np.uint64(self._shift)).astype(np.int64)
-            if self._shift < 64
-            else np.zeros(len(hashes), np.int64)
-        )
+        bucket = (hashes >> np.uint64(1) >> np.uint64(self._shift - 1)).astype(np.int64)  # 64 in two steps
         firsts = np.flatnonzero(np.diff(bucket, prepend=-1))
         for first, stop in zip(firsts.tolist(), [*firsts[1:].tolist(), len(bucket)], strict=True):
             segment = igzip.compress(

@@ -19,16 +19,17 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.io.records import FileRecord, merge_rules
+from dolma_dask.io.records import FileRecord, merge_rules, sum_counts
 from dolma_dask.journal import Record, work_key
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix.cutting import (
     PACKING_VERSION,
     FilePacking,
     JoinStage,
-    MemberSlice,
+    Member,
     cut_by_inputs,
     fill_files,
+    runs_of,
 )
 from dolma_dask.verbs.mix.outputs import PieceOutput, SortStage, bucket_count
 from dolma_dask.verbs.mix.transform import MixSource, Mixture
@@ -210,14 +211,13 @@ class Packed:
         ]
         return Pass(stage, tasks, reads=read)
 
-    def _join(self, work: WorkDir, slices: Sequence[Sequence[MemberSlice]], key: str) -> Plan:
+    def _join(self, work: WorkDir, groups: Sequence[Sequence[Member]], key: str) -> Plan:
         tasks = []
-        for number, group in enumerate(slices):
-            name = self.packing.path(number, len(slices))
-            content = [[one.path, one.start, one.stop] for one in group]
-            tasks.append(
-                Task(name, (Unit(name, self._digest({"key": key, "slices": content})),), (), tuple(group))
-            )
+        for number, members in enumerate(groups):
+            name = self.packing.path(number, len(groups))
+            content = [[run[0].path, run[0].start, run[-1].stop] for run in runs_of(members)]
+            unit = Unit(name, self._digest({"key": key, "slices": content}))
+            tasks.append(Task(name, (unit,), (), tuple(members)))
         return self._plan(tasks, work.url)
 
     def _retire(self, plan: Plan) -> Generator[Step, Any, None]:
@@ -234,10 +234,7 @@ class Packed:
         self, read: Sequence[Record], outputs: Sequence[Record], made: Sequence[Record]
     ) -> Record:
         """Return the record of all files, and of what they were made."""
-        counts: dict[str, float] = {}
-        for record in read:
-            for name, count in record.counts.items():
-                counts[name] = counts.get(name, 0) + count
+        counts = sum_counts(record.counts for record in read)
         written = tuple(file for record in outputs for file in record.files)
         counts["bytes_out"] = sum(file.bytes for file in written)
         kept = [FileRecord(*file) for record in read for file in record.info["quarantine"]]

@@ -17,7 +17,7 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.io.records import merge_rules
+from dolma_dask.io.records import merge_rules, sum_counts
 from dolma_dask.verbs.mix.call import MixSummary, check_apart, documents_job, summarize
 from dolma_dask.verbs.mix.cutting import FilePacking
 from dolma_dask.verbs.mix.outputs import DocumentOutput
@@ -201,10 +201,6 @@ class StreamsSummary(MixSummary):
 
 def sum_streams(summaries: Sequence[tuple[str, MixSummary]]) -> StreamsSummary:
     """Return the summary of several streams, with their names."""
-    counts: dict[str, float] = {}
-    for _, summary in summaries:
-        for name, count in summary.counts.items():
-            counts[name] = counts.get(name, 0) + count
     every = [summary for _, summary in summaries]
     return StreamsSummary(
         verb="mix",
@@ -213,7 +209,7 @@ def sum_streams(summaries: Sequence[tuple[str, MixSummary]]) -> StreamsSummary:
         done=sum(item.done for item in every),
         skipped=sum(item.skipped for item in every),
         seconds=sum(item.seconds for item in every),
-        counts=counts,
+        counts=sum_counts(item.counts for item in every),
         notes=tuple(f"{name}: {note}" for name, item in summaries for note in item.notes),
         planned=tuple(f"{name}: {shard}" for name, item in summaries for shard in item.planned),
         streams=tuple(summaries),
