@@ -17,7 +17,7 @@ from dolma_dask.formats.attribute_columns import column_texts
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS
 from dolma_dask.formats.json.attributes import AttributeKind, scan_attributes
 from dolma_dask.formats.json.block import SPAN, Lines
-from dolma_dask.formats.json.write import number_texts, string_texts
+from dolma_dask.formats.json.write import string_texts
 from dolma_dask.io.attributes import OBJECT, member_texts
 from dolma_dask.io.records import Block
 from dolma_dask.reading import AlignedShard
@@ -130,13 +130,14 @@ class MixBlock:
         """Return the values of an attribute; later sets win over earlier ones, and all over the documents themselves."""
         columns = [self.columns[prefix_of(name) + key] for name in self.recipe.columns[key]]
         if key in self.recipe.own:
-            columns.insert(0, self._own_columns()[key])
+            columns.insert(0, self._own_columns[key])
         if not columns:
             return pa.nulls(self.batch.num_rows, pa.list_(SPAN))
         if key in self.recipe.lists:
             columns = [as_spans(column, self.lengths) for column in columns]
         return columns[0] if len(columns) == 1 else pc.coalesce(*reversed(columns))
 
+    @cached_property
     def _own_columns(self) -> Mapping[str, pa.Array]:
         lines = Lines.of(join_texts('{"id":"","attributes":', self.own.fill_null("{}"), "}\n"))
         batch = scan_attributes(lines.block, lines.starts, self.recipe.own)
@@ -213,34 +214,32 @@ class MixBlock:
         """Return what changes in the lines of these rows."""
         options = self.recipe.options
         edits = {name: Edit(name, None) for name in options.discard_fields}
-        changed = replaced is not None and bool(replaced.count)
-        if changed and "text" not in edits:
-            assert replaced is not None
-            edits["text"] = Edit(
-                "text", _where(replaced.changed, lambda mask: string_texts(replaced.texts.filter(mask)))
-            )
+        replaced = replaced if replaced is not None and replaced.count else None
+        if replaced is not None and "text" not in edits:
+            changed = pc.if_else(pa.array(replaced.changed), replaced.texts, _NO_TEXT)
+            edits["text"] = Edit("text", string_texts(changed))
         merges = options.merge_attributes and bool(self.recipe.objects)
-        if ATTRIBUTES not in edits and (merges or changed):
+        if ATTRIBUTES not in edits and (merges or replaced is not None):
             attributes = self.objects() if merges else self.own
-            if changed:
-                assert replaced is not None
-                attributes = move_spans(attributes, replaced)
+            attributes = attributes if replaced is None else move_spans(attributes, replaced)
             edits[ATTRIBUTES] = Edit(ATTRIBUTES, attributes)
         if options.provenance:
-            edits[METADATA] = Edit(METADATA, self._provenance(METADATA in edits))
+            metadata = pa.nulls(len(self.numbers), pa.large_string())
+            metadata = metadata if METADATA in edits else self.batch.column(METADATA)
+            edits[METADATA] = Edit(METADATA, self._provenance(metadata))
         return list(edits.values())
 
-    def _provenance(self, anew: bool) -> pa.LargeStringArray:
-        """Return the metadata of each row with its file and line in it; `anew`: with nothing else."""
+    def _provenance(self, metadata: pa.LargeStringArray) -> pa.LargeStringArray:
+        """Return metadata with the file and line of each row in it; in place of what is no object, an object with nothing else."""
         name = self.shard.shard.path.rsplit("/", 1)[-1]
         lines_of_rows = join_texts(f"{name}:", pa.array(self.numbers + 1).cast(pa.large_string()))
-        metadata = self.batch.column(METADATA)
-        known = pc.fill_null(pc.starts_with(metadata, "{"), False)
-        if anew:
-            known = pa.repeat(pa.scalar(False), len(metadata))
-        lines = join_texts(pc.if_else(known, metadata, pa.scalar("{}", pa.large_string())), "\n")
+        is_object = pc.fill_null(pc.starts_with(metadata, "{"), False)
+        lines = join_texts(pc.if_else(is_object, metadata, "{}"), "\n")
         spliced = splice(lines, [Edit(PROVENANCE, string_texts(lines_of_rows))])
         return pc.utf8_rtrim(spliced.cast(pa.large_string()), characters="\n")
+
+
+_NO_TEXT = pa.scalar(None, pa.large_string())
 
 
 def _document(raw: pa.Scalar, attributes: pa.Scalar) -> dict[str, Any]:
@@ -259,25 +258,17 @@ def _one_string(values: Sequence[object]) -> str | None:
     return values[0] if len(values) == 1 and isinstance(values[0], str) else None
 
 
-def _where(mask: npt.NDArray[np.bool_], make: Any) -> pa.LargeStringArray:
-    """Return what `make` gives for the rows of `mask`, null in the others (n,)."""
-    positions = np.cumsum(mask) - 1
-    return make(pa.array(mask)).take(pa.array(positions, mask=~mask))
-
-
 def as_spans(column: pa.Array, lengths: pa.Array) -> pa.ListArray:
     """Return a column of spans as it is; scores of documents as spans ``[0, length, score]``."""
     if not pa.types.is_floating(column.type):
         return column
     valid = validity(column)
-    offsets = np.zeros(len(column) + 1, np.int32)
-    np.cumsum(valid, out=offsets[1:])
     kept = pa.array(valid)
     ends = lengths.filter(kept).cast(pa.int64())
     starts = pa.array(np.zeros(len(ends), np.int64))
     spans = pa.StructArray.from_arrays([starts, ends, column.filter(kept)], fields=list(SPAN))
-    mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(pa.list_(SPAN), len(column), [mask, pa.py_buffer(offsets)], children=[spans])
+    offsets = np.concatenate([[0], np.cumsum(valid)]).astype(np.int32)
+    return pa.ListArray.from_arrays(offsets, spans, mask=pc.invert(kept))
 
 
 def object_texts(
@@ -296,8 +287,6 @@ def object_texts(
 def _texts(key: str, kind: AttributeKind, column: pa.Array, lengths: pa.Array) -> pa.LargeStringArray:
     if kind in ("document", "spans"):
         return column_texts(key, "spans", as_spans(column, lengths))
-    if pa.types.is_floating(column.type):
-        return number_texts(column.fill_null(0.0).to_numpy(), validity(column), rounded=False)
     return column_texts(key, "scalar", column)
 
 

@@ -18,7 +18,14 @@ from dolma_dask.formats.metadata import PREFIX as METADATA_PREFIX
 from dolma_dask.io import files
 from dolma_dask.io.stream import StoredFile, compression_of, read_lines
 from dolma_dask.reading import AttributeSets, Catalog, find_fields
-from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX, LISTS, RowKinds, find_column, plain_steps
+from dolma_dask.rules.filter_columns import (
+    ATTRIBUTE_PREFIX,
+    LISTS,
+    PathColumn,
+    RowKinds,
+    find_column,
+    plain_steps,
+)
 from dolma_dask.rules.filters import Filter, attributes_in, make_filter
 from dolma_dask.rules.replacements import Replacement
 from dolma_dask.rules.values import Name, unknown_name
@@ -121,7 +128,7 @@ class _Planner:
     ) -> Mixture:
         """Compile all expressions, and collect what they read."""
         options, syntax = self.options, self.options.syntax
-        where, sets_of_rule = self.where()
+        where, keys_of_rule = self.where()
         filters: dict[tuple[FilterKind, str], Filter] = {("where", item.text): item for item in where}
         filters |= {("include", text): make_filter(text, syntax, kinds) for text in options.include}
         filters |= {("exclude", text): make_filter(text, syntax, kinds) for text in options.exclude}
@@ -140,20 +147,16 @@ class _Planner:
         to_read = {
             key: _kind_to_read([known[name][key] for name in holders[key]], own.get(key)) for key in keys
         }
-        sets = self.all_sets(
-            [
-                name
-                for name in known
-                if self.in_order or slow or any(name in each for each in holders.values())
-            ]
-        )
+        needed = tuple(known) if self.in_order or slow else frozenset().union(*holders.values())
+        sets = self.all_sets([name for name in known if name in needed])
         read = {
-            name: {key: to_read[key] for key in keys if name in holders[key]}
+            name: keys_of_rule.get(name, {}) | {key: to_read[key] for key in keys if name in holders[key]}
             for name in (sets.files if sets else ())
         }
-        for name, of_rule in sets_of_rule.items():
-            read[name] = {**of_rule, **read[name]}
-        fields = {name: self.field(name) for name in names if name.startswith(METADATA_PREFIX)}
+        fields = dict(self.selection.fields)
+        for name in names - fields.keys():
+            if name.startswith(METADATA_PREFIX) and (kind := self.field(name)) is not None:
+                fields[name] = kind
         recipe = Recipe(
             options,
             filters,
@@ -163,9 +166,7 @@ class _Planner:
             own={key: kind for key, kind in to_read.items() if key in own},
             objects=tuple(known) if slow or options.merge_attributes else (),
         )
-        known_fields = {name: kind for name, kind in fields.items() if kind is not None}
-        known_fields |= self.selection.fields
-        return Mixture(self.selection, recipe, sets, read, known_fields, tuple(self.notes))
+        return Mixture(self.selection, recipe, sets, read, fields, tuple(self.notes))
 
     def where(self) -> tuple[list[Filter], dict[str, dict[str, AttributeKind]]]:
         """Return the parts of the `where` rule, and by set the keys that they name."""
@@ -209,16 +210,11 @@ def _span_work(rule: Replacement, kinds: RowKinds) -> SpanWork:
             f"{rule.span} holds no spans; expected an attribute with spans [start, end, score]. Name another.",
             name=key,
         )
-    column = None
     path = rule.path() if rule.selects else None
-    if path is not None:
-        value = find_column(plain_steps(path.steps), kinds)
-        column = (
-            value.value.name
-            if value is not None and value.kind == "string" and isinstance(value.value, Name)
-            else None
-        )
-    return SpanWork(rule, column)
+    match path and find_column(plain_steps(path.steps), kinds):
+        case PathColumn("string", Name(column)):
+            return SpanWork(rule, column)
+    return SpanWork(rule, None)
 
 
 def _has(keys: Any, key: str) -> bool:
