@@ -10,7 +10,7 @@ of spans, whatever they hold in most documents. An attribute that is null counts
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -118,27 +118,31 @@ class PathColumn:
 
     kind: str  # "number", "string", "bool", "spans" or "span"
     value: Value  # for "span" its score
-    there: Rule  # whether a document has it
+
+    @property
+    def there(self) -> Rule:
+        """Documents that have it."""
+        return Missing(self.value, negated=True)
 
 
 def find_column(steps: Steps, kinds: RowKinds) -> PathColumn | None:
     """Return the value at a path of keys and indexes, None if no column holds it."""
     match tuple(steps):
         case (str(name),) if name in STRINGS:
-            return _scalar(name, "string")
+            return PathColumn("string", Name(name))
         case ("metadata", str(name)):
             kind = kinds.fields(METADATA_PREFIX + name)
-            return _scalar(METADATA_PREFIX + name, kind) if kind in ("number", "bool", "string") else None
+            return (
+                PathColumn(kind, Name(METADATA_PREFIX + name))
+                if kind in ("number", "bool", "string")
+                else None
+            )
         case ("metadata", str(outer), str(inner)):
             name = f"{METADATA_PREFIX}{outer}.{inner}"
-            return _scalar(name, "number") if kinds.fields(name) == "dict" else None
+            return PathColumn("number", Name(name)) if kinds.fields(name) == "dict" else None
         case ("attributes", str(key), *others):
             return _attribute(key, others, kinds)
     return None
-
-
-def _scalar(name: str, kind: str) -> PathColumn:
-    return PathColumn(kind, Name(name), Missing(Name(name), negated=True))
 
 
 def _attribute(key: str, steps: Sequence[str | int], kinds: RowKinds) -> PathColumn | None:
@@ -148,7 +152,7 @@ def _attribute(key: str, steps: Sequence[str | int], kinds: RowKinds) -> PathCol
     column = Name(ATTRIBUTE_PREFIX + key)
     if kind in LISTS:
         return _spans(column, steps)
-    return _scalar(column.name, kind) if not steps and kind in ("number", "bool", "string") else None
+    return PathColumn(kind, column) if not steps and kind in ("number", "bool", "string") else None
 
 
 def _member(key: str, steps: Sequence[str | int], kinds: RowKinds) -> PathColumn | None:
@@ -156,19 +160,19 @@ def _member(key: str, steps: Sequence[str | int], kinds: RowKinds) -> PathColumn
     if len(steps) != 1 or key in kinds.odd:
         return None
     name = f"{key}.{steps[0]}"
-    return _scalar(ATTRIBUTE_PREFIX + name, "number") if kinds.attributes.get(name) == "dict" else None
+    return (
+        PathColumn("number", Name(ATTRIBUTE_PREFIX + name)) if kinds.attributes.get(name) == "dict" else None
+    )
 
 
 def _spans(column: Name, steps: Sequence[str | int]) -> PathColumn | None:
     match tuple(steps):
         case ():
-            return PathColumn("spans", column, Missing(column, negated=True))
+            return PathColumn("spans", column)
         case (int(index),):
-            score = SpanItem(column, index, 2)
-            return PathColumn("span", score, Missing(score, negated=True))
+            return PathColumn("span", SpanItem(column, index, 2))
         case (int(index), int(part)) if -3 <= part < 3:
-            number = SpanItem(column, index, part % 3)
-            return PathColumn("number", number, Missing(number, negated=True))
+            return PathColumn("number", SpanItem(column, index, part % 3))
     return None
 
 
@@ -245,6 +249,7 @@ class _Compiler:
 
     kinds: RowKinds
     base: Steps = ()  # path of ``@``
+    zero_if_missing: ClassVar[bool] = False  # the number of spans of a missing attribute
 
     def rule(self, condition: Condition) -> Rule:
         match condition:
@@ -273,7 +278,7 @@ class _Compiler:
         is_count = path.steps[len(plain) :] == (Length(),) and column.kind == "spans"
         if not is_count or not isinstance(column.value, Name):
             raise _NoColumnError
-        return self.count(column.value)
+        return PathColumn("number", SpanCount(column.value, self.zero_if_missing))
 
     def exists(self, operand: Path | JsonValue) -> Rule:
         raise NotImplementedError
@@ -283,9 +288,6 @@ class _Compiler:
 
     def compare_columns(self, sign: str, left: PathColumn, right: PathColumn) -> Rule:
         raise _NoColumnError
-
-    def count(self, spans: Name) -> PathColumn:
-        raise NotImplementedError
 
 
 class _JsonPathCompiler(_Compiler):
@@ -316,12 +318,11 @@ class _JsonPathCompiler(_Compiler):
             raise _NoColumnError  # two missing values are equal
         return Compare(sign, left.value, right.value)
 
-    def count(self, spans: Name) -> PathColumn:
-        return _number(SpanCount(spans, zero_if_missing=False))
-
 
 class _JqCompiler(_Compiler):
     """jq: null comes before everything else, so that ``.attributes.k[0][2] < 1`` holds for documents without k; null has length 0."""
+
+    zero_if_missing = True
 
     def truth(self, path: Path) -> Rule:
         """Return when the Dolma toolkit takes a value for true: not for null, false, 0 and what is empty."""
@@ -353,13 +354,6 @@ class _JqCompiler(_Compiler):
         if sign == "!=":
             return Not(rule)
         return any_of(rule, Missing(column.value)) if sign in ("<", "<=") else rule
-
-    def count(self, spans: Name) -> PathColumn:
-        return _number(SpanCount(spans, zero_if_missing=True))
-
-
-def _number(value: Value) -> PathColumn:
-    return PathColumn("number", value, Missing(value, negated=True))
 
 
 def _compare(sign: str, column: PathColumn, literal: object) -> Rule | None:

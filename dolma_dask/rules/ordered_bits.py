@@ -5,12 +5,12 @@ values (which JSON cannot hold) have the key `NULL`, which is greater than all o
 """
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Counts, Floats, Int, Words, kernel
 
 NULL = 0xFFFF_FFFF_FFFF_FFFF
@@ -23,7 +23,6 @@ _ZERO = np.uint64(0)
 
 Codes = npt.NDArray[np.uint16]
 Bytes = npt.NDArray[np.uint8]
-Number = TypeVar("Number", bound=np.generic)
 
 
 def values_of(keys: Words) -> Floats:
@@ -59,33 +58,22 @@ class Extents:
 
 
 def write_keys(column: pa.DoubleArray, codes: Codes, out: Words, extents: Extents) -> None:
-    """Write the keys of a column to `out`, and count them.
-
-    Parameters
-    ----------
-    column : pyarrow.DoubleArray
-        (n,) values.
-    codes : ndarray of uint16, shape (n,)
-        Group of each row, below the number of groups of `extents`.
-    out : ndarray of uint64, shape (n,)
-        Gets the keys.
-    extents : Extents
-        Is added to.
-    """
+    """Write the keys of a column (n,) to `out` (n,), and count them in `extents` by `codes` (n,), the group of each row."""
     count = len(column)
     if count == 0:
         return
     mask, data = column.buffers()
     bits = np.frombuffer(data, np.uint64, count, 8 * column.offset)
     valid = np.frombuffer(mask, np.uint8) if mask is not None and column.null_count else np.zeros(0, np.uint8)
-    _write(_fixed(bits), _fixed(valid), column.offset, _fixed(codes), out, extents.counts, extents.bounds)
-
-
-def _fixed(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """Return a read-only view: numba compiles a kernel anew for each mutability of its arguments."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    _write(
+        for_kernel(bits),
+        for_kernel(valid),
+        column.offset,
+        for_kernel(codes),
+        out,
+        extents.counts,
+        extents.bounds,
+    )
 
 
 @kernel

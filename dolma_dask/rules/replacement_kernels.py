@@ -31,10 +31,9 @@ def walk_points(text: np.ndarray, at: int, stop: int, point: int, target: int) -
 
 @kernel
 def select_spans(  # type: ignore[no-untyped-def]
-    text_cut, text, span_cut, starts, ends, templates, fixed, holes, points, sizes,
-    selected_cut, selected, lengths, grown,
+    text_cut, text, span_cut, starts, ends, templates, fixed, holes, points, selected_cut, selected, lengths,
 ):  # fmt: skip
-    """Select the spans that are replaced.
+    """Select the spans that are replaced; return the bytes of all new texts.
 
     Parameters
     ----------
@@ -46,8 +45,6 @@ def select_spans(  # type: ignore[no-untyped-def]
         Code points, sorted by start, and what each span is replaced with.
     fixed, holes, points : int64[t]
         Of each template: bytes besides ``{}``, number of ``{}``, code points besides ``{}``.
-    sizes : int64[n]
-        Out: bytes of the new texts.
     selected_cut : int64[n + 1]
         Out: spans that are replaced, of each row.
     selected : int64[m, 7]
@@ -55,14 +52,12 @@ def select_spans(  # type: ignore[no-untyped-def]
         code points the text has grown up to here.
     lengths : int64[n]
         Out: code points of the old texts of rows in which something is replaced.
-    grown : int64[1]
-        Out: bytes of all new texts.
     """
-    n = 0
+    n = grown = 0
     for row in range(text_cut.size - 1):
         selected_cut[row] = n
         at, stop, point = text_cut[row], text_cut[row + 1], 0
-        size = stop - at
+        grown += stop - at
         last, more = -1, 0  # where the last selected span ends; code points that were added
         for k in range(span_cut[row], span_cut[row + 1]):
             start, end = starts[k], ends[k]
@@ -84,13 +79,12 @@ def select_spans(  # type: ignore[no-untyped-def]
             selected[n, 5] = template
             more += selected[n, 2] - (point - start)
             selected[n, 6] = more
-            size += fixed[template] + (holes[template] - 1) * (at - begin)
+            grown += fixed[template] + (holes[template] - 1) * (at - begin)
             n += 1
         if n > selected_cut[row]:
             _, lengths[row] = walk_points(text, at, stop, point, _FAR)
-        sizes[row] = size
-        grown[0] += size
     selected_cut[text_cut.size - 1] = n
+    return grown
 
 
 @kernel

@@ -190,12 +190,12 @@ def replace_spans(texts: pa.LargeStringArray, columns: Sequence[SpanColumn]) -> 
     span_cut, *spans = _sorted_spans(columns, rows)
     fixed, holes, points, expands, template_cut, template = _templates(columns)
     text_cut, text = string_parts(texts)
-    sizes, lengths, grown = np.empty(rows, np.int64), np.zeros(rows, np.int64), np.zeros(1, np.int64)
-    cut, selected = np.zeros(rows + 1, np.int64), np.empty((len(spans[0]), 7), np.int64)
-    select_spans(text_cut, text, span_cut, *spans, fixed, holes, points, sizes, cut, selected, lengths, grown)
+    cut, lengths = np.zeros(rows + 1, np.int64), np.zeros(rows, np.int64)
+    selected = np.empty((len(spans[0]), 7), np.int64)
+    grown = select_spans(text_cut, text, span_cut, *spans, fixed, holes, points, cut, selected, lengths)
     selected, changed = selected[: cut[-1]], np.diff(cut) > 0
     if len(selected):
-        out, offsets = np.empty(int(grown[0]), np.uint8), np.empty(rows + 1, np.int64)
+        out, offsets = np.empty(grown, np.uint8), np.empty(rows + 1, np.int64)
         write_texts(text_cut, text, cut, selected, template_cut, template, expands, out, offsets)
         texts = large_strings(offsets, out)
     return Replaced(texts, changed, cut, selected, lengths)

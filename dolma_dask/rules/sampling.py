@@ -2,7 +2,7 @@
 
 The same documents are selected however the dataset is cut, and a smaller fraction selects some of those of a larger one. The hash is
 xxHash64 of the id, seeded with the xxHash64 of the source under the seed (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md).
-Cost: 15 ns per document with an id of 20 bytes.
+Cost: 11 ns per document with an id of 20 bytes.
 """
 
 import numpy as np
@@ -10,18 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import UsageError
+from dolma_dask.text.bits import address_of
 from dolma_dask.text.columns import string_parts, validity
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, kernel
+from dolma_dask.text.xxh3 import P64_1, P64_2, P64_3, P64_4, avalanche64, word32, word64
 
-_P1 = np.uint64(0x9E3779B185EBCA87)
-_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
-_P3 = np.uint64(0x165667B19E3779F9)
-_P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 
 _ZERO = np.uint64(0)
 _BITS = np.uint64(64)
-_BYTE = np.uint64(8)
 _LANE = 8
 _STRIPE = 32
 
@@ -74,34 +71,27 @@ def _rotated(word: np.uint64, bits: np.uint64) -> np.uint64:
 
 
 @kernel
-def _word(data: Bytes, at: Int, size: Int) -> np.uint64:
-    word = _ZERO
-    for k in range(size):
-        word |= np.uint64(data[at + k]) << (np.uint64(k) * _BYTE)
-    return word
-
-
-@kernel
 def _round(state: np.uint64, word: np.uint64) -> np.uint64:
-    return _rotated(state + word * _P2, np.uint64(31)) * _P1
+    return _rotated(state + word * P64_2, np.uint64(31)) * P64_1
 
 
 @kernel
 def _merged(state: np.uint64, lane: np.uint64) -> np.uint64:
-    return (state ^ _round(_ZERO, lane)) * _P1 + _P4
+    return (state ^ _round(_ZERO, lane)) * P64_1 + P64_4
 
 
 @kernel
 def xxh64(data: Bytes, start: Int, stop: Int, seed: np.uint64) -> np.uint64:
     """Return the xxHash64 of ``data[start:stop]``."""
+    base = address_of(data)
     at = start
     if stop - start >= _STRIPE:
-        one, two, three, four = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
+        one, two, three, four = seed + P64_1 + P64_2, seed + P64_2, seed, seed - P64_1
         while at + _STRIPE <= stop:
-            one = _round(one, _word(data, at, _LANE))
-            two = _round(two, _word(data, at + 8, _LANE))
-            three = _round(three, _word(data, at + 16, _LANE))
-            four = _round(four, _word(data, at + 24, _LANE))
+            one = _round(one, word64(base + at))
+            two = _round(two, word64(base + at + 8))
+            three = _round(three, word64(base + at + 16))
+            four = _round(four, word64(base + at + 24))
             at += _STRIPE
         state = _rotated(one, np.uint64(1)) + _rotated(two, np.uint64(7))
         state += _rotated(three, np.uint64(12)) + _rotated(four, np.uint64(18))
@@ -110,20 +100,18 @@ def xxh64(data: Bytes, start: Int, stop: Int, seed: np.uint64) -> np.uint64:
         state = seed + _P5
     state += np.uint64(stop - start)
     while at + _LANE <= stop:
-        state ^= _round(_ZERO, _word(data, at, _LANE))
-        state = _rotated(state, np.uint64(27)) * _P1 + _P4
+        state ^= _round(_ZERO, word64(base + at))
+        state = _rotated(state, np.uint64(27)) * P64_1 + P64_4
         at += _LANE
     if at + 4 <= stop:
-        state ^= _word(data, at, 4) * _P1
-        state = _rotated(state, np.uint64(23)) * _P2 + _P3
+        state ^= word32(base + at) * P64_1
+        state = _rotated(state, np.uint64(23)) * P64_2 + P64_3
         at += 4
     while at < stop:
         state ^= np.uint64(data[at]) * _P5
-        state = _rotated(state, np.uint64(11)) * _P1
+        state = _rotated(state, np.uint64(11)) * P64_1
         at += 1
-    state = (state ^ (state >> np.uint64(33))) * _P2
-    state = (state ^ (state >> np.uint64(29))) * _P3
-    return state ^ (state >> np.uint64(32))
+    return avalanche64(state)
 
 
 @kernel

@@ -7,7 +7,7 @@ missing group and a group that had no values are not inside.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from dolma_dask.display import html_table, text_table
 from dolma_dask.errors import UsageError
@@ -165,14 +165,7 @@ class Thresholds(And):
 
     def _find(self, signal: str) -> Bounds:
         names = list(self.signals)
-        found = matching(signal, names)
-        if len(found) != 1:
-            near = found or get_close_matches(signal, [*names, *(name.rpartition("__")[2] for name in names)])
-            hint = f"{'it is short for' if found else 'near it are'} {', '.join(near)}; " if near else ""
-            raise UsageError(
-                f"no thresholds for {signal!r}; {hint}expected one of {_some(names)}.", name=signal
-            )
-        return self.bounds[names.index(found[0])]
+        return self.bounds[names.index(_one_signal("no thresholds for", signal, names))]
 
     def inside(self, signals: Sequence[str] | str | None = None) -> "Thresholds":
         """Return the rule that rows lie inside of the bounds of some signals; default: of all.
@@ -287,9 +280,8 @@ def thresholds_of(
 
 def check_level(level: str) -> Level:
     """Return `level` if it names one; raise `UsageError` otherwise."""
-    for known in get_args(Level):
-        if level == known:
-            return known  # type: ignore[no-any-return]
+    if level in get_args(Level):
+        return cast(Level, level)
     near = get_close_matches(str(level), get_args(Level), n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise UsageError(
@@ -373,16 +365,21 @@ def short_names(signals: list[str]) -> dict[str, str]:
 
 def tails_of(signals: list[str], tails: Mapping[str, str] | None) -> dict[str, Tail]:
     """Return the tail of each signal: as requested for it or for its short name, else as known, else both."""
-    requested = {_one_signal(name, signals): _check_tail(name, tail) for name, tail in (tails or {}).items()}
+    requested = {
+        _one_signal("tails: no signal is called", name, signals): _check_tail(name, tail)
+        for name, tail in (tails or {}).items()
+    }
     return {name: requested.get(name, KNOWN_TAILS.get(short_name(name), "both")) for name in signals}
 
 
-def _one_signal(name: str, signals: list[str]) -> str:
-    found = matching(name, signals)
-    if len(found) != 1:
-        what = f"is short for {', '.join(found)}" if found else "is none of the signals"
-        raise UsageError(f"tails: {name!r} {what}; expected one of {', '.join(signals)}.", name=name)
-    return found[0]
+def _one_signal(problem: str, name: str, signals: list[str]) -> str:
+    """Return the signal that a name stands for; `problem` begins the message if there is none, or several."""
+    ours = matching(name, signals)
+    if len(ours) == 1:
+        return ours[0]
+    near = ours or get_close_matches(name, [*signals, *map(short_name, signals)])
+    hint = f"{'it is short for' if ours else 'near it are'} {', '.join(near)}; " if near else ""
+    raise UsageError(f"{problem} {name!r}; {hint}expected one of {_some(signals)}.", name=name)
 
 
 def matching(name: str, signals: list[str]) -> list[str]:
@@ -393,7 +390,6 @@ def matching(name: str, signals: list[str]) -> list[str]:
 
 
 def _check_tail(name: str, tail: str) -> Tail:
-    for known in get_args(Tail):
-        if tail == known:
-            return known  # type: ignore[no-any-return]
-    raise UsageError(f"tails: {name!r} has {tail!r}; expected lower, upper or both.", name=name)
+    if tail not in get_args(Tail):
+        raise UsageError(f"tails: {name!r} has {tail!r}; expected lower, upper or both.", name=name)
+    return cast(Tail, tail)

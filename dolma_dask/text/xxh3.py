@@ -24,8 +24,8 @@ _SECRET_BYTES = bytes.fromhex(
 _SECRET = np.frombuffer(_SECRET_BYTES, np.uint8)
 
 _P32_2 = np.uint64(0x85EBCA77)
-_P64_1, _P64_2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
-_P64_3, _P64_4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
+P64_1, P64_2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
+P64_3, P64_4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
 _MIX1, _MIX2 = np.uint64(0x165667919E3779F9), np.uint64(0x9FB21C651E98DF25)
 _LOW32 = np.uint64(0xFFFFFFFF)
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
@@ -53,9 +53,10 @@ def _avalanche(word: np.uint64) -> np.uint64:
 
 
 @kernel
-def _avalanche64(word: np.uint64) -> np.uint64:
-    word = (word ^ (word >> _S33)) * _P64_2
-    word = (word ^ (word >> _S29)) * _P64_3
+def avalanche64(word: np.uint64) -> np.uint64:
+    """Mix the bits of a word, as xxHash64 ends."""
+    word = (word ^ (word >> _S33)) * P64_2
+    word = (word ^ (word >> _S29)) * P64_3
     return word ^ (word >> _S32)
 
 
@@ -78,8 +79,8 @@ def _up_to_3(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
     swapped = swap_bytes(low) >> _S32
     high = ((swapped << _S13) | (swapped >> _S19)) & _LOW32
     return (
-        _avalanche64(high ^ word32(secret + 8) ^ word32(secret + 12)),
-        _avalanche64(low ^ word32(secret + 0) ^ word32(secret + 4)),
+        avalanche64(high ^ word32(secret + 8) ^ word32(secret + 12)),
+        avalanche64(low ^ word32(secret + 0) ^ word32(secret + 4)),
     )
 
 
@@ -87,7 +88,7 @@ def _up_to_3(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
 def _up_to_8(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
     word = word32(at) + (word32(at + size - 4) << _S32)
     keyed = word ^ word64(secret + 16) ^ word64(secret + 24)
-    factor = _P64_1 + (np.uint64(size) << _S2)
+    factor = P64_1 + (np.uint64(size) << _S2)
     low, high = keyed * factor, high_product(keyed, factor)
     high += low << _ONE
     low ^= high >> _S3
@@ -100,18 +101,18 @@ def _up_to_8(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
 def _up_to_16(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
     first, last = word64(at), word64(at + size - 8)
     keyed = first ^ last ^ word64(secret + 32) ^ word64(secret + 40)
-    low, high = keyed * _P64_1, high_product(keyed, _P64_1)
+    low, high = keyed * P64_1, high_product(keyed, P64_1)
     low += (np.uint64(size) - _ONE) << _S54
     last ^= word64(secret + 48) ^ word64(secret + 56)
     high += last + (last & _LOW32) * (_P32_2 - _ONE)
     low ^= swap_bytes(high)
-    top = high_product(low, _P64_2) + high * _P64_2
-    return _avalanche(top), _avalanche(low * _P64_2)
+    top = high_product(low, P64_2) + high * P64_2
+    return _avalanche(top), _avalanche(low * P64_2)
 
 
 @kernel
 def _up_to_240(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
-    low, high = np.uint64(size) * _P64_1, _ZERO
+    low, high = np.uint64(size) * P64_1, _ZERO
     one: Int = at
     other: Int = at
     # steps of two times 16 bytes: up to 128 from both ends to the middle, above from the front to the end
@@ -131,7 +132,7 @@ def _up_to_240(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
         low = (low + _fold16(one, secret, by)) ^ (word64(other) + word64(other + 8))
         high = (high + _fold16(other, secret, by + 16)) ^ (word64(one) + word64(one + 8))
     total = low + high
-    crossed = low * _P64_1 + high * _P64_4 + np.uint64(size) * _P64_2
+    crossed = low * P64_1 + high * P64_4 + np.uint64(size) * P64_2
     return _ZERO - _avalanche(crossed), _avalanche(total)
 
 
@@ -142,8 +143,8 @@ def hash_short(data: Bytes, offsets: Counts, secrets: Bytes, high: Words, low: W
     for i in range(offsets.size - 1):
         at, size = base + offsets[i], offsets[i + 1] - offsets[i]
         if size == 0:
-            high[i] = _avalanche64(word64(secret + 80) ^ word64(secret + 88))
-            low[i] = _avalanche64(word64(secret + 64) ^ word64(secret + 72))
+            high[i] = avalanche64(word64(secret + 80) ^ word64(secret + 88))
+            low[i] = avalanche64(word64(secret + 64) ^ word64(secret + 72))
         elif size <= 3:
             high[i], low[i] = _up_to_3(at, size, secret)
         elif size <= 8:
