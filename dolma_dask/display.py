@@ -6,9 +6,16 @@ Units are decimal (MB = 10^6 bytes); an en dash stands for the unknown.
 import html
 import math
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 UNKNOWN = "\N{EN DASH}"
 """Shown where a number is not known; never 0."""
+
+
+def near_or_all(name: object, known: Sequence[str]) -> str:
+    """Return what a message about an unknown name ends with: the known one that is most like it, else all of them."""
+    near = get_close_matches(str(name), known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
 
 
 def counted(number: int, noun: str) -> str:

@@ -6,7 +6,7 @@ the digests in its record with those of the documents read now. Files without a 
 """
 
 from dolma_dask.reading.catalog import Catalog, check_clash, open_attributes
-from dolma_dask.reading.columns import Columns, Kind, find_columns, find_fields, find_keys, full_name
+from dolma_dask.reading.columns import Columns, Kind, find_columns, find_fields, find_keys, full_name, look_up
 from dolma_dask.reading.reader import AlignedReader, AlignedShard, ReadState, RowRange
 from dolma_dask.reading.sets import CONVERTED, AttributeSets, AttributeSource, Proof, shard_inputs
 
@@ -27,6 +27,7 @@ __all__ = [
     "find_fields",
     "find_keys",
     "full_name",
+    "look_up",
     "open_attributes",
     "shard_inputs",
 ]

@@ -4,11 +4,11 @@ Only what is requested is read: attributes alone leave the documents closed wher
 (`dolma_dask.reading.reader`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.errors import DataError, ExpressionError, SchemaError, UsageError
@@ -22,6 +22,8 @@ from dolma_dask.reading.catalog import Catalog, check_clash
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.sets import AttributeSets
 from dolma_dask.rules.values import unknown_name
+
+T = TypeVar("T")
 
 Kind = Literal["text", "document", "spans", "number", "bool", "string", "dict"]
 """Kind of a column: "text" for a string of the documents, else see `dolma_dask.formats.json.attributes.AttributeKind`."""
@@ -93,18 +95,28 @@ def find_keys(
     sets = tuple(attributes) or catalog.dataset.with_current_attributes().attributes
     if attributes:
         catalog.open(attributes)  # all that were named have to be there
-    looked = {name: catalog.keys(name) for name in sets}
+    full, keys = look_up(
+        catalog,
+        sets,
+        lambda known: {name: full_name(name, [*STRINGS, METADATA, *known]) for name in names},
+    )
+    check_clash(keys, sorted(full.values()))
+    return full, catalog.open([name for name in sets if not keys[name].isdisjoint(full.values())])
+
+
+def look_up(
+    catalog: Catalog, names: Sequence[str], resolve: Callable[[Sequence[str]], T]
+) -> tuple[T, dict[str, frozenset[str]]]:
+    """Return what `resolve` makes of the keys of some sets, finished or not, and the keys by set; its error speaks of sets that cannot be read."""
+    looked = {name: catalog.keys(name) for name in names}
     keys = {name: known for name, (known, _) in looked.items()}
-    known = [*STRINGS, METADATA, *sorted(frozenset().union(*keys.values()))]
     try:
-        full = {name: full_name(name, known) for name in names}
+        return resolve(sorted(frozenset().union(*keys.values()))), keys
     except ExpressionError as error:
         unread = [f"{name} could not be read ({why})" for name, (_, why) in looked.items() if why]
         if not unread:
             raise
-        raise ExpressionError(f"{error}. Attribute set {'; '.join(unread)}", **error.details) from error
-    check_clash(keys, sorted(full.values()))
-    return full, catalog.open([name for name in sets if not keys[name].isdisjoint(full.values())])
+        raise ExpressionError(f"{error}\nAttribute set {'; '.join(unread)}", **error.details) from error
 
 
 def full_name(name: str, known: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ inserts, unless a replaced span ends where it stands.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dolma_dask.display import near_or_all
 from dolma_dask.errors import ExpressionError, SchemaError, UsageError
 from dolma_dask.formats.json.block import Lines
 from dolma_dask.rules.filter_columns import ATTRIBUTES
@@ -123,9 +123,7 @@ def make_replacement(given: Mapping[str, Any] | Replacement) -> Replacement:
     names = [item.name for item in fields(Replacement)]
     for name in given:
         if name not in names:
-            near = get_close_matches(str(name), names, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names)}."
-            raise UsageError(f"a replacement has no key {name!r}; {hint}")
+            raise UsageError(f"a replacement has no key {name!r}; {near_or_all(name, names)}")
     if not isinstance(given.get("span"), str):
         raise UsageError(
             f"the replacement {dict(given)!r} does not say which spans; expected span, such as $.attributes.<key>."

@@ -5,7 +5,6 @@ Python does not check literals, keys of an open dictionary or types; without the
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from os import PathLike, fspath
 from typing import Annotated, Any, TypedDict, TypeVar
 
@@ -13,7 +12,7 @@ import msgspec
 from cyclopts import Parameter
 
 from dolma_dask.dataset import Dataset, open_dataset
-from dolma_dask.display import counted
+from dolma_dask.display import counted, near_or_all
 from dolma_dask.engine import RunOptions
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -91,42 +90,26 @@ Args = TypeVar("Args", bound=RunArgs)
 
 
 def checked(verb: Callable[..., object], args: Args, known: type[Args]) -> Args:
-    """Return the shared arguments of a call, ``only`` as a tuple.
+    """Return the shared arguments of a call of `verb`, which it does not name itself, ``only`` as a tuple.
 
-    Raises `UsageError`: a key is unknown, or ``only`` has nothing in it.
-
-    Parameters
-    ----------
-    verb : callable
-        The function that was called.
-    args : TypedDict
-        Its keyword arguments that it does not name itself.
-    known : type
-        What they may be.
+    Raises `UsageError`: a key is none of `known`, or ``only`` has nothing in it.
     """
     names = list(known.__annotations__)
     for name in args:
         if name not in names:
-            raise _unknown(verb, name, names)
+            own = inspect.signature(verb).parameters.values()
+            kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            every = [*(item.name for item in own if item.kind in kinds), *names]
+            raise UsageError(
+                f"{verb.__name__}() takes no argument {name!r}; {near_or_all(name, every)}", name=name
+            )
     if "only" not in args:
         return args
-    only = words_of("only", args["only"])
-    if not only:
-        raise _nothing("only")
     checked_args = args.copy()
-    checked_args["only"] = only
+    checked_args["only"] = words_of("only", args["only"])
+    if not checked_args["only"]:
+        raise _nothing("only")
     return checked_args
-
-
-def _unknown(verb: Callable[..., object], name: str, shared: Sequence[str]) -> UsageError:
-    own = inspect.signature(verb).parameters.values()
-    every = [
-        *(item.name for item in own if item.kind in (item.KEYWORD_ONLY, item.POSITIONAL_OR_KEYWORD)),
-        *shared,
-    ]
-    near = get_close_matches(name, every, n=1)
-    what_next = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(every)}."
-    return UsageError(f"{verb.__name__}() takes no argument {name!r}; {what_next}", name=name)
 
 
 def _nothing(name: str) -> UsageError:
@@ -136,18 +119,9 @@ def _nothing(name: str) -> UsageError:
 
 
 def words_of(name: str, value: Sequence[str] | str, may_be_empty: bool = False) -> tuple[str, ...]:
-    """Return a list of words as a tuple; a single word is a list of one.
+    """Return a list of words as a tuple, for the argument `name`; a single word is a list of one, an empty tuple an argument that was not given.
 
-    Raises `UsageError`: a list or a word is empty, or something else than words was given.
-
-    Parameters
-    ----------
-    name : str
-        Of the argument, for the message.
-    value : sequence of str, or str
-        An empty tuple stands for an argument that was not given.
-    may_be_empty : bool
-        Whether an empty list means something.
+    Raises `UsageError`: a list (unless it may be empty) or a word is empty, or something else than words was given.
     """
     words = (value,) if isinstance(value, str) else value
     if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
@@ -168,19 +142,13 @@ def from_json(what: str, given: str | Mapping[str, Any], expected: str) -> Mappi
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse a value that is none of `choices`.
-
-    Raises `UsageError`: it is none of them.
-    """
+    """Refuse a value that is none of `choices`."""
     if value not in choices:
         raise UsageError(f"{name}={value!r}; expected one of {', '.join(choices)}.")
 
 
 def check_format(file_format: FileFormat | None) -> None:
-    """Refuse a format that no writer knows.
-
-    Raises `UsageError`: it is unknown.
-    """
+    """Refuse a format that no writer knows."""
     if file_format is not None:
         check_choice("format", file_format, layout.FORMATS)
 
@@ -245,10 +213,7 @@ def dataset_notes(dataset: Dataset) -> tuple[str, ...]:
 
 
 def check_outside(target: str, *roots: str) -> None:
-    """Refuse token files among documents and attributes, where readers would take them for such.
-
-    Raises `UsageError`: `target` lies there, in one of the datasets.
-    """
+    """Refuse token files among the documents and attributes of datasets, where readers would take them for such."""
     for root in roots:
         folders = [files.resolved(files.join(root, name)) for name in (layout.DOCUMENTS, layout.ATTRIBUTES)]
         if any(f"{files.resolved(target)}/".startswith(f"{folder}/") for folder in folders):

@@ -9,16 +9,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.errors import ExpressionError, UsageError
+from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import OPTIONAL
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field
-from dolma_dask.reading import (
-    AttributeSets,
-    Catalog,
-    check_clash,
-    find_fields,
-)
+from dolma_dask.reading import AttributeSets, Catalog, check_clash, find_fields, look_up
 from dolma_dask.rules.rules import And, Rule
 from dolma_dask.rules.where import parse, resolve
 from dolma_dask.summary import Summary, shortened
@@ -39,71 +34,41 @@ class Selection:
 
 
 def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]) -> Selection:
-    """Resolve a rule against the attributes of a dataset.
+    """Resolve a rule against a dataset and some of its attribute sets, by default those that the rule needs.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        As it was listed.
-    where : str or Rule, optional
-        Expression over document fields, ``metadata.<field>`` and attribute keys; a unique ending of a key is enough.
-    attributes : sequence of str
-        Attribute sets to read; by default those that the rule needs.
-
-    Raises
-    ------
-    ExpressionError
-        The rule cannot be parsed, names an unknown column, or compares values of different types.
-    UsageError
-        A key of the rule stands in two sets, or has many spans per document.
-    MissingAttributesError
-        A shard lacks a needed attribute file.
+    Raises `ExpressionError`: the rule cannot be parsed, names an unknown column, or compares values of different types; `UsageError`: a key of
+    the rule stands in two sets, or has many spans per document; `MissingAttributesError`: a shard lacks a needed attribute file.
     """
     rule = parse(where) if isinstance(where, str) else where
     if rule is None:
         return Selection(dataset, None, Catalog(dataset).open(attributes) if attributes else None)
     fields = find_fields(dataset, sorted(name for name in rule.names if is_field(name)))
     known = (*DOCUMENT_NAMES, *fields)
-    if not attributes and rule.names <= set(known):
-        sets = None
-    elif attributes:
-        rule, sets = _from_asked(dataset, rule, attributes, known)
-    else:
-        rule, sets = _from_all(dataset, rule, known)
+    catalog, sets = Catalog(dataset), None
+    if attributes:
+        sets = catalog.open(attributes)
+        rule = resolve(rule, [*known, *sets.keys])
+        check_clash(sets.kinds, sorted(rule.names))
+    elif not rule.names <= set(known):
+        rule, names = _from_all(catalog, rule, known)
+        sets = catalog.open(names) if names else None
     _check_kinds(rule, sets, fields)
     return Selection(dataset, rule, sets, fields)
 
 
-def _from_asked(
-    dataset: Dataset, rule: Rule, names: Sequence[str], documents: Sequence[str]
-) -> tuple[Rule, AttributeSets]:
-    """Resolve a rule against the sets that the user wants, and the columns of the documents."""
-    sets = Catalog(dataset).open(names)
-    rule = resolve(rule, [*documents, *sets.keys])
-    check_clash(sets.kinds, sorted(rule.names))
-    return rule, sets
-
-
-def _from_all(dataset: Dataset, rule: Rule, documents: Sequence[str]) -> tuple[Rule, AttributeSets | None]:
-    """Resolve a rule against all sets, of which those that it does not need may be unfinished, damaged or clash."""
+def _from_all(catalog: Catalog, rule: Rule, documents: Sequence[str]) -> tuple[Rule, list[str]]:
+    """Resolve a rule against all sets, of which those that it does not need may be unfinished, damaged or clash; return those that it needs."""
+    dataset = catalog.dataset
     if not dataset.attributes:
         raise UsageError(
             f"the rule names {', '.join(sorted(rule.names))}, but {dataset.root} has no attributes. Make them: dolma-dask tag."
         )
-    catalog = Catalog(dataset)
-    looked = {name: catalog.keys(name) for name in dataset.attributes}
-    keys = {name: known for name, (known, _) in looked.items()}
-    try:
-        rule = resolve(rule, sorted({*documents}.union(*keys.values())))
-    except ExpressionError as error:
-        unread = [f"{name} could not be read ({why})" for name, (_, why) in looked.items() if why]
-        if not unread:
-            raise
-        raise ExpressionError(f"{error} Attribute set {'; '.join(unread)}", **error.details) from error
-    needed = sorted(rule.names - set(documents))
-    check_clash(keys, needed)
-    owners = [name for name, known in keys.items() if not known.isdisjoint(needed)]
-    return rule, catalog.open(owners) if owners else None
+    rule, keys = look_up(
+        catalog, dataset.attributes, lambda known: resolve(rule, sorted({*documents, *known}))
+    )
+    needed = rule.names - set(documents)
+    check_clash(keys, sorted(needed))
+    return rule, [name for name, known in keys.items() if not known.isdisjoint(needed)]
 
 
 _EMPTY = {

@@ -5,13 +5,13 @@ Everything that can be wrong with them is checked before a document is read or w
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from os import PathLike, fspath
 from typing import Any, TypeVar
 
 import msgspec
 
 from dolma_dask.dataset import Dataset
+from dolma_dask.display import near_or_all
 from dolma_dask.engine import Job, MapJob
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
@@ -89,11 +89,11 @@ class TokenOptions:
         passed.pop("prune", None)
         made: list[tuple[str, Summary]] = []
         if self.ragged is not None:
-            to, arrays = _apart({**vars(self.ragged), "name": self.ragged.name or name})
-            made.append(("ragged", make_arrays(target, to, source=source, **arrays, **passed)))
+            own = {**vars(self.ragged), "name": self.ragged.name or name, "source": source}
+            made.append(("ragged", make_arrays(target, own.pop("to"), **own, **passed)))
         if self.hdf5 is not None:
-            to, rows = _apart({**vars(self.hdf5[0]), **vars(self.hdf5[1])})
-            made.append(("hdf5", make_rows(target, to, source=source, **rows, **passed)))
+            own = {**vars(self.hdf5[0]), **vars(self.hdf5[1]), "source": source}
+            made.append(("hdf5", make_rows(target, own.pop("to"), **own, **passed)))
         return made
 
 
@@ -116,9 +116,7 @@ def _options(verb: str, given: TokensLike, *kinds: type[Any]) -> dict[str, Any] 
     known = [item.name for kind in kinds for item in fields(kind)]
     for name in options:
         if name not in known:
-            near = get_close_matches(str(name), known, n=1)
-            what_next = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
-            raise UsageError(f"{verb} has no option {name!r} here; {what_next}", name=name)
+            raise UsageError(f"{verb} has no option {name!r} here; {near_or_all(name, known)}", name=name)
     for name in ("to", "tokenizer"):
         if name not in options:
             raise UsageError(f"{verb} of a mix lacks {name!r}; expected {form}.")
@@ -133,8 +131,3 @@ def _make(verb: str, options: Mapping[str, Any], kind: type[Kind]) -> Kind:
         raise UsageError(f"{verb} of a mix: {error}; see the options of dolma-dask {verb} --help.") from None
     # made anew, since msgspec leaves defaults to the class, and `vars` must know them
     return kind(**{name: getattr(checked, name) for name in own})
-
-
-def _apart(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return where to write, and the other options."""
-    return options.pop("to"), options
