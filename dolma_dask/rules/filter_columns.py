@@ -22,7 +22,6 @@ from dolma_dask.rules.jsonpath import (
     Both,
     Condition,
     Either,
-    Exists,
     Items,
     JsonValue,
     Keys,
@@ -205,9 +204,7 @@ def compile_jq(condition: Condition, kinds: RowKinds) -> Rule | None:
     """Return a rule that keeps the rows for which the Dolma toolkit takes the output of a jq filter for true; None if there is no such rule."""
     compiler = _JqCompiler(kinds)
     try:
-        if isinstance(condition, Exists) and isinstance(condition.operand, Path):
-            return compiler.truth(condition.operand)
-        return compiler.rule(condition)
+        return compiler.truth(condition) if isinstance(condition, Path) else compiler.rule(condition)
     except _NoColumnError:
         return None
 
@@ -253,8 +250,8 @@ class _Compiler:
 
     def rule(self, condition: Condition) -> Rule:
         match condition:
-            case Exists(operand):
-                return self.exists(operand)
+            case Path() | JsonValue():
+                return self.exists(condition)
             case No(inner):
                 return Not(self.rule(inner))
             case Both(parts):

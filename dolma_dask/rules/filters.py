@@ -18,7 +18,6 @@ from dolma_dask.rules.jsonpath import (
     Condition,
     Either,
     Every,
-    Exists,
     Keys,
     No,
     Path,
@@ -128,8 +127,8 @@ def _walk(path: Path, base: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
 
 def _paths(condition: Condition) -> Iterator[Path]:
     match condition:
-        case Exists(operand):
-            yield from (operand,) if isinstance(operand, Path) else ()
+        case Path():
+            yield condition
         case Test(_, left, right):
             yield from (operand for operand in (left, right) if isinstance(operand, Path))
         case No(inner):

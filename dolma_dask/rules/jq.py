@@ -16,13 +16,11 @@ from dolma_dask.rules.jsonpath import (
     Condition,
     Cursor,
     Either,
-    Exists,
     Items,
     JsonValue,
     Keys,
     Length,
     No,
-    Operand,
     Path,
     Step,
     Test,
@@ -35,8 +33,6 @@ _STEP = re.compile(
 _TEXT = re.compile(_STRING)
 _SIGN = re.compile(r"==|!=|<=|>=|<|>")
 _WORD = re.compile(r"[A-Za-z_]+")
-
-Term = Condition | Operand
 
 
 @lru_cache(maxsize=256)
@@ -62,11 +58,7 @@ def parse_usual(text: str) -> Condition | None:
         term = reader.pipeline()
     except (_OtherError, ValueError):  # of a string that JSON does not know
         return None
-    return _condition(term) if reader.at_end() else None
-
-
-def _condition(term: Term) -> Condition:
-    return Exists(term) if isinstance(term, Path | JsonValue) else term
+    return term if reader.at_end() else None
 
 
 class _Reader(Cursor):
@@ -84,30 +76,30 @@ class _Reader(Cursor):
             return False
         return True
 
-    def pipeline(self) -> Term:
+    def pipeline(self) -> Condition:
         """``a or b``, or a path that goes through ``| length`` or ``| not``."""
         parts = [self.conjunction()]
         while self.word("or"):
             parts.append(self.conjunction())
-        term = Either(tuple(map(_condition, parts))) if len(parts) > 1 else parts[0]
+        term = Either(tuple(parts)) if len(parts) > 1 else parts[0]
         while self.take("|"):
             term = self.piped(term)
         return term
 
-    def piped(self, term: Term) -> Term:
+    def piped(self, term: Condition) -> Condition:
         if self.word("not"):
-            return No(_condition(term))
+            return No(term)
         if self.word("length") and isinstance(term, Path):
             return self.compared(Path(True, (*term.steps, Length())))
         raise _OtherError
 
-    def conjunction(self) -> Term:
+    def conjunction(self) -> Condition:
         parts = [self.compared(self.term())]
         while self.word("and"):
             parts.append(self.compared(self.term()))
-        return Both(tuple(map(_condition, parts))) if len(parts) > 1 else parts[0]
+        return Both(tuple(parts)) if len(parts) > 1 else parts[0]
 
-    def compared(self, left: Term) -> Term:
+    def compared(self, left: Condition) -> Condition:
         sign = self.match(_SIGN)
         if sign is None:
             return left
@@ -116,7 +108,7 @@ class _Reader(Cursor):
             raise _OtherError
         return Test(sign[0], left, right)
 
-    def term(self) -> Term:
+    def term(self) -> Condition:
         if self.at("."):
             return self.path()
         if self.take("("):

@@ -94,13 +94,6 @@ Operand = Path | JsonValue
 
 
 @dataclass(frozen=True)
-class Exists:
-    """There is such a value."""
-
-    operand: Operand
-
-
-@dataclass(frozen=True)
 class Test:
     """``left sign right``."""
 
@@ -130,7 +123,8 @@ class Either:
     parts: tuple["Condition", ...]
 
 
-Condition = Exists | Test | No | Both | Either
+Condition = Operand | Test | No | Both | Either
+"""An operand holds if there is such a value."""
 
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -317,7 +311,7 @@ class _Reader(Cursor):
     def comparison(self, depth: int) -> Condition:
         left = self.operand(depth)
         sign = self.match(_SIGN)
-        return Exists(left) if sign is None else Test(sign[0], left, self.operand(depth))
+        return left if sign is None else Test(sign[0], left, self.operand(depth))
 
     def operand(self, depth: int) -> Operand:
         return self.path(depth) if self.at("$") or self.at("@") else JsonValue(self.literal())
@@ -388,8 +382,8 @@ def _inside(value: Any, deep: bool) -> Iterator[Any]:
 def holds(condition: Condition, value: Any, row: Any) -> bool:
     """Tell whether a condition holds for `value`, which ``@`` stands for, in `row`."""
     match condition:
-        case Exists(operand):
-            return bool(_values(operand, value, row))
+        case Path() | JsonValue():
+            return bool(_values(condition, value, row))
         case Test(sign, left, right):
             return _SIGNS[sign](_values(left, value, row), _values(right, value, row))
         case No(inner):

@@ -185,12 +185,14 @@ def replace_spans(texts: pa.LargeStringArray, columns: Sequence[SpanColumn]) -> 
     Raises `SchemaError`: a span begins before the text or ends before its start, or a document lacks the value that is to replace it.
     """
     rows = len(texts)
-    span_cut, *spans = _sorted_spans(columns, rows)
+    span_cut, starts, ends, templates = _sorted_spans(columns, rows)
     fixed, holes, points, expands, template_cut, template = _templates(columns)
     text_cut, text = string_parts(texts)
     cut, lengths = np.zeros(rows + 1, np.int64), np.zeros(rows, np.int64)
-    selected = np.empty((len(spans[0]), 7), np.int64)
-    grown = select_spans(text_cut, text, span_cut, *spans, fixed, holes, points, cut, selected, lengths)
+    selected = np.empty((len(starts), 7), np.int64)
+    grown = select_spans(
+        text_cut, text, span_cut, starts, ends, templates, fixed, holes, points, cut, selected, lengths
+    )
     selected, changed = selected[: cut[-1]], np.diff(cut) > 0
     if len(selected):
         out, offsets = np.empty(grown, np.uint8), np.empty(rows + 1, np.int64)

@@ -91,7 +91,7 @@ def requested(
             "shuffle and max_size without `to`; expected a root of new documents, since token files are made from the packed ones."
         )
     target = None if to is None else layout.dataset_root(files.normalize(to))
-    packing, shown = None, {"format": file_format}
+    packing, shown = None, dict[str, Any](format=file_format)
     if is_packed:
         prefix = f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}"
         size = DEFAULT_SIZE if max_size is None else max_size

@@ -173,10 +173,11 @@ class _Planner:
         rule, sets = self.selection.rule, self.selection.sets
         read: dict[str, dict[str, AttributeKind]] = {}
         columns = {}
-        for key in rule.names & sets.owners.keys() if rule is not None and sets is not None else ():
-            name = sets.owner(key)
-            read.setdefault(name, {})[key] = sets.kinds[name][key]
-            columns[key] = prefix_of(name) + key
+        if rule is not None and sets is not None:
+            for key in rule.names & sets.owners.keys():
+                name = sets.owner(key)
+                read.setdefault(name, {})[key] = sets.kinds[name][key]
+                columns[key] = prefix_of(name) + key
         return [Filter(str(part), "where", part.renamed(columns)) for part in conjuncts(rule)], read
 
     def all_sets(self, names: Sequence[str]) -> AttributeSets | None:

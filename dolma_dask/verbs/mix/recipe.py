@@ -119,7 +119,7 @@ class Recipe:
     @property
     def is_slow(self) -> bool:
         """True if documents are looked at one by one."""
-        return any(item.is_slow for item in (*self.filters.values(), *self.spans))
+        return any(item.is_slow for item in self.filters.values()) or any(span.is_slow for span in self.spans)
 
     @property
     def looks_inside(self) -> bool:
