@@ -18,14 +18,24 @@ SPANS = st.lists(
     st.tuples(PLACES, PLACES, st.sampled_from([0.0, 0.5, 1.0])).map(lambda s: (min(s[:2]), max(s[:2]), s[2])),
     max_size=5,
 )
-RULES = st.tuples(SPANS, st.sampled_from([None, 0.5]), st.sampled_from([None, 1.0]), WORDS, st.booleans())
+RULES = st.lists(
+    st.tuples(st.sampled_from([None, 0.5]), st.sampled_from([None, 1.0]), WORDS, st.booleans()),
+    min_size=1,
+    max_size=3,
+)
 
 
-def chosen_spans(text: str, rules: list[Any]) -> list[tuple[int, int, str]]:
+def documents_of(rules: list[Any]) -> st.SearchStrategy[Any]:
+    """Rules, and texts with the spans of each rule and others."""
+    spans = st.tuples(*[st.none() | SPANS] * len(rules))
+    return st.tuples(st.just(rules), st.lists(st.tuples(TEXTS, spans, SPANS), min_size=1, max_size=4))
+
+
+def chosen_spans(text: str, rules: list[Any], spans: list[Any]) -> list[tuple[int, int, str]]:
     """What is replaced, by the rules of the module's words."""
     asked = []
-    for spans, least, limit, word, expands in rules:
-        for start, end, score in spans:
+    for (least, limit, word, expands), of_rule in zip(rules, spans, strict=True):
+        for start, end, score in of_rule or ():
             if (least is None or score >= least) and (limit is None or score < limit):
                 asked.append((start, end, word, expands))
     selected: list[tuple[int, int, str]] = []
@@ -63,40 +73,17 @@ def rule_of(least: float | None, limit: float | None, word: str, expands: bool) 
     return Replacement("$.attributes.s", least, limit, word if expands else "$.id")
 
 
-def columns_of(rows: list[list[Any]]) -> list[SpanColumn]:
-    """The rules of all documents, which differ between them only in their spans."""
-    count = max(len(rules) for rules in rows)
-    made = []
-    for place in range(count):
-        _, least, limit, word, expands = next(rules for rules in rows if len(rules) > place)[place]
-        spans = [rules[place][0] if len(rules) > place else None for rules in rows]
-        column = pa.array(
-            [
-                None if each is None else [dict(zip(("start", "end", "score"), s, strict=True)) for s in each]
-                for each in spans
-            ],
-            pa.list_(SPAN),
-        )
-        texts = pa.array([word], pa.large_string())
-        made.append(SpanColumn(rule_of(least, limit, word, expands), column, texts))
-    return made
-
-
-def alike(rows: list[list[Any]]) -> list[list[Any]]:
-    """All rows with the limits and words of the first row that has such a rule."""
-    count = max(len(rules) for rules in rows)
-    firsts = [next(rules for rules in rows if len(rules) > place)[place][1:] for place in range(count)]
-    return [[(rule[0], *firsts[place]) for place, rule in enumerate(rules)] for rules in rows]
+def column_of(rule: Any, spans: list[Any]) -> SpanColumn:
+    parts = ("start", "end", "score")
+    rows = [each and [dict(zip(parts, span, strict=True)) for span in each] for each in spans]
+    return SpanColumn(rule_of(*rule), pa.array(rows, pa.list_(SPAN)), pa.array([rule[2]], pa.large_string()))
 
 
 @settings(max_examples=120, deadline=None)
-@given(
-    st.lists(st.tuples(TEXTS, st.lists(RULES, min_size=1, max_size=3), SPANS), min_size=1, max_size=4),
-    st.integers(0, 2),
-)
-def test_texts_and_spans(documents: list[Any], skipped: int) -> None:
-    texts = [text for text, _, _ in documents]
-    rows = alike([rules for _, rules, _ in documents])
+@given(RULES.flatmap(documents_of), st.integers(0, 2))
+def test_texts_and_spans(case: Any, skipped: int) -> None:
+    rules, documents = case
+    texts, spans_of, _ = zip(*documents, strict=True)
     attributes: list[dict[str, Any]] = [
         {
             "s": [list(span) for span in spans],
@@ -108,9 +95,9 @@ def test_texts_and_spans(documents: list[Any], skipped: int) -> None:
         }
         for text, _, spans in documents
     ]
-    padded = pa.array(["padding"] * skipped + texts, pa.large_string())[skipped:]
-    found = replace_spans(padded, columns_of(rows))
-    selected = [chosen_spans(text, rules) for text, rules in zip(texts, rows, strict=True)]
+    padded = pa.array(["padding"] * skipped + list(texts), pa.large_string())[skipped:]
+    found = replace_spans(padded, list(map(column_of, rules, zip(*spans_of, strict=True))))
+    selected = [chosen_spans(text, rules, spans) for text, spans in zip(texts, spans_of, strict=True)]
     assert found.texts.to_pylist() == [
         replaced_text(text, spans) for text, spans in zip(texts, selected, strict=True)
     ]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from dolma_dask.errors import DataError, ExpressionError
 from dolma_dask.rules.filter_columns import RowKinds
 from dolma_dask.rules.filters import Filter, attributes_in, make_filter
 
@@ -121,10 +120,3 @@ def test_outputs_of_jq_count_as_in_the_toolkit(program: str, is_true: bool) -> N
 )
 def test_attributes_that_are_named(text: str, syntax: str, keys: set[str] | None) -> None:
     assert attributes_in(text, syntax) == keys
-
-
-def test_errors() -> None:
-    with pytest.raises(ExpressionError, match="cannot read this jq filter"):
-        make_filter(".a |", "jq", KINDS)
-    with pytest.raises(DataError, match="jq cannot evaluate"):
-        Filter(".id.x", "jq").matches({"id": "a"})

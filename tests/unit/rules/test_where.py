@@ -6,8 +6,21 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from dolma_dask.errors import ExpressionError, SchemaError
-from dolma_dask.rules.rules import And, Compare, Constant, Flag, Membership, Missing, Not, Or, all_of, any_of
+from dolma_dask.errors import ExpressionError, SchemaError, UsageError
+from dolma_dask.rules.rules import (
+    And,
+    Compare,
+    Constant,
+    Flag,
+    Membership,
+    Missing,
+    Not,
+    Or,
+    all_of,
+    any_of,
+    duplicates,
+    listed,
+)
 from dolma_dask.rules.values import Arithmetic, Literal, Name, Negative
 from dolma_dask.rules.where import parse, resolve
 
@@ -124,6 +137,17 @@ def test_names_of_python_words_are_spelled_in_backticks():
     rule = parse("`lang.is` > 1 and `and` and `2x`")
     assert str(rule) == "`lang.is` > 1 and `and` and `2x`"
     assert rule.names == {"lang.is", "and", "2x"}
+
+
+@pytest.mark.parametrize("name", ["exact", "take-down.2024", "9lives", "not", "ünïcode"])
+def test_rules_over_flags_are_like_their_spelling(name):
+    assert parse(str(listed(name))) == listed(name) == parse(f"`{name}` is not None")
+    assert (~duplicates(name)).mask({name: pa.array([None, 1.0])}).to_pylist() == [True, False]
+
+
+def test_flags_that_no_set_can_have():
+    with pytest.raises(UsageError, match="folder name"):
+        duplicates("a/b")
 
 
 def test_rules_have_no_truth_value():

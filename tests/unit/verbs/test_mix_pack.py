@@ -1,4 +1,4 @@
-"""Files by size, shuffles and samples: no row is lost, the seed alone decides, limits hold, and killed runs go on."""
+"""Files by size, shuffles and samples: no row is lost, the seed alone decides, limits hold; killed runs are among the laws of all verbs."""
 
 import gzip
 import json
@@ -11,8 +11,8 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import DataError, StageError, UsageError
-from dolma_dask.io import files, publish
-from dolma_dask.verbs.mix import packed as mix_pack
+from dolma_dask.io import files
+from dolma_dask.verbs.mix.outputs import SortStage
 
 from .conftest import write_lines
 
@@ -88,10 +88,6 @@ def test_the_seed_decides_the_order_and_nothing_else(large: str, tmp_path: Path)
         == sorted(ids[1])
         == sorted(f"{shard}-{row}" for shard in range(3) for row in range(400))
     )
-    shards = Counter(name[0] for name in ids[0][:400])
-    assert all(90 < shards[shard] < 180 for shard in "012")
-    places = [int(name.split("-")[1]) for name in ids[0] if name.startswith("0")]
-    assert sum(a < b for a, b in pairwise(places)) in range(160, 240)
 
 
 @pytest.mark.parametrize("rate", [0.3, 1.0, 2.5])
@@ -113,88 +109,13 @@ def test_documents_that_come_again_are_apart_in_a_shuffle(large: str, tmp_path: 
     assert sum(a == b for a, b in pairwise(ids)) < 20
 
 
-def test_again_nothing_is_done_and_changes_are_seen(large: str, tmp_path: Path) -> None:
-    def mixed(**options: Any) -> Any:
-        return dk.mix(large, to=str(tmp_path / "v1"), max_size=10_000, shuffle=True, **options, **HERE)
-
-    first = mixed()
-    before = bytes_of(tmp_path / "v1")
-    again = mixed()
-    assert (again.done, again.skipped) == (0, 3)
-    assert again.counts == first.counts
-    (tmp_path / "v1/documents/part-0001.jsonl.gz").unlink()
-    mixed()
-    assert bytes_of(tmp_path / "v1") == before
-    write_lines(tmp_path / "v0/documents/2.jsonl.gz", [json.dumps({"id": "new", "source": "s", "text": "x"})])
-    mixed()
-    assert len(rows_of(tmp_path / "v1")) == 801
-    assert len(bytes_of(tmp_path / "v1")) < len(before)
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_stopped_run_goes_on(
-    large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: bool
-) -> None:
-    options: dict[str, Any] = {"max_size": 30_000, "shuffle": shuffle, **HERE}
-    dk.mix(large, to=str(tmp_path / "whole"), **options)
-
-    def fail(*_: object) -> None:
-        raise DataError("stopped")
-
-    for number, place in enumerate(
-        ("DocumentStage", "SortStage", "JoinStage") if shuffle else ("DocumentStage", "JoinStage")
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(getattr(mix_pack, place), "run_shard", fail)
-            with pytest.raises(StageError, match="stopped"):
-                dk.mix(large, to=str(tmp_path / "stopped"), **options)
-        assert not (tmp_path / "stopped/documents").exists() or number == 2
-    dk.mix(large, to=str(tmp_path / "stopped"), **options)
-    assert bytes_of(tmp_path / "stopped") == bytes_of(tmp_path / "whole")
-    assert not (tmp_path / "stopped/_work").exists()
-
-
-def test_stopped_before_the_last_word(large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All files are there, but the journal does not know yet that they are all; meanwhile there are fewer documents."""
-
-    def fail(*_: object) -> None:
-        raise DataError("stopped")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(mix_pack.Packed, "_dataset_record", fail)
-        with pytest.raises(DataError):
-            dk.mix(large, to=str(tmp_path / "v1"), max_size=10_000, **HERE)
-    before = bytes_of(tmp_path / "v1")
-    assert len(before) > 2
-    write_lines(tmp_path / "v0/documents/0.jsonl.gz", [json.dumps({"id": "new", "source": "s", "text": "x"})])
-    dk.mix(large, to=str(tmp_path / "v1"), max_size=10_000, **HERE)
-    assert len(rows_of(tmp_path / "v1")) == 801
-    assert len(bytes_of(tmp_path / "v1")) < len(before)
-
-
-def test_what_is_finished_is_not_read_again(
-    large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise DataError("stopped")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(mix_pack.JoinStage, "run_shard", fail)
-        with pytest.raises(StageError):
-            dk.mix(large, to=str(tmp_path / "v1"), max_size=30_000, **HERE)
-    with monkeypatch.context() as patch:
-        patch.setattr(mix_pack.DocumentStage, "run_shard", fail)
-        dk.mix(large, to=str(tmp_path / "v1"), max_size=30_000, **HERE)
-    assert len(rows_of(tmp_path / "v1")) == 1200
-
-
 def test_a_damaged_piece_is_told(large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def stopped(*_: object) -> None:
         raise DataError("stopped")
 
     with monkeypatch.context() as patch:
-        patch.setattr(mix_pack.SortStage, "run_shard", fail)
-        with pytest.raises(StageError):
+        patch.setattr(SortStage, "run_shard", stopped)
+        with pytest.raises(StageError, match="stopped"):
             dk.mix(large, to=str(tmp_path / "v1"), shuffle=True, **HERE)
     piece = next((tmp_path / "v1/_work").rglob("00000000.rows"))
     data = bytearray(piece.read_bytes())
@@ -223,13 +144,6 @@ def test_formats(large: str, tmp_path: Path) -> None:
         assert len(rows_of(tmp_path / f"{file_format}-gz")) == 1200
 
 
-def test_what_is_in_the_way_stays(large: str, tmp_path: Path) -> None:
-    write_lines(tmp_path / "v1/documents/mine.jsonl.gz", ["{}"])
-    with pytest.raises(UsageError, match=r"holds 'documents/mine\.jsonl\.gz', which this run does not make"):
-        dk.mix(large, to=str(tmp_path / "v1"), shuffle=True, **HERE)
-    assert [path.name for path in (tmp_path / "v1/documents").iterdir()] == ["mine.jsonl.gz"]
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -256,11 +170,6 @@ def test_bad_records_are_set_aside(large: str, tmp_path: Path) -> None:
     assert summary.counts["bad_records"] == 1
     assert (tmp_path / "v1/_quarantine/mix/1.jsonl.gz.jsonl").exists()
     assert len(rows_of(tmp_path / "v1")) == 801
-
-
-def test_no_temporary_files_stay(large: str, tmp_path: Path) -> None:
-    dk.mix(large, to=str(tmp_path / "v1"), shuffle=True, **HERE)
-    assert not [path for path in (tmp_path / "v1").rglob("*") if path.name.endswith(publish._SUFFIX)]
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

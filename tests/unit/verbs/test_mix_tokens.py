@@ -113,17 +113,6 @@ def test_every_shard_is_read_once(tagged, tmp_path, tokens, monkeypatch):
     assert len(encoded) == 2  # one block each, for both kinds of tokens
 
 
-def test_nothing_left_reads_nothing(tagged, tmp_path, tokens, monkeypatch):
-    first = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
-    monkeypatch.setattr(AlignedReader, "__iter__", lambda self: pytest.fail("read again"))
-    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
-    again = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
-    assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
-    assert (again.done, again.skipped) == (0, 2)
-    assert again.counts == first.counts
-    assert [item.counts for _, item in again.others] == [item.counts for _, item in first.others]
-
-
 @pytest.mark.parametrize("lost", ["v1/documents", "arrays", "rows"])
 def test_each_kind_is_made_again_by_itself(lost, tagged, tmp_path, tokens):
     dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
@@ -230,28 +219,6 @@ def test_documents_and_what_a_finished_first_pass_lacks(tagged, tmp_path, tokens
     assert not (tmp_path / "rows/_work").exists()
 
 
-def test_dry_run_writes_nothing(tagged, tmp_path, tokens):
-    summary = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, dry_run=True, **HERE)
-    assert len(summary.planned) == 2
-    assert not any((tmp_path / name).exists() for name in ("v1", "arrays", "rows"))
-
-
-def test_overwrite_makes_all_of_them_again(tagged, tmp_path, tokens):
-    dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
-    before = token_files(tmp_path / "arrays") | token_files(tmp_path / "rows") | documents_of(tmp_path / "v1")
-    summary = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, overwrite=True, **HERE)
-    assert summary.done == 2
-    assert [item.skipped for _, item in summary.others] == [0, 0]
-    assert before == token_files(tmp_path / "arrays") | token_files(tmp_path / "rows") | documents_of(
-        tmp_path / "v1"
-    )
-
-
-def test_words_of_the_command_line_are_json(tagged, tmp_path, tokens):
-    dk.mix(str(tagged), ragged=json.dumps(tokens["ragged"]), **RULE, **HERE)
-    assert dk.open_ragged(str(tmp_path / "arrays")).tokens > 0
-
-
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
@@ -265,6 +232,7 @@ def test_words_of_the_command_line_are_json(tagged, tmp_path, tokens):
         ({"hdf5": {"to": "x", "tokenizer": "t", "mode": "FIM"}}, "FIM"),
         ({"hdf5": {"to": "x", "tokenizer": "/nowhere.json"}}, "nowhere"),
         ({}, "nothing to write"),
+        ({"ragged": {"to": "x", "tokenizer": "t"}, "shuffle": True}, "without `to`"),
     ],
 )
 def test_what_cannot_be_is_refused(wish, message, tagged):
@@ -316,11 +284,6 @@ def test_token_files_have_the_same_names_with_documents_and_without(tagged, tmp_
     summary = dk.mix(str(tagged), **tokens, **RULE, **HERE)
     assert set(token_files(tmp_path / "arrays")) == names
     assert summary.done == 0
-
-
-def test_packed_documents_need_a_place(tagged, tokens):
-    with pytest.raises(UsageError, match="without `to`"):
-        dk.mix(str(tagged), shuffle=True, **tokens, **HERE)
 
 
 @pytest.mark.parametrize("options", [{}, {"max_size": 200}])

@@ -116,17 +116,6 @@ def test_the_ends_of_a_policy_are_taken():
     assert RecordPolicy("quarantine", 1).max_bad_fraction == 1
 
 
-def test_a_set_may_be_named_without_a_list(tagged):
-    summary = dk.mix(
-        str(tagged),
-        to=str(tagged.parent / "v1"),
-        where="length > 5",
-        attributes="char_length_v1",
-        progress=False,
-    )
-    assert summary.failed == 0
-
-
 def test_words():
     assert words_of("x", ()) == ()
     assert words_of("x", "ab") == ("ab",)
