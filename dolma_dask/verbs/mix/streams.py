@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dolma_dask.dataset import Dataset, Shard, matches
+from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import RunOptions, run_job
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -24,7 +24,7 @@ from dolma_dask.verbs.mix.outputs import DocumentOutput
 from dolma_dask.verbs.mix.packed import Part
 from dolma_dask.verbs.mix.planning import make_mixture
 from dolma_dask.verbs.mix.recipe import MixOptions
-from dolma_dask.verbs.options import RunArgs, without_empty
+from dolma_dask.verbs.options import RunArgs, selected, without_empty
 from dolma_dask.verbs.selection import Selection
 
 _MAGIC = re.compile(r"[*?\[]")
@@ -72,8 +72,10 @@ def mix_stream(stream: Stream, policy: RecordPolicy, options: RunOptions, args: 
 
 def _parts(stream: Stream, args: RunArgs) -> tuple[list[Part], tuple[str, ...]]:
     """Return all shards of a stream in order, with what is done to them."""
-    shards, notes = _matching(stream)
-    shards = _selected(shards, args)
+    matching, notes = _matching(stream)
+    every = Dataset(f"stream {stream.name!r}", tuple(shard for _, shard in matching), source="")
+    kept = set(map(id, selected(every, args).shards))
+    shards = [(root, shard) for root, shard in matching if id(shard) in kept]
     datasets: dict[str, list[Shard]] = {}
     for root, shard in shards:
         datasets.setdefault(root, []).append(shard)
@@ -91,19 +93,6 @@ def _parts(stream: Stream, args: RunArgs) -> tuple[list[Part], tuple[str, ...]]:
         for root, shard in shards
     ]
     return parts, tuple(dict.fromkeys(notes))
-
-
-def _selected(shards: list[tuple[str, Shard]], args: RunArgs) -> list[tuple[str, Shard]]:
-    """Return the shards that ``only`` and ``prune`` leave."""
-    only = tuple(args.get("only", ()))
-    left = [(root, shard) for root, shard in shards if not only or matches(shard.path, only)]
-    prune = args.get("prune")
-    if prune is not None and prune < 1:
-        raise UsageError(f"prune={prune} leaves no shard; expected 1 or more.")
-    left = left[:prune]
-    if not left:
-        raise UsageError(f"no shard matches {' '.join(only)!r}; the first is {shards[0][1].path!r}.")
-    return left
 
 
 def _matching(stream: Stream) -> tuple[list[tuple[str, Shard]], list[str]]:

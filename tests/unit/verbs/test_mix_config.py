@@ -267,5 +267,5 @@ def test_only_and_prune(corpus: Path) -> None:
     assert [row["id"] for row in rows_of(corpus / "out")] == ["sub/b-0", "sub/b-1"]
     mix_config({"streams": [stream()]}, prune=1, **HERE)
     assert [row["id"] for row in rows_of(corpus / "out")] == [f"a-{row}" for row in range(4)]
-    with pytest.raises(UsageError, match="no shard matches"):
+    with pytest.raises(UsageError, match="no shard of stream 'm' matches 'nope'"):
         mix_config({"streams": [stream()]}, only=["nope"], **HERE)
