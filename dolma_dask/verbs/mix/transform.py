@@ -95,11 +95,7 @@ class Transform:
         if rate is None:
             return kept
         times_each, part = divmod(rate, 1.0)
-        more = (
-            sampled(rows.batch.column("source"), rows.batch.column("id"), part, seed)
-            if part
-            else pa.repeat(pa.scalar(False), len(kept))
-        )
+        more = sampled(rows.batch.column("source"), rows.batch.column("id"), part, seed)
         times = (int(times_each) + more.to_numpy(zero_copy_only=False)) * kept.to_numpy(zero_copy_only=False)
         self.counts["documents_not_sampled"] += kept.true_count - int((times > 0).sum())
         self.counts["documents_again"] += int(np.maximum(times - 1, 0).sum())
