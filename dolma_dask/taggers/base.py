@@ -5,9 +5,11 @@ order; keys, spans and bytes are made elsewhere (`dolma_dask.formats.attributes`
 file, and lets all taggers of a run share one pass over the text.
 """
 
-from collections.abc import Mapping
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from dolma_dask.text.view import TextView
@@ -52,10 +54,27 @@ class Tagger(Protocol):
         ...
 
 
-@runtime_checkable
-class ViewTagger(Tagger, Protocol):
-    """A tagger that reads ``text`` alone, and can take it as the view that all taggers of a pass share."""
+@dataclass(frozen=True)
+class ViewTagger:
+    """A tagger that reads ``text`` alone, as the view that all taggers of a pass share.
+
+    `function` returns a column for each of `types`, a value for each text; its docstring describes the tagger.
+    """
+
+    name: str
+    types: Mapping[str, Kind]
+    function: Callable[[TextView], Iterable[pa.Array | np.ndarray]]
+    version: int = 1
+    params: str = "{}"
+    reads: ClassVar[tuple[str, ...]] = ("text",)
 
     def of_view(self, view: TextView) -> pa.RecordBatch:
-        """Return what calling the tagger with the texts of `view` returns."""
-        ...
+        """Return the columns of the texts of a view."""
+        columns = (
+            column if isinstance(column, pa.Array) else pa.array(column) for column in self.function(view)
+        )
+        return pa.RecordBatch.from_arrays(list(columns), names=list(self.types))
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns of the texts of a batch."""
+        return self.of_view(TextView(batch.column("text")))

@@ -3,34 +3,18 @@
 Source: ``length.py`` of the Dolma toolkit, release 1.2.1: ``len(text)``.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
-from dolma_dask.taggers.base import Kind
+from dolma_dask.taggers.base import ViewTagger
+from dolma_dask.text.kernels import Floats
 from dolma_dask.text.view import TextView
 
 
-@dataclass(frozen=True)
-class CharLength:
+def _lengths(view: TextView) -> Sequence[Floats]:
     """Length in code points, as `char_length_v1` of the Dolma toolkit."""
-
-    name: ClassVar[str] = "char_length_v1"
-    version: ClassVar[int] = 1
-    params: ClassVar[str] = "{}"
-    types: ClassVar[Mapping[str, Kind]] = {"length": "document"}
-    reads: ClassVar[tuple[str, ...]] = ("text",)
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the column ``length``, float64 without nulls."""
-        return self.of_view(TextView(batch.column("text")))
-
-    def of_view(self, view: TextView) -> pa.RecordBatch:
-        """Return the same for a view of the texts."""
-        return pa.RecordBatch.from_arrays([pa.array(view.lengths.astype(np.float64))], names=["length"])
+    return [view.lengths.astype(np.float64)]
 
 
-char_length_v1 = CharLength()
+char_length_v1 = ViewTagger("char_length_v1", {"length": "document"}, _lengths)

@@ -56,11 +56,6 @@ class FunctionTagger:
         shape = (dict(self.types), self.reads, self.whole_batch, dict(self.scalars))
         return digest(self.source, surroundings(self.function), shape)
 
-    @property
-    def description(self) -> str:
-        """First line of the function's docstring."""
-        return (getattr(self.function, "__doc__", None) or "").strip().partition("\n")[0]
-
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (
             self.name,

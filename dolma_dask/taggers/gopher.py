@@ -19,15 +19,13 @@ One pass finds lines, one finds words, and n-grams come from a table of the word
 Words and lines are compared by 64-bit hashes: two different ones are taken for equal once in 2**64 pairs.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from dolma_dask.taggers.base import Kind
+from dolma_dask.taggers.base import ViewTagger
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, Positions, Words, kernel
 from dolma_dask.text.lines import count_duplicates
 from dolma_dask.text.ngrams import count_longer, count_pairs, keep_neighbours, keep_repeated, slots_for
@@ -233,34 +231,12 @@ def measure(view: TextView) -> Floats:
     return out
 
 
-@dataclass(frozen=True)
-class Gopher:
+def _signals(view: TextView) -> Iterator[pa.Array]:
     """Quality and repetition signals of the Gopher paper, as `gopher_v2` of the Dolma toolkit."""
-
-    name: ClassVar[str] = "gopher_v2"
-    version: ClassVar[int] = 1
-    params: ClassVar[str] = "{}"
-    types: ClassVar[Mapping[str, Kind]] = dict.fromkeys(TYPES, "document")
-    reads: ClassVar[tuple[str, ...]] = ("text",)
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return nineteen float64 columns; those about n-grams are null where a text has fewer than n words.
-
-        Raises `DataError` if a text is longer than `LONGEST_TEXT` bytes.
-        """
-        return self.of_view(TextView(batch.column("text")))
-
-    def of_view(self, view: TextView) -> pa.RecordBatch:
-        """Return the same for a view of the texts."""
-        values = measure(view)
-        words = values[_WORDS]
-        columns = [
-            pa.array(column, mask=words < position + _SHORTEST)
-            if position < _CHARACTERS
-            else pa.array(column)
-            for position, column in enumerate(values)
-        ]
-        return pa.RecordBatch.from_arrays(columns, names=list(TYPES))
+    values = measure(view)
+    for position, column in enumerate(values):
+        lacks_ngrams = values[_WORDS] < position + _SHORTEST if position < _CHARACTERS else None
+        yield pa.array(column, mask=lacks_ngrams)
 
 
-gopher_v2 = Gopher()
+gopher_v2 = ViewTagger("gopher_v2", dict.fromkeys(TYPES, "document"), _signals)

@@ -283,9 +283,8 @@ def _load(point: "EntryPoint") -> Tagger:
 
 
 def _describe(known: Tagger, origin: str) -> TaggerInfo:
-    text = getattr(known, "description", None)
-    if text is None:
-        text = (inspect.getdoc(type(known)) or "").partition("\n")[0]
+    """Describe a tagger by the first line of its function's docstring, or of its class's."""
+    text = (inspect.getdoc(getattr(known, "function", type(known))) or "").partition("\n")[0]
     return TaggerInfo(known.name, known.version, known.types, known.reads, text, origin)
 
 

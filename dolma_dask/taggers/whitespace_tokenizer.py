@@ -8,14 +8,11 @@ Source: ``whitespace_tokenizers.py`` of the toolkit, release 1.2.1.
 Runs are counted by their first characters, sixty-four bytes at a time; only characters that are not ASCII are looked up in a table, one by one.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
-from dolma_dask.taggers.base import Kind
+from dolma_dask.taggers.base import ViewTagger
 from dolma_dask.text.bits import ONE, count_bits, first_bit, low_bits, range_bits
 from dolma_dask.text.kernels import Bytes, Counts, Floats, Int, kernel
 from dolma_dask.text.tables import REGEX_SPACE, REGEX_WORD, char_class, decode, load_tables
@@ -76,25 +73,11 @@ def _count_pieces(data: Bytes, offsets: Counts, numbers: Bytes, blocks: Bytes, p
         pieces[row] = count_runs(data, offsets[row], offsets[row + 1], numbers, blocks) + 1
 
 
-@dataclass(frozen=True)
-class WhitespaceTokenizer:
+def _pieces(view: TextView) -> Sequence[Floats]:
     """Pieces between ``\\w+|[^\\w\\s]+`` matches, as `whitespace_tokenizer_v1` of the Dolma toolkit."""
-
-    name: ClassVar[str] = "whitespace_tokenizer_v1"
-    version: ClassVar[int] = 1
-    params: ClassVar[str] = "{}"
-    types: ClassVar[Mapping[str, Kind]] = {"length": "document"}
-    reads: ClassVar[tuple[str, ...]] = ("text",)
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the column ``length``, float64 without nulls."""
-        return self.of_view(TextView(batch.column("text")))
-
-    def of_view(self, view: TextView) -> pa.RecordBatch:
-        """Return the same for a view of the texts."""
-        pieces = np.empty(len(view))
-        _count_pieces(view.data, view.offsets, *load_tables(), pieces)
-        return pa.RecordBatch.from_arrays([pa.array(pieces)], names=["length"])
+    pieces = np.empty(len(view))
+    _count_pieces(view.data, view.offsets, *load_tables(), pieces)
+    return [pieces]
 
 
-whitespace_tokenizer_v1 = WhitespaceTokenizer()
+whitespace_tokenizer_v1 = ViewTagger("whitespace_tokenizer_v1", {"length": "document"}, _pieces)

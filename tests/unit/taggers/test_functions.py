@@ -253,7 +253,7 @@ import pyarrow as pa
 version, tagger = pickle.loads(sys.stdin.buffer.read())
 batch = pa.RecordBatch.from_arrays([pa.array(["banana", ""], pa.large_string())], names=["text"])
 assert tagger.version == version
-assert (tagger.name, tagger.description, dict(tagger.types)) == ("vowels_v1", "Number of vowels.", {"n": "document"})
+assert (tagger.name, tagger.function.__doc__, dict(tagger.types)) == ("vowels_v1", "Number of vowels.", {"n": "document"})
 assert tagger(batch).to_pylist() == [{"n": 9.0}, {"n": 0.0}]
 """
 
