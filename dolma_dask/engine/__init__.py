@@ -19,9 +19,10 @@ from dolma_dask.engine.job import (
     run_jobs,
     work_dir,
 )
-from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit, group_name, grouped, inputs_of
+from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit, group_name, inputs_of
 from dolma_dask.engine.runs import Ran, gather, run, run_together
 from dolma_dask.engine.workdir import WorkDir, full_disk_explained, remove_abandoned
+from dolma_dask.io.files import grouped
 
 __all__ = [
     "Announce",

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from dolma_dask import clusters
 from dolma_dask.clusters import Placement
 from dolma_dask.engine.attempts import Outcome, Quoted, Take, run_batch
-from dolma_dask.engine.plan import Stage, Task, grouped
+from dolma_dask.engine.plan import Stage, Task
 from dolma_dask.errors import Failure, UsageError
+from dolma_dask.io.files import grouped
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -1,16 +1,13 @@
 """Plans: tasks with their inputs and outputs, and options of the run."""
 
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.journal import Record
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -106,22 +103,6 @@ class Plan:
 def inputs_of(root: str, infos: Iterable[FileInfo]) -> tuple[Input, ...]:
     """Return inputs for files whose paths are relative to `root`."""
     return tuple(Input(files.join(root, info.path), info) for info in infos)
-
-
-def grouped(
-    items: Iterable[Item], bytes_of: Callable[[Item], int], limit: int, most: int = sys.maxsize
-) -> list[list[Item]]:
-    """Group neighbours up to `limit` bytes and `most` items, so that small ones share a task or a file; a larger one stays alone."""
-    groups: list[list[Item]] = []
-    size = 0
-    for item in items:
-        own = bytes_of(item)
-        if not groups or size + own > limit or len(groups[-1]) >= most:
-            groups.append([])
-            size = 0
-        groups[-1].append(item)
-        size += own
-    return groups
 
 
 def group_name(paths: Sequence[str]) -> str:

@@ -7,18 +7,21 @@ What cannot be listed is an error: a folder without permission or a dangling lin
 
 import os
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from stat import S_ISDIR
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import xxhash
 
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.io.stores import RemoteFile, check_bucket, check_url, filesystem, patiently
+
+Item = TypeVar("Item")
 
 READ_BYTES = 1 << 20
 """Bytes read from a file at a time: large enough for a disk, small enough for the cache."""
@@ -291,3 +294,19 @@ def checksum(url: str) -> str:
         while piece := handle.read(READ_BYTES):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def grouped(
+    items: Iterable[Item], bytes_of: Callable[[Item], int], limit: int, most: int = sys.maxsize
+) -> list[list[Item]]:
+    """Group neighbours up to `limit` bytes and `most` items, so that small ones share a task or a file; a larger one stays alone."""
+    groups: list[list[Item]] = []
+    size = 0
+    for item in items:
+        own = bytes_of(item)
+        if not groups or size + own > limit or len(groups[-1]) >= most:
+            groups.append([])
+            size = 0
+        groups[-1].append(item)
+        size += own
+    return groups

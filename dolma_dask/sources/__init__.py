@@ -1,13 +1,13 @@
 """Raw files -> Dolma documents: what ``convert`` reads.
 
-`plan_shards` says which raw files make which shard, `open_shard` opens one, and its ``read`` yields blocks of documents. One file per
+`plan_shards` says which raw files make which shard, `open_sources` opens files, whose ``read`` yields blocks of documents. One file per
 kind of source; the rules for fields are in `dolma_dask.sources.mapping`.
 """
 
 from dolma_dask.sources.base import CONVERTER_VERSION, SCHEMA, Source
 from dolma_dask.sources.mapping import PRESETS, FieldMapping, preset
 from dolma_dask.sources.naming import document_path, known_suffixes
-from dolma_dask.sources.plan import RawShard, open_shard, open_source, plan_shards
+from dolma_dask.sources.plan import RawShard, open_sources, plan_shards
 
 __all__ = [
     "CONVERTER_VERSION",
@@ -18,8 +18,7 @@ __all__ = [
     "Source",
     "document_path",
     "known_suffixes",
-    "open_shard",
-    "open_source",
+    "open_sources",
     "plan_shards",
     "preset",
 ]

@@ -4,34 +4,43 @@ A source is a small frozen description, so that it travels to a worker in a few 
 a few blocks, whatever the size of the file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from dolma_dask.formats.documents import RAW, REQUIRED, schema_of
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, InputRecord, too_large
-from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES, StoredFile
-from dolma_dask.sources.documents import Document
+from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES, LineBlock, StoredFile
 from dolma_dask.sources.mapping import FieldMapping
 
-SCHEMA = pa.schema(
-    [
-        ("id", pa.large_string()),
-        ("text", pa.large_string()),
-        ("source", pa.large_string()),
-        ("raw", pa.large_binary()),
-    ]
-)
+SCHEMA = schema_of((*REQUIRED, RAW))
 """Columns of every block: the mandatory fields, and the document's complete JSON line with its newline."""
 
 CONVERTER_VERSION = 1
 """Raised whenever some raw record becomes another document than before; part of the key of finished work."""
 
 
-@runtime_checkable
+class LineConverter(Protocol):
+    """Turns the lines of one raw file into rows."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of a row; the last one says about how large it is."""
+        ...
+
+    def scan(self, lines: LineBlock) -> pa.RecordBatch | None:
+        """Return the rows of a block at the speed of a kernel; None if any line is unusual."""
+        ...
+
+    def convert_line(self, line: bytes, row: int) -> Sequence[Any] | None:
+        """Return the row of one line, None for one that is passed over; raises `LineError`. `row` counts from 0 in the raw file."""
+        ...
+
+
 class Source(Protocol):
-    """A description of raw files that can be read; `dolma_dask.sources.open_source` makes one by file name."""
+    """A description of raw files that can be read; `dolma_dask.sources.open_sources` makes one by file name."""
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents in file order, columns as in `SCHEMA`, a row per record of the raw file.
@@ -54,14 +63,16 @@ class RawFile:
     max_record_bytes: int = (
         MAX_RECORD_BYTES  # a longer record is bad (``too_large``); one of lines or text is not held in memory
     )
+    lines: LineConverter | None = None  # of JSON; None: documents by the mapping
 
 
 class BlockBuilder:
-    """Collects rows, the first with the number `first_row`, until they are cut off as a block; `size` counts the bytes of their lines."""
+    """Collects rows, the first with the number `first_row`, until they are cut off as a block; `size` counts their bytes, about."""
 
-    def __init__(self, first_row: int = 0) -> None:
+    def __init__(self, first_row: int = 0, schema: pa.Schema = SCHEMA) -> None:
         self._first_row = first_row
-        self._rows: list[Document | None] = []
+        self._schema = schema
+        self._rows: list[Sequence[Any] | None] = []
         self._bad: list[BadRecord] = []
         self.size = 0
 
@@ -70,10 +81,10 @@ class BlockBuilder:
         """Number of the next row."""
         return self._first_row + len(self._rows)
 
-    def add(self, document: Document) -> None:
-        """Append a document."""
-        self._rows.append(document)
-        self.size += len(document.raw)
+    def add(self, row: Sequence[Any] | None) -> None:
+        """Append a row; None: it is null in every column."""
+        self._rows.append(row)
+        self.size += len(row[-1]) if row else 0
 
     def refuse(self, url: str, byte_offset: int, reason: str, expected: str, raw: bytes) -> None:
         """Append a row that is null in every column, and the record of why; see `BadRecord` for the parameters."""
@@ -91,9 +102,10 @@ class BlockBuilder:
         """Return the rows as a block and start the next one."""
         columns = [
             pa.array([None if row is None else row[i] for row in self._rows], field.type)
-            for i, field in enumerate(SCHEMA)
+            for i, field in enumerate(self._schema)
         ]
-        block = Block(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), self._first_row, tuple(self._bad))
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        block = Block(batch, self._first_row, tuple(self._bad))
         self._first_row = self.row
         self._rows, self._bad, self.size = [], [], 0
         return block

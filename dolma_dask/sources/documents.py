@@ -11,14 +11,20 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
 
+from dolma_dask.formats.documents import REQUIRED
 from dolma_dask.formats.json.exact import LineError, kind_of, parse_object
+from dolma_dask.formats.json.lines import Field, scan_fields
+from dolma_dask.io.stream import LineBlock
+from dolma_dask.sources.base import SCHEMA
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.naming import split_suffix
 
 Record = dict[str, bytes]
 """Field names and the raw JSON of their values, as `parse_object` returns them."""
 
+_FIELDS = tuple(Field(name) for name in REQUIRED)
 _INTEGER = re.compile(rb"-?[0-9]+")
 _OR_SOURCE = (
     " (or one source for all records: --source NAME; or the field that holds it: --source-field FIELD)"
@@ -39,6 +45,8 @@ class Document(NamedTuple):
 class RecordConverter:
     """Turns the records of one raw file into documents; ids of records without one are made from `path`, relative to the raw folder."""
 
+    schema = SCHEMA
+
     def __init__(self, mapping: FieldMapping, path: str) -> None:
         self.mapping = mapping
         self._path = path
@@ -48,6 +56,21 @@ class RecordConverter:
         self._name = None if mapping.source_name is None else _encode(mapping.source_name)
         used = (mapping.id or "id", mapping.text, self._source, mapping.added, mapping.created)
         self._moved = frozenset(name for name in used if name)
+
+    def scan(self, lines: LineBlock) -> pa.RecordBatch | None:
+        """Return the documents of lines that are documents already; None if any is not, or is unusual."""
+        if not self.keeps_documents:
+            return None
+        batch, status = scan_fields(lines.data, lines.starts, _FIELDS, REQUIRED)
+        if status.any():
+            return None
+        buffers = [None, pa.py_buffer(lines.starts), pa.py_buffer(lines.data)]
+        raw = pa.Array.from_buffers(pa.large_binary(), batch.num_rows, buffers)
+        return pa.RecordBatch.from_arrays([*batch.columns, raw], schema=SCHEMA)
+
+    def convert_line(self, line: bytes, row: int) -> Document:
+        """Return the document of one line."""
+        return self.convert(parse_object(line), row, line)
 
     def convert(self, record: Record, row: int, line: bytes | None = None) -> Document:
         """Return the document of one record, whose raw values are used up; `row` counts from 0 in the raw file, for a generated id.

@@ -10,23 +10,12 @@ from contextlib import closing
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 
-from dolma_dask.formats.documents import REQUIRED
-from dolma_dask.formats.json.exact import parse_object
-from dolma_dask.formats.json.lines import Field, LineError, scan_fields
+from dolma_dask.formats.json.exact import LineError
 from dolma_dask.io.records import Block, InputRecord
-from dolma_dask.io.stream import (
-    Compression,
-    LineBlock,
-    StoredFile,
-    compression_of,
-    read_lines,
-)
-from dolma_dask.sources.base import SCHEMA, BlockBuilder, RawFile, finish
+from dolma_dask.io.stream import Compression, LineBlock, StoredFile, compression_of, read_lines
+from dolma_dask.sources.base import BlockBuilder, LineConverter, RawFile, finish
 from dolma_dask.sources.documents import RecordConverter
-
-_FIELDS = tuple(Field(name) for name in REQUIRED)
 
 
 class JsonLines(RawFile):
@@ -34,66 +23,42 @@ class JsonLines(RawFile):
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`."""
-        converter = RecordConverter(self.mapping, self.path)
         with closing(StoredFile(self.url)) as stored:
-            yield from read_json_lines(
-                stored,
-                compression_of(self.url.lower()),
-                converter,
-                block_bytes=self.block_bytes,
-                max_record_bytes=self.max_record_bytes,
-            )
+            yield from read_json_lines(self, stored, compression_of(self.url.lower()))
             finish(stored, self.path, inputs)
 
 
-def read_json_lines(
-    stored: StoredFile,
-    compression: Compression | None,
-    converter: RecordConverter,
-    *,
-    block_bytes: int,
-    max_record_bytes: int,
-) -> Iterator[Block]:
-    """Yield the documents of an open file, or member of an archive, that is stored as `compression` says."""
-    is_fast = converter.keeps_documents
-    for lines in read_lines(stored, compression, block_bytes=block_bytes, max_record_bytes=max_record_bytes):
+def read_json_lines(raw: RawFile, stored: StoredFile, compression: Compression | None) -> Iterator[Block]:
+    """Yield the rows of an open file, or member of an archive, that is stored as `compression` says."""
+    converter, most = raw.lines or RecordConverter(raw.mapping, raw.path), raw.max_record_bytes
+    is_fast = True
+    for lines in read_lines(stored, compression, block_bytes=raw.block_bytes, max_record_bytes=most):
         if lines.oversize_bytes:
-            yield _oversize_row(lines, stored.url, max_record_bytes)
+            builder = BlockBuilder(lines.first_row, converter.schema)
+            head = lines.data.tobytes()
+            builder.refuse_size(stored.url, lines.byte_offset, lines.oversize_bytes, most, head)
+            yield builder.take()
             continue
-        block = scan_lines(lines, max_record_bytes) if is_fast else None
-        is_fast = block is not None
-        yield convert_lines(lines, stored.url, converter, max_record_bytes) if block is None else block
+        longest = int(np.diff(lines.starts).max(initial=0))
+        batch = converter.scan(lines) if is_fast and longest <= most else None
+        is_fast = batch is not None
+        if batch is None:
+            yield convert_lines(lines, stored.url, converter, most)
+        else:
+            yield Block(batch, lines.first_row)
 
 
-def _oversize_row(lines: LineBlock, url: str, max_record_bytes: int) -> Block:
-    builder = BlockBuilder(lines.first_row)
-    builder.refuse_size(url, lines.byte_offset, lines.oversize_bytes, max_record_bytes, lines.data.tobytes())
-    return builder.take()
-
-
-def scan_lines(lines: LineBlock, max_record_bytes: int) -> Block | None:
-    """Return a block of lines that are documents already, at the speed of the kernel; None if any line is not, or is unusual."""
-    if int(np.diff(lines.starts).max(initial=0)) > max_record_bytes:
-        return None
-    batch, status = scan_fields(lines.data, lines.starts, _FIELDS, REQUIRED)
-    if status.any():
-        return None
-    buffers = [None, pa.py_buffer(lines.starts), pa.py_buffer(lines.data)]
-    raw = pa.Array.from_buffers(pa.large_binary(), batch.num_rows, buffers)
-    return Block(pa.RecordBatch.from_arrays([*batch.columns, raw], schema=SCHEMA), lines.first_row)
-
-
-def convert_lines(lines: LineBlock, url: str, converter: RecordConverter, max_record_bytes: int) -> Block:
-    """Return the documents of a block of lines, converted one by one."""
-    builder = BlockBuilder(lines.first_row)
+def convert_lines(lines: LineBlock, url: str, converter: LineConverter, max_record_bytes: int) -> Block:
+    """Return the rows of a block of lines, converted one by one."""
+    builder = BlockBuilder(lines.first_row, converter.schema)
     data = lines.data.tobytes()
     for start, stop in pairwise(lines.starts.tolist()):
-        line = data[start:stop]
+        line, offset = data[start:stop], lines.byte_offset + start
+        if len(line) > max_record_bytes:
+            builder.refuse_size(url, offset, len(line), max_record_bytes, line[:-1])
+            continue
         try:
-            if len(line) > max_record_bytes:
-                builder.refuse_size(url, lines.byte_offset + start, len(line), max_record_bytes, line[:-1])
-            else:
-                builder.add(converter.convert(parse_object(line), builder.row, line))
+            builder.add(converter.convert_line(line, builder.row))
         except LineError as error:
-            builder.refuse(url, lines.byte_offset + start, error.reason, error.expected, line[:-1])
+            builder.refuse(url, offset, error.reason, error.expected, line[:-1])
     return builder.take()

@@ -6,12 +6,12 @@ document each; they are put together in the order of the listing, up to a size.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from dolma_dask.errors import UsageError
-from dolma_dask.io.files import FileInfo, join
+from dolma_dask.io.files import FileInfo, grouped, join
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES
-from dolma_dask.sources.base import Source
+from dolma_dask.sources.base import LineConverter, Source
 from dolma_dask.sources.jsonl import JsonLines
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.naming import document_path, split_suffix
@@ -25,14 +25,15 @@ TEXT_SHARD_BYTES = 64 << 20
 TEXT_SHARD_FILES = 20_000
 """Text files per shard at most: each costs an open."""
 
+_SOURCES: dict[str, Callable[..., Source]] = {"parquet": ParquetTable, "tar": TarArchive, "jsonl": JsonLines}
+
 
 @dataclass(frozen=True)
 class RawShard:
-    """Raw files that become one document shard."""
+    """Raw files that become one document shard, or one that is cut into parts."""
 
     path: str  # where the documents go, relative to ``documents/``
-    # the raw files in row order, with paths relative to the raw folder; more than one only for text files
-    files: tuple[FileInfo, ...]
+    files: tuple[FileInfo, ...]  # in row order, with paths relative to the raw folder
 
     @property
     def bytes(self) -> int:
@@ -40,40 +41,29 @@ class RawShard:
         return sum(file.bytes for file in self.files)
 
 
-def plan_shards(
-    files: Sequence[FileInfo],
-    *,
-    text_shard_bytes: int = TEXT_SHARD_BYTES,
-    text_shard_files: int = TEXT_SHARD_FILES,
-) -> list[RawShard]:
+def plan_shards(files: Sequence[FileInfo]) -> list[RawShard]:
     """Group the listed files of a raw folder into shards, sorted by the UTF-8 bytes of their paths.
 
     Raises `UsageError`: a file has an unknown suffix, or two files would become the same shard.
     """
-    texts = [file for file in files if split_suffix(file.path).kind == "text"]
-    shards = [
-        RawShard(document_path(file.path), (file,))
-        for file in files
-        if split_suffix(file.path).kind != "text"
-    ]
-    for number, group in enumerate(_groups(texts, text_shard_bytes, text_shard_files)):
+    texts = [file for file in files if _is_text(file)]
+    shards = [RawShard(document_path(file.path), (file,)) for file in files if not _is_text(file)]
+    for number, group in enumerate(read_together(texts)):
         shards.append(RawShard(f"text-{number:05d}.jsonl.gz", tuple(group)))
     shards.sort(key=lambda shard: shard.path.encode())
     _check_distinct(shards)
     return shards
 
 
-def _groups(files: Sequence[FileInfo], max_bytes: int, max_files: int) -> Iterator[list[FileInfo]]:
-    group: list[FileInfo] = []
-    size = 0
-    for file in files:
-        if group and (size + file.bytes > max_bytes or len(group) == max_files):
-            yield group
-            group, size = [], 0
-        group.append(file)
-        size += file.bytes
-    if group:
-        yield group
+def _is_text(file: FileInfo) -> bool:
+    return split_suffix(file.path).kind == "text"
+
+
+def read_together(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
+    """Yield files that are one source: neighbouring texts, up to a size; a file of records by itself."""
+    for is_text, group in groupby(files, _is_text):
+        most = TEXT_SHARD_FILES if is_text else 1
+        yield from grouped(group, lambda file: file.bytes, TEXT_SHARD_BYTES, most)
 
 
 def _check_distinct(shards: Sequence[RawShard]) -> None:
@@ -86,37 +76,23 @@ def _check_distinct(shards: Sequence[RawShard]) -> None:
             )
 
 
-def open_source(
-    url: str,
-    path: str,
-    mapping: FieldMapping | None = None,
-    *,
-    block_bytes: int = BLOCK_BYTES,
-    max_record_bytes: int = MAX_RECORD_BYTES,
-) -> Source:
-    """Return the source for one raw file by its name; nothing is read yet. Ids are made from `path`, relative to the raw folder.
-
-    Raises `UsageError`: the suffix is not known, or a text file has no `source_name`.
-    """
-    mapping = mapping or FieldMapping()
-    kind = split_suffix(url).kind
-    if kind == "text":
-        return TextFiles((url,), (path,), mapping, block_bytes, max_record_bytes)
-    kinds: dict[str, Callable[..., Source]] = {"parquet": ParquetTable, "tar": TarArchive, "jsonl": JsonLines}
-    return kinds[kind](url, path, mapping, block_bytes, max_record_bytes)
-
-
-def open_shard(
+def open_sources(
     root: str,
-    shard: RawShard,
-    mapping: FieldMapping | None = None,
+    files: Sequence[FileInfo],
+    mapping: FieldMapping,
     *,
-    block_bytes: int = BLOCK_BYTES,
     max_record_bytes: int = MAX_RECORD_BYTES,
-) -> Source:
-    """Return the source of a planned shard below the raw folder `root`; see `open_source`."""
-    paths = tuple(file.path for file in shard.files)
-    urls = tuple(join(root, path) for path in paths)
-    if len(urls) > 1:
-        return TextFiles(urls, paths, mapping or FieldMapping(), block_bytes, max_record_bytes)
-    return open_source(urls[0], paths[0], mapping, block_bytes=block_bytes, max_record_bytes=max_record_bytes)
+    lines: LineConverter | None = None,
+) -> Iterator[Source]:
+    """Yield the sources of files below the raw folder `root`, in their order; nothing is read yet. Ids are made from the files' paths.
+
+    `lines` makes other rows than documents of JSON lines. Raises `UsageError`: a suffix is not known, or a text file has no `source_name`.
+    """
+    for group in read_together(files):
+        paths = tuple(file.path for file in group)
+        urls = tuple(join(root, path) for path in paths)
+        kind = split_suffix(paths[0]).kind
+        if kind == "text":
+            yield TextFiles(urls, paths, mapping, BLOCK_BYTES, max_record_bytes)
+        else:
+            yield _SOURCES[kind](urls[0], paths[0], mapping, BLOCK_BYTES, max_record_bytes, lines)

@@ -17,7 +17,6 @@ from dolma_dask.io.files import READ_BYTES, FileInfo
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import Member, Section, StoredFile
 from dolma_dask.sources.base import BlockBuilder, RawFile, finish
-from dolma_dask.sources.documents import RecordConverter
 from dolma_dask.sources.jsonl import read_json_lines
 from dolma_dask.sources.naming import RawName, split_suffix
 from dolma_dask.sources.text import add_text, check_source_name
@@ -55,14 +54,8 @@ class TarArchive(RawFile):
         name = split_suffix(file.name)
         if name.kind == "text":
             yield self._text(file, name)
-            return
-        yield from read_json_lines(
-            file,
-            name.compression,
-            RecordConverter(self.mapping, self.path),
-            block_bytes=self.block_bytes,
-            max_record_bytes=self.max_record_bytes,
-        )
+        else:
+            yield from read_json_lines(self, file, name.compression)
 
     def _text(self, file: "_MemberFile", name: RawName) -> Block:
         check_source_name(self.mapping, file.url)

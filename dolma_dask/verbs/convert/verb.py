@@ -16,7 +16,7 @@ import pyarrow as pa
 import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import matches
-from dolma_dask.engine import Input, Plan, Task, Unit, grouped
+from dolma_dask.engine import Plan, Task, Unit, grouped, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import RowDigest
@@ -27,7 +27,7 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
-from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_shard, plan_shards, preset
+from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources, plan_shards, preset
 from dolma_dask.sources.naming import list_raw
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
@@ -166,12 +166,12 @@ def convert(
     folder = _folder(under)
     fields = replace(fields, generated_id=folder + fields.generated_id)
     stage = ConvertStage(target, base, fields, _checked_size(shard_bytes), policy)
-    groups = _groups(plan_shards(raw_files), shard_bytes, format, folder)
-    requested = _selected(groups, tuple(options.get("only", ())), options.get("prune"))
+    shards = _outputs(plan_shards(raw_files), shard_bytes, format, folder)
+    requested = _selected(shards, tuple(options.get("only", ())), options.get("prune"))
     plan = Plan(
         stage=stage,
         root=target,
-        tasks=[stage.task(group) for group in requested],
+        tasks=[stage.task(shard) for shard in requested],
         params=without_empty(
             {
                 "inputs": base,
@@ -185,7 +185,7 @@ def convert(
         version=dolma_dask.__version__,
         origin=base,
         reads=layout.DOCUMENT_SUFFIXES,
-        all_units=frozenset(layout.document_path(group.path) for group in groups),
+        all_units=frozenset(layout.document_path(shard.path) for shard in shards),
         max_bad_fraction=budget(policy),
     )
     return engine.run(plan, run_options(options)).summary
@@ -228,42 +228,37 @@ def _mapping(base: FieldMapping, **fields: Any) -> FieldMapping:
     return replace(base, **{name: value for name, value in fields.items() if value is not None})
 
 
-@dataclass(frozen=True)
-class RawGroup:
-    """Raw shards that become one output, or one that is cut into parts."""
-
-    path: str  # relative to ``documents/``
-    shards: tuple[RawShard, ...]  # in row order
-
-
-def _groups(
+def _outputs(
     shards: Sequence[RawShard], shard_bytes: int | None, file_format: FileFormat, folder: str
-) -> list[RawGroup]:
+) -> list[RawShard]:
+    """Return the shards with the paths that they are written to; with `shard_bytes`, neighbours share one."""
     if shard_bytes is None:
-        return [RawGroup(folder + layout.with_format(shard.path, file_format), (shard,)) for shard in shards]
+        return [replace(shard, path=folder + layout.with_format(shard.path, file_format)) for shard in shards]
     return [
-        RawGroup(f"{folder}shard-{number:05d}.{file_format}", tuple(group))
+        RawShard(
+            f"{folder}shard-{number:05d}.{file_format}",
+            tuple(info for shard in group for info in shard.files),
+        )
         for number, group in enumerate(grouped(shards, lambda shard: shard.bytes, shard_bytes))
     ]
 
 
-def _selected(groups: Sequence[RawGroup], only: Sequence[str], prune: int | None) -> list[RawGroup]:
+def _selected(shards: Sequence[RawShard], only: Sequence[str], prune: int | None) -> list[RawShard]:
     if prune is not None and prune < 1:
         raise UsageError(f"prune={prune} leaves no shard; expected 1 or more.")
-    kept = [group for group in groups if not only or _is_named(group, only)]
+    kept = [shard for shard in shards if not only or _is_named(shard, only)]
     if not kept:
-        raise UsageError(f"no input matches {' '.join(only)!r}; the first output is {groups[0].path!r}.")
+        raise UsageError(f"no input matches {' '.join(only)!r}; the first output is {shards[0].path!r}.")
     return kept[:prune]
 
 
-def _is_named(group: RawGroup, only: Sequence[str]) -> bool:
-    paths = [group.path, *(info.path for shard in group.shards for info in shard.files)]
-    return any(matches(path, only) for path in paths)
+def _is_named(shard: RawShard, only: Sequence[str]) -> bool:
+    return any(matches(path, only) for path in (shard.path, *(info.path for info in shard.files)))
 
 
 @dataclass(frozen=True)
 class ConvertStage:
-    """The work of `convert` on one group of raw files."""
+    """The work of `convert` on the raw files of one shard."""
 
     # of the dataset, and the raw folder
     target: str
@@ -273,31 +268,29 @@ class ConvertStage:
     policy: RecordPolicy = field(default_factory=RecordPolicy)  # what happens to bad records
     verb: str = "convert"
 
-    def task(self, group: RawGroup) -> Task:
-        """Return the work on one group."""
+    def task(self, shard: RawShard) -> Task:
+        """Return the work on one shard."""
         params = {
             "mapping": self.mapping.canonical(),
             "converter": CONVERTER_VERSION,
             "shard_bytes": self.shard_bytes,
             "max_record_bytes": self.policy.max_record_bytes,
             "on_bad_record": self.policy.on_bad_record,
-            "files": [info.path for shard in group.shards for info in shard.files],
+            "files": [info.path for info in shard.files],
         }
-        unit = Unit(layout.document_path(group.path), work_key(self.verb, VERSION, params))
-        infos = [info for shard in group.shards for info in shard.files]
-        inputs = tuple(Input(files.join(self.base, info.path), info) for info in infos)
-        return Task(group.path, (unit,), inputs, group)
+        unit = Unit(layout.document_path(shard.path), work_key(self.verb, VERSION, params))
+        return Task(shard.path, (unit,), inputs_of(self.base, shard.files), shard)
 
     def run_shard(self, task: Task) -> list[Record]:
-        """Convert one group; see `dolma_dask.engine.Stage`."""
-        group: RawGroup = task.work
+        """Convert one shard; see `dolma_dask.engine.Stage`."""
+        shard: RawShard = task.work
         unit = task.units[0]
-        quarantine = Quarantine(self.target, self.verb, group.path, self.policy)
+        quarantine = Quarantine(self.target, self.verb, shard.path, self.policy)
         ids, content = RowDigest(), RowDigest()
         counts = dict.fromkeys(("documents_in", "documents_out", "text_bytes_out"), 0)
         inputs: list[InputRecord] = []
         with _Parts(self.target, unit.name, self.shard_bytes) as parts:
-            for batch in self._documents(group, quarantine, counts, inputs):
+            for batch in self._documents(shard, quarantine, counts, inputs):
                 ids.update(batch.column("source"), batch.column("id"))
                 content.update(batch.column("source"), batch.column("id"), batch.column("text"))
                 counts["documents_out"] += batch.num_rows
@@ -307,7 +300,7 @@ class ConvertStage:
         kept = quarantine.close()
         record = Record(
             unit=unit.name,
-            shard=group.path,
+            shard=shard.path,
             key=unit.key,
             inputs=tuple(inputs),
             files=(*parts.records, *kept),
@@ -324,10 +317,10 @@ class ConvertStage:
         return [record]
 
     def _documents(
-        self, group: RawGroup, quarantine: Quarantine, counts: dict[str, int], inputs: list[InputRecord]
+        self, shard: RawShard, quarantine: Quarantine, counts: dict[str, int], inputs: list[InputRecord]
     ) -> Iterator[pa.RecordBatch]:
-        for shard in group.shards:
-            source = open_shard(self.base, shard, self.mapping, max_record_bytes=self.policy.max_record_bytes)
+        limit = self.policy.max_record_bytes
+        for source in open_sources(self.base, shard.files, self.mapping, max_record_bytes=limit):
             for block in source.read(inputs):
                 quarantine.admit(block)
                 counts["documents_in"] += block.num_rows

@@ -7,8 +7,8 @@ read in the order of their paths.
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from dataclasses import dataclass
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -19,21 +19,19 @@ from dolma_dask.dataset import matches
 from dolma_dask.display import counted
 from dolma_dask.engine import Input, inputs_of
 from dolma_dask.errors import SchemaError, UsageError
-from dolma_dask.formats.documents import text_bytes
+from dolma_dask.formats.documents import schema_of, text_bytes
 from dolma_dask.formats.json.exact import LineError, kind_of, parse_object
 from dolma_dask.formats.json.lines import Field, scan_fields
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.quarantine import Quarantines, RecordPolicy
-from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, InputRecord, too_large
-from dolma_dask.io.stream import BLOCK_BYTES, Compression, LineBlock, StoredFile, compression_of, read_lines
+from dolma_dask.io.records import BadRecord, Block, InputRecord
+from dolma_dask.io.stream import BLOCK_BYTES, LineBlock, StoredFile
 from dolma_dask.sources.base import finish
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.naming import list_raw, split_suffix
-from dolma_dask.sources.plan import TEXT_SHARD_BYTES, TEXT_SHARD_FILES
-from dolma_dask.sources.tar import TarArchive, _MemberFile
-from dolma_dask.sources.text import TextFiles
+from dolma_dask.sources.plan import open_sources, read_together
 from dolma_dask.verbs.hdf5.job import Documents
 from dolma_dask.verbs.options import ReadArgs
 from dolma_dask.verbs.sinks import DocumentRows, ShardFacts
@@ -81,10 +79,10 @@ def raw_documents(raw: RawTexts, options: ReadArgs) -> Documents:
         )
     left_out = len(listed) - len(known)
     notes = (f"{counted(left_out, 'file')} of another kind left out",) if left_out else ()
-    opener = RawOpener(base, raw.key, raw.is_lenient)
+    field = TextField(raw.key, raw.is_lenient)
     return Documents(
         origin=base,
-        parts=tuple(RawSource(opener, tuple(group)) for group in _groups(selected)),
+        parts=tuple(RawSource(base, tuple(group), field) for group in read_together(selected)),
         params={"key": raw.key, "is_lenient": raw.is_lenient},
         shown={"jsonl_key": raw.key},
         notes=notes,
@@ -100,31 +98,40 @@ def _named(metadata_files: Sequence[str]) -> list[str]:
     return paths
 
 
-def _groups(infos: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
-    """Yield files that are read together: neighbouring texts, each of which is one document; else a file alone."""
-    for is_text, group in groupby(infos, lambda info: split_suffix(info.path).kind == "text"):
-        if not is_text:
-            yield from ([info] for info in group)
-            continue
-        some: list[FileInfo] = []
-        for info in group:
-            if some and (
-                sum(item.bytes for item in some) + info.bytes > TEXT_SHARD_BYTES
-                or len(some) == TEXT_SHARD_FILES
-            ):
-                yield some
-                some = []
-            some.append(info)
-        yield some
-
-
 @dataclass(frozen=True)
-class RawOpener:
-    """Options of reading raw files; see `RawTexts`."""
+class TextField:
+    """The field of a record that holds its text; see `RawTexts` and `dolma_dask.sources.base.LineConverter`."""
 
-    base: str  # folder that paths are relative to
     key: str
     is_lenient: bool
+    schema: ClassVar[pa.Schema] = schema_of(("text",))
+
+    def scan(self, lines: LineBlock) -> pa.RecordBatch | None:
+        """Return the texts of objects that all have a string in the field; None if any has not."""
+        batch, status = scan_fields(lines.data, lines.starts, (Field(self.key),), (self.key,))
+        if status.any():
+            return None
+        texts = batch.column(0)
+        if self.is_lenient:
+            texts = pc.if_else(
+                pc.equal(pc.binary_length(texts), 0), pa.scalar(None, pa.large_string()), texts
+            )
+        return pa.RecordBatch.from_arrays([texts], schema=self.schema)
+
+    def convert_line(self, line: bytes, row: int = 0) -> tuple[str] | None:
+        """Return the text of a JSON line; None for a record without one, where that is allowed."""
+        record = parse_object(b'{"text":%b}' % line) if line.lstrip().startswith(b'"') else None
+        key = self.key if record is None else "text"
+        value = (parse_object(line) if record is None else record).get(key)
+        text = None if value is None or value == b"null" else _text_of_value(value, key)
+        if text is None and not self.is_lenient:
+            what = "which is missing" if value is None else "found null"
+            raise LineError(
+                "missing_field" if value is None else "wrong_type", f"a text in field {key!r}, {what}"
+            )
+        if text is None or (self.is_lenient and value and not msgspec.json.decode(value)):
+            return None
+        return (text,)
 
 
 _COUNTS = ("documents_in", "documents_out", "text_bytes_in", "bad_records", "skipped_records")
@@ -134,8 +141,9 @@ _COUNTS = ("documents_in", "documents_out", "text_bytes_in", "bad_records", "ski
 class RawSource:
     """The texts of a raw file, or of neighbouring text files; see `dolma_dask.verbs.sinks.DocumentSource`."""
 
-    opener: RawOpener
+    base: str  # folder that paths are relative to
     infos: tuple[FileInfo, ...]
+    field: TextField
 
     @property
     def name(self) -> str:
@@ -145,7 +153,7 @@ class RawSource:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """All files."""
-        return inputs_of(self.opener.base, self.infos)
+        return inputs_of(self.base, self.infos)
 
     def read(
         self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantines, facts: ShardFacts
@@ -169,113 +177,19 @@ class RawSource:
         facts.inputs = tuple(read)
 
     def _blocks(self, policy: RecordPolicy, read: list[InputRecord]) -> Iterator[Block]:
-        paths = tuple(info.path for info in self.infos)
-        urls = tuple(files.join(self.opener.base, path) for path in paths)
-        kind, limit = split_suffix(paths[0]).kind, policy.max_record_bytes
-        mapping = FieldMapping(source_name="raw")
-        if kind == "text":
-            return TextFiles(urls, paths, mapping, max_record_bytes=limit).read(read)
-        if kind == "tar":
-            archive = _TextArchive(urls[0], paths[0], mapping, max_record_bytes=limit, opener=self.opener)
-            return archive.read(read)
-        return _file(urls[0], paths[0], kind, self.opener, limit, read)
+        if split_suffix(self.name).kind == "parquet":
+            return _read_table(files.join(self.base, self.name), self.name, self.field, read)
+        (source,) = open_sources(
+            self.base,
+            self.infos,
+            FieldMapping(source_name="raw"),
+            max_record_bytes=policy.max_record_bytes,
+            lines=self.field,
+        )
+        return source.read(read)
 
 
 _NO_ROWS = np.empty(0, np.int64)
-
-
-def _file(
-    url: str, path: str, kind: str, opener: RawOpener, max_record_bytes: int, read: list[InputRecord]
-) -> Iterator[Block]:
-    with closing(StoredFile(url)) as stored:
-        if kind == "parquet":
-            yield from read_table(url, opener)
-        else:
-            yield from read_texts(stored, compression_of(url.lower()), opener, max_record_bytes)
-        finish(stored, path, read)
-
-
-@dataclass(frozen=True)
-class _TextArchive(TarArchive):
-    """A tar whose members are lines with texts, or texts."""
-
-    opener: RawOpener = field(default_factory=lambda: RawOpener("", "text", False))
-
-    def _read(self, file: _MemberFile) -> Iterator[Block]:
-        name = split_suffix(file.name)
-        if name.kind == "text":
-            yield self._text(file, name)
-            return
-        yield from read_texts(file, name.compression, self.opener, self.max_record_bytes)
-
-
-def read_texts(
-    stored: StoredFile, compression: Compression | None, opener: RawOpener, max_record_bytes: int
-) -> Iterator[Block]:
-    """Yield the texts of JSON lines, in blocks with the column ``text``; null where a record has none or is bad."""
-    for lines in read_lines(stored, compression, max_record_bytes=max_record_bytes):
-        if lines.oversize_bytes:
-            reason = too_large(lines.oversize_bytes, max_record_bytes)
-            bad = BadRecord(
-                stored.url, lines.first_row, lines.byte_offset, TOO_LARGE, reason, lines.data.tobytes()
-            )
-            yield _block([None], lines.first_row, (bad,))
-            continue
-        yield _scanned(lines, opener, max_record_bytes) or _parsed(
-            lines, stored.url, opener, max_record_bytes
-        )
-
-
-def _scanned(lines: LineBlock, opener: RawOpener, max_record_bytes: int) -> Block | None:
-    """Return a block of objects that all have a string in the field, at the speed of the kernel; None if any has not."""
-    if int(np.diff(lines.starts).max(initial=0)) > max_record_bytes:
-        return None
-    batch, status = scan_fields(lines.data, lines.starts, (Field(opener.key),), (opener.key,))
-    if status.any():
-        return None
-    texts = batch.column(0)
-    if opener.is_lenient:
-        texts = pc.if_else(pc.equal(pc.binary_length(texts), 0), pa.scalar(None, pa.large_string()), texts)
-    return Block(pa.RecordBatch.from_arrays([texts], names=["text"]), lines.first_row)
-
-
-def _parsed(lines: LineBlock, url: str, opener: RawOpener, max_record_bytes: int) -> Block:
-    """Return a block of lines that are read one by one."""
-    texts: list[str | None] = []
-    bad = []
-    data = lines.data.tobytes()
-    for start, stop in pairwise(lines.starts.tolist()):
-        line, text = data[start:stop].rstrip(b"\n"), None
-        position = (url, lines.first_row + len(texts), lines.byte_offset + start)
-        if stop - start > max_record_bytes:
-            reason = too_large(stop - start, max_record_bytes)
-            bad.append(BadRecord(*position, TOO_LARGE, reason, line[:QUARANTINE_HEAD]))
-        else:
-            try:
-                text = text_of(line, opener)
-            except LineError as error:
-                bad.append(BadRecord(*position, error.reason, error.expected, line))
-        texts.append(text)
-    return _block(texts, lines.first_row, tuple(bad))
-
-
-def _block(texts: Sequence[str | None], first_row: int, bad: tuple[BadRecord, ...] = ()) -> Block:
-    column = pa.array(texts, pa.large_string())
-    return Block(pa.RecordBatch.from_arrays([column], names=["text"]), first_row, bad)
-
-
-def text_of(line: bytes, opener: RawOpener) -> str | None:
-    """Return the text of a JSON line; None for a record without one, where that is allowed."""
-    record = parse_object(b'{"text":%b}' % line) if line.lstrip().startswith(b'"') else None
-    key = opener.key if record is None else "text"
-    value = (parse_object(line) if record is None else record).get(key)
-    text = None if value is None or value == b"null" else _text_of_value(value, key)
-    if text is None and not opener.is_lenient:
-        what = "which is missing" if value is None else "found null"
-        raise LineError(
-            "missing_field" if value is None else "wrong_type", f"a text in field {key!r}, {what}"
-        )
-    return None if opener.is_lenient and value and not msgspec.json.decode(value) else text
 
 
 def _text_of_value(value: bytes, key: str) -> str:
@@ -292,21 +206,22 @@ def _text_of_value(value: bytes, key: str) -> str:
     )
 
 
-def read_table(url: str, opener: RawOpener) -> Iterator[Block]:
+def _read_table(url: str, path: str, field: TextField, read: list[InputRecord]) -> Iterator[Block]:
     """Yield the texts of a Parquet column; null where it is null."""
-    row = 0
-    with open_parquet(url) as file:
-        schema = file.schema_arrow
-        if schema.names.count(opener.key) != 1:
+    row, key = 0, field.key
+    with closing(StoredFile(url)) as stored, open_parquet(url) as file:
+        names = file.schema_arrow.names
+        if names.count(key) != 1:
             raise SchemaError(
-                f"{url}: no column {opener.key!r}; it has {', '.join(schema.names)}. Expected the texts in one: jsonl_key.",
+                f"{url}: no column {key!r}; it has {', '.join(names)}. Expected the texts in one: jsonl_key.",
                 url=url,
             )
-        for batch in read_batches(url, file, [opener.key], BLOCK_BYTES):
-            texts = _as_texts(url, opener.key, batch.column(0))
-            bad = () if opener.is_lenient else _nulls(url, row, texts, opener.key)
-            yield Block(pa.RecordBatch.from_arrays([texts], names=["text"]), row, bad)
+        for batch in read_batches(url, file, [key], BLOCK_BYTES):
+            texts = _as_texts(url, key, batch.column(0))
+            bad = () if field.is_lenient else _nulls(url, row, texts, key)
+            yield Block(pa.RecordBatch.from_arrays([texts], schema=field.schema), row, bad)
             row += batch.num_rows
+        finish(stored, path, read)
 
 
 def _as_texts(url: str, key: str, column: pa.Array) -> pa.LargeStringArray:

@@ -1,13 +1,12 @@
 """Which file is what, and which files make which shard."""
 
-import pickle
 from pathlib import Path
 
 import pytest
 
 from dolma_dask.errors import UsageError
 from dolma_dask.io.files import FileInfo, list_files
-from dolma_dask.sources import PRESETS, FieldMapping, Source, open_shard, open_source, plan_shards, preset
+from dolma_dask.sources import PRESETS, FieldMapping, open_sources, plan, plan_shards, preset
 from dolma_dask.sources.jsonl import JsonLines
 from dolma_dask.sources.naming import document_path, known_suffixes, split_suffix
 from dolma_dask.sources.parquet import ParquetTable
@@ -44,31 +43,27 @@ def test_an_unknown_suffix_is_refused_with_the_known_ones(path: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", known_suffixes())
-def test_every_known_suffix_opens_a_source_that_travels(suffix: str) -> None:
-    source = open_source(f"s3://b/raw/x{suffix}", f"x{suffix}", NAMED)
-    assert isinstance(source, Source)
-    assert pickle.loads(pickle.dumps(source)) == source
-    assert len(pickle.dumps(source)) < 1000
+def test_every_known_suffix_has_its_source(suffix: str) -> None:
+    kinds = {"jsonl": JsonLines, "parquet": ParquetTable, "tar": TarArchive, "text": TextFiles}
+    (source,) = open_sources("s3://b/raw", [FileInfo(f"x{suffix}", 1, "")], NAMED)
+    assert type(source) is kinds[split_suffix(suffix).kind]
 
 
-def test_each_kind_has_its_source() -> None:
-    kinds = {"a.json.gz": JsonLines, "a.parquet": ParquetTable, "a.tar": TarArchive, "a.txt": TextFiles}
-    for name, kind in kinds.items():
-        assert type(open_source(name, name, NAMED)) is kind
-
-
-def test_records_keep_their_paths_and_texts_share_shards() -> None:
+def test_records_keep_their_paths_and_texts_share_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["b/x.json.gz", "c.parquet", "t/1.txt", "t/2.md", "t/3.txt"]
     files = [FileInfo(name, 10, "mtime:1") for name in names]
-    shards = plan_shards(files, text_shard_bytes=20)
+    monkeypatch.setattr(plan, "TEXT_SHARD_BYTES", 20)
+    shards = plan_shards(files)
     assert [(shard.path, [file.path for file in shard.files], shard.bytes) for shard in shards] == [
         ("b/x.jsonl.gz", ["b/x.json.gz"], 10),
         ("c.jsonl.gz", ["c.parquet"], 10),
         ("text-00000.jsonl.gz", ["t/1.txt", "t/2.md"], 20),
         ("text-00001.jsonl.gz", ["t/3.txt"], 10),
     ]
-    assert len(plan_shards(files, text_shard_files=1)) == 5
-    assert len(plan_shards(files, text_shard_bytes=1)) == 5
+    sources = open_sources("raw", [info for shard in shards for info in shard.files], NAMED)
+    assert [type(source) for source in sources] == [JsonLines, ParquetTable, TextFiles, TextFiles]
+    monkeypatch.setattr(plan, "TEXT_SHARD_FILES", 1)
+    assert len(plan_shards(files)) == 5
 
 
 def test_two_files_of_one_name_are_refused() -> None:
@@ -83,7 +78,8 @@ def test_a_planned_shard_is_read_in_the_order_of_the_listing(tmp_path: Path) -> 
         path.parent.mkdir(exist_ok=True)
         path.write_text(name, encoding="utf-8")
     (shard,) = plan_shards(list_files(str(tmp_path)))
-    (block,) = open_shard(str(tmp_path), shard, NAMED).read()
+    (source,) = open_sources(str(tmp_path), shard.files, NAMED)
+    (block,) = source.read()
     assert block.batch.column("id").to_pylist() == ["a/z.txt", "b.txt", "é.txt"]
 
 
@@ -102,7 +98,7 @@ def test_ids_of_redpajama_v2_are_those_of_its_signals(shared: Path) -> None:
 
     root = shared / "conformance" / "rpv2"
     path = "2023-06/0000/de_head.json.gz"
-    source = open_source(str(root / "documents" / path), path, preset("redpajama_v2"))
+    (source,) = open_sources(str(root / "documents"), [FileInfo(path, 1, "")], preset("redpajama_v2"))
     ids = [value for block in source.read() for value in block.batch.column("id").to_pylist()]
     signals = next((root / "quality_signals").rglob("2023-06/0000/de_head.signals.json.gz"))
     with gzip.open(signals) as lines:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dolma_dask.io.files import list_files
-from dolma_dask.sources import open_shard, plan_shards
+from dolma_dask.sources import open_sources
 from dolma_dask.testing import corpus, python_texts
 from dolma_dask.testing.corpus import Manifest, collect_corpus, read_manifest
 
@@ -32,8 +32,8 @@ def test_the_manifest_converts_every_set_without_a_bad_record(folder: Path, mani
         root = str(folder / "raw" / item.kind)
         ids: list[str] = []
         size = 0
-        for shard in plan_shards(list_files(root)):
-            for block in open_shard(root, shard, item.mapping).read():
+        for source in open_sources(root, list_files(root), item.mapping):
+            for block in source.read():
                 assert not block.bad
                 ids += block.batch.column("id").to_pylist()
                 size += sum(len(text.encode()) for text in block.batch.column("text").to_pylist())

@@ -22,7 +22,7 @@ from dolma_dask.io import files
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs import sinks
 from dolma_dask.verbs.hdf5 import rows as hdf5_rows
-from dolma_dask.verbs.hdf5.raw import RawOpener, RawTexts, text_of
+from dolma_dask.verbs.hdf5.raw import RawTexts, TextField
 from dolma_dask.verbs.hdf5.verb import hdf5
 
 from .conftest import TEXTS, document, write_lines
@@ -422,12 +422,12 @@ def test_records_without_a_text(tmp_path, tokenizer):
 def test_what_is_a_text(line, expected):
     from dolma_dask.formats.json.exact import LineError
 
-    opener = RawOpener("", "text", False)
+    field = TextField("text", False)
     if expected is None:
         with pytest.raises(LineError):
-            text_of(line, opener)
+            field.convert_line(line)
     else:
-        assert text_of(line, opener) == expected
+        assert field.convert_line(line) == (expected,)
 
 
 def test_raw_files_that_cannot_be_read(tmp_path, tokenizer):
