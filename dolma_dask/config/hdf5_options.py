@@ -166,9 +166,7 @@ def _tokenizer(given: Mapping[str, Any]) -> str:
     if kind not in TOKENIZERS:
         raise UsageError(f"tokenizer_type={kind!r}; expected one of {', '.join(TOKENIZERS)}.")
     if kind == "GPT2Tokenizer":
-        return load_gpt2(
-            _needed(given, "vocab_file", kind), _needed(given, "encoder_file", kind)
-        ).source.read()
+        return load_gpt2(_needed(given, "vocab_file", kind), _needed(given, "encoder_file", kind)).read()
     if kind == "NeoXTokenizer":
         return str(_needed(given, "encoder_file", kind))
     name = _needed(given, "huggingface_tokenizer", kind)

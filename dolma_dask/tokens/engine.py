@@ -3,8 +3,13 @@
 ``tokenizers`` is the definition: the ids of a document are those of
 ``Tokenizer.encode(text, add_special_tokens=False)`` without truncation or padding.
 
-A `TokenEngine` is a name for a tokenizer, not the tokenizer: it pickles in a few hundred bytes (path and digest) and
-builds the real one once per process, when first used (`source`).
+A `TokenEngine` is a name for a tokenizer, not the tokenizer: it travels with every task in a few hundred bytes (path and digest). The
+`tokenizers.Tokenizer` behind it (0.1 to 1 s to build, some 50 MB) is made once per process, when first used. Truncation and padding that
+the file may configure are switched off, because documents are never cut. A tokenizer that draws at random (BPE dropout, Unigram sampling)
+is refused, because the same text must give the same bytes.
+
+Threads: unless ``TOKENIZERS_PARALLELISM`` is set, importing this module sets it to ``false``. Parallelism belongs to Dask, which runs one
+task per core; a thread pool below each task would only make them fight.
 
 Costs, GPT-NeoX vocabulary, English: encoding 700 to 900 ns per token (3 to 4 MB of text per CPU-second). The library hands ids out as
 Python lists only; that is some 5 % of it.
@@ -17,20 +22,29 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import lru_cache
 from itertools import chain
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library at each call
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from dolma_dask.errors import DataError, SchemaError
+from dolma_dask.errors import DataError, DolmaDaskError, SchemaError, SourceChangedError, UsageError
 from dolma_dask.formats.ragged import check_lengths, token_dtype
-from dolma_dask.tokens.source import TokenizerSource, build, find_source
+
+_EXPECTED = (
+    "expected the JSON of the tokenizers library (a file tokenizer.json with the keys 'model', 'pre_tokenizer', ...),"
+    " as Tokenizer.save or PreTrainedTokenizerFast.save_pretrained write it"
+)
 
 PIECE_BYTES = 1 << 20
 _DOCUMENT_BYTES = 256  # an Encoding costs this much even without a token: bounds pieces of tiny documents
@@ -56,24 +70,44 @@ class Tokens:
 
 @dataclass(frozen=True)
 class TokenEngine:
-    """A tokenizer, made with `load_tokenizer`; two are equal if their fingerprints are."""
+    """A tokenizer by path and digest, or by its JSON text, made with `load_tokenizer`; two are equal if their digests are."""
 
-    source: TokenizerSource  # path and digest, or the JSON text: all that is pickled
+    fingerprint: str  # xxh3-128 (hex) of the JSON bytes
+    # absolute path of the file; each process reads it again and checks the fingerprint
+    path: str | None = field(default=None, compare=False)
+    json: str | None = field(default=None, compare=False, repr=False)  # the text itself, if there is no path
+    origin: str | None = field(default=None, compare=False)  # where the text is from
+    # what ``tokenizer_config.json`` beside it holds, if there is no path
+    config: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
-    def fingerprint(self) -> str:
-        """xxh3-128 (hex) of the tokenizer's JSON bytes."""
-        return self.source.fingerprint
+    def name(self) -> str:
+        """Name for messages."""
+        return self.path or self.origin or "given as JSON text"
 
     @property
     def file_name(self) -> str | None:
-        """Name of the file without folders, None if the tokenizer came as text."""
-        return self.source.file_name
+        """Name of the file without folders, None for mere text."""
+        file = self.path or self.origin
+        return None if file is None else Path(file).name
+
+    def read(self) -> str:
+        """Return the JSON text; SourceChangedError if the file is not the one that was opened."""
+        if self.path is None:
+            return self.json or ""
+        content = _find_file(self.path).read_bytes()
+        if _fingerprint(content) != self.fingerprint:
+            raise SourceChangedError(
+                f"tokenizer {self.path} has fingerprint {_fingerprint(content)}, expected {self.fingerprint}: the file"
+                " changed since it was opened, or this worker sees another one; start again, or pass the JSON text",
+                tokenizer=self.path,
+            )
+        return content.decode("utf-8")
 
     @property
     def max_id(self) -> int:
         """Largest id of the vocabulary, added tokens included."""
-        return build(self.source).max_id
+        return build(self).max_id
 
     @property
     def vocab_size(self) -> int:
@@ -87,17 +121,17 @@ class TokenEngine:
 
     def token_id(self, token: str) -> int | None:
         """Id of a token, None if the vocabulary has no such name."""
-        token_id: int | None = build(self.source).tokenizer.token_to_id(token)
+        token_id: int | None = build(self).tokenizer.token_to_id(token)
         return token_id
 
     def token(self, token_id: int) -> str | None:
         """Name of an id, None if no token has it."""
-        token: str | None = build(self.source).tokenizer.id_to_token(token_id)
+        token: str | None = build(self).tokenizer.id_to_token(token_id)
         return token
 
     def near_tokens(self, token: str, count: int = 5) -> list[str]:
         """Names that look like ``token``: added tokens first, then the vocabulary."""
-        tokenizer = build(self.source).tokenizer
+        tokenizer = build(self).tokenizer
         added = [item.content for item in tokenizer.get_added_tokens_decoder().values()]
         near = get_close_matches(token, added, count, 0.4)
         others = [name for name in tokenizer.get_vocab() if abs(len(name) - len(token)) <= 2]
@@ -139,7 +173,7 @@ class TokenEngine:
 
     def _encode(self, texts: pa.LargeStringArray) -> Tokens:
         _check_texts(texts)
-        tokenizer, dtype = build(self.source).tokenizer, self.dtype
+        tokenizer, dtype = build(self).tokenizer, self.dtype
         lengths = np.zeros(len(texts), np.int64)
         pieces = [np.empty(0, dtype)]
         for start, stop in _pieces(texts):
@@ -184,9 +218,75 @@ def load_tokenizer(
     config : bytes, optional
         The ``tokenizer_config.json`` beside it.
     """
-    engine = TokenEngine(find_source(path_or_json, origin, config))
-    build(engine.source)
+    text = os.fspath(path_or_json)
+    if origin is not None or text.lstrip().startswith("{"):
+        fingerprint = _fingerprint(text.encode("utf-8", "surrogatepass"))
+        engine = TokenEngine(fingerprint, json=text, origin=origin, config=config)
+    else:
+        path = _find_file(text)
+        engine = TokenEngine(_fingerprint(path.read_bytes()), path=str(path))
+    build(engine)
     return engine
+
+
+class Vocabulary(NamedTuple):
+    """A tokenizer ready for use."""
+
+    tokenizer: Tokenizer
+    max_id: int  # largest id, added tokens included
+
+
+@lru_cache(maxsize=8)
+def build(engine: TokenEngine) -> Vocabulary:
+    """Return the tokenizer, made once per process and digest."""
+    try:
+        tokenizer = Tokenizer.from_str(engine.read())
+    except DolmaDaskError:
+        raise
+    except Exception as error:  # the library raises nothing more precise
+        raise UsageError(
+            f"tokenizer {engine.name} cannot be read: {error}; {_EXPECTED}", tokenizer=engine.name
+        ) from error
+    _check_deterministic(tokenizer, engine.name)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    if not vocabulary:
+        raise UsageError(
+            f"tokenizer {engine.name} has an empty vocabulary; train it first", tokenizer=engine.name
+        )
+    return Vocabulary(tokenizer, max(vocabulary.values()))
+
+
+def _check_deterministic(tokenizer: Tokenizer, name: str) -> None:
+    drawn = [key for key in ("dropout", "alpha", "nbest_size") if getattr(tokenizer.model, key, None)]
+    if drawn:
+        raise UsageError(
+            f"tokenizer {name} sets {', '.join(drawn)} in its model: ids would be drawn at random and differ from run"
+            " to run; set it to null",
+            tokenizer=name,
+            options=drawn,
+        )
+
+
+def _find_file(text: str) -> Path:
+    if "://" in text and not text.startswith("file://"):
+        raise UsageError(
+            f"tokenizer {text} is not a local file; read it and pass the JSON text", tokenizer=text
+        )
+    path = Path(text.removeprefix("file://")).expanduser().absolute()
+    if path.is_dir():
+        path = path / "tokenizer.json"
+    if not path.is_file():
+        raise UsageError(
+            f"tokenizer file {path} does not exist; {_EXPECTED}. Where workers cannot see the path, pass the JSON text",
+            tokenizer=str(path),
+        )
+    return path
+
+
+def _fingerprint(content: bytes) -> str:
+    return xxhash.xxh3_128_hexdigest(content)
 
 
 def _check_texts(texts: pa.LargeStringArray) -> None:

@@ -15,15 +15,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, decoders
+from tokenizers import decoders
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import LM_FEATURES, RowCounts, TextCounts
 from dolma_dask.text.kernels import kernel
-from dolma_dask.tokens.engine import TokenEngine, Tokens
+from dolma_dask.tokens.engine import TokenEngine, Tokens, build
 from dolma_dask.tokens.lm_documents import LmRecipe
 from dolma_dask.tokens.packing import Int64s, Tail, Windows, count_document_rows, document_windows
-from dolma_dask.tokens.source import TokenizerSource, build
 from dolma_dask.tokens.specials import Specials
 
 CHANNELS = len(LM_FEATURES)
@@ -146,14 +145,6 @@ _REPLACEMENT_BYTES = 3
 """UTF-8 bytes of U+FFFD."""
 
 
-@dataclass(frozen=True, eq=False)
-class TokenBytes:
-    """The bytes of every token, back to back."""
-
-    data: NDArray[np.uint8]
-    starts: NDArray[np.int64]  # (vocab_size + 1,)
-
-
 def _shown_bytes() -> dict[str, int]:
     """Return the byte behind each character of a byte-level vocabulary (GPT-2's ``bytes_to_unicode``)."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -162,18 +153,18 @@ def _shown_bytes() -> dict[str, int]:
 
 
 @lru_cache(maxsize=8)
-def token_bytes(source: TokenizerSource) -> TokenBytes | None:
-    """Return the bytes of a byte-level vocabulary, None for another kind."""
-    tokenizer = build(source).tokenizer
+def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s] | None:
+    """Return the bytes of all tokens of a byte-level vocabulary, back to back, and where each starts; None for another kind."""
+    tokenizer, max_id = build(engine)
     if not isinstance(tokenizer.decoder, decoders.ByteLevel):
         return None
     shown = _shown_bytes()
-    texts = [b""] * (build(source).max_id + 1)
+    texts = [b""] * (max_id + 1)
     for token, number in tokenizer.get_vocab(with_added_tokens=True).items():
         is_shown = all(char in shown for char in token)
         texts[number] = bytes(shown[char] for char in token) if is_shown else token.encode()
     starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-    return TokenBytes(np.frombuffer(b"".join(texts), np.uint8), starts)
+    return np.frombuffer(b"".join(texts), np.uint8), starts
 
 
 @kernel
@@ -215,16 +206,12 @@ def _count_text(rows, data, starts):  # type: ignore[no-untyped-def]
 
 def count_text(engine: TokenEngine, ids: NDArray[np.int32]) -> tuple[int, int]:
     """Return UTF-8 bytes and code points of rows of ids (n_rows, length) as text, each decoded by itself, padding included."""
-    table = token_bytes(engine.source)
+    table = token_bytes(engine)
     if table is None:
-        return _decoded(build(engine.source).tokenizer, ids)
-    total, chars = _count_text(ids, table.data, table.starts)
+        texts = build(engine).tokenizer.decode_batch(ids.tolist(), skip_special_tokens=False)
+        return sum(len(text.encode()) for text in texts), sum(map(len, texts))
+    total, chars = _count_text(ids, *table)
     return int(total), int(chars)
-
-
-def _decoded(tokenizer: Tokenizer, ids: NDArray[np.int32]) -> tuple[int, int]:
-    texts = tokenizer.decode_batch(ids.tolist(), skip_special_tokens=False)
-    return sum(len(text.encode()) for text in texts), sum(map(len, texts))
 
 
 @dataclass(frozen=True)

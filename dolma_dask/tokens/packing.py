@@ -96,22 +96,15 @@ def cut_files(rows: int, most: int) -> list[tuple[int, int]]:
     return list(pairwise([0, *stops]))
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A part of one partition."""
+def pieces_of(sizes: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Yield what items `first` to `stop` - 1 are made of, counted over all partitions of the given sizes, back to back.
 
-    partition: int  # which one
-    # its items, counted in the partition
-    first: int
-    stop: int
-
-
-def pieces_of(sizes: Sequence[int], first: int, stop: int) -> Iterator[Piece]:
-    """Yield what items `first` to `stop` - 1 are made of, counted over all partitions of the given sizes, back to back."""
+    A piece is the number of a partition, and its items from one to before another.
+    """
     bounds = [0, *accumulate(sizes)]
     partition = max(bisect_right(bounds, first) - 1, 0)
     while first < stop and partition < len(sizes):
         end = min(stop, bounds[partition + 1])
         if end > first:
-            yield Piece(partition, first - bounds[partition], end - bounds[partition])
+            yield partition, first - bounds[partition], end - bounds[partition]
         first, partition = max(first, end), partition + 1

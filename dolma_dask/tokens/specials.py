@@ -20,8 +20,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.ragged import SpecialToken, TokenizerRecord, check_lengths
 from dolma_dask.text.kernels import kernel
-from dolma_dask.tokens.engine import TokenEngine, Tokens, load_tokenizer
-from dolma_dask.tokens.source import build
+from dolma_dask.tokens.engine import TokenEngine, Tokens, build, load_tokenizer
 
 
 @kernel
@@ -56,22 +55,6 @@ def surround(tokens: Tokens, head: tuple[int, ...], tail: tuple[int, ...]) -> To
     return Tokens(out, checked)
 
 
-@dataclass(frozen=True)
-class SpecialTokens:
-    """Request of the user."""
-
-    # name or id of the token before and after every document; None for none
-    bos: str | int | None = None
-    eos: str | int | None = None
-
-    def resolve(self, engine: TokenEngine) -> "Framing":
-        """Look both up in a vocabulary.
-
-        Raises `UsageError`: the vocabulary has no such name or id; the message offers near names.
-        """
-        return Framing(_resolve(engine, "bos", self.bos), _resolve(engine, "eos", self.eos))
-
-
 def _resolve(engine: TokenEngine, option: str, requested: str | int | None) -> SpecialToken | None:
     if requested is None:
         return None
@@ -103,6 +86,11 @@ class Framing:
     # token before and after every document
     bos: SpecialToken | None = None
     eos: SpecialToken | None = None
+
+    @classmethod
+    def of(cls, engine: TokenEngine, bos: str | int | None = None, eos: str | int | None = None) -> "Framing":
+        """Look up tokens by name or id; raises `UsageError`, which offers near names, for what the vocabulary has not."""
+        return cls(_resolve(engine, "bos", bos), _resolve(engine, "eos", eos))
 
     def apply(self, tokens: Tokens) -> Tokens:
         """Put the special tokens around every document; see `surround`."""
@@ -150,56 +138,44 @@ class Specials:
         }
 
 
-@dataclass(frozen=True)
-class RequestedSpecials:
-    """Request of the user: a token by name or by id.
+def find_specials(
+    engine: TokenEngine,
+    eos: str | None = None,
+    pad: str | None = None,
+    eos_id: int | None = None,
+    pad_id: int | None = None,
+    *,
+    pads_with_eos: bool = False,
+) -> Specials:
+    """Look up what was requested by name or by id in a vocabulary, and what it has itself; ``none`` for `eos` means no token behind documents.
 
-    Raises `UsageError`: a token is given by name and by id.
+    With `pads_with_eos` an `eos_id` is the padding too unless a `pad_id` is given, whatever padding the tokenizer has: ModelZoo 2.2. Raises
+    `UsageError`: a token is given by name and by id, there is no such token, or none is known that ends documents.
     """
+    for option, name, number in (("eos", eos, eos_id), ("pad", pad, pad_id)):
+        if name is not None and number is not None:
+            raise UsageError(f"{option}={name!r} and {option}_id={number} were given; expected one of them.")
+    config = read_config(engine)
+    end = None if eos == NO_TOKEN else _end(engine, config, eos, eos_id)
+    padding = _requested(engine, "pad", pad, pad_id)
+    if padding is None and not (pads_with_eos and eos_id is not None):
+        padding = _own(engine, config, "pad_token", PAD_NAMES)
+    if padding is None:
+        padding = 0 if end is None else end
+    return Specials(end, padding, *added_by(engine))
 
-    # names; ``none`` for `eos` means no token behind documents
-    eos: str | None = None
-    pad: str | None = None
-    # ids
-    eos_id: int | None = None
-    pad_id: int | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("eos", "pad"):
-            if getattr(self, name) is not None and getattr(self, f"{name}_id") is not None:
-                raise UsageError(
-                    f"{name}={getattr(self, name)!r} and {name}_id={getattr(self, f'{name}_id')} were given; expected one of them."
-                )
-
-    def find(self, engine: TokenEngine, *, pads_with_eos: bool = False) -> Specials:
-        """Look everything up in a vocabulary.
-
-        With `pads_with_eos` an `eos_id` is the padding too unless a `pad_id` is given, whatever padding the tokenizer has: ModelZoo 2.2. Raises
-        `UsageError`: there is no such token, or none is known that ends documents.
-        """
-        config = read_config(engine)
-        eos = self._eos(engine, config)
-        pad = _requested(engine, "pad", self.pad, self.pad_id)
-        if pad is None and not (pads_with_eos and self.eos_id is not None):
-            pad = _own(engine, config, "pad_token", PAD_NAMES)
-        head, tail = added_by(engine)
-        if pad is None:
-            pad = 0 if eos is None else eos
-        return Specials(eos, pad, head, tail)
-
-    def _eos(self, engine: TokenEngine, config: Mapping[str, Any]) -> int | None:
-        if self.eos == NO_TOKEN:
-            return None
-        token = _requested(engine, "eos", self.eos, self.eos_id)
-        if token is None:
-            token = _own(engine, config, "eos_token", EOS_NAMES)
-        if token is None:
-            near = ", ".join(map(repr, engine.near_tokens(GPT2_END)))
-            raise UsageError(
-                f"{engine.file_name or 'the tokenizer'} does not say which token ends a document: it has none of {', '.join(EOS_NAMES)}, and no "
-                f"{CONFIG_NAME} with an eos_token beside it. Name one with eos, such as {near}, or eos='{NO_TOKEN}' for none."
-            )
-        return token
+def _end(engine: TokenEngine, config: Mapping[str, Any], name: str | None, number: int | None) -> int:
+    token = _requested(engine, "eos", name, number)
+    if token is None:
+        token = _own(engine, config, "eos_token", EOS_NAMES)
+    if token is None:
+        near = ", ".join(map(repr, engine.near_tokens(GPT2_END)))
+        raise UsageError(
+            f"{engine.file_name or 'the tokenizer'} does not say which token ends a document: it has none of {', '.join(EOS_NAMES)}, and no "
+            f"{CONFIG_NAME} with an eos_token beside it. Name one with eos, such as {near}, or eos='{NO_TOKEN}' for none."
+        )
+    return token
 
 
 def _requested(engine: TokenEngine, option: str, name: str | None, number: int | None) -> int | None:
@@ -244,16 +220,15 @@ def read_config(engine: TokenEngine) -> Mapping[str, Any]:
 
 def _config(engine: TokenEngine) -> tuple[str, bytes | None]:
     """Return where the config is, and what it holds if there is one."""
-    source = engine.source
-    if source.path is None:
-        return f"{CONFIG_NAME} beside {source.name}", source.config
-    path = Path(source.path).with_name(CONFIG_NAME)
+    if engine.path is None:
+        return f"{CONFIG_NAME} beside {engine.name}", engine.config
+    path = Path(engine.path).with_name(CONFIG_NAME)
     return str(path), path.read_bytes() if path.is_file() else None
 
 
 def added_by(engine: TokenEngine) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the ids that the tokenizer puts before and after a text by itself."""
-    tokenizer = build(engine.source).tokenizer
+    tokenizer = build(engine).tokenizer
     plain = tokenizer.encode(_PROBE, add_special_tokens=False).ids
     framed = tokenizer.encode(_PROBE, add_special_tokens=True).ids
     for start in range(len(framed) - len(plain) + 1):

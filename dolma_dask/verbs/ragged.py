@@ -21,7 +21,7 @@ from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.journal import Record, work_key
 from dolma_dask.summary import Summary
 from dolma_dask.tokens.engine import TokenEngine
-from dolma_dask.tokens.specials import Framing, SpecialTokens
+from dolma_dask.tokens.specials import Framing
 from dolma_dask.verbs.mix.planning import make_mixture
 from dolma_dask.verbs.mix.transform import Mixture
 from dolma_dask.verbs.options import (
@@ -184,7 +184,7 @@ class RaggedOutput:
 def open_output(to: str, tokenizer: str, bos: str | None, eos: str | None) -> RaggedOutput:
     """Return what makes token shards."""
     engine = open_tokenizer(tokenizer)
-    return RaggedOutput(files.normalize(to), engine, SpecialTokens(bos, eos).resolve(engine))
+    return RaggedOutput(files.normalize(to), engine, Framing.of(engine, bos, eos))
 
 
 class RaggedSink(WriterSink[RaggedWriter]):

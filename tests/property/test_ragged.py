@@ -31,7 +31,7 @@ from dolma_dask.formats.ragged import (
 )
 from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.tokens.engine import TokenEngine, Tokens, load_tokenizer
-from dolma_dask.tokens.specials import SpecialTokens
+from dolma_dask.tokens.specials import Framing
 from dolma_dask.writers.ragged import RaggedWriter
 
 NAMES = RaggedNames("wild.00000-of-00001")
@@ -52,12 +52,12 @@ def engine() -> TokenEngine:
 @given(
     texts=st.lists(st.text(max_size=30), max_size=10),
     cuts=st.sets(st.integers(1, 9)),
-    specials=st.sampled_from([SpecialTokens(), SpecialTokens(eos="</s>"), SpecialTokens("<s>", "</s>")]),
+    specials=st.sampled_from([(None, None), (None, "</s>"), ("<s>", "</s>")]),
 )
 def test_any_split_gives_the_same_files_and_no_token_is_lost(
-    engine: TokenEngine, texts: list[str], cuts: set[int], specials: SpecialTokens
+    engine: TokenEngine, texts: list[str], cuts: set[int], specials: tuple[str | None, str | None]
 ) -> None:
-    framing = specials.resolve(engine)
+    framing = Framing.of(engine, *specials)
     column = pa.array(texts, pa.large_string())
     bounds = [0, *sorted(cut for cut in cuts if cut < len(texts)), len(texts)]
     batches = [column.slice(start, stop - start) for start, stop in pairwise(bounds)]
@@ -69,9 +69,8 @@ def test_any_split_gives_the_same_files_and_no_token_is_lost(
         for name in (NAMES.data, NAMES.lengths, NAMES.sidecar):
             assert Path(folder, "whole", name).read_bytes() == Path(folder, "split", name).read_bytes()
         read = [document.tolist() for document in open_ragged(f"{folder}/split")]
-    tokenizer = Tokenizer.from_str(engine.source.read())
-    begin = [engine.token_id("<s>")] if specials.bos else []
-    end = [engine.token_id("</s>")] if specials.eos else []
+    tokenizer = Tokenizer.from_str(engine.read())
+    begin, end = ([engine.token_id(name)] if name else [] for name in specials)
     assert read == [begin + tokenizer.encode(text, add_special_tokens=False).ids + end for text in texts]
 
 

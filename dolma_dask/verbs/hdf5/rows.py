@@ -70,8 +70,7 @@ class RowPlan:
         if self.mode.stream_tail is not None:
             sizes = [part.tokens for part in self.parts]
             first, stop = (first * self.mode.length, min(stop * self.mode.length + 1, self.tokens))
-        pieces = pieces_of(sizes, first, stop)
-        return tuple((self.parts[piece.partition], piece.first, piece.stop) for piece in pieces)
+        return tuple((self.parts[part], start, end) for part, start, end in pieces_of(sizes, first, stop))
 
 
 @dataclass(frozen=True)

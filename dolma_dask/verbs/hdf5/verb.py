@@ -21,7 +21,7 @@ from dolma_dask.tokens.lm import LmData
 from dolma_dask.tokens.lm_documents import Cutting, LmRecipe
 from dolma_dask.tokens.modes import check_mode
 from dolma_dask.tokens.packing import Tail
-from dolma_dask.tokens.specials import RequestedSpecials
+from dolma_dask.tokens.specials import find_specials
 from dolma_dask.verbs.hdf5.job import Documents, Hdf5Job, Hdf5Summary
 from dolma_dask.verbs.hdf5.raw import RawTexts, raw_documents
 from dolma_dask.verbs.mix.planning import make_mixture
@@ -237,10 +237,9 @@ class LmOptions:
     def mode(self, tokenizer: TokenEngine) -> LmData:
         """Return the mode for a tokenizer."""
         is_like = self.is_like_modelzoo
-        specials = RequestedSpecials(self.eos, self.pad, self.eos_id, self.pad_id)
         recipe = LmRecipe(
             tokenizer,
-            specials.find(tokenizer, pads_with_eos=is_like),
+            find_specials(tokenizer, self.eos, self.pad, self.eos_id, self.pad_id, pads_with_eos=is_like),
             Cleaning(self.repairs, self.ftfy_normalizer, self.wikitext_detokenize),
             Cutting(
                 self.chunk_len_to_split if self.split_text_to_tokenize else None,

@@ -17,8 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from dolma_dask.errors import DataError, SchemaError, SourceChangedError, UsageError
 from dolma_dask.tokens import engine as engine_module
-from dolma_dask.tokens.engine import Tokens, encoding_once, load_tokenizer
-from dolma_dask.tokens.source import build
+from dolma_dask.tokens.engine import Tokens, build, encoding_once, load_tokenizer
 
 WORDS = "the quick brown fox jumps over the lazy dog and naïve cafés, twice; Привет мир 世界 🙂 " * 3
 
@@ -164,7 +163,7 @@ def test_a_path_pickles_small_and_is_built_once_per_process(tmp_path: Path, toke
     pickled = pickle.dumps(engine)
     assert len(pickled) < 1000
     copy = pickle.loads(pickled)
-    assert build(copy.source) is build(engine.source)
+    assert build(copy) is build(engine)
     assert copy.encode(strings("the fox")).ids.tolist() == oracle(tokenizer, ["the fox"])[0]
 
 

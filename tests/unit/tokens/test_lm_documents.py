@@ -16,7 +16,7 @@ from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.tokens.cleaning import Cleaning, detokenize, fix_texts
 from dolma_dask.tokens.engine import Tokens, load_tokenizer
 from dolma_dask.tokens.lm_documents import Cutting, LmRecipe, cut_texts
-from dolma_dask.tokens.specials import RequestedSpecials, Specials, added_by, load_gpt2, surround
+from dolma_dask.tokens.specials import Specials, added_by, find_specials, load_gpt2, surround
 
 ODD = [
     "&amp;", "&lt;b&gt;", "<", "&", "&#x41;", "\r\n", "\r", "\n", "\x0b", "\x0c", "\x1b[0m", "\x7f", "\x85", "\u2028", "\ufeff", "â€œ", "Ã©", "é",
@@ -116,6 +116,8 @@ def test_ids_around_documents(documents, head, tail):
     expected = [[*head, *document, *tail] for document in documents]
     assert found.ids.tolist() == [token for document in expected for token in document]
     assert found.lengths.tolist() == list(map(len, expected))
+    assert (found.ids.dtype, found.lengths.dtype) == (np.uint16, np.int32)
+    assert (found is tokens) == (not documents or not (head or tail))
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +139,7 @@ def ids_of(recipe: LmRecipe, *texts: str) -> list[list[int]]:
 
 def test_what_the_tokenizer_adds_stays(words):
     assert added_by(words) == ((1,), ())
-    specials = RequestedSpecials().find(words)
+    specials = find_specials(words)
     assert specials == Specials(2, 2, (1,), ())
     recipe = LmRecipe(words, specials)
     assert ids_of(recipe, "one two", "") == [[1, 3, 4, 2], [1, 2]]
@@ -145,7 +147,7 @@ def test_what_the_tokenizer_adds_stays(words):
 
 
 def test_beginnings_of_pieces(words):
-    specials = RequestedSpecials().find(words)
+    specials = find_specials(words)
     text = "one two three"
     cut = LmRecipe(words, specials, cutting=Cutting(3))
     assert ids_of(cut, text) == [[1, 3, 1, 4, 1, 5, 2]]
@@ -170,41 +172,40 @@ def test_counts_of_texts(words):
     assert (counts.normalized_chars, counts.normalized_bytes) == (4, 5)
 
 
-def test_specials_that_were_asked(words):
-    assert RequestedSpecials(eos="three", pad="one").find(words).eos_id == 5
-    assert RequestedSpecials(eos_id=4).find(words) == Specials(4, 4, (1,), ())
-    assert RequestedSpecials(eos="none").find(words) == Specials(None, 0, (1,), ())
-    assert RequestedSpecials(eos_id=4, pad_id=3).find(words, pads_with_eos=True).pad_id == 3
-    for asked, message in [
-        (RequestedSpecials(eos="<eos>"), "eos='<eos>' is not in the vocabulary"),
-        (RequestedSpecials(pad="<pad>"), "pad="),
-        (RequestedSpecials(eos_id=99), "eos=99"),
+def test_requested_specials(words):
+    assert find_specials(words, eos="three", pad="one").eos_id == 5
+    assert find_specials(words, eos_id=4) == Specials(4, 4, (1,), ())
+    assert find_specials(words, eos="none") == Specials(None, 0, (1,), ())
+    assert find_specials(words, eos_id=4, pad_id=3, pads_with_eos=True).pad_id == 3
+    for requested, message in [
+        ({"eos": "<eos>"}, "eos='<eos>' is not in the vocabulary"),
+        ({"pad": "<pad>"}, "pad="),
+        ({"eos_id": 99}, "eos=99"),
+        ({"eos": "x", "eos_id": 1}, "one of them"),
     ]:
         with pytest.raises(UsageError, match=re.escape(message)):
-            asked.find(words)
-    with pytest.raises(UsageError, match="one of them"):
-        RequestedSpecials(eos="x", eos_id=1)
+            find_specials(words, **requested)
 
 
 def test_a_config_beside_the_tokenizer_counts(words, tmp_path):
     path = tmp_path / "tokenizer.json"
-    path.write_text(words.source.read())
+    path.write_text(words.read())
     config = tmp_path / "tokenizer_config.json"
     config.write_text(json.dumps({"eos_token": {"content": "two"}, "pad_token": "three"}))
-    assert RequestedSpecials().find(load_tokenizer(path)) == Specials(4, 5, (1,), ())
-    assert RequestedSpecials(eos_id=3).find(load_tokenizer(path), pads_with_eos=True).pad_id == 3
+    assert find_specials(load_tokenizer(path)) == Specials(4, 5, (1,), ())
+    assert find_specials(load_tokenizer(path), eos_id=3, pads_with_eos=True).pad_id == 3
     config.write_text('{"eos_token": "four"}')
     with pytest.raises(UsageError, match="belong together"):
-        RequestedSpecials().find(load_tokenizer(path))
+        find_specials(load_tokenizer(path))
     config.write_text("[")
     with pytest.raises(UsageError, match="not JSON"):
-        RequestedSpecials().find(load_tokenizer(path))
+        find_specials(load_tokenizer(path))
 
 
 def test_a_tokenizer_without_an_end_says_so():
     engine = load_tokenizer(Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a")).to_str())
     with pytest.raises(UsageError, match="which token ends a document"):
-        RequestedSpecials().find(engine)
+        find_specials(engine)
 
 
 def test_gpt2_from_its_two_files(tmp_path):

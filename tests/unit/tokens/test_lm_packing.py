@@ -80,9 +80,8 @@ def test_pieces_are_what_one_partition_would_give(sizes, data):
     first = data.draw(st.integers(0, len(whole)))
     stop = data.draw(st.integers(first, len(whole)))
     pieces = list(pieces_of(sizes, first, stop))
-    found = [(piece.partition, item) for piece in pieces for item in range(piece.first, piece.stop)]
-    assert found == whole[first:stop]
-    assert all(piece.first < piece.stop for piece in pieces)
+    assert [(part, item) for part, start, end in pieces for item in range(start, end)] == whole[first:stop]
+    assert all(start < end for _, start, end in pieces)
 
 
 @pytest.mark.parametrize(("count", "rows"), [(0, 0), (1, 0), (2, 1), (5, 1), (6, 2)])
