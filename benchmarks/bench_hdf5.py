@@ -7,7 +7,7 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.lm import LmData
 from dolma_dask.verbs.hdf5.rows import RowPlan, RowsStage
-from dolma_dask.verbs.hdf5.staging import StagedTokens, StagingFolder, StagingWriter
+from dolma_dask.verbs.hdf5.staging import StagedTokens, StagingWriter
 from dolma_dask.verbs.hdf5.verb import LmOptions, hdf5
 
 COPIES = 40
@@ -91,6 +91,6 @@ def _stage(mode: LmData, folder: str, path: str, number: int, copies: int) -> St
 
 def _write(job: Job, mode: LmData, folder: str, parts: tuple[StagedTokens, ...], name: str) -> None:
     plan = RowPlan(mode, parts, tuple(0 for _ in parts))
-    stage = RowsStage(str(job.scratch / name), StagingFolder(folder, mode.engine.dtype), mode, plan.tokens)
+    stage = RowsStage(str(job.scratch / name), folder, mode, plan.tokens)
     for number, work in enumerate(plan.files(50_000)):
         stage.run_shard(stage.task(number, work, ""))

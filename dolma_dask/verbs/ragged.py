@@ -43,7 +43,7 @@ from dolma_dask.verbs.options import (
 )
 from dolma_dask.verbs.selection import rule_notes, select
 from dolma_dask.verbs.sinks import DocumentRows, DocumentStage, ShardFacts, WriterSink
-from dolma_dask.writers.ragged import RaggedWriter, WrittenShard
+from dolma_dask.writers.ragged import RaggedWriter
 
 VERSION = 1
 """Raised whenever ragged writes other bytes for the same documents and tokenizer."""
@@ -204,28 +204,13 @@ class RaggedSink(WriterSink[RaggedWriter]):
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.verbs.sinks.Sink`."""
-        written = self.writer.result
-        assert written is not None
+        writer = self.writer
         return facts.record(
             unit,
-            (*_files(written, self._output.root), *quarantined),
-            self.writer.documents,
+            (*writer.files, *quarantined),
+            writer.documents,
             ids_digest=facts.ids_digest,
             content_digest=facts.content_digest,
-            counts={"tokens": self.writer.tokens, "bytes_out": written.bytes},
-            info={"dtype": written.sidecar.dtype, "tokenizer": self._output.engine.fingerprint},
+            counts={"tokens": writer.tokens, "bytes_out": sum(file.bytes for file in writer.files)},
+            info={"dtype": writer.sidecar.dtype, "tokenizer": self._output.engine.fingerprint},
         )
-
-
-def _files(written: WrittenShard, folder: str) -> tuple[FileRecord, ...]:
-    checksums = {
-        written.names.data: written.sidecar.checksums.data,
-        written.names.lengths: written.sidecar.checksums.len,
-        written.names.sidecar: written.checksum,
-    }
-    infos = ((name, files.stat(files.join(folder, name))) for name in checksums)
-    return tuple(
-        FileRecord(name, info.bytes, checksums[name], written.sidecar.documents)
-        for name, info in infos
-        if info is not None
-    )

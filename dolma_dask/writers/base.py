@@ -21,6 +21,7 @@ class FileWriter:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._out = stack.enter_context(publish(self._url))
+            self._begin(stack)
             stack.push(lambda kind, *_: self._close(kind is not None))
             stack.push(lambda kind, *_: self._finish() if kind is None else None)
             self._stack = stack.pop_all()
@@ -30,6 +31,9 @@ class FileWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, error, trace)
+
+    def _begin(self, stack: ExitStack) -> None:
+        """Open what else is needed, to be closed with the file."""
 
     def _finish(self) -> None:
         """Write what waits; only on a clean exit."""

@@ -11,10 +11,10 @@ the shard; ``TMPDIR`` decides where (on a node whose ``/tmp`` is memory, point i
 """
 
 import contextlib
+import shutil
 import tempfile
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,27 +35,21 @@ from dolma_dask.formats.ragged import (
 )
 from dolma_dask.io.files import join, read_bytes, remove, stat
 from dolma_dask.io.publish import PublishedFile, publish
+from dolma_dask.io.records import FileRecord
 from dolma_dask.tokens.engine import Tokens
 
 COPY_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class WrittenShard:
-    """Files that `RaggedWriter` has made."""
-
-    names: RaggedNames  # names of the three files
-    sidecar: RaggedSidecar  # counts and checksums, as in the file beside the shard
-    bytes: int  # size of the three files together
-    checksum: str  # of the sidecar's file
 
 
 class RaggedWriter:
     """Context manager that writes one token shard into a flat folder; leaving it by an exception writes nothing.
 
     `tokenizer` decides the type of ids and the largest one allowed; `source` is the document shard behind the tokens, for the record.
-    ``result`` is set on a clean exit.
+    ``sidecar`` and ``files`` are set on a clean exit.
     """
+
+    sidecar: RaggedSidecar  # counts and checksums, as in the file beside the shard
+    files: tuple[FileRecord, ...]  # the three files
 
     def __init__(
         self,
@@ -64,17 +58,13 @@ class RaggedWriter:
         tokenizer: TokenizerRecord,
         *,
         source: SourceRecord | None = None,
-        staging_folder: str | None = None,
     ) -> None:
         self.names = names
         self.tokenizer = tokenizer
         self.source = source
-        self.result: WrittenShard | None = None
         self._folder = folder
         self._largest_id: int | None = None
         self._stack = contextlib.ExitStack()
-        self._ids = _Staging(tokenizer.dtype, staging_folder)
-        self._lengths = _Staging(LENGTH_DTYPE, staging_folder)
 
     @property
     def documents(self) -> int:
@@ -87,8 +77,8 @@ class RaggedWriter:
         return self._ids.count
 
     def __enter__(self) -> Self:
-        self._stack.enter_context(self._ids.open())
-        self._stack.enter_context(self._lengths.open())
+        self._ids = _Staging(self.tokenizer.dtype, self._stack)
+        self._lengths = _Staging(LENGTH_DTYPE, self._stack)
         return self
 
     def __exit__(
@@ -99,7 +89,7 @@ class RaggedWriter:
     ) -> None:
         with self._stack:
             if kind is None:
-                self.result = self._publish()
+                self._publish()
 
     def write(self, tokens: Tokens) -> None:
         """Append documents in their order. Raises `DataError`: an id is outside of the vocabulary; nothing of the batch is written."""
@@ -111,7 +101,7 @@ class RaggedWriter:
         self._ids.append(tokens.ids)
         self._lengths.append(lengths)
 
-    def _publish(self) -> WrittenShard:
+    def _publish(self) -> None:
         data_url, lengths_url, sidecar_url = (
             join(self._folder, name) for name in (self.names.data, self.names.lengths, self.names.sidecar)
         )
@@ -121,21 +111,20 @@ class RaggedWriter:
             self._lengths.copy_to(lengths)
         with publish(data_url) as data:  # appears when this block ends: after the record
             self._ids.copy_to(data)
-            sidecar = self._sidecar(Checksums(data=data.checksum, len=lengths.checksum))
+            self.sidecar = RaggedSidecar(
+                dtype=self._ids.dtype.str,
+                documents=self.documents,
+                tokens=self.tokens,
+                max_id=self._largest_id,
+                tokenizer=self.tokenizer,
+                source=self.source,
+                checksums=Checksums(data=data.checksum, len=lengths.checksum),
+            )
             with publish(sidecar_url) as record:
-                record.write(sidecar.to_json())
-        stored = data.bytes + lengths.bytes + record.bytes
-        return WrittenShard(self.names, sidecar, stored, record.checksum)
-
-    def _sidecar(self, checksums: Checksums) -> RaggedSidecar:
-        return RaggedSidecar(
-            dtype=self._ids.dtype.str,
-            documents=self.documents,
-            tokens=self.tokens,
-            max_id=self._largest_id,
-            tokenizer=self.tokenizer,
-            source=self.source,
-            checksums=checksums,
+                record.write(self.sidecar.to_json())
+        written = {self.names.data: data, self.names.lengths: lengths, self.names.sidecar: record}
+        self.files = tuple(
+            FileRecord(name, out.bytes, out.checksum, self.documents) for name, out in written.items()
         )
 
 
@@ -156,43 +145,27 @@ def _check_replaceable(url: str) -> None:
 
 
 class _Staging:
-    """Items of one npy file, waiting in an unnamed file for their final count."""
+    """Items of one npy file, waiting for their final count in a file without a name, of which a killed process leaves nothing."""
 
-    def __init__(self, dtype: np.dtype[Any], folder: str | None) -> None:
+    def __init__(self, dtype: np.dtype[Any], stack: contextlib.ExitStack) -> None:
         self.dtype = dtype
         self.count = 0
-        self._folder = folder
-        self._file: BinaryIO | None = None
-
-    def open(self) -> BinaryIO:
-        """Make the file; it has no name, so a killed process leaves nothing behind."""
-        self._file = tempfile.TemporaryFile(dir=self._folder, prefix="dolma-dask-")  # noqa: SIM115
-        return self._file
-
-    def _opened(self) -> BinaryIO:
-        if self._file is None or self._file.closed:
-            raise UsageError("the writer is not open; write inside of `with RaggedWriter(...) as writer:`")
-        return self._file
+        file = tempfile.TemporaryFile(prefix="dolma-dask-")  # noqa: SIM115
+        self._file = stack.enter_context(file)
 
     def append(self, items: NDArray[np.integer[Any]]) -> None:
-        file = self._opened()
-        if items.size:
-            try:
-                file.write(np.ascontiguousarray(items, self.dtype).data)
-            except OSError as error:
-                error.add_note(
-                    f"while staging a token shard in {self._folder or tempfile.gettempdir()} ({self.count} items so"
-                    " far); set TMPDIR to a folder with room for a whole shard"
-                )
-                raise
-            self.count += items.size
+        try:
+            self._file.write(np.ascontiguousarray(items, self.dtype).data)
+        except OSError as error:
+            error.add_note(
+                f"while staging a token shard in {tempfile.gettempdir()} ({self.count} items so far); set TMPDIR to a folder with room for a"
+                " whole shard"
+            )
+            raise
+        self.count += items.size
 
     def copy_to(self, target: PublishedFile) -> None:
         """Stream header and items."""
         target.write(npy_header(self.dtype, self.count))
-        file = self._opened()
-        file.flush()
-        file.seek(0)
-        block = memoryview(bytearray(COPY_BYTES))
-        while filled := file.readinto(block):  # type: ignore[attr-defined]
-            target.write(block[:filled])
+        self._file.seek(0)
+        shutil.copyfileobj(self._file, target, COPY_BYTES)

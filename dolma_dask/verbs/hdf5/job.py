@@ -25,7 +25,7 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.summary import Summary
 from dolma_dask.tokens.modes import Mode
 from dolma_dask.verbs.hdf5.rows import RowPlan, RowsStage
-from dolma_dask.verbs.hdf5.staging import VERB, StagedTokens, StagingFolder, StagingOutput, staging_name
+from dolma_dask.verbs.hdf5.staging import VERB, StagedTokens, StagingOutput, staging_name
 from dolma_dask.verbs.options import without_empty
 from dolma_dask.verbs.selection import rule_notes
 from dolma_dask.verbs.sinks import DocumentSource, DocumentStage
@@ -215,7 +215,7 @@ class Hdf5Job:
 
     def _rows_plan(self, known: Record, folder: str = "") -> Plan:
         rows = self._row_plan(known)
-        stage = RowsStage(self.target, StagingFolder(folder, self.mode.engine.dtype), self.mode, rows.tokens)
+        stage = RowsStage(self.target, folder, self.mode, rows.tokens)
         content = {item.path: item.checksum for item in known.inputs}
         listed = [content[item.info.path] for item in self.inputs]
         key = work_key("hdf5", VERSION, {"set": self.key, "inputs": listed, "max_rows": self.max_rows})

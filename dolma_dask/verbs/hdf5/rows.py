@@ -20,7 +20,7 @@ from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Record
 from dolma_dask.tokens.modes import Mode
 from dolma_dask.tokens.packing import Windows, cut_files, pieces_of, stream_rows, stream_windows
-from dolma_dask.verbs.hdf5.staging import StagedTokens, StagingFolder, TokenRun
+from dolma_dask.verbs.hdf5.staging import StagedFile, StagedTokens, TokenRun
 from dolma_dask.writers.hdf5 import Hdf5Writer
 
 BATCH_BYTES = 4 << 20
@@ -78,7 +78,7 @@ class RowsStage:
     """Second pass: one file."""
 
     target: str  # output root
-    staging: StagingFolder  # where the ids are
+    staging: str  # folder of the ids
     mode: Mode  # makes the rows
     tokens: int  # of all staging files
     verb: str = "hdf5"
@@ -146,7 +146,7 @@ class RowsStage:
 
     def _of_stream(self, work: FileWork) -> Iterator[tuple[Rows, RowCounts]]:
         length = self.mode.length
-        with closing(TokenRun(self.staging, work.pieces)) as run:
+        with closing(TokenRun(self.staging, work.pieces, self.mode.engine.dtype)) as run:
             tokens = run.take(1)
             for row in range(work.first, work.stop, self._batch):
                 stop = min(row + self._batch, work.stop)
@@ -159,7 +159,7 @@ class RowsStage:
     def _of_documents(self, work: FileWork) -> Iterator[tuple[Rows, RowCounts]]:
         row = work.first
         for part, first, stop in work.pieces:
-            with closing(self.staging.open(part)) as opened:
+            with closing(StagedFile(self.staging, part, self.mode.engine.dtype)) as opened:
                 windows = self.mode.windows(opened.lengths()).slice(first, stop)
                 for at in range(0, len(windows), self._batch):
                     some = windows.slice(at, at + self._batch)

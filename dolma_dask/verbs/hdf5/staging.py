@@ -7,10 +7,8 @@ many there are of each stands in the record of its task. Disk: 2 bytes per token
 
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, BinaryIO, ClassVar, Self
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +18,15 @@ from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import LENGTH_DTYPE, check_ids
 from dolma_dask.io import files
-from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.tokens.engine import Tokens
 from dolma_dask.tokens.modes import Mode
 from dolma_dask.verbs.sinks import DocumentRows, ShardFacts, WriterSink
+from dolma_dask.writers.base import FileWriter
 
 VERB = "hdf5-tokens"
 """Name of the first pass in progress, failures and its journal."""
-
 
 SUFFIX = ".bin"
 
@@ -48,20 +45,14 @@ class StagedTokens:
     sequences: int
 
 
-class StagingWriter:
-    """Context manager that writes one staging file; leaving it by an exception writes nothing."""
+class StagingWriter(FileWriter):
+    """Writes one staging file, which appears on a clean exit."""
 
     def __init__(self, folder: str, number: int, mode: Mode) -> None:
-        self._url = files.join(folder, staging_name(number))
+        super().__init__(folder, staging_name(number))
         self._engine = mode.engine
         self._lengths: list[NDArray[np.int32]] = []
-        self._stack = ExitStack()
-        self.number = number
         self.tokens = 0
-
-    def __enter__(self) -> Self:
-        self._out: PublishedFile = self._stack.enter_context(publish(self._url))
-        return self
 
     def write(self, tokens: Tokens) -> None:
         """Append sequences."""
@@ -75,42 +66,21 @@ class StagingWriter:
         """Lengths of all sequences so far."""
         return np.concatenate([np.empty(0, LENGTH_DTYPE), *self._lengths])
 
-    @property
-    def record(self) -> FileRecord:
-        """Record of the file; after a clean exit."""
-        return FileRecord(staging_name(self.number), self._out.bytes, self._out.checksum)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._out.write(self.lengths)
-        self._stack.__exit__(kind, error, trace)
-
-
-@dataclass(frozen=True)
-class StagingFolder:
-    """Reads staging files."""
-
-    url: str  # of the folder
-    dtype: np.dtype[Any]  # of the ids
-
-    def open(self, part: StagedTokens) -> "StagedFile":
-        """Return a staging file that must be closed."""
-        return StagedFile(files.join(self.url, staging_name(part.number)), part, self.dtype)
+    def _finish(self) -> None:
+        self._out.write(self.lengths)
 
 
 class StagedFile:
-    """One staging file, open."""
+    """One staging file below `folder`, open; its ids are of type `dtype`."""
 
-    def __init__(self, url: str, part: StagedTokens, dtype: np.dtype[Any]) -> None:
-        self._url, self._part, self._dtype = url, part, dtype
+    def __init__(self, folder: str, part: StagedTokens, dtype: np.dtype[Any]) -> None:
+        self._url, self._part, self._dtype = files.join(folder, staging_name(part.number)), part, dtype
         try:
-            self._file: BinaryIO = files.open_read(url)
+            self._file: BinaryIO = files.open_read(self._url)
         except FileNotFoundError:
             raise CorruptFileError(
-                f"{url} is gone; expected the tokens of the first pass. Run the same command again: they are made anew.",
-                url=url,
+                f"{self._url} is gone; expected the tokens of the first pass. Run the same command again: they are made anew.",
+                url=self._url,
             ) from None
 
     def tokens(self, first: int, stop: int) -> NDArray[np.int32]:
@@ -147,8 +117,10 @@ class StagedFile:
 class TokenRun:
     """Ids of several staging files as one run, read from front to end; one staging file is open at a time. A piece is a staging file and a range of its ids."""
 
-    def __init__(self, folder: StagingFolder, pieces: Sequence[tuple[StagedTokens, int, int]]) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: str, pieces: Sequence[tuple[StagedTokens, int, int]], dtype: np.dtype[Any]
+    ) -> None:
+        self._folder, self._dtype = folder, dtype
         self._left = deque(pieces)
         self._file: StagedFile | None = None
 
@@ -157,7 +129,7 @@ class TokenRun:
         chunks = [np.empty(0, np.int32)]
         while count:
             part, first, stop = self._left[0]
-            self._file = self._file or self._folder.open(part)
+            self._file = self._file or StagedFile(self._folder, part, self._dtype)
             end = min(stop, first + count)
             chunks.append(self._file.tokens(first, end))
             count -= end - first

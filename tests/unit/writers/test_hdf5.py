@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from dolma_dask.errors import DataError, UsageError
+from dolma_dask.errors import DataError
 from dolma_dask.formats.hdf5 import RowShape
 from dolma_dask.io import files
 from dolma_dask.writers.hdf5 import Hdf5Writer
@@ -72,15 +72,3 @@ def test_a_failure_leaves_nothing(root):
     with pytest.raises(DataError, match="7 rows for a file of 2"):
         fail_after(root, 2, ROWS)
     assert files.list_files(root) == []
-
-
-def test_misuse(tmp_path):
-    writer = Hdf5Writer(str(tmp_path), "x.h5", RowShape(7, 3, 16))
-    with pytest.raises(UsageError, match="not open"):
-        writer.write(ROWS)
-    with pytest.raises(UsageError, match="not written"):
-        _ = writer.record
-    with writer:
-        writer.write(ROWS)
-    with pytest.raises(UsageError, match="not open"):
-        writer.write(ROWS)

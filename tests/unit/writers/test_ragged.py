@@ -1,6 +1,5 @@
 """A shard appears whole, last, and with the bytes of `numpy.save`."""
 
-import tempfile
 from pathlib import Path
 
 import fsspec
@@ -12,7 +11,7 @@ from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats.ragged import RaggedNames, SourceRecord, SpecialToken, TokenizerRecord, parse_sidecar
 from dolma_dask.tokens.engine import Tokens
 from dolma_dask.writers import ragged as writer_module
-from dolma_dask.writers.ragged import RaggedWriter, WrittenShard
+from dolma_dask.writers.ragged import RaggedWriter
 
 NAMES = RaggedNames("wiki.00001-of-00003")
 RECORD = TokenizerRecord("f" * 32, "t.json", 50_277, eos=SpecialToken("<|endoftext|>", 0))
@@ -24,12 +23,11 @@ def batch(*documents: list[int], dtype: str = "<u2") -> Tokens:
     return Tokens(np.array(flat, dtype), np.array([len(document) for document in documents], np.int32))
 
 
-def write(folder: Path, *batches: Tokens, record: TokenizerRecord = RECORD) -> WrittenShard:
+def write(folder: Path, *batches: Tokens, record: TokenizerRecord = RECORD) -> RaggedWriter:
     with RaggedWriter(str(folder), NAMES, record, source=SOURCE) as writer:
         for tokens in batches:
             writer.write(tokens)
-    assert writer.result is not None
-    return writer.result
+    return writer
 
 
 def saved(path: Path, array: np.ndarray) -> bytes:
@@ -47,7 +45,10 @@ def test_files_are_those_of_numpy_save(tmp_path: Path) -> None:
     assert names_in(out) == sorted([NAMES.data, NAMES.lengths, NAMES.sidecar])
     assert (out / NAMES.data).read_bytes() == saved(tmp_path / "d.npy", np.array([1, 2, 40_000], "<u2"))
     assert (out / NAMES.lengths).read_bytes() == saved(tmp_path / "l.npy", np.array([2, 0, 1], "<i4"))
-    assert result.bytes == sum(path.stat().st_size for path in out.iterdir())
+    assert [(file.path, file.bytes, file.checksum) for file in result.files] == [
+        (name, (out / name).stat().st_size, xxhash.xxh3_128_hexdigest((out / name).read_bytes()))
+        for name in (NAMES.data, NAMES.lengths, NAMES.sidecar)
+    ]
 
 
 def test_the_record_says_what_the_files_are(tmp_path: Path) -> None:
@@ -161,34 +162,12 @@ def test_a_file_of_documents_is_not_overwritten_by_a_record(tmp_path: Path) -> N
     assert documents.read_text(encoding="utf-8").startswith('{"text": "a"}')
 
 
-def test_writing_outside_of_the_block_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="writer is not open"):
-        RaggedWriter(str(tmp_path), NAMES, RECORD).write(batch([1]))
-
-
-def test_spools_lie_in_the_folder_asked_for_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[object] = []
-    original = tempfile.TemporaryFile
-
-    def watched(**options: object) -> object:
-        used.append(options["dir"])
-        return original(**options)  # type: ignore[call-overload]
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", watched)
-    with RaggedWriter(str(tmp_path / "out"), NAMES, RECORD, staging_folder=str(tmp_path)) as writer:
-        writer.write(batch([1]))
-    assert used == [str(tmp_path)] * 2
-    assert names_in(tmp_path) == ["out"]
-
-
 def test_a_full_disk_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
-        closed = False
-
         def write(self, data: object) -> None:
             raise OSError(28, "No space left on device")
 
-    with RaggedWriter(str(tmp_path), NAMES, RECORD, staging_folder=str(tmp_path)) as writer:
+    with RaggedWriter(str(tmp_path), NAMES, RECORD) as writer:
         with monkeypatch.context() as patch:
             patch.setattr(writer._ids, "_file", Full())
             with pytest.raises(OSError, match="No space left") as caught:
