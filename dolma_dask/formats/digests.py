@@ -26,10 +26,7 @@ HEADER = 4
 
 
 class RowDigest:
-    """A running digest of ``rows`` rows.
-
-    ``ids_digest`` is that of the columns (source, id), ``content_digest`` that of (source, id, text).
-    """
+    """A running digest of ``rows`` rows."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -94,6 +91,31 @@ class RowDigest:
             self._hash.update(int(size[row]).to_bytes(HEADER, "little"))
             if size[row] != NULL_SIZE:
                 self._hash.update(data[cut[row] : cut[row + 1]].data)
+
+
+class DocumentDigests:
+    """Digests of documents in batches: `ids` over (source, id), `content` over (source, id, text), as far as there are such columns."""
+
+    def __init__(self) -> None:
+        self._ids, self._content = RowDigest(), RowDigest()
+
+    def update(self, batch: pa.RecordBatch) -> None:
+        """Add the next documents."""
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        if "id" in columns and "source" in columns:
+            self._ids.update(columns["source"], columns["id"])
+            if "text" in columns:
+                self._content.update(columns["source"], columns["id"], columns["text"])
+
+    @property
+    def ids(self) -> str:
+        """Digest of ids and sources."""
+        return self._ids.hexdigest()
+
+    @property
+    def content(self) -> str:
+        """Digest of ids, sources and texts."""
+        return self._content.hexdigest()
 
 
 def value_sizes(column: pa.Array, cut: Counts) -> Counts:

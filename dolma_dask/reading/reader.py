@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from dolma_dask.dataset import Shard, shard_info
 from dolma_dask.errors import AlignmentError, CorruptFileError, SchemaError, SourceChangedError
 from dolma_dask.formats import layout
-from dolma_dask.formats.digests import RowDigest
+from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.formats.documents import METADATA
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import scan_metadata
@@ -201,14 +201,14 @@ class AlignedReader:
     def _side_by_side(self, columns: Sequence[str]) -> Iterator[Block]:
         """Yield the rows of all files; without columns, those of the attribute files alone."""
         part, state = self.work.range, self.state
-        ids, content = RowDigest(), RowDigest()
+        digests = DocumentDigests()
         documents = self._documents(columns) if columns or not self.work.sources else None
         with ExitStack() as stack:
             followers = [self._follower(source, stack) for source in self.work.sources]
             for block, taken in self._blocks(documents, followers):
                 state.rows += block.num_rows
                 if part is None:
-                    _digest(block, ids, content)
+                    digests.update(block.batch)
                 self.first_unreadable = _first_unreadable(block)
                 yield self._joined(block, taken)
             if part is not None:
@@ -216,8 +216,8 @@ class AlignedReader:
                     follower.finish_part(part.is_last)
                 state.unproved = tuple(item.name for item in self.work.sources if item.proof is None)
                 return
-            state.ids_digest = ids.hexdigest() if {"id", "source"} <= set(columns) else ""
-            state.content_digest = content.hexdigest() if set(_DIGESTED) <= set(columns) else ""
+            state.ids_digest = digests.ids if {"id", "source"} <= set(columns) else ""
+            state.content_digest = digests.content if set(_DIGESTED) <= set(columns) else ""
             proved = [follower.finish(state.ids_digest, state.content_digest) for follower in followers]
         state.inputs = (self._known_input() if documents is None else self._input(documents), *proved)
         state.unproved = tuple(follower.source.name for follower in followers if not follower.proved)
@@ -356,15 +356,6 @@ def _first_unreadable(block: Block) -> int | None:
     if ids is None or not ids.null_count:
         return None
     return block.first_row + int(pc.index(pc.is_null(ids), True).as_py())
-
-
-def _digest(block: Block, ids: RowDigest, content: RowDigest) -> None:
-    """Add the rows of a block to the digests whose columns it has."""
-    columns = {name: block.batch.column(name) for name in block.batch.schema.names}
-    if "id" in columns and "source" in columns:
-        ids.update(columns["source"], columns["id"])
-        if "text" in columns:
-            content.update(columns["source"], columns["id"], columns["text"])
 
 
 @lru_cache(maxsize=REMEMBERED)

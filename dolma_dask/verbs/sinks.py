@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.engine import Input, Plan, Task, Unit
-from dolma_dask.formats.digests import RowDigest
+from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.io.quarantine import Quarantine, Quarantines, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record
@@ -168,19 +168,19 @@ class DocumentStage:
         )
         facts = ShardFacts(name)
         columns = frozenset(column for output in outputs for column in output.columns)
-        ids, content = RowDigest(), RowDigest()
+        digests = DocumentDigests()
         with ExitStack() as stack:
             sinks = [
                 stack.enter_context(output.open(unit, name))
                 for output, unit in zip(outputs, task.units, strict=True)
             ]
             for rows in work.source.read(columns, self.policy, quarantine, facts):
-                _digest(rows.batch, ids, content)
+                digests.update(rows.batch)
                 with _shared_encoding(len(sinks)):
                     for sink in sinks:
                         sink.write(rows)
             quarantined = quarantine.close()  # before files appear
-        facts.ids_digest, facts.content_digest = ids.hexdigest(), content.hexdigest()
+        facts.ids_digest, facts.content_digest = digests.ids, digests.content
         return [
             sink.record(unit, facts, files)
             for sink, unit, files in zip(sinks, task.units, quarantined, strict=True)
@@ -194,12 +194,6 @@ def _shared_encoding(sinks: int) -> AbstractContextManager[None]:
     from dolma_dask.tokens.engine import encoding_once
 
     return encoding_once()
-
-
-def _digest(batch: pa.RecordBatch, ids: RowDigest, content: RowDigest) -> None:
-    if "id" in batch.schema.names:  # raw texts have none
-        ids.update(batch.column("source"), batch.column("id"))
-        content.update(batch.column("source"), batch.column("id"), batch.column("text"))
 
 
 def join_documents(plans: Sequence[Plan]) -> tuple[list[Plan], DocumentStage]:

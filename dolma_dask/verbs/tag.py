@@ -19,7 +19,7 @@ from dolma_dask.engine import Plan, Task, Unit, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key
-from dolma_dask.formats.digests import RowDigest
+from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
@@ -208,7 +208,7 @@ class TagStage:
             max_record_bytes=self.policy.max_record_bytes,
         )
         quarantine = Quarantine(self.root, self.verb, shard.path, self.policy)
-        ids, content = RowDigest(), RowDigest()
+        digests = DocumentDigests()
         counts: dict[str, float] = dict.fromkeys(("documents_in", "text_bytes"), 0)
         with ExitStack() as stack:
             writers = {
@@ -218,7 +218,7 @@ class TagStage:
             view = None
             for block in reader:
                 quarantine.admit(block)
-                _digest(block, ids, content)
+                digests.update(block.batch)
                 counts["documents_in"] += block.num_rows
                 counts["text_bytes"] += text_bytes(block.batch.column("text"))
                 view = self._write(block, writers, kinds, view)
@@ -234,8 +234,8 @@ class TagStage:
                 inputs=(source,),
                 files=(writers[name].record, *(kept if index == 0 else ())),
                 rows=int(counts["documents_in"]),
-                ids_digest=ids.hexdigest(),
-                content_digest=content.hexdigest(),
+                ids_digest=digests.ids,
+                content_digest=digests.content,
                 counts=totals,
                 info=self._info(name, kinds[name]),
             )
@@ -294,12 +294,6 @@ def _read_kinds(column: AttributeColumn) -> list[tuple[str, str | None]]:
         return [(column.key, "bool")]
     is_text = pa.types.is_large_string(kind) or pa.types.is_string(kind)
     return [(column.key, "string" if is_text else "number")]
-
-
-def _digest(block: Block, ids: RowDigest, content: RowDigest) -> None:
-    source, identity, text = (block.batch.column(name) for name in ("source", "id", "text"))
-    ids.update(source, identity)
-    content.update(source, identity, text)
 
 
 def _readable(block: Block) -> pa.RecordBatch:

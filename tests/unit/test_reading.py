@@ -21,7 +21,7 @@ from dolma_dask.errors import (
     UsageError,
 )
 from dolma_dask.formats.attributes import AttributeColumn
-from dolma_dask.formats.digests import RowDigest
+from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.formats.layout import DOCUMENT_SUFFIXES
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
@@ -76,12 +76,9 @@ class World:
 
     def record(self, file: FileRecord, verb: str = "tag", finished: float = 1.0, **info: Any) -> None:
         """Journal that `file` was made from the documents as they are now."""
-        ids, content = RowDigest(), RowDigest()
-        rows = 0
+        digests, rows = DocumentDigests(), 0
         for block in DocumentFile(files.join(self.root, f"documents/{self.shard}")):
-            source, identity, text = (block.batch.column(name) for name in ("source", "id", "text"))
-            ids.update(source, identity)
-            content.update(source, identity, text)
+            digests.update(block.batch)
             rows += block.num_rows
         writer = Journal(self.root, verb).start({}, ["attributes/"], "")
         writer.add(
@@ -91,8 +88,8 @@ class World:
                 key="k",
                 files=(file,),
                 rows=rows,
-                ids_digest=ids.hexdigest(),
-                content_digest=content.hexdigest(),
+                ids_digest=digests.ids,
+                content_digest=digests.content,
                 info={"reads": ["text"], **info},
                 finished=finished,
             )

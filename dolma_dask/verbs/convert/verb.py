@@ -19,7 +19,7 @@ from dolma_dask.dataset import matches
 from dolma_dask.engine import Plan, Task, Unit, grouped, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.formats.digests import RowDigest
+from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.json.attributes import Form
 from dolma_dask.formats.layout import FileFormat
@@ -286,13 +286,12 @@ class ConvertStage:
         shard: RawShard = task.work
         unit = task.units[0]
         quarantine = Quarantine(self.target, self.verb, shard.path, self.policy)
-        ids, content = RowDigest(), RowDigest()
+        digests = DocumentDigests()
         counts = dict.fromkeys(("documents_in", "documents_out", "text_bytes_out"), 0)
         inputs: list[InputRecord] = []
         with _Parts(self.target, unit.name, self.shard_bytes) as parts:
             for batch in self._documents(shard, quarantine, counts, inputs):
-                ids.update(batch.column("source"), batch.column("id"))
-                content.update(batch.column("source"), batch.column("id"), batch.column("text"))
+                digests.update(batch)
                 counts["documents_out"] += batch.num_rows
                 counts["text_bytes_out"] += text_bytes(batch.column("text"))
                 parts.write(batch.column("raw"))
@@ -305,8 +304,8 @@ class ConvertStage:
             inputs=tuple(inputs),
             files=(*parts.records, *kept),
             rows=counts["documents_out"],
-            ids_digest=ids.hexdigest(),
-            content_digest=content.hexdigest(),
+            ids_digest=digests.ids,
+            content_digest=digests.content,
             counts={
                 **counts,
                 "bad_records": quarantine.count,
