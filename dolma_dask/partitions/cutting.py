@@ -7,10 +7,11 @@ file.
 """
 
 import warnings
+from collections import UserList
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import overload
+from operator import itemgetter
 
 import xxhash
 
@@ -22,6 +23,7 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.files import READ_BYTES, FileInfo
 from dolma_dask.io.parquet import row_groups
+from dolma_dask.io.records import FileRecord
 from dolma_dask.io.stored import START, Member, Section
 from dolma_dask.journal import Record, journals
 from dolma_dask.reading import AttributeSets, AttributeSource, RowRange
@@ -36,19 +38,6 @@ TEXT_PER_STORED_BYTE: Mapping[FileFormat, float] = {
 
 
 @dataclass(frozen=True)
-class KnownFile:
-    """Facts of a record about a file that was written or read."""
-
-    finished: float  # when, in seconds since 1970
-    bytes: int  # its stored size
-    checksum: str  # of its stored bytes
-    stamp: str  # when it was read; empty: not known
-    rows: int | None  # None: not known
-    members: tuple[tuple[int, int, int], ...] = ()
-    """See `dolma_dask.io.records.FileRecord`; empty: not known, or none."""
-
-
-@dataclass(frozen=True)
 class Extent:
     """The size of a document file, and where it can be cut."""
 
@@ -58,18 +47,13 @@ class Extent:
     checksum: str = ""  # of the file that has so many rows; empty: the listed one is known to be that
 
 
-@dataclass(frozen=True)
 class EntryPoints:
-    """Points in the files of a dataset at which reading can begin."""
+    """Points in the files of a dataset at which reading can begin, as the journals know them."""
 
-    root: str  # of the dataset
-    _known: Mapping[str, Sequence[KnownFile]] = field(default_factory=dict, repr=False)
-    _tables: dict[str, tuple[Member, ...]] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def of(cls, root: str) -> "EntryPoints":
-        """Read what the journals say."""
-        return cls(root, _known_files(root))
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._known = _known_files(root)
+        self._tables: dict[str, tuple[Member, ...]] = {}
 
     def documents(self, shard: Shard, largest: int | None) -> Extent:
         """Return the extent of a document file; one with more than `largest` bytes of lines is searched for points to cut it at if no journal knows them."""
@@ -83,10 +67,10 @@ class EntryPoints:
         if len(members) > 1:
             return Extent(size, rows, members, checksum)
         if kind == "parquet":
-            members, rows = row_groups(files.join(self.root, path))
+            members, rows = row_groups(files.join(self._root, path))
             checksum = ""
         elif kind == "jsonl":
-            members, rows = scan_lines(files.join(self.root, path), largest)
+            members, rows = scan_lines(files.join(self._root, path), largest)
             checksum = ""
         return Extent(size, rows, members if len(members) > 1 else (), checksum)
 
@@ -95,7 +79,7 @@ class EntryPoints:
         if layout.format_of(info.path) != "parquet":
             return self._recorded(info.path, info.bytes, info.stamp)[1] or (START,)
         if info.path not in self._tables:
-            self._tables[info.path] = row_groups(files.join(self.root, info.path))[0] or (START,)
+            self._tables[info.path] = row_groups(files.join(self._root, info.path))[0] or (START,)
         return self._tables[info.path]
 
     def _recorded(self, path: str, size: int, stamp: str) -> tuple[int | None, tuple[Member, ...], str]:
@@ -103,14 +87,14 @@ class EntryPoints:
 
         The records that speak of the same bytes as the newest one that knows the stamp, or as the newest of all.
         """
-        records = [known for known in self._known.get(path, ()) if known.bytes == size]
+        records = [(finished, file) for finished, file in self._known.get(path, ()) if file.bytes == size]
         if not records:
             return None, (), ""
-        proved = [known for known in records if stamp and known.stamp == stamp]
-        newest = max(proved or records, key=lambda known: known.finished)
-        same = [known for known in records if known.checksum == newest.checksum]
-        members = max((known.members for known in same), key=len)
-        rows = next((known.rows for known in same if known.rows is not None), None)
+        proved = [(finished, file) for finished, file in records if stamp and file.stamp == stamp]
+        _, newest = max(proved or records, key=itemgetter(0))
+        same = [file for _, file in records if file.checksum == newest.checksum]
+        members = max((file.members for file in same), key=len)
+        rows = next((file.rows for file in same if file.rows or file.members), None)
         checksum = "" if proved or rows is None else newest.checksum
         return rows, tuple(Member(*each) for each in members), checksum
 
@@ -141,34 +125,23 @@ def scan_lines(url: str, step: int) -> tuple[tuple[Member, ...], int]:
     return tuple(members), row + (last != b"\n")
 
 
-def _known_files(root: str) -> dict[str, list[KnownFile]]:
-    """Return what records say of each file, by its path."""
-    known_files: dict[str, list[KnownFile]] = {}
+def _known_files(root: str) -> dict[str, list[tuple[float, FileRecord]]]:
+    """Return what records say of each document and attribute file, by its path, and when they said it."""
+    known: dict[str, list[tuple[float, FileRecord]]] = {}
     for journal in journals(root):
         for record in journal.records.values():
-            for path, known in (*_written(record), *_read(record)):
-                known_files.setdefault(path, []).append(known)
-    return known_files
+            for file in (*record.files, *_read(record)):
+                known.setdefault(file.path, []).append((record.finished, file))
+    return known
 
 
-def _written(record: Record) -> Iterator[tuple[str, KnownFile]]:
-    """Yield the documents and attributes that a record says were written."""
-    for file in record.files:
-        if file.path.startswith((f"{layout.DOCUMENTS}/", f"{layout.ATTRIBUTES}/")):
-            rows = file.rows if file.rows or file.members else None
-            yield (
-                file.path,
-                KnownFile(record.finished, file.bytes, file.checksum, file.stamp, rows, file.members),
-            )
-
-
-def _read(record: Record) -> Iterator[tuple[str, KnownFile]]:
-    """Yield the documents that attributes were made from: they have as many rows."""
+def _read(record: Record) -> Iterator[FileRecord]:
+    """Yield the documents that attributes were made from: they have as many rows, and are entered at their start."""
     if any(file.path.startswith(f"{layout.ATTRIBUTES}/") for file in record.files):
         path = layout.document_path(record.shard)
         for item in record.inputs:
             if item.path == path:
-                yield path, KnownFile(record.finished, item.bytes, item.checksum, item.stamp, record.rows)
+                yield FileRecord(path, item.bytes, item.checksum, record.rows, ((0, 0, 0),), item.stamp)
 
 
 PARTITION_BYTES = 64_000_000
@@ -227,19 +200,16 @@ class Partition:
         return f"<Partition {first.shard.path}{rows}{more}>"
 
 
-@dataclass(frozen=True)
-class Partitions(Sequence[Partition]):
+class Partitions(UserList[Partition]):
     """The partitions of a dataset, in the order of their rows.
 
     Dask asks again and again for the token of what it is given; here it is computed once.
     """
 
-    items: tuple[Partition, ...]
-
     @cached_property
     def _token(self) -> str:
         digest = xxhash.xxh3_128()
-        for item in self.items:
+        for item in self:
             digest.update(repr(item.pieces).encode())
         return digest.hexdigest()
 
@@ -248,22 +218,10 @@ class Partitions(Sequence[Partition]):
 
     def reading(self, sets: Collection[str]) -> "Partitions":
         """Return the partitions without the attribute files of other sets, which then do not travel."""
-        return Partitions(tuple(item.reading(sets) for item in self.items))
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @overload
-    def __getitem__(self, index: int) -> Partition: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Partition]: ...
-
-    def __getitem__(self, index: int | slice) -> Partition | Sequence[Partition]:
-        return self.items[index]
+        return Partitions(item.reading(sets) for item in self)
 
     def __repr__(self) -> str:
-        return f"<{counted(len(self.items), 'partition')}>"
+        return f"<{counted(len(self), 'partition')}>"
 
 
 def sum_known(numbers: Sequence[int | None]) -> int | None:
@@ -281,44 +239,42 @@ def cut(
             f"partition_bytes={partition_bytes!r}; expected a whole number of bytes from 1 on, such as 64_000_000, or None for one partition "
             "per shard."
         )
-    points = EntryPoints.of(dataset.root)
+    points = EntryPoints(dataset.root)
     extents = [points.documents(shard, partition_bytes) for shard in dataset.shards]
     if with_text:
         _warn_of_large(dataset, extents)
-    groups = _groups(extents, partition_bytes)
-    items = [_partition(dataset, sets, points, group, extents) for group in groups]
-    return Partitions(tuple(items) or (Partition(()),))
+    return Partitions(_cut(dataset, sets, points, extents, partition_bytes)) or Partitions([Partition(())])
 
 
 def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Shards by number, or a part of one."""
-
-    numbers: tuple[int, ...]
-    part: RowRange | None = None
-
-
-def _groups(extents: Sequence[Extent], partition_bytes: int | None) -> Iterator[_Group]:
-    waiting: list[int] = []
+def _cut(
+    dataset: Dataset,
+    sets: AttributeSets | None,
+    points: EntryPoints,
+    extents: Sequence[Extent],
+    partition_bytes: int | None,
+) -> Iterator[Partition]:
+    waiting: list[ShardPart] = []
     size = 0
-    for number, extent in enumerate(extents):
+    for shard, extent in zip(dataset.shards, extents, strict=True):
         added = max(extent.text_bytes, SMALLEST_BYTES)
         parts = ranges(extent, partition_bytes) if partition_bytes is not None else []
         is_full = partition_bytes is None or size + added > partition_bytes
         if waiting and (parts or is_full):
-            yield _Group(tuple(waiting))
+            yield Partition(tuple(waiting))
             waiting, size = [], 0
-        if parts:
-            yield from (_Group((number,), part) for part in parts)
-        else:
-            waiting.append(number)
+        for part in parts:
+            sources = tuple(_sources(sets, shard, part, points))
+            yield Partition((ShardPart(shard, sources, part, part.rows, extent.checksum),))
+        if not parts:
+            sources = tuple(_sources(sets, shard, None, points))
+            waiting.append(ShardPart(shard, sources, None, extent.rows, extent.checksum))
             size += added
     if waiting:
-        yield _Group(tuple(waiting))
+        yield Partition(tuple(waiting))
 
 
 def ranges(extent: Extent, partition_bytes: int) -> list[RowRange]:
@@ -340,22 +296,6 @@ def _range(start: Member, stop: Member | None, rows: int) -> RowRange:
     if stop is None:
         return RowRange(Section(start), rows - start.row, is_last=True)
     return RowRange(Section(start, stop.offset), stop.row - start.row, is_last=False)
-
-
-def _partition(
-    dataset: Dataset,
-    sets: AttributeSets | None,
-    points: EntryPoints,
-    group: _Group,
-    extents: Sequence[Extent],
-) -> Partition:
-    pieces = []
-    for number in group.numbers:
-        shard, part = dataset.shards[number], group.part
-        rows = extents[number].rows if part is None else part.rows
-        sources = tuple(_sources(sets, shard, part, points))
-        pieces.append(ShardPart(shard, sources, part, rows, extents[number].checksum))
-    return Partition(tuple(pieces))
 
 
 def _sources(

@@ -74,7 +74,7 @@ def test_attributes_are_entered_at_the_nearest_place(worlds):
         for piece in pieces_of(list(cut(dataset, sets, MANY, with_text=False))):
             (source,) = piece.sources
             if piece.part:
-                known = EntryPoints.of(str(root)).attributes(source.info)
+                known = EntryPoints(str(root)).attributes(source.info)
                 assert source.start in known
                 assert source.start.row <= piece.part.first_row
                 assert not any(source.start.row < place.row <= piece.part.first_row for place in known)
@@ -139,7 +139,7 @@ def test_lines_of_a_plain_file(tmp_path, monkeypatch):
 def test_what_the_journal_says_counts_while_the_size_agrees(plain):
     dataset = dk.open_dataset(str(plain))
     shard = dataset.shards[0]
-    points = EntryPoints.of(dataset.root)
+    points = EntryPoints(dataset.root)
     known = points.documents(shard, None)
     assert (known.rows, known.members) == (40, ())
     assert len(points.documents(shard, 1).members) > 5
@@ -155,7 +155,7 @@ def test_the_newest_word_on_a_file_counts(plain):
     rewrite(path, lambda lines: [lines[0][:-1] + b" " * len(lines[1]) + b"\n", *lines[2:]])
     dk.tag(str(plain), ["char_length_v1"], scheduler="synchronous", progress=False)
     dataset = dk.open_dataset(str(plain))
-    points = EntryPoints.of(dataset.root)
+    points = EntryPoints(dataset.root)
     assert points.documents(dataset.shards[0], None).rows == 39
     assert points.documents(dataset.shards[0], 10**6) == Extent(dataset.shards[0].bytes, 39)
 
@@ -166,7 +166,7 @@ def test_files_of_others(worlds, tmp_path):
     lines = b'{"id":"1","text":"x","source":"s"}\n' * 50
     (root / "documents/a.jsonl.gz").write_bytes(gzip.compress(lines) + gzip.compress(lines))
     (root / "documents/z.jsonl").write_bytes(lines)
-    points = EntryPoints.of(str(root))
+    points = EntryPoints(str(root))
     found = {shard.path: points.documents(shard, 300) for shard in dk.open_dataset(str(root)).shards}
     assert found["a.jsonl.gz"].members == (), "nothing tells where members start"
     assert found["a.jsonl.gz"].rows is None
