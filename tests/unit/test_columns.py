@@ -1,8 +1,6 @@
 """Columns by name: only what is asked is read, and still nothing that does not belong together passes."""
 
 import json
-import os
-import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +11,6 @@ from dolma_dask.errors import (
     AlignmentError,
     ExpressionError,
     SchemaError,
-    StaleAttributesError,
     UsageError,
 )
 from dolma_dask.io import documents as documents_module
@@ -100,20 +97,6 @@ def test_only_the_asked_columns_are_parsed(root, parsed):
     assert parsed == [("id",), ("id",)]
 
 
-def test_a_copied_dataset_is_still_proved_by_its_bytes(root, tmp_path, parsed):
-    copy = tmp_path / "copy"
-    shutil.copytree(root, copy, copy_function=shutil.copyfile)
-    os.utime(copy / "documents/a.jsonl", (1, 1))
-    assert len(read(copy, ["word_count"])[WORDS]) == 15
-    assert parsed == []
-
-
-def test_documents_with_other_text_and_equal_ids_are_found_though_no_text_is_asked(root):
-    write(root, rows_of(10, text="quite other words"))
-    with pytest.raises(StaleAttributesError, match="stale"):
-        read(root, ["word_count"])
-
-
 def test_documents_with_other_ids_are_found_though_no_id_is_asked(root):
     rows = rows_of(10)
     write(root, [rows[1], rows[0], *rows[2:]])
@@ -133,37 +116,6 @@ def test_attributes_that_were_edited_are_compared_row_by_row(root, parsed):
     assert sum(block.num_rows for block in reader) == 10
     assert reader.state.unproved == ("gopher_v2",)
     assert parsed, "the ids of the documents have to be read for it"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda lines: lines[:-1],
-        lambda lines: [*lines, lines[0]],
-        lambda lines: [lines[1], lines[0], *lines[2:]],
-        lambda lines: [lines[0].replace('"source":"books"', '"source":"other"'), *lines[1:]],
-    ],
-    ids=["short", "long", "swapped", "wrong source"],
-)
-def test_edited_attributes_that_do_not_line_up_are_an_error(root, change):
-    edit(root, change)
-    with pytest.raises(AlignmentError):
-        read(root, ["word_count"])
-
-
-def test_unproved_attributes_are_compared_by_ids_and_no_text_is_parsed(root, parsed):
-    shutil.rmtree(root / "_journal")
-    assert len(read(root, ["word_count"])[WORDS]) == 15
-    assert parsed == [("id", "source"), ("id", "source")]
-
-
-def test_a_source_for_all_documents_is_compared(root):
-    for shard in ("a.jsonl", "b/c.jsonl"):
-        path = root / "documents" / shard
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        write(root, [{key: row[key] for key in ("id", "text")} for row in rows], shard)
-    with pytest.raises(AlignmentError, match="source"):
-        read(root, ["word_count"], source="another")
 
 
 def test_digests_are_known_where_their_columns_were_read(root):
@@ -190,13 +142,6 @@ def test_wrong_names(root, names, error, message):
         read(root, names)
 
 
-def test_a_key_in_two_sets_must_be_chosen(root):
-    shutil.copytree(root / "attributes/gopher_v2", root / "attributes/copy")
-    with pytest.raises(UsageError, match="two attribute sets"):
-        read(root, ["word_count"])
-    assert len(read(root, ["word_count"], ("copy",))[WORDS]) == 15
-
-
 def test_a_field_of_another_kind_in_a_later_row_is_an_error(root):
     rows = rows_of(2000)
     rows[1500]["metadata"]["lang"] = 7
@@ -212,18 +157,6 @@ def test_metadata_that_is_absent_null_or_no_object_has_no_fields(tmp_path):
     rows[3]["metadata"] = "text"
     write(tmp_path, rows)
     assert read(tmp_path, ["metadata.score"]) == {"metadata.score": [0.0, None, None, None, 2.0]}
-
-
-def test_a_bad_record_is_a_row_of_nulls(tmp_path):
-    write(tmp_path, rows_of(3))
-    path = tmp_path / "documents/a.jsonl"
-    path.write_text(path.read_text() + "no json\n")
-    columns = find_columns(dk.open_dataset(str(tmp_path)), ["id", "metadata.lang"])
-    reader = columns.work(columns.dataset.shards[0]).open()
-    (block,) = reader
-    assert block.batch.column("id").to_pylist()[3] is None
-    assert [record.row for record in block.bad] == [3]
-    assert reader.state.bad_records == 1
 
 
 def test_a_field_in_one_shard_of_many(tmp_path):

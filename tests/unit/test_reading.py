@@ -1,7 +1,7 @@
 """The law of alignment: attributes that do not belong to their documents, row by row, are an error."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from dolma_dask.errors import (
 )
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.digests import DocumentDigests
-from dolma_dask.formats.layout import DOCUMENT_SUFFIXES
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import publish
@@ -31,7 +30,6 @@ from dolma_dask.journal import Journal, Record
 from dolma_dask.reading import (
     AlignedReader,
     AlignedShard,
-    AttributeSets,
     ReadState,
     open_attributes,
     shard_inputs,
@@ -103,9 +101,7 @@ class World:
     def aligned(
         self, names: Sequence[str] = ("g",), block_bytes: int = 1 << 21, **options: Any
     ) -> AlignedReader:
-        limits = (
-            {"max_record_bytes": options.pop("max_record_bytes")} if "max_record_bytes" in options else {}
-        )
+        limits = {name: options.pop(name) for name in ["max_record_bytes"] if name in options}
         sets = open_attributes(self.dataset, names)
         shard = next(shard for shard in self.dataset.shards if shard.path == self.shard)
         sources = sets.sources(shard, sets.keys)
@@ -217,65 +213,47 @@ def test_a_set_that_was_made_after_the_dataset_was_opened(world: World) -> None:
     assert list(open_attributes(dataset, ["g"]).files) == ["g"]
 
 
+AGAIN = "No journal knows attribute set g: make its file for x/en_00 again with the tool that made the set, or leave the set out."
+
+
 @pytest.mark.parametrize("block_bytes", BLOCKS)
-@pytest.mark.parametrize("known", [True, False])
-def test_a_file_that_is_too_short(world: World, block_bytes: int, known: bool) -> None:
-    record = world.attributes(GOOD[:-1])
-    if known:
-        world.record(record)
-    what_next = (
-        "Re-run: dolma-dask tag ... --only x/en_00 (attribute set g)"
-        if known
-        else "No journal knows attribute set g: make its file for x/en_00 again with the tool that made the set, or leave the set out."
+@pytest.mark.parametrize(
+    "rows, count, difference",
+    [
+        (GOOD[:-1], 99, "row 99 (no row, expected id 'a99')"),
+        (GOOD[:42] + GOOD[43:], 99, "row 42 (id 'a43', expected 'a42')"),
+        ([*GOOD, ("a100", "s", 1.0), ("a101", "s", 1.0)], 102, "row 100 (id 'a100', expected the end)"),
+        ([*GOOD[:12], GOOD[13], GOOD[12], *GOOD[14:]], 100, "row 12 (id 'a13', expected 'a12')"),
+        (
+            [*GOOD[:50], ("a50", "other", 1.0), *GOOD[51:]],
+            100,
+            "row 50 (source 'other', expected 's')",
+        ),
+        ([*GOOD[:5], (None, None, None), *GOOD[6:]], 100, "row 5 (id none, expected 'a5')"),
+    ],
+)
+def test_rows_that_do_not_line_up(
+    world: World, block_bytes: int, rows: list[Row], count: int, difference: str
+) -> None:
+    world.attributes(rows)
+    with pytest.raises(AlignmentError) as caught:
+        world.read(block_bytes=block_bytes)
+    assert str(caught.value) == (
+        f"attributes/g/x/en_00.jsonl.gz has {count} rows, documents/x/en_00.jsonl.gz has 100; first difference at {difference}. {AGAIN}"
     )
-    assert error_of(world, block_bytes=block_bytes) == (
-        "attributes/g/x/en_00.jsonl.gz has 99 rows, documents/x/en_00.jsonl.gz has 100; first difference at row 99 "
-        f"(no row, expected id 'a99'). {what_next}"
-    )
+    row = int(difference.split()[1])
+    assert caught.value.details == {"shard": "x/en_00.jsonl.gz", "row": row, "attributes": "g"}
+
+
+def test_a_file_that_a_journal_knows_is_made_again_by_its_verb(world: World) -> None:
+    world.record(world.attributes(GOOD[:-1]))
+    assert error_of(world).endswith("Re-run: dolma-dask tag ... --only x/en_00 (attribute set g)")
 
 
 def test_a_file_that_was_changed_after_its_record_is_made_again_with_overwrite(world: World) -> None:
     world.record(world.attributes(GOOD))
     world.attributes(GOOD[:-1])
     assert error_of(world).endswith("Re-run: dolma-dask tag ... --only x/en_00 --overwrite (attribute set g)")
-
-
-@pytest.mark.parametrize("block_bytes", BLOCKS)
-def test_a_row_is_missing_in_the_middle(world: World, block_bytes: int) -> None:
-    world.attributes(GOOD[:42] + GOOD[43:])
-    assert error_of(world, block_bytes=block_bytes).startswith(
-        "attributes/g/x/en_00.jsonl.gz has 99 rows, documents/x/en_00.jsonl.gz has 100; first difference at row 42 "
-        "(id 'a43', expected 'a42'). No journal knows attribute set g: "
-    )
-
-
-@pytest.mark.parametrize("block_bytes", BLOCKS)
-def test_a_file_that_is_too_long(world: World, block_bytes: int) -> None:
-    world.attributes([*GOOD, ("a100", "s", 1.0), ("a101", "s", 1.0)])
-    assert error_of(world, block_bytes=block_bytes).startswith(
-        "attributes/g/x/en_00.jsonl.gz has 102 rows, documents/x/en_00.jsonl.gz has 100; first difference at row 100 "
-        "(id 'a100', expected the end). No journal knows attribute set g: "
-    )
-
-
-@pytest.mark.parametrize("block_bytes", BLOCKS)
-def test_two_rows_that_were_swapped(world: World, block_bytes: int) -> None:
-    world.attributes([*GOOD[:12], GOOD[13], GOOD[12], *GOOD[14:]])
-    with pytest.raises(AlignmentError) as caught:
-        world.read(block_bytes=block_bytes)
-    assert str(caught.value).startswith(
-        "attributes/g/x/en_00.jsonl.gz has 100 rows, documents/x/en_00.jsonl.gz has 100; first difference at row 12 "
-        "(id 'a13', expected 'a12'). No journal knows attribute set g: "
-    )
-    assert caught.value.details == {"shard": "x/en_00.jsonl.gz", "row": 12, "attributes": "g"}
-
-
-@pytest.mark.parametrize("block_bytes", BLOCKS)
-def test_another_source(world: World, block_bytes: int) -> None:
-    world.attributes([*GOOD[:50], ("a50", "other", 1.0), *GOOD[51:]])
-    assert "first difference at row 50 (source 'other', expected 's')" in error_of(
-        world, block_bytes=block_bytes
-    )
 
 
 def test_attributes_without_source(world: World) -> None:
@@ -328,9 +306,7 @@ def test_bad_documents_have_rows_without_id(world: World, block_bytes: int) -> N
 
 
 @pytest.mark.parametrize("block_bytes", BLOCKS)
-def test_a_bad_row_on_one_side_only(world: World, block_bytes: int) -> None:
-    world.attributes([*GOOD[:5], (None, None, None), *GOOD[6:]])
-    assert "at row 5 (id none, expected 'a5')" in error_of(world, block_bytes=block_bytes)
+def test_attributes_of_a_document_that_cannot_be_read_any_more(world: World, block_bytes: int) -> None:
     world.documents([b"oops\n" if i == 5 else document(i) for i in range(ROWS)])
     world.attributes(GOOD)
     assert "at row 5 (id 'a5', expected none; the document could not be read: " in error_of(
@@ -357,8 +333,7 @@ def test_stale_attributes(world: World, block_bytes: int) -> None:
 def test_attributes_that_do_not_read_the_text_are_never_stale(world: World, reads: list[str]) -> None:
     world.record(world.attributes(GOOD), reads=reads)
     world.documents([document(i, "new") for i in range(ROWS)])
-    state, _ = world.read()
-    assert state.unproved == ()
+    assert world.read()[0].unproved == ()
 
 
 @pytest.mark.parametrize("reads", [["id", "text"], ["raw"], ["something new"]])
@@ -411,15 +386,12 @@ def test_the_newest_record_of_two_verbs_counts(world: World) -> None:
     for first, second in (("tag", "dedupe"), ("dedupe", "tag")):
         for journal in Path(world.root, "_journal").rglob("*.jsonl"):
             journal.unlink()
-        world.record(replace_checksum(file), verb=first, finished=1.0)
+        earlier = FileRecord(file.path, file.bytes, "of an earlier file", file.rows)
+        world.record(earlier, verb=first, finished=1.0)
         world.record(file, verb=second, finished=2.0)
         sets = open_attributes(world.dataset, ["g"])
         assert sets.proofs[file.path].verb == second
         assert world.read()[0].unproved == ()
-
-
-def replace_checksum(file: FileRecord) -> FileRecord:
-    return FileRecord(file.path, file.bytes, "of an earlier file", file.rows)
 
 
 def test_two_files_for_one_shard(world: World) -> None:
@@ -440,14 +412,6 @@ def test_two_shards_that_differ_in_their_suffix(world: World) -> None:
     assert len(other.read()[1]) == 10
     Path(world.root, "attributes/g/x/en_00.parquet").unlink()
     assert "attributes/g/x/en_00.jsonl.gz has 100 rows, documents/x/en_00.parquet has 10" in error_of(other)
-
-
-@pytest.mark.parametrize("suffix", DOCUMENT_SUFFIXES)
-def test_attributes_of_the_same_name_are_found(tmp_path: Path, suffix: str) -> None:
-    world = World(str(tmp_path), f"a{suffix}")
-    world.documents([document(0)])
-    world.attributes(GOOD[:1])
-    assert world.read()[1][0]["g__n"] == 0.0
 
 
 def test_several_sets_and_only_some_keys(world: World) -> None:
@@ -496,14 +460,9 @@ def test_document_spans_in_one_shard_and_many_in_another(world: World) -> None:
 
 def test_kinds_come_from_the_record_if_it_is_about_the_file(world: World) -> None:
     world.record(world.attributes(GOOD), kinds={"g__n": "spans"})
-    assert kinds_of(world) == {"g__n": "spans"}
+    assert open_attributes(world.dataset, ["g"]).kinds == {"g": {"g__n": "spans"}}
     world.attributes(GOOD[:50])
-    assert kinds_of(world) == {"g__n": "document"}
-
-
-def kinds_of(world: World) -> dict[str, Any]:
-    sets: AttributeSets = open_attributes(world.dataset, ["g"])
-    return dict(sets.kinds["g"])
+    assert open_attributes(world.dataset, ["g"]).kinds == {"g": {"g__n": "document"}}
 
 
 def test_no_attributes_at_all(world: World) -> None:
@@ -553,17 +512,11 @@ def test_a_shard_can_be_read_again(world: World) -> None:
     assert aligned.state == state
 
 
-@pytest.fixture
-def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    def set_limit(size: int) -> None:
-        monkeypatch.setattr("dolma_dask.reading.reader.MAX_RECORD_BYTES", size)
-
-    return set_limit
-
-
-def test_rows_of_attributes_may_be_longer_than_documents(world: World, limits: Callable[[int], None]) -> None:
+def test_rows_of_attributes_may_be_longer_than_documents(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = b'{"id":"a%d","attributes":{"parts":[' + b",".join([b"[0,1,1.0]"] * 200) + b"]}}\n"
     world.lines(b"".join(row % i for i in range(ROWS)))
     assert world.read(max_record_bytes=1000)[0].bad_records == 0
-    limits(10)
+    monkeypatch.setattr("dolma_dask.reading.reader.MAX_RECORD_BYTES", 10)
     assert "too large; expected at most 1,000 bytes" in error_of(world, BadRecordError, max_record_bytes=1000)

@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,36 +125,26 @@ def test_a_pair_of_another_tool_needs_no_record(tmp_path: Path) -> None:
 # -- what is wrong is named ------------------------------------------------------------------------------------
 
 
-def test_truncated_ids(folder: Path) -> None:
-    path = folder / "wiki.00000-of-00003.data.npy"
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(
-        CorruptFileError, match=r"00000.* has 133 bytes, expected 136 .*4 tokens.*truncated; copy"
-    ):
+@pytest.mark.parametrize(
+    "name, change, message",
+    [
+        ("0.data.npy", lambda data: data[:-3], r"has 133 bytes, expected 136 .*4 tokens.*truncated; copy"),
+        ("2.len.npy", lambda data: data + b"xx", "has 138 bytes, expected 136.*too long"),
+        *(("0.data.npy", lambda data, size=size: data[:size], "") for size in (0, 5, 9, 60)),
+        ("0.data.npy", lambda data: bytes(600), r"not an npy file.*raw memmaps"),
+        ("0.len.npy", None, "does not exist; a token shard is a pair"),
+        ("2.data.npy", None, r"is left over.*partial=True"),
+    ],
+)
+def test_damaged_files(folder: Path, name: str, change: Any, message: str) -> None:
+    number, suffix = name.split(".", 1)
+    path = folder / f"wiki.0000{number}-of-00003.{suffix}"
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(CorruptFileError, match=f"wiki.0000{number}-of-00003.*{message}"):
         open_ragged(folder)
-
-
-def test_trailing_bytes(folder: Path) -> None:
-    path = folder / "wiki.00002-of-00003.len.npy"
-    path.write_bytes(path.read_bytes() + b"xx")
-    with pytest.raises(
-        CorruptFileError, match=r"00002-of-00003.len.npy has 138 bytes, expected 136.*too long"
-    ):
-        open_ragged(folder)
-
-
-@pytest.mark.parametrize("size", [0, 5, 9, 60])
-def test_truncated_header(folder: Path, size: int) -> None:
-    path = folder / "wiki.00000-of-00003.data.npy"
-    path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(CorruptFileError, match=r"00000-of-00003.data.npy"):
-        open_ragged(folder)
-
-
-def test_raw_memmap_named_npy(tmp_path: Path) -> None:
-    np.zeros(300, np.uint16).tofile(tmp_path / "a.data.npy")
-    with pytest.raises(CorruptFileError, match=r"not an npy file.*raw memmaps"):
-        open_ragged(tmp_path)
 
 
 @pytest.mark.parametrize("array", [np.zeros((2, 2), np.int16), np.zeros(4), np.array([{}], object)])
@@ -163,27 +154,14 @@ def test_not_a_row_of_integers(tmp_path: Path, array: np.ndarray) -> None:
         open_ragged(tmp_path)
 
 
-def test_missing_lengths(folder: Path) -> None:
-    (folder / "wiki.00000-of-00003.len.npy").unlink()
-    with pytest.raises(
-        CorruptFileError, match=r"00000-of-00003.len.npy does not exist; a token shard is a pair"
-    ):
-        open_ragged(folder)
-
-
-def test_left_over_lengths(folder: Path) -> None:
-    (folder / "wiki.00002-of-00003.data.npy").unlink()
-    with pytest.raises(CorruptFileError, match=r"00002-of-00003.len.npy is left over.*partial=True"):
-        open_ragged(folder)
-    assert as_lists(open_ragged(folder, partial=True)) == SHARDS[0]
-
-
 def test_missing_shard(folder: Path) -> None:
     for path in folder.glob("wiki.00001*"):
         path.unlink()
     with pytest.raises(CorruptFileError, match=r"holds 2 of the 3 shards .*missing: \[1\]"):
         open_ragged(folder)
     assert as_lists(open_ragged(folder, partial=True)) == ALL
+    (folder / "wiki.00002-of-00003.data.npy").unlink()
+    assert as_lists(open_ragged(folder, partial=True)) == SHARDS[0]
 
 
 def test_lengths_of_another_run(tmp_path: Path) -> None:
@@ -207,19 +185,23 @@ def test_record_of_another_run(folder: Path) -> None:
         open_ragged(folder)
 
 
-@pytest.mark.parametrize("content", ['{"version": 1}', "[]", "{", '{"text": "a"}\n{"text": "b"}'])
-def test_record_that_is_none(folder: Path, content: str) -> None:
-    (folder / "wiki.00000-of-00003.json").write_text(content, encoding="utf-8")
-    with pytest.raises(CorruptFileError, match=r"00000-of-00003.json is not the record of a token shard"):
-        open_ragged(folder)
-
-
-def test_record_of_a_later_release(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        *(
+            (lambda _, text=text: text, "is not the record of a token shard")
+            for text in ('{"version": 1}', "[]", "{", '{"text": "a"}\n{"text": "b"}')
+        ),
+        (
+            lambda text: text.replace('"version": 1', '"version": 99'),
+            "has version 99, this release reads up to 1",
+        ),
+    ],
+)
+def test_records_that_cannot_be_read(folder: Path, change: Any, message: str) -> None:
     path = folder / "wiki.00000-of-00003.json"
-    path.write_text(
-        path.read_text(encoding="utf-8").replace('"version": 1', '"version": 99'), encoding="utf-8"
-    )
-    with pytest.raises(CorruptFileError, match="has version 99, this release reads up to 1"):
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+    with pytest.raises(CorruptFileError, match=f"00000-of-00003.json {message}"):
         open_ragged(folder)
 
 

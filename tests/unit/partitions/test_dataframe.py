@@ -1,6 +1,5 @@
 """Dataframes: the right values and types, whatever the formats and partitions; only what is needed is parsed; nothing wrong passes."""
 
-import json
 import os
 import pickle
 import shutil
@@ -199,9 +198,10 @@ def test_length_comes_from_the_journal(gz, parsed, monkeypatch):
     assert parsed.opened == []
 
 
-def test_length_of_documents_that_only_attributes_tell_of(gz, tmp_path, parsed):
+@pytest.mark.parametrize("lost", ["convert", "tag"])
+def test_length_that_the_documents_or_attributes_alone_tell_of(gz, tmp_path, parsed, lost):
     shutil.copytree(gz, tmp_path / "v0")
-    shutil.rmtree(tmp_path / "v0/_journal/convert")
+    shutil.rmtree(tmp_path / f"v0/_journal/{lost}")
     df = read_dataframe(str(tmp_path / "v0"))
     parsed.clear()
     assert len(df) == COUNT_ROWS
@@ -223,14 +223,6 @@ def test_a_file_of_another_size_is_counted(gz, tmp_path):
     shutil.copytree(gz, tmp_path / "v0")
     rewrite(tmp_path / "v0/documents/a.jsonl.gz", lambda lines: lines[:-5])
     assert len(read_dataframe(str(tmp_path / "v0"))) == COUNT_ROWS - 5
-
-
-def test_none_from_dask_means_the_asked_columns(gz, parsed):
-    df = read_dataframe(gz, ["id"], ["scores_v1"])
-    parsed.clear()
-    df.compute()
-    assert parsed.documents == {"id"}
-    assert {key.split("__")[0] for key in parsed.attributes} == {"scores_v1"}
 
 
 def test_a_copied_dataset_is_proved_by_its_bytes(gz, tmp_path, parsed):
@@ -295,6 +287,13 @@ def test_datasets_summaries_and_choices_of_shards(gz):
         ({"max_record_bytes": 0}, "max_record_bytes=0"),
         ({"prune": 0}, "prune=0"),
         ({"only": "nowhere"}, "no shard"),
+        ({"partition_bytes": "64MB"}, "partition_bytes=.*expected"),
+        ({"partition_bytes": 1.5}, "partition_bytes=.*expected"),
+        ({"partition_bytes": True}, "partition_bytes=.*expected"),
+        ({"columns": 5}, "columns=.*expected"),
+        ({"columns": [5]}, "columns=.*expected"),
+        ({"attributes": 5}, "attributes=.*expected"),
+        ({"only": 5}, "only=.*expected"),
     ],
 )
 def test_wrong_options(gz, options, message):
@@ -386,39 +385,3 @@ def test_other_rows_than_promised(gz, monkeypatch):
     df = read_dataframe(gz, ["id"], partition_bytes=None)
     with pytest.raises(SourceChangedError, match=r"has \d+ rows; expected \d+ rows, as the journal says"):
         df.compute()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"partition_bytes": "64MB"},
-        {"partition_bytes": 1.5},
-        {"partition_bytes": True},
-        {"columns": 5},
-        {"columns": [5]},
-        {"attributes": 5},
-        {"only": 5},
-    ],
-)
-def test_arguments_of_a_wrong_type(gz, wrong):
-    (name,) = wrong
-    with pytest.raises(UsageError, match=f"{name}=.*expected"):
-        read_dataframe(gz, **wrong)
-
-
-def test_length_right_after_convert_opens_no_file(tmp_path, monkeypatch):
-    (tmp_path / "raw").mkdir()
-    rows = [json.dumps({"id": str(n), "text": "t", "source": "s"}) + "\n" for n in range(7)]
-    (tmp_path / "raw/a.jsonl").write_text("".join(rows))
-    dk.convert(
-        str(tmp_path / "raw"),
-        to=str(tmp_path / "v0"),
-        format="jsonl",
-        scheduler="synchronous",
-        progress=False,
-    )
-    df = dk.read_dataframe(str(tmp_path / "v0"), ["text"])
-    opened = []
-    monkeypatch.setattr("dolma_dask.io.stored.open_read", lambda url: opened.append(url))
-    assert len(df) == 7
-    assert opened == []

@@ -223,12 +223,6 @@ def test_members_of_an_existing_metadata_object_keep_their_bytes_and_come_first(
     )
 
 
-def test_fields_whose_names_are_taken_get_different_names() -> None:
-    line = b'{"text":"t","source":"s","metadata":{"a":1,"a_raw":2},"a_raw":3,"a":4,"b":5}'
-    wanted = {"a": 1, "a_raw": 2, "a_raw_raw": 3, "a_raw_raw_raw": 4, "b": 5}
-    assert json.loads(convert(line).raw)["metadata"] == wanted
-
-
 @pytest.mark.parametrize(
     "path, line, metadata",
     [
@@ -243,12 +237,6 @@ def test_fields_whose_names_are_taken_get_different_names() -> None:
 def test_a_nested_text_is_cut_out_of_its_object(path: str, line: bytes, metadata: dict[str, Any]) -> None:
     found = json.loads(convert(line, FieldMapping(text=path, source_name="s")).raw)
     assert (found["text"], found["metadata"]) == ("t", metadata)
-
-
-def test_other_nested_fields_are_copied() -> None:
-    line = b'{"text":"t","meta":{ "id" : 1, "set":"web"}}'
-    found = convert(line, FieldMapping(id="meta.id", source="meta.set"))
-    assert found.raw == b'{"id":"1","text":"t","source":"web","metadata":{"meta":{ "id" : 1, "set":"web"}}}\n'
 
 
 @pytest.mark.parametrize(

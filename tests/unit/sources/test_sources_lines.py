@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.errors import CorruptFileError, SourceChangedError
-from dolma_dask.io.records import InputRecord
 from dolma_dask.io.stream import LineBlock
 from dolma_dask.sources.base import SCHEMA, Source
 from dolma_dask.sources.documents import RecordConverter
@@ -133,12 +131,6 @@ def test_an_oversized_line_is_bad_and_the_rows_after_it_keep_their_numbers(
     assert [row["text"] for row in rows] == ["text 0", None, None, "text 3"]
 
 
-def test_a_document_that_is_too_large_is_bad_on_the_fast_path_too(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", GOOD % (0, 0) + GOOD % (10**80, 1))
-    (block,) = JsonLines(str(path), "a.jsonl", max_record_bytes=60).read()
-    assert [(record.row, record.reason) for record in block.bad] == [(1, "too_large")]
-
-
 def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
     assert rows_of(JsonLines(str(write(tmp_path / "a.jsonl.gz", b"")), "a.jsonl.gz")) == []
 
@@ -158,16 +150,6 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
     path.write_bytes(path.read_bytes() + GOOD % (50, 50))
     with pytest.raises(SourceChangedError):
         list(blocks)
-
-
-def test_the_files_read_are_recorded(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl.gz", GOOD % (1, 1))
-    inputs: list[InputRecord] = []
-    list(JsonLines(str(path), "x/a.jsonl.gz").read(inputs))
-    data = path.read_bytes()
-    assert [(item.path, item.bytes, item.checksum) for item in inputs] == [
-        ("x/a.jsonl.gz", len(data), xxhash.xxh3_128_hexdigest(data))
-    ]
 
 
 json_texts = st.text(max_size=12).map(lambda text: json.dumps(text, ensure_ascii=len(text) % 2 == 0))

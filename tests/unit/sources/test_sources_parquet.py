@@ -9,12 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dolma_dask.errors import CorruptFileError, SchemaError
-from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.io.records import Block
 from dolma_dask.sources.base import SCHEMA
 from dolma_dask.sources.jsonl import JsonLines
 from dolma_dask.sources.mapping import FieldMapping
@@ -169,15 +168,6 @@ def test_damage_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(data[:4] + b"\0" * 200 + data[204:])
     with pytest.raises(CorruptFileError, match="damaged"):
         list(ParquetTable(str(path), "a.parquet", WEB).read())
-
-
-def test_the_table_is_recorded_with_the_checksum_of_all_its_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["a", "b"]}), path)
-    inputs: list[InputRecord] = []
-    list(ParquetTable(str(path), "a.parquet", WEB).read(inputs))
-    checksum = xxhash.xxh3_128_hexdigest(path.read_bytes())
-    assert [(item.path, item.checksum) for item in inputs] == [("a.parquet", checksum)]
 
 
 values = st.none() | st.text(max_size=5) | st.characters(codec="utf-8")

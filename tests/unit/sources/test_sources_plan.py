@@ -1,11 +1,17 @@
 """Which file is what, and which files make which shard."""
 
+import gzip
+import json
+import tarfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dolma_dask.errors import UsageError
-from dolma_dask.io.files import FileInfo, list_files
+from dolma_dask.io.files import FileInfo, checksum, list_files
+from dolma_dask.io.records import InputRecord
 from dolma_dask.sources import PRESETS, FieldMapping, open_sources, plan, plan_shards, preset
 from dolma_dask.sources.jsonl import JsonLines
 from dolma_dask.sources.naming import document_path, known_suffixes, split_suffix
@@ -83,6 +89,21 @@ def test_a_planned_shard_is_read_in_the_order_of_the_listing(tmp_path: Path) -> 
     assert block.batch.column("id").to_pylist() == ["a/z.txt", "b.txt", "é.txt"]
 
 
+def test_files_are_recorded_with_the_checksums_of_all_their_bytes(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / "a.parquet")
+    tarfile.open(tmp_path / "b.tar", "w").close()
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(b'{"text":"t"}\n'))
+    for name in ("d.txt", "e.txt"):
+        (tmp_path / name).write_text(name)
+    listed = list_files(str(tmp_path))
+    inputs: list[InputRecord] = []
+    for source in open_sources(str(tmp_path), listed, NAMED):
+        assert list(source.read(inputs)) or isinstance(source, TarArchive)
+    assert [(item.path, item.bytes, item.checksum) for item in inputs] == [
+        (info.path, info.bytes, checksum(str(tmp_path / info.path))) for info in listed
+    ]
+
+
 def test_presets_are_found_by_name() -> None:
     assert preset("redpajama_v2").text == "raw_content"
     assert preset("dolma").is_default
@@ -93,9 +114,6 @@ def test_presets_are_found_by_name() -> None:
 
 @pytest.mark.conformance
 def test_ids_of_redpajama_v2_are_those_of_its_signals(shared: Path) -> None:
-    import gzip
-    import json
-
     root = shared / "conformance" / "rpv2"
     path = "2023-06/0000/de_head.json.gz"
     (source,) = open_sources(str(root / "documents"), [FileInfo(path, 1, "")], preset("redpajama_v2"))

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import xxhash
 
 from dolma_dask.errors import CorruptFileError, UsageError
-from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.io.records import Block
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.tar import TarArchive
 
@@ -99,11 +98,3 @@ def test_a_file_of_another_kind_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(b"no tar at all " * 100)
     with pytest.raises(CorruptFileError, match="not a complete tar archive"):
         read(path)
-
-
-def test_the_archive_is_recorded_with_the_checksum_of_all_its_bytes(tmp_path: Path) -> None:
-    path = archive(tmp_path / "a.tar", {"a.jsonl": line(0)})
-    inputs: list[InputRecord] = []
-    list(TarArchive(str(path), "a.tar", PILE).read(inputs))
-    data = path.read_bytes()
-    assert [(item.bytes, item.checksum) for item in inputs] == [(len(data), xxhash.xxh3_128_hexdigest(data))]

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.errors import UsageError
-from dolma_dask.io.records import InputRecord
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.text import TextFiles
 
@@ -78,12 +77,6 @@ def test_an_overlong_file_is_not_held(tmp_path: Path) -> None:
 def test_text_needs_the_name_of_its_source() -> None:
     with pytest.raises(UsageError, match="--source NAME"):
         TextFiles(("a.txt",), ("a.txt",), FieldMapping())
-
-
-def test_each_file_is_recorded(tmp_path: Path) -> None:
-    inputs: list[InputRecord] = []
-    list(files(tmp_path, {"a.txt": b"1", "b.txt": b"22"}).read(inputs))
-    assert [(item.path, item.bytes) for item in inputs] == [("a.txt", 1), ("b.txt", 2)]
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff"), max_size=50))

@@ -9,14 +9,7 @@ import pytest
 
 from dolma_dask.errors import DataError
 from dolma_dask.taggers.gopher import TYPES, gopher_v2
-from dolma_dask.testing.taggers import TaggerTests
 from dolma_dask.text import view
-
-
-class TestGopher(TaggerTests):
-    @pytest.fixture
-    def tagger(self):
-        return gopher_v2
 
 
 def tag(*texts):

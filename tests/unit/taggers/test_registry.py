@@ -17,6 +17,7 @@ from dolma_dask.taggers.registry import (
     register_tagger,
     tagger,
 )
+from dolma_dask.testing.taggers import TaggerTests
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +76,12 @@ def plug_ins(tmp_path, monkeypatch):
     yield tmp_path
     for name in [name for name in sys.modules if name.startswith("plug_")]:
         del sys.modules[name]
+
+
+class TestShipped(TaggerTests):
+    @pytest.fixture(params=BUILT_IN)
+    def tagger(self, request):
+        return get_tagger(request.param)
 
 
 def described():

@@ -1,7 +1,6 @@
 """Rows from counts: no token is lost, and shards, files and batches do not matter."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,18 +30,6 @@ def test_a_stream_is_cut_as_the_original_cuts_it(count, length):
     found = [tokens[start : start + size] for start, size in zip(windows.starts, windows.sizes, strict=True)]
     assert found == rows
     assert stream_rows(count, length, "drop") == sum(len(window) == length + 1 for window in rows)
-
-
-@settings(deadline=None)
-@given(st.integers(2, 300), st.integers(1, 20))
-def test_no_token_of_a_stream_is_lost(count, length):
-    """The inputs of all rows and the last label are the stream."""
-    windows = stream_windows(0, stream_rows(count, length, "pad"), count, length)
-    inputs = [
-        np.arange(start, start + size - 1) for start, size in zip(windows.starts, windows.sizes, strict=True)
-    ]
-    last = windows.starts[-1] + windows.sizes[-1] - 1
-    assert np.array_equal([*np.concatenate(inputs), last], np.arange(count))
 
 
 @settings(deadline=None)
@@ -82,8 +69,3 @@ def test_pieces_are_what_one_partition_would_give(sizes, data):
     pieces = list(pieces_of(sizes, first, stop))
     assert [(part, item) for part, start, end in pieces for item in range(start, end)] == whole[first:stop]
     assert all(start < end for _, start, end in pieces)
-
-
-@pytest.mark.parametrize(("count", "rows"), [(0, 0), (1, 0), (2, 1), (5, 1), (6, 2)])
-def test_what_is_too_short_for_a_row(count, rows):
-    assert stream_rows(count, 4, "pad") == rows

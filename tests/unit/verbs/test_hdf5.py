@@ -3,7 +3,6 @@
 import gzip
 import json
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 import dolma_dask as dk
-from dolma_dask.engine.lease import LEASE, leased
 from dolma_dask.errors import BadRecordBudgetError, CorruptFileError, StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.testing.tokenizer import train_tokenizer
@@ -182,22 +180,6 @@ def test_straight_from_a_selection_equals_by_way_of_a_mix(tagged, tmp_path, toke
         tmp_path / "b/part-000000-00000.h5"
     ).read_bytes()
     assert summary.counts["documents_out"] < summary.counts["documents_in"] == 10
-
-
-def test_nothing_is_done_twice(dataset, tmp_path, tokenizer):
-    out = tmp_path / "out"
-    first = pack(dataset, out, tokenizer, max_rows_per_file=4)
-    before = tree(out)
-    stamps = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    again = pack(dataset, out, tokenizer, max_rows_per_file=4, scheduler="tcp://127.0.0.1:1")
-    assert (again.done, again.skipped) == (0, first.done)
-    assert again.counts == first.counts
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == stamps
-    for path in dataset.rglob("*"):
-        path.touch()
-    moved = shutil.move(str(dataset), str(tmp_path / "moved"))
-    assert pack(moved, out, tokenizer, max_rows_per_file=4, overwrite=False).done == 0
-    assert tree(out) == before
 
 
 def test_lost_files_need_their_own_shards_only(dataset, tmp_path, tokenizer):
@@ -485,51 +467,3 @@ def test_another_dataset_is_refused_before_anything_is_read(dataset, tmp_path, t
     with pytest.raises(UsageError, match="was made from"):
         pack(other, tmp_path / "h5", tokenizer)
     assert tree(tmp_path) == before
-
-
-def test_a_rehearsal_notes_no_new_time_stamps(dataset, tmp_path, tokenizer):
-    pack(dataset, tmp_path / "h5", tokenizer)
-    for path in dataset.rglob("*.gz"):
-        path.touch()
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "h5").rglob("*")}
-    assert pack(dataset, tmp_path / "h5", tokenizer, dry_run=True).planned == ()
-    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "h5").rglob("*")}
-
-
-def test_nothing_left_does_not_touch_what_another_run_is_making(dataset, tmp_path, tokenizer):
-    pack(dataset, tmp_path / "h5", tokenizer)
-    staged = tmp_path / "h5/_work/hdf5-rows/key/000000.bin"
-    staged.parent.mkdir(parents=True)
-    staged.write_bytes(b"x")
-    with other_run(tmp_path / "h5"):
-        assert pack(dataset, tmp_path / "h5", tokenizer).done == 0
-        assert staged.exists()
-    pack(dataset, tmp_path / "h5", tokenizer)
-    assert not (tmp_path / "h5/_work").exists()
-
-
-@contextmanager
-def other_run(folder):
-    """Let another run hold the lease of the rows."""
-    with leased(str(folder / "_work/hdf5-rows"), "hdf5"):
-        yield
-
-
-def test_two_runs_do_not_write_to_one_folder(dataset, tmp_path, tokenizer):
-    with other_run(tmp_path / "h5"):
-        with pytest.raises(UsageError, match="another hdf5 works in"):
-            pack(dataset, tmp_path / "h5", tokenizer)
-        assert pack(dataset, tmp_path / "h5", tokenizer, dry_run=True).planned
-    pack(dataset, tmp_path / "h5", tokenizer)
-    assert not (tmp_path / "h5/_work").exists()
-
-
-def test_what_a_dead_run_has_left_is_cleared_away(dataset, tmp_path, tokenizer):
-    pack(dataset, tmp_path / "h5", tokenizer)
-    place = tmp_path / "h5/_work/hdf5-rows"
-    with leased(str(place), "hdf5"):
-        lease = json.loads((place / LEASE).read_text())
-    place.mkdir(parents=True)
-    (place / LEASE).write_text(json.dumps(lease | {"pid": 2**22 + 1}))
-    assert pack(dataset, tmp_path / "h5", tokenizer).done == 0
-    assert not place.parent.exists()

@@ -59,13 +59,6 @@ def test_a_grown_dataset_does_not_leave_old_token_shards(dataset, tmp_path, toke
     assert len(dk.open_ragged(out)) == 11
 
 
-def test_other_tokens_or_specials_redo_all(dataset, tmp_path, tokenizer):
-    out = str(tmp_path / "out")
-    assert dk.ragged(str(dataset), out, tokenizer=tokenizer, progress=False).done == 2
-    assert dk.ragged(str(dataset), out, tokenizer=tokenizer, progress=False).skipped == 2
-    assert dk.ragged(str(dataset), out, tokenizer=tokenizer, eos=END_OF_TEXT, progress=False).done == 2
-
-
 def test_errors(dataset, tmp_path, tokenizer):
     with pytest.raises(UsageError, match="endoftext"):
         dk.ragged(str(dataset), str(tmp_path / "o"), tokenizer=tokenizer, eos="<endoftext>")

@@ -119,13 +119,6 @@ def test_wrong_taggers_are_named(dataset, taggers, message):
         dk.tag(str(dataset), taggers)
 
 
-def test_attributes_of_other_tools_are_not_overwritten(dataset):
-    write_lines(dataset / "attributes/char_length_v1/x/a.jsonl.gz", ["{}"])
-    with pytest.raises(UsageError, match="--overwrite"):
-        dk.tag(str(dataset), ["char_length_v1"], progress=False)
-    assert dk.tag(str(dataset), ["char_length_v1"], overwrite=True, progress=False).done == 2
-
-
 def test_two_documents_files_never_share_an_attribute_file(dataset):
     write_lines(dataset / "documents/x/a.jsonl", [document(0)])
     with pytest.raises(UsageError, match="written by more than one input"):

@@ -115,13 +115,6 @@ def test_a_record_larger_than_a_member_is_one_member(tmp_path: Path) -> None:
     assert [row for _, row, _ in record.members] == [0, 2]
 
 
-def test_the_gzip_header_tells_no_time_and_no_name(tmp_path: Path) -> None:
-    write(tmp_path, "a.jsonl.gz", lines(*ROWS))
-    header = (tmp_path / "a.jsonl.gz").read_bytes()[:10]
-    assert header[:4] == b"\x1f\x8b\x08\x00"  # no flags: no name, no comment
-    assert header[4:8] == bytes(4)  # no time
-
-
 def test_gzip_files_have_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
     assert write(tmp_path, "a.jsonl.gz", lines(*ROWS)).checksum == "5c4956aabee1a424494d73f7456d817d"
 
@@ -158,19 +151,6 @@ def test_an_empty_file_is_a_valid_file(tmp_path: Path, name: str) -> None:
         assert list(DocumentFile(str(tmp_path / name))) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.usefixtures("small_members")
-def test_after_an_exception_nothing_is_there(tmp_path: Path, name: str) -> None:
-    def fail() -> None:
-        with JsonlWriter(str(tmp_path), name) as writer:
-            writer.write(lines(*ROWS))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_exception_at_the_end_leaves_nothing_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> bytes:
         raise zlib.error("no memory")
@@ -196,12 +176,6 @@ def test_a_row_that_would_be_lost_is_an_error(tmp_path: Path, batch: pa.Array, r
     ):
         write(tmp_path, "a.jsonl", lines(b"1\n", b"2\n"), batch)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_slices_are_written_as_they_are(tmp_path: Path) -> None:
-    whole = lines(*ROWS)
-    write(tmp_path, "a.jsonl", whole.slice(100, 50), whole.slice(499), whole.slice(7, 0), whole.slice(0, 1))
-    assert (tmp_path / "a.jsonl").read_bytes() == b"".join([*ROWS[100:150], ROWS[499], ROWS[0]])
 
 
 def test_waiting_rows_do_not_hold_on_to_large_buffers(tmp_path: Path) -> None:

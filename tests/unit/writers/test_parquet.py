@@ -93,12 +93,3 @@ def test_after_an_exception_nothing_is_there(
     with pytest.raises(KeyboardInterrupt):
         fail()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_nothing_is_visible_before_the_end(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dolma_dask.writers.documents.ROW_GROUP_BYTES", 100)
-    monkeypatch.setattr("dolma_dask.writers.documents.CHUNK_BYTES", 10)
-    with ParquetWriter(root, "a.parquet") as writer:
-        writer.write(lines(*ROWS))
-        assert files.list_files(root) == []
-    assert [info.path for info in files.list_files(root)] == ["a.parquet"]

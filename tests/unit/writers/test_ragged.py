@@ -61,13 +61,6 @@ def test_the_record_says_what_the_files_are(tmp_path: Path) -> None:
         assert xxhash.xxh3_128_hexdigest((tmp_path / name).read_bytes()) == digest
 
 
-def test_the_same_tokens_give_the_same_bytes_in_any_folder(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        write(tmp_path / folder, batch([1, 2], [3]))
-    for name in names_in(tmp_path / "a"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-
-
 def test_an_object_store_gets_the_same_bytes(tmp_path: Path) -> None:
     store = fsspec.filesystem("memory")
     write(tmp_path, batch([1, 2], []))
@@ -79,28 +72,10 @@ def test_an_object_store_gets_the_same_bytes(tmp_path: Path) -> None:
     store.rm("/ragged-writer", recursive=True)
 
 
-def test_a_shard_larger_than_one_copy_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "COPY_BYTES", 7)
-    write(tmp_path, batch(list(range(100)), list(range(30))))
-    assert np.load(tmp_path / NAMES.data).tolist() == [*range(100), *range(30)]
-    assert np.load(tmp_path / NAMES.lengths).tolist() == [100, 30]
-
-
 def test_a_shard_without_documents_is_valid(tmp_path: Path) -> None:
     result = write(tmp_path)
     assert np.load(tmp_path / NAMES.data).shape == np.load(tmp_path / NAMES.lengths).shape == (0,)
     assert result.sidecar.max_id is None
-
-
-@pytest.mark.parametrize(
-    ("max_id", "dtype"), [(32_767, "<i2"), (32_768, "<u2"), (65_535, "<u2"), (65_536, "<u4")]
-)
-def test_the_largest_id_of_the_vocabulary_fits(tmp_path: Path, max_id: int, dtype: str) -> None:
-    record = TokenizerRecord("f", None, max_id + 1)
-    write(tmp_path, batch([max_id, 0], dtype="<i8"), record=record)
-    loaded = np.load(tmp_path / NAMES.data)
-    assert loaded.dtype == np.dtype(dtype)
-    assert loaded.tolist() == [max_id, 0]
 
 
 @pytest.mark.parametrize("wrong", [50_277, 65_536 + 7, -1])
