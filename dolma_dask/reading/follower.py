@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import lru_cache
 from typing import Any
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.dataset import Shard
-from dolma_dask.errors import AlignmentError, StaleAttributesError
+from dolma_dask.errors import AlignmentError, DataError, StaleAttributesError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.attributes import AttributeBlock, AttributeFile, empty_block
@@ -68,11 +69,10 @@ class Follower:
         if proof is None or not proof.is_dataset_wide or not proof.undigested:
             return
         if proof.documents is None or not is_still(proof.documents, files.join(self._root, path)):
-            raise StaleAttributesError(
+            raise self._error(
+                StaleAttributesError,
                 f"{self.source.info.path} may be stale: it depends on {', '.join(proof.undigested)}, and {path} has been written since "
-                f"`{proof.verb}` read it. {self._advice()}",
-                shard=self._shard.path,
-                attributes=self.source.name,
+                f"`{proof.verb}` read it.",
             )
 
     def close(self) -> None:
@@ -151,11 +151,10 @@ class Follower:
             self._prove(proof, ids_digest, content_digest)
             self.proved = True
         elif proof is not None and proof.is_dataset_wide:
-            raise AlignmentError(
+            raise self._error(
+                AlignmentError,
                 f"{self.source.info.path} is not what `{proof.verb}` wrote, and its rows depend on more than their own shard; expected the file "
-                f"as it was written. {self._advice()}",
-                shard=self._shard.path,
-                attributes=self.source.name,
+                "as it was written.",
             )
         return InputRecord(self.source.info.path, stored.info.bytes, stored.info.stamp, stored.checksum)
 
@@ -173,42 +172,41 @@ class Follower:
     def _prove(self, proof: Proof, ids_digest: str, content_digest: str) -> None:
         documents = layout.document_path(self._shard.path)
         if ids_digest and proof.ids_digest != ids_digest:
-            raise AlignmentError(
+            raise self._error(
+                AlignmentError,
                 f"{self.source.info.path} was made from other documents than {documents} (ids_digest {proof.ids_digest}, found "
-                f"{ids_digest}). {self._advice()}",
-                shard=self._shard.path,
-                attributes=self.source.name,
+                f"{ids_digest}).",
             )
         if content_digest and proof.reads_text and proof.content_digest != content_digest:
-            raise StaleAttributesError(
+            raise self._error(
+                StaleAttributesError,
                 f"{self.source.info.path} is stale: {documents} has the same ids but other text than when `{proof.verb}` made it "
-                f"(content_digest {proof.content_digest}, found {content_digest}). {self._advice()}",
-                shard=self._shard.path,
-                attributes=self.source.name,
+                f"(content_digest {proof.content_digest}, found {content_digest}).",
             )
 
-    def _difference(self, found: str) -> AlignmentError:
+    def _difference(self, found: str) -> DataError:
         """Return the error for the row at hand; both files are read to their ends for it."""
         documents = layout.document_path(self._shard.path)
         theirs, ours = (
             count_rows(files.join(self._root, path)) for path in (self.source.info.path, documents)
         )
-        return AlignmentError(
-            f"{self.source.info.path} has {theirs} row{'' if theirs == 1 else 's'}, {documents} has {ours}; first difference at row {self._row} ({found}). "
-            f"{self._advice()}",
-            shard=self._shard.path,
+        return self._error(
+            AlignmentError,
+            f"{self.source.info.path} has {theirs} row{'' if theirs == 1 else 's'}, {documents} has {ours}; first difference at row {self._row} ({found}).",
             row=self._row,
-            attributes=self.source.name,
         )
 
-    def _advice(self) -> str:
-        proof = self.source.proof
-        is_ours = proof is not None and proof.checksum == files.checksum(self._file.url)
-        verb = self.source.maker if proof is None else proof.verb
-        is_dataset_wide = proof is not None and proof.is_dataset_wide
-        return advice(
-            self.source.name, self._shard.path, verb, is_ours=is_ours, is_dataset_wide=is_dataset_wide
-        )
+    def _error(self, kind: type[DataError], found: str, **details: int) -> DataError:
+        """Return an error about the attribute file that says what to do."""
+        name, shard, proof = self.source.name, self._shard.path, self.source.proof
+        if proof is None:
+            what_next = advice(name, shard, self.source.maker, is_ours=False)
+        else:
+            is_ours = proof.checksum == files.checksum(self._file.url)
+            what_next = advice(
+                name, shard, proof.verb, is_ours=is_ours, is_dataset_wide=proof.is_dataset_wide
+            )
+        return kind(f"{found} {what_next}", shard=shard, **details, attributes=name)
 
 
 def count_rows(url: str) -> int:
@@ -216,14 +214,9 @@ def count_rows(url: str) -> int:
     if layout.format_of(url) == "parquet":
         with open_parquet(url) as file:
             return int(file.metadata.num_rows)
-    stored = StoredFile(url)
-    try:
-        return sum(
-            1 if block.oversize_bytes else len(block.starts) - 1
-            for block in read_lines(stored, compression_of(url))
-        )
-    finally:
-        stored.close()
+    with closing(StoredFile(url)) as stored:
+        blocks = read_lines(stored, compression_of(url))
+        return sum(1 if block.oversize_bytes else len(block.starts) - 1 for block in blocks)
 
 
 def is_still(record: InputRecord, url: str) -> bool:

@@ -48,14 +48,34 @@ class ParquetTable(RawFile):
             schema = file.schema_arrow
             self._check_columns(schema.names)
             is_documents = self.mapping.is_default and is_ours(schema)
-            converter = _RowConverter(self, is_ours=is_documents)
+            converter = RecordConverter(self.mapping, self.path)
             builder = BlockBuilder()
             for batch in read_batches(self.url, file, None, self.block_bytes):
                 for start in range(0, batch.num_rows, _MAX_BLOCK_ROWS):
                     for record in _records(batch.slice(start, _MAX_BLOCK_ROWS), self.mapping):
-                        converter.add(builder, record)
+                        self._add(builder, converter, record, is_documents)
                     yield builder.take()
             finish(stored, self.path, inputs)
+
+    def _add(
+        self, builder: BlockBuilder, converter: RecordConverter, record: Record | None, is_document: bool
+    ) -> None:
+        """Append the document of a row, or say why it is none."""
+        line = b""
+        try:
+            if record is None:
+                raise LineError("invalid_utf8", "UTF-8 in all text columns")
+            if is_document:
+                record = _as_document(record)
+            line = join_members(record) or b"{}"
+            document = converter.convert(record, builder.row, line if is_document else None)
+        except LineError as error:
+            builder.refuse(self.url, 0, error.reason, error.expected, line)
+            return
+        if len(document.raw) > self.max_record_bytes:
+            builder.refuse_size(self.url, 0, len(document.raw), self.max_record_bytes, line)
+        else:
+            builder.add(document)
 
     def _check_columns(self, names: Sequence[str]) -> None:
         """Refuse at once what would make every row a bad record."""
@@ -73,34 +93,6 @@ class ParquetTable(RawFile):
                 url=self.url,
                 columns=tuple(names),
             )
-
-
-class _RowConverter:
-    """Rows of one table -> documents."""
-
-    def __init__(self, table: ParquetTable, *, is_ours: bool) -> None:
-        self._table = table
-        self._convert = RecordConverter(table.mapping, table.path).convert
-        self._is_ours = is_ours
-
-    def add(self, builder: BlockBuilder, record: Record | None) -> None:
-        """Append the document of a row to `builder`, or say why it is none."""
-        url, limit = self._table.url, self._table.max_record_bytes
-        line = b""
-        try:
-            if record is None:
-                raise LineError("invalid_utf8", "UTF-8 in all text columns")
-            if self._is_ours:
-                record = _as_document(record)
-            line = join_members(record) or b"{}"
-            document = self._convert(record, builder.row, line if self._is_ours else None)
-        except LineError as error:
-            builder.refuse(url, 0, error.reason, error.expected, line)
-            return
-        if len(document.raw) > limit:
-            builder.refuse_size(url, 0, len(document.raw), limit, line)
-        else:
-            builder.add(document)
 
 
 def _as_document(row: Record) -> Record:

@@ -56,16 +56,8 @@ class FunctionTagger:
         shape = (dict(self.types), self.reads, self.whole_batch, dict(self.scalars))
         return digest(self.source, surroundings(self.function), shape)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        fields = (
-            self.name,
-            dict(self.types),
-            self.reads,
-            self.function,
-            self.whole_batch,
-            dict(self.scalars),
-        )
-        return FunctionTagger, (*fields, self.source, self.version)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "fixed_version": self.version}
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Tag a batch; see `Tagger`.

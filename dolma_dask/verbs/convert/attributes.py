@@ -5,10 +5,10 @@ the journal has of the old file goes over to the new one; what was made of a fil
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Unpack
 
-import msgspec
 import pyarrow as pa
 
 import dolma_dask
@@ -32,6 +32,7 @@ from dolma_dask.reading import (
     open_attributes,
     shard_inputs,
 )
+from dolma_dask.sources.documents import join_members
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.options import ReadArgs, RunArgs, dataset_notes, run_options, selected, without_empty
 from dolma_dask.writers.jsonl import JsonlWriter
@@ -90,12 +91,6 @@ _RUNS = frozenset(RunArgs.__annotations__)
 
 
 @dataclass(frozen=True)
-class _Work:
-    shard: Shard
-    source: AttributeSource
-
-
-@dataclass(frozen=True)
 class AttributeFormStage:
     """The work on one attribute file."""
 
@@ -112,25 +107,25 @@ class AttributeFormStage:
         path = layout.attribute_path(self.target, layout.with_format(below, _json_format(below)))
         key = work_key(self.verb, VERSION, {"form": self.form, "source": self.default_source})
         inputs = inputs_of(self.root, shard_inputs(shard, (source,)))
-        return Task(shard.path, (Unit(path, key),), inputs, _Work(shard, source))
+        return Task(shard.path, (Unit(path, key),), inputs, (shard, source))
 
     def run_shard(self, task: Task) -> list[Record]:
         """Convert one attribute file; see `dolma_dask.engine.Stage`."""
-        work: _Work = task.work
+        shard, source = task.work
         unit = task.units[0]
         aligned = AlignedShard(
-            self.root, work.shard, sources=(work.source,), default_source=self.default_source, digests=True
+            self.root, shard, sources=(source,), default_source=self.default_source, digests=True
         ).open()
         for _ in aligned:
             pass
         with JsonlWriter(self.root, unit.name) as writer:
-            for rows in self._rows(work.source):
+            for rows in self._rows(source):
                 writer.write(rows)
         state = aligned.state
         return [
             Record(
                 unit=unit.name,
-                shard=work.shard.path,
+                shard=shard.path,
                 key=unit.key,
                 inputs=state.inputs,
                 files=(writer.record,),
@@ -138,20 +133,16 @@ class AttributeFormStage:
                 ids_digest=state.ids_digest,
                 content_digest=state.content_digest,
                 counts={"documents_in": state.rows, "unproved_attribute_files": len(state.unproved)},
-                info=_standing(state, work.source),
+                info=_standing(state, source),
             )
         ]
 
     def _rows(self, source: AttributeSource) -> Iterator[pa.LargeBinaryArray]:
         url = files.join(self.root, source.info.path)
-        stored = StoredFile(url)
-        try:
+        with closing(StoredFile(url)) as stored:
             for block in read_lines(stored, compression_of(url)):
-                yield pa.array(
-                    [self._row(url, block, row) for row in range(len(block.starts) - 1)], pa.large_binary()
-                )
-        finally:
-            stored.close()
+                rows = [self._row(url, block, row) for row in range(len(block.starts) - 1)]
+                yield pa.array(rows, pa.large_binary())
 
     def _row(self, url: str, block: LineBlock, row: int) -> bytes:
         start, stop = block.starts[row : row + 2]
@@ -206,8 +197,4 @@ def _flat(members: dict[str, bytes]) -> bytes:
 
 
 def _object(members: dict[str, bytes]) -> bytes:
-    return (
-        b"{"
-        + b",".join(msgspec.json.encode(name) + b":" + value.strip() for name, value in members.items())
-        + b"}"
-    )
+    return join_members({name: value.strip() for name, value in members.items()}) or b"{}"
