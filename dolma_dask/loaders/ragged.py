@@ -10,7 +10,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from operator import index
 from pathlib import Path
@@ -155,9 +155,7 @@ def read_shard(folder: Path, names: RaggedNames) -> TokenShard:
     """
     ids = _read_header(folder / names.data, "tokens")
     lengths = _read_header(folder / names.lengths, "documents")
-    shard = TokenShard(str(folder), names, ids, lengths, _read_sidecar(folder / names.sidecar))
-    _check_sidecar(shard, folder / names.sidecar)
-    return shard
+    return TokenShard(str(folder), names, ids, lengths, _read_sidecar(folder / names.sidecar, ids, lengths))
 
 
 def _read_header(path: Path, what: str) -> NpyHeader:
@@ -187,19 +185,14 @@ def _check_size(path: Path, header: NpyHeader, what: str) -> None:
         )
 
 
-def _read_sidecar(path: Path) -> RaggedSidecar | None:
+def _read_sidecar(path: Path, ids: NpyHeader, lengths: NpyHeader) -> RaggedSidecar | None:
     try:
         with path.open("rb") as file:
-            return parse_sidecar(file.read(MAX_SIDECAR_BYTES + 1), str(path))
+            sidecar = parse_sidecar(file.read(MAX_SIDECAR_BYTES + 1), str(path))
     except FileNotFoundError:
         return None
-
-
-def _check_sidecar(shard: TokenShard, path: Path) -> None:
-    if shard.sidecar is None:
-        return
-    said = (shard.sidecar.documents, shard.sidecar.tokens, shard.sidecar.dtype)
-    found = (shard.documents, shard.tokens, shard.ids.dtype.str)
+    said = (sidecar.documents, sidecar.tokens, sidecar.dtype)
+    found = (lengths.count, ids.count, ids.dtype.str)
     if said != found:
         raise AlignmentError(
             f"{path} describes (documents, tokens, type) {said}, the npy files hold {found}: they are not of one run;"
@@ -207,6 +200,7 @@ def _check_sidecar(shard: TokenShard, path: Path) -> None:
             expected=said,
             found=found,
         )
+    return sidecar
 
 
 _DATA, _LENGTHS = ".data.npy", ".len.npy"
@@ -231,16 +225,14 @@ class RaggedDataset(Sequence[NDArray[np.integer[Any]]]):
         self.shards = tuple(shards)
         self._max_open = max_open_shards
         self._starts = [0, *accumulate(shard.documents for shard in self.shards)]
-        self._open = lru_cache(maxsize=max_open_shards)(self._open_shard)
+        self._open = lru_cache(max_open_shards)(lambda number: self.shards[number].open())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.shards, self._max_open)  # a worker maps the files itself
+        # a worker maps the files itself
+        return partial(RaggedDataset, max_open_shards=self._max_open), (self.shards,)
 
     def __repr__(self) -> str:
         return f"<RaggedDataset: {len(self.shards)} shards, {len(self)} documents, {self.tokens} {self.dtype} tokens>"
-
-    def _open_shard(self, number: int) -> OpenShard:
-        return self.shards[number].open()
 
     @property
     def tokens(self) -> int:
@@ -267,10 +259,6 @@ class RaggedDataset(Sequence[NDArray[np.integer[Any]]]):
     def __iter__(self) -> Iterator[NDArray[np.integer[Any]]]:
         for number in range(len(self.shards)):
             yield from self._open(number)
-
-
-def _rebuild(shards: tuple[TokenShard, ...], max_open_shards: int) -> RaggedDataset:
-    return RaggedDataset(shards, max_open_shards=max_open_shards)
 
 
 def open_ragged(

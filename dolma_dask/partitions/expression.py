@@ -48,11 +48,6 @@ def dtype_of(kind: Kind) -> np.dtype | ExtensionDtype:
     return np.dtype("float64") if arrow == pa.float64() else pd.ArrowDtype(arrow)
 
 
-def meta_of(columns: Sequence[Column]) -> pd.DataFrame:
-    """Return a frame without rows."""
-    return frame_of((), columns)
-
-
 def frame_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> pd.DataFrame:
     """Return batches, with arrays in the order of `columns`, as one frame."""
     schema = pa.schema([(str(number), _ARROW[column.kind]) for number, column in enumerate(columns)])
@@ -147,7 +142,7 @@ def collection(partitions: Partitions, source: PartitionSource) -> DataFrame:
             [source],
             {},
             columns_arg_required=True,
-            user_meta=meta_of(source.columns),
+            user_meta=frame_of((), source.columns),
             label=LABEL,
         )
     )

@@ -81,14 +81,8 @@ class DocumentSource(Protocol):
         ...
 
 
-class Sink(Protocol):
+class Sink(AbstractContextManager[Any], Protocol):
     """Takes the documents of one shard; its files appear on a clean exit, and not at all after an exception."""
-
-    def __enter__(self) -> "Sink": ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
     def write(self, rows: DocumentRows) -> None:
         """Append documents."""

@@ -6,7 +6,7 @@ files or workers give the same rows. Disk: the staging files take about half of 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal, Unpack
 
 from dolma_dask.engine import run_job
@@ -162,28 +162,10 @@ def hdf5(
     inverted_mask does nothing, remove_bos_in_chunks drops a token of each further piece, and short rows are drawn as by one process. The tail
     is kept all the same; ModelZoo loses it: tail="drop".
     """
+    given = locals()
+    rows = LmOptions(**{option.name: given[option.name] for option in fields(LmOptions)})
     options = checked(hdf5, options, ReadArgs)
     where = rule_of(where)
-    rows = LmOptions(
-        max_seq_length=max_seq_length,
-        tail=tail,
-        pack_sequences=pack_sequences,
-        eos=eos,
-        pad=pad,
-        eos_id=eos_id,
-        pad_id=pad_id,
-        min_sequence_len=min_sequence_len,
-        short_seq_prob=short_seq_prob,
-        seed=seed,
-        use_ftfy=use_ftfy,
-        ftfy_normalizer=ftfy_normalizer,
-        wikitext_detokenize=wikitext_detokenize,
-        split_text_to_tokenize=split_text_to_tokenize,
-        chunk_len_to_split=chunk_len_to_split,
-        remove_bos_in_chunks=remove_bos_in_chunks,
-        inverted_mask=inverted_mask,
-        compat=compat,
-    )
     target = Target(to, tokenizer, mode, max_rows_per_file)
     documents = _documents(dataset, where, words_of("attributes", attributes), source, rows, options)
     job = make_job(documents, target, rows, record_policy(options))
