@@ -68,23 +68,19 @@ def convert_attributes(
     return engine.run(plan, run_options(options)).summary
 
 
-def check_convertible(
-    inputs: Sequence[str] | str, raw: Mapping[str, object], options: Mapping[str, object]
-) -> str:
-    """Return the dataset whose attributes are to be converted; refuse several inputs, and options for raw files (`raw`: None where not given)."""
-    datasets = [inputs] if isinstance(inputs, str) else list(inputs)
-    if len(datasets) != 1:
+def check_convertible(inputs: Sequence[str], raw: Sequence[str], options: Mapping[str, object]) -> str:
+    """Return the dataset whose attributes are to be converted; refuse several inputs, and options for raw files (`raw`: those given)."""
+    if len(inputs) != 1:
         raise UsageError(
-            f"attributes are converted in one dataset; expected its folder or URL, found {len(datasets)} inputs."
+            f"attributes are converted in one dataset; expected its folder or URL, found {len(inputs)} inputs."
         )
-    given = [name for name, value in raw.items() if value is not None]
-    given += [name for name in ReadArgs.__annotations__ if name in options and name not in _RUNS]
+    given = [*raw, *(name for name in ReadArgs.__annotations__ if name in options and name not in _RUNS)]
     if given:
         raise UsageError(
             f"{', '.join(given)}: for raw files only; attributes are converted with form, rename, source, only, prune and the like. "
             "Leave it out."
         )
-    return datasets[0]
+    return inputs[0]
 
 
 _RUNS = frozenset(RunArgs.__annotations__)

@@ -4,6 +4,7 @@ One output shard per input file keeps names traceable; text files, which hold on
 small inputs share a shard and large ones are cut. Memory: a few blocks per worker.
 """
 
+import inspect
 import posixpath
 from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack
@@ -124,31 +125,21 @@ def convert(
     UsageError
         A file has an unknown suffix, or no file was found; or an argument is unknown, or has a value that it cannot have.
     """
+    given = locals()
     options = checked(convert, options, ReadArgs)
     inputs = words_of("inputs", inputs)
-    metadata = None if metadata is None else words_of("metadata", metadata, may_be_empty=True)
     check_choice("format", format, layout.FORMATS)
     check_choice("form", form, get_args(Form))
     if attributes is not None:
-        raw = {
-            "mapping": None if mapping == "dolma" else mapping,
-            "id": id,
-            "text": text,
-            "source_field": source_field,
-            "added": added,
-            "created": created,
-            "metadata": metadata,
-            "generated_id": generated_id,
-            "under": under,
-            "shard_bytes": shard_bytes,
-            "format": None if format == "jsonl.gz" else format,
-        }
+        defaults = inspect.signature(convert).parameters
+        raw = [name for name in _RAW_OPTIONS if given[name] != defaults[name].default]
         dataset = as_dataset(check_convertible(inputs, raw, options), source)
         _check_in_place(dataset.root, to)
         return convert_attributes(dataset, attributes, form=form, rename=rename, **options)
     if rename is not None or form != "nested":
         raise UsageError("form and rename are of attributes; expected the set to convert in attributes too.")
     base, raw_files = list_raw(inputs)
+    folder = _folder(under)
     fields = _mapping(
         preset(mapping),
         id=id,
@@ -157,14 +148,13 @@ def convert(
         added=added,
         created=created,
         source_name=source,
-        metadata_fields=None if metadata is None else tuple(metadata),
+        metadata_fields=None if metadata is None else words_of("metadata", metadata, may_be_empty=True),
         generated_id=generated_id,
     )
+    fields = replace(fields, generated_id=folder + fields.generated_id)
     target = layout.dataset_root(files.normalize(to))
     _check_outside(inputs, target)
     policy = record_policy(options)
-    folder = _folder(under)
-    fields = replace(fields, generated_id=folder + fields.generated_id)
     stage = ConvertStage(target, base, fields, _checked_size(shard_bytes), policy)
     shards = _outputs(plan_shards(raw_files), shard_bytes, format, folder)
     requested = _selected(shards, tuple(options.get("only", ())), options.get("prune"))
@@ -189,6 +179,10 @@ def convert(
         max_bad_fraction=budget(policy),
     )
     return engine.run(plan, run_options(options)).summary
+
+
+_RAW_OPTIONS = ("mapping", "id", "text", "source_field", "added", "created", "metadata", "generated_id", "under", "shard_bytes", "format")  # fmt: skip
+"""Options for raw files alone."""
 
 
 def _folder(under: str | None) -> str:
