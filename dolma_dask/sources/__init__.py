@@ -4,20 +4,15 @@
 kind of source; the rules for fields are in `dolma_dask.sources.mapping`.
 """
 
-from dolma_dask.sources.base import CONVERTER_VERSION, SCHEMA, Source
+from dolma_dask.sources.base import CONVERTER_VERSION
 from dolma_dask.sources.mapping import PRESETS, FieldMapping, preset
-from dolma_dask.sources.naming import document_path, known_suffixes
 from dolma_dask.sources.plan import RawShard, open_sources, plan_shards
 
 __all__ = [
     "CONVERTER_VERSION",
     "PRESETS",
-    "SCHEMA",
     "FieldMapping",
     "RawShard",
-    "Source",
-    "document_path",
-    "known_suffixes",
     "open_sources",
     "plan_shards",
     "preset",

@@ -240,16 +240,6 @@ def test_a_changed_document_or_option_makes_all_rows_anew(dataset, tmp_path, tok
     assert tree(out) == tree(tmp_path / "other")
 
 
-def test_rehearsal(dataset, tmp_path, tokenizer):
-    summary = pack(dataset, tmp_path / "out", tokenizer, dry_run=True)
-    assert summary.planned == ("x/a.jsonl.gz", "y/z/b.jsonl.gz")
-    assert not (tmp_path / "out").exists()
-    pack(dataset, tmp_path / "out", tokenizer)
-    assert pack(dataset, tmp_path / "out", tokenizer, dry_run=True).planned == ()
-    assert pack(dataset, tmp_path / "some", tokenizer, only=["b.jsonl"]).counts["documents_in"] == 4
-    assert pack(dataset, tmp_path / "first", tokenizer, prune=1).counts["documents_in"] == 6
-
-
 def test_tail(dataset, tmp_path, tokenizer):
     pack(dataset, tmp_path / "pad", tokenizer, max_seq_length=7)
     summary = pack(dataset, tmp_path / "drop", tokenizer, max_seq_length=7, tail="drop")
