@@ -19,21 +19,11 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of documents.
+    """One file of documents."""
 
-    Attributes
-    ----------
-    path : str
-        Relative to ``documents/``.
-    bytes : int
-        Stored size.
-    stamp : str
-        See `dolma_dask.io.files.FileInfo`.
-    """
-
-    path: str
-    bytes: int
-    stamp: str
+    path: str  # relative to ``documents/``
+    bytes: int  # stored size
+    stamp: str  # see `dolma_dask.io.files.FileInfo`
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,7 @@ class LineConverter(Protocol):
     """Turns the lines of one raw file into rows."""
 
     @property
-    def schema(self) -> pa.Schema:
-        """Columns of a row; the last one says about how large it is."""
-        ...
+    def schema(self) -> pa.Schema: ...  # columns of a row; the last one says about how large it is
 
     def scan(self, lines: LineBlock) -> pa.RecordBatch | None:
         """Return the rows of a block at the speed of a kernel; None if any line is unusual."""

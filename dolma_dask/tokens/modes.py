@@ -24,39 +24,21 @@ class Mode(Protocol):
     """A mode with its options; frozen and picklable."""
 
     @property
-    def name(self) -> str:
-        """Name for users."""
-        ...
-
+    def name(self) -> str: ...  # for users
     @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the channels of a row."""
-        ...
-
+    def features(self) -> tuple[str, ...]: ...  # names of the channels of a row
     @property
-    def reads(self) -> tuple[str, ...]:
-        """Columns of documents that it reads."""
-        ...
-
+    def reads(self) -> tuple[str, ...]: ...  # columns of documents
     @property
-    def length(self) -> int:
-        """Tokens of a channel."""
-        ...
-
+    def length(self) -> int: ...  # tokens of a channel
     @property
-    def engine(self) -> TokenEngine:
-        """The tokenizer."""
-        ...
-
+    def engine(self) -> TokenEngine: ...
     @property
-    def specials(self) -> Specials:
-        """End of a document, and padding."""
-        ...
-
+    def specials(self) -> Specials: ...
     @property
-    def stream_tail(self) -> Tail | None:
-        """If all documents are one stream: what happens to its last tokens. None: rows belong to documents."""
-        ...
+    def stream_tail(
+        self,
+    ) -> Tail | None: ...  # treatment of the last tokens of one stream; None: rows belong to documents
 
     def params(self) -> Mapping[str, Any]:
         """Return all that decides the rows of given documents, JSON-able."""

@@ -65,14 +65,9 @@ class DocumentSource(Protocol):
     """Documents of one task; small, goes to workers."""
 
     @property
-    def name(self) -> str:
-        """Path of the shard, for progress, failures, the quarantine and records."""
-        ...
-
+    def name(self) -> str: ...  # path of the shard, for progress, failures, the quarantine and records
     @property
-    def inputs(self) -> tuple[Input, ...]:
-        """Files to read."""
-        ...
+    def inputs(self) -> tuple[Input, ...]: ...
 
     def read(
         self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantines, facts: ShardFacts
@@ -113,19 +108,11 @@ class Output(Protocol):
     """A kind of files that shards become; small, goes to workers."""
 
     @property
-    def root(self) -> str:
-        """Root of the quarantine."""
-        ...
-
+    def root(self) -> str: ...  # of the quarantine
     @property
-    def verb(self) -> str:
-        """Verb of the quarantine."""
-        ...
-
+    def verb(self) -> str: ...  # of the quarantine
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of documents that sinks take; `RAW` stands for the lines."""
-        ...
+    def columns(self) -> tuple[str, ...]: ...  # of documents that sinks take; `RAW` stands for the lines
 
     def open(self, unit: Unit, shard: str) -> Sink:
         """Return the sink of a unit."""

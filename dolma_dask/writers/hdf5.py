@@ -67,17 +67,15 @@ class Hdf5Writer(FileWriter):
         """Append rows (n, channels, length). Raises `DataError` if they are of another shape, or too many."""
         self._shape.check(rows, self._rows)
         for row in np.ascontiguousarray(rows):
-            self._store(isal_zlib.compress(row, DEFLATE_LEVEL))
+            chunk = isal_zlib.compress(row, DEFLATE_LEVEL)
+            try:
+                self._chunks.write_direct_chunk((self._rows, 0, 0), chunk)
+            except OSError as error:
+                error.add_note(
+                    f"while writing {self._path} in {tempfile.gettempdir()}; set TMPDIR to a folder with room for the file"
+                )
+                raise
             self._rows += 1
-
-    def _store(self, chunk: bytes) -> None:
-        try:
-            self._chunks.write_direct_chunk((self._rows, 0, 0), chunk)
-        except OSError as error:
-            error.add_note(
-                f"while writing {self._path} in {tempfile.gettempdir()}; set TMPDIR to a folder with room for the file"
-            )
-            raise
 
     def _finish(self) -> None:
         if self._rows != self._shape.rows:
