@@ -166,8 +166,7 @@ def check_keyless(dataset: Dataset, sets: AttributeSets) -> None:
             (source,) = [source for source in sets.sources(shard, ()) if source.name == name]
             if _is_empty(dataset.url(source.info.path)):
                 alone = AlignedShard(dataset.root, shard, sources=(source,), default_source=dataset.source)
-                for _ in alone.open():
-                    pass  # raises at the first row of the documents
+                alone.open().read_all()  # raises at the first row of the documents
 
 
 def _is_empty(url: str) -> bool:

@@ -134,6 +134,12 @@ class AlignedReader:
                 self._raise_if_unreadable(error)
             raise
 
+    def read_all(self) -> ReadState:
+        """Read to the end, for what it raises and what is known then."""
+        for _ in self:
+            pass
+        return self.state
+
     def _all_rows(self) -> Iterator[Block]:
         work = self.work
         settled = [] if work.digests else [source for source in work.sources if self._is_settled(source)]
@@ -167,9 +173,10 @@ class AlignedReader:
     def _compare(self, sources: Sequence[AttributeSource]) -> None:
         """Compare attribute files with the ids and texts of the documents."""
         work = self.work
-        shard = AlignedShard(work.root, work.shard, (), tuple(sources), {}, work.default_source, digests=True)
-        for _ in shard.open(max_record_bytes=self.max_record_bytes) if sources else ():
-            pass
+        if sources:
+            source = work.default_source
+            shard = AlignedShard(work.root, work.shard, (), tuple(sources), {}, source, digests=True)
+            shard.open(max_record_bytes=self.max_record_bytes).read_all()
 
     def _range(self, part: RowRange) -> Iterator[Block]:
         work = self.work
@@ -323,10 +330,9 @@ class AlignedReader:
 
     def _check_all_rows(self, source: AttributeSource) -> None:
         work = self.work
+        whole = AttributeSource(source.name, source.info, {}, source.proof, source.maker)
         check = remembered(_check_all_rows, source.info, shard_info(work.shard))
-        check(
-            work.root, work.shard, source.name, source.info, source.proof, source.maker, work.default_source
-        )
+        check(work.root, work.shard, whole, work.default_source)
 
     def _check_files(self) -> None:
         """Raise an error about the files as a whole, if there is one, rather than about their middle."""
@@ -359,16 +365,6 @@ def _first_unreadable(block: Block) -> int | None:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _check_all_rows(
-    root: str,
-    shard: Shard,
-    name: str,
-    info: FileInfo,
-    proof: Proof | None,
-    maker: str | None,
-    default_source: str | None,
-) -> None:
+def _check_all_rows(root: str, shard: Shard, source: AttributeSource, default_source: str | None) -> None:
     """Prove that a whole attribute file belongs to its documents, or raise the difference."""
-    source = AttributeSource(name, info, {}, proof, maker)
-    for _ in AlignedShard(root, shard, sources=(source,), default_source=default_source).open():
-        pass
+    AlignedShard(root, shard, sources=(source,), default_source=default_source).open().read_all()

@@ -42,7 +42,7 @@ class AttributeSource:
 
     name: str  # attribute set
     info: FileInfo  # the file, relative to the dataset
-    kinds: Mapping[str, AttributeKind]  # keys to read
+    kinds: Mapping[str, AttributeKind] = field(hash=False)  # keys to read
     proof: Proof | None  # None: unproved
     maker: str | None = None  # verb that made files of the set; None: no journal knows it
     prefix: str = ""  # what is put before the keys, so that two sets may have one

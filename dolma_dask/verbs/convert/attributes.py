@@ -111,13 +111,11 @@ class AttributeFormStage:
         unit = task.units[0]
         aligned = AlignedShard(
             self.root, shard, sources=(source,), default_source=self.default_source, digests=True
-        ).open()
-        for _ in aligned:
-            pass
+        )
+        state = aligned.open().read_all()
         with JsonlWriter(self.root, unit.name) as writer:
             for rows in self._rows(source):
                 writer.write(rows)
-        state = aligned.state
         return [
             Record(
                 unit=unit.name,
