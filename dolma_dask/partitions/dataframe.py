@@ -15,10 +15,10 @@ from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.partitions.cutting import PARTITION_BYTES, Partition, Partitions, cut
 from dolma_dask.partitions.naming import Column, select_columns, words_of
 from dolma_dask.partitions.reading import OnBadRow, PartitionSource
-from dolma_dask.reading import Kind
 from dolma_dask.summary import Summary
 
 if TYPE_CHECKING:
+    from dask.bag import Bag
     from dask.dataframe import DataFrame
 
 
@@ -150,12 +150,6 @@ def _opened(dataset: str | Dataset | Summary, source: str | None) -> Dataset:
     return open_dataset(dataset.target if isinstance(dataset, Summary) else fspath(dataset), source=source)
 
 
-if TYPE_CHECKING:
-    from dask.bag import Bag
-
-LABEL = "read_bag"
-
-
 def read_bag(
     dataset: str | Dataset | Summary,
     /,
@@ -212,7 +206,7 @@ def read_bag(
         only=only,
         prune=prune,
     )
-    name = f"{LABEL}-{tokenize(partitions, reader)}"
+    name = f"read_bag-{tokenize(partitions, reader)}"
     graph = {(name, number): (read_rows, partition, reader) for number, partition in enumerate(partitions)}
     return Bag(graph, name, len(partitions))
 
@@ -230,10 +224,7 @@ def _values(array: pa.Array, column: Column) -> list[Any]:
     values = array.to_pylist()
     if column.set is None and column.key == METADATA:
         return [None if text is None else json.loads(text) for text in values]
-    return [_spans(value) for value in values] if column.kind == _SPANS else values
-
-
-_SPANS: Kind = "spans"
+    return [_spans(value) for value in values] if column.kind == "spans" else values
 
 
 def _spans(value: list[dict[str, Any]] | None) -> list[list[Any]] | None:

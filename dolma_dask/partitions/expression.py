@@ -56,11 +56,6 @@ def frame_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> pd
     return pd.DataFrame(data, index=pd.RangeIndex(table.num_rows))
 
 
-def empty_frame(rows: int) -> pd.DataFrame:
-    """Return a frame of so many rows without columns."""
-    return pd.DataFrame({"row": True}, index=pd.RangeIndex(rows))[[]]
-
-
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     arrays = [
         array if array.type == item.type else array.cast(item.type)
@@ -76,17 +71,12 @@ def _values(column: pa.ChunkedArray, kind: Kind) -> object:
     return dtype.__from_arrow__(column)  # type: ignore[attr-defined]
 
 
-LABEL = "read_dataframe"
-
-
 def read_frame(partition: Partition, source: PartitionSource, columns: list[str]) -> pd.DataFrame:
     """Return the requested columns of a partition; there may be none."""
     selected = source.select(columns)
-    return (
-        frame_of(source.read(partition, selected), selected)
-        if selected
-        else empty_frame(source.count(partition))
-    )
+    if not selected:
+        return pd.DataFrame({"row": True}, index=pd.RangeIndex(source.count(partition)))[[]]
+    return frame_of(source.read(partition, selected), selected)
 
 
 class ReadPartitions(FromMapProjectable):
@@ -143,6 +133,6 @@ def collection(partitions: Partitions, source: PartitionSource) -> DataFrame:
             {},
             columns_arg_required=True,
             user_meta=frame_of((), source.columns),
-            label=LABEL,
+            label="read_dataframe",
         )
     )

@@ -61,14 +61,6 @@ class PartitionSource:
         work = replace(self._work(piece, ()), documents=("id",))
         return sum(block.num_rows for block in work.open(max_record_bytes=self.max_record_bytes))
 
-    def _edited(self, piece: ShardPart, state: str) -> SourceChangedError:
-        url = files.join(self.root, layout.document_path(piece.shard.path))
-        return SourceChangedError(
-            f"{url} {state}; expected {piece.rows} rows, as the journal says. Was it edited since? Read its shards whole "
-            "(partition_bytes=None), or write the documents again.",
-            url=url,
-        )
-
     def read(self, partition: Partition, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         """Yield batches with the given columns, one or more, in their order."""
         for piece in partition.pieces:
@@ -82,7 +74,11 @@ class PartitionSource:
                     _check_readable(reader, block)
                 yield block.batch.select(names)
             if piece.rows not in (None, reader.state.rows) and not piece.checksum:
-                raise self._edited(piece, f"has {reader.state.rows} rows")
+                raise SourceChangedError(
+                    f"{work.url} has {reader.state.rows} rows; expected {piece.rows} rows, as the journal says. Was it edited since? Read its "
+                    "shards whole (partition_bytes=None), or write the documents again.",
+                    url=work.url,
+                )
 
     def _work(self, piece: ShardPart, columns: Sequence[Column]) -> AlignedShard:
         fields: dict[str, Column] = {column.key: column for column in columns if column.set is None}
