@@ -14,9 +14,9 @@ import dolma_dask as dk
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.errors import UsageError
 from dolma_dask.io.parquet import row_groups
-from dolma_dask.io.stored import START, Member
+from dolma_dask.io.stored import START
 from dolma_dask.partitions import cutting
-from dolma_dask.partitions.cutting import EntryPoints, Extent, Partition, ShardPart, cut, ranges, scan_lines
+from dolma_dask.partitions.cutting import EntryPoints, Extent, Partition, ShardPart, cut, scan_lines
 from dolma_dask.reading import open_attributes
 
 
@@ -98,24 +98,6 @@ def test_a_dataset_without_shards_is_one_empty_partition():
     assert list(cut(Dataset("/nowhere", ()), None, None, with_text=True)) == [Partition(())]
     with pytest.raises(UsageError, match="partition_bytes=-1"):
         cut(Dataset("/nowhere", ()), None, -1, with_text=True)
-
-
-def test_ranges():
-    members = (Member(0, 0, 0), Member(10, 4, 100), Member(20, 9, 200), Member(30, 10, 500))
-    extent = Extent(600, 12, members)
-
-    def told(size: int) -> list[tuple[int, int, int | None, bool]]:
-        return [
-            (part.first_row, part.rows, part.section.stop_offset, part.is_last)
-            for part in ranges(extent, size)
-        ]
-
-    assert told(1) == [(0, 4, 10, False), (4, 5, 20, False), (9, 1, 30, False), (10, 2, None, True)]
-    assert told(200) == [(0, 9, 20, False), (9, 1, 30, False), (10, 2, None, True)]
-    assert told(400) == [(0, 9, 20, False), (9, 3, None, True)]
-    assert told(600) == []
-    assert ranges(replace(extent, members=()), 1) == []
-    assert ranges(replace(extent, rows=None), 1) == []
 
 
 def test_lines_of_a_plain_file(tmp_path, monkeypatch):

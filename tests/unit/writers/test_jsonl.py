@@ -7,7 +7,6 @@ import sys
 import zlib
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
@@ -44,12 +43,6 @@ def decompressed(path: Path) -> bytes:
     return data
 
 
-@pytest.fixture
-def small_members(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr("dolma_dask.writers.jsonl.MEMBER_BYTES", 1000)
-    return 1000
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     record = write(tmp_path, f"documents/x/{name}", lines(*ROWS))
@@ -67,52 +60,11 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     assert block.batch.column("raw").to_pylist() == ROWS
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("size", [1, 3, 17, 499, 500])
-@pytest.mark.usefixtures("small_members")
-def test_bytes_do_not_depend_on_batches(tmp_path: Path, name: str, size: int) -> None:
-    whole = lines(*ROWS)
-    one = write(tmp_path / "one", name, whole)
-    many = write(
-        tmp_path / "many", name, *(whole.slice(i, size) for i in range(0, 500, size)), whole.slice(0, 0)
-    )
-    assert many == one
-    assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes()
-    assert len(one.members) > 10
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_member_ends_at_the_first_record_after_its_size(
-    tmp_path: Path, name: str, small_members: int
-) -> None:
-    record = write(tmp_path, name, lines(*ROWS))
-    ends = np.cumsum([0, *map(len, ROWS)])
-    first = 0
-    expected = []
-    while first < len(ROWS):
-        expected.append((first, int(ends[first])))
-        first = int(np.searchsorted(ends, ends[first] + small_members))
-    assert [(row, offset) for _, row, offset in record.members] == expected
-    data = (tmp_path / name).read_bytes()
-    places = [place for place, _, _ in record.members] + [len(data)]
-    for (row, offset), start, stop in zip(expected, places[:-1], places[1:], strict=True):
-        part = tmp_path / f"part-{name}"
-        part.write_bytes(data[start:stop])
-        text = decompressed(part)
-        assert b"".join(ROWS)[offset : offset + len(text)] == text
-        assert text.startswith(ROWS[row])
-
-
 def test_members_have_8_mib(tmp_path: Path) -> None:
     row = b"x" * 999_999 + b"\n"
     record = write(tmp_path, "a.jsonl.gz", lines(*[row] * 20))
     assert MEMBER_BYTES == 8 * 1024 * 1024
     assert [(row, text) for _, row, text in record.members] == [(0, 0), (9, 9_000_000), (18, 18_000_000)]
-
-
-def test_a_record_larger_than_a_member_is_one_member(tmp_path: Path) -> None:
-    record = write(tmp_path, "a.jsonl.gz", lines(b"a\n", b"x" * MEMBER_BYTES + b"\n", b"b\n"))
-    assert [row for _, row, _ in record.members] == [0, 2]
 
 
 def test_gzip_files_have_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
@@ -131,8 +83,10 @@ def test_zstd_frames_carry_a_checksum(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tool, name", [("gzip", "a.jsonl.gz"), ("zstd", "a.jsonl.zst")])
-@pytest.mark.usefixtures("small_members")
-def test_the_common_tools_accept_our_files(tmp_path: Path, tool: str, name: str) -> None:
+def test_the_common_tools_accept_our_files(
+    tmp_path: Path, tool: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dolma_dask.writers.jsonl.MEMBER_BYTES", 1000)
     if shutil.which(tool) is None:
         pytest.skip(f"no {tool} here")
     write(tmp_path, name, lines(*ROWS))
