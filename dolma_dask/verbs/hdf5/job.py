@@ -63,7 +63,7 @@ class Hdf5Job:
     """A call of `hdf5`, with everything that decides its result; see `dolma_dask.engine.Job`."""
 
     documents: Documents
-    target: str  # output root
+    root: str  # of the output
     mode: Mode  # what a row is
     max_rows: int  # of a file
     policy: RecordPolicy
@@ -74,11 +74,6 @@ class Hdf5Job:
     name: ClassVar[str] = "rows"
     record: ClassVar[str] = "tokens"
     writes: ClassVar[Sequence[str]] = ()
-
-    @property
-    def root(self) -> str:
-        """Output root."""
-        return self.target
 
     @cached_property
     def key(self) -> str:
@@ -119,14 +114,14 @@ class Hdf5Job:
         plan = self._rows_plan(known, work.url)
         left = {task.shard for task in resume.look_back(plan, overwrite=False).left}
         if left or has_tokens:
-            files.remove(files.join(self.target, PARAMS_NAME))
+            files.remove(files.join(self.root, PARAMS_NAME))
         if left and not has_tokens:
             yield self._tokenize(work, self._needed(plan, left), max_bad_fraction=1.0)
         ran = yield plan
         params = self._params(known, ran.records.values())
         if not self._has_params(params):
-            sweep(self.target, PARAMS_NAME)  # of a run that was killed here
-            with publish(files.join(self.target, PARAMS_NAME)) as out:
+            sweep(self.root, PARAMS_NAME)  # of a run that was killed here
+            with publish(files.join(self.root, PARAMS_NAME)) as out:
                 out.write(params)
         return ran
 
@@ -134,7 +129,7 @@ class Hdf5Job:
         """Return the summary, with the counts of both passes."""
         counts = {**(known.counts if known else {}), **ran.summary.counts}
         rules = known.rules if known else ran.summary.rules
-        fields = {"verb": "hdf5", "target": self.target, "counts": counts, "rules": rules}
+        fields = {"verb": "hdf5", "target": self.root, "counts": counts, "rules": rules}
         summary = Hdf5Summary(**{**vars(ran.summary), **fields})
         if known is None or summary.planned:
             return summary
@@ -143,8 +138,8 @@ class Hdf5Job:
 
     def _check_free(self, overwrite: bool) -> None:
         """Refuse a folder with files of others that a loader would read, before hours of work."""
-        journal = Journal(self.target, "hdf5")
-        names = [info.path for info in files.list_files(self.target) if "/" not in info.path]
+        journal = Journal(self.root, "hdf5")
+        names = [info.path for info in files.list_files(self.root) if "/" not in info.path]
         read = [name for name in names if name.endswith(".h5") or name == PARAMS_NAME]
         has_sums = self.record in journal.records
         foreign = [
@@ -154,28 +149,28 @@ class Hdf5Job:
         if foreign and not (overwrite and is_ours):
             how = "replace them with --overwrite" if is_ours else "move them away"
             raise UsageError(
-                f"{self.target} holds {counted(len(foreign), 'file')} that no hdf5 has made, first {foreign[0]!r}; expected only its own, since "
+                f"{self.root} holds {counted(len(foreign), 'file')} that no hdf5 has made, first {foreign[0]!r}; expected only its own, since "
                 f"loaders read every .h5 file of a folder. Choose another target, or {how}."
             )
 
     def _check_replaced(self) -> None:
         """Refuse to replace rows that were made from more files, or from other ones."""
-        journal = Journal(self.target, "hdf5")
+        journal = Journal(self.root, "hdf5")
         made = [name for name in journal.records if name.startswith(_WRITES)]
-        plan = Plan(self._stage, self.target, (), {}, _WRITES, origin=self.documents.origin)
+        plan = Plan(self._stage, self.root, (), {}, _WRITES, origin=self.documents.origin)
         resume.check_origin(plan, journal, made)
         record = journal.records.get(self.record)
         now = {item.info.path for item in self.inputs}
         lost = sorted({item.path for item in record.inputs} - now) if record and made else []
         if lost:
             raise UsageError(
-                f"{self.target} holds rows of {counted(len(lost), 'file')} that this run does not read, first {lost[0]}; expected all of them, since "
+                f"{self.root} holds rows of {counted(len(lost), 'file')} that this run does not read, first {lost[0]}; expected all of them, since "
                 "rows go on from file to file. Leave --only and --prune out, choose another target, or make all rows anew with --overwrite."
             )
 
     @property
     def _stage(self) -> DocumentStage:
-        return DocumentStage((StagingOutput(self.target, work_dir(self).url, self.mode),), self.policy, VERB)
+        return DocumentStage((StagingOutput(self.root, work_dir(self).url, self.mode),), self.policy, VERB)
 
     def _tokenize(self, work: WorkDir, numbers: Sequence[int], max_bad_fraction: float | None = None) -> Pass:
         """Return the pass that tokenizes some parts."""
@@ -215,7 +210,7 @@ class Hdf5Job:
 
     def _rows_plan(self, known: Record, folder: str = "") -> Plan:
         rows = self._row_plan(known)
-        stage = RowsStage(self.target, folder, self.mode, rows.tokens)
+        stage = RowsStage(self.root, folder, self.mode, rows.tokens)
         content = {item.path: item.checksum for item in known.inputs}
         listed = [content[item.info.path] for item in self.inputs]
         key = work_key("hdf5", VERSION, {"set": self.key, "inputs": listed, "max_rows": self.max_rows})
@@ -223,7 +218,7 @@ class Hdf5Job:
         setup, processing = self.sections.get("setup", {}), self.sections.get("processing", {})
         return Plan(
             stage=stage,
-            root=self.target,
+            root=self.root,
             tasks=tasks,
             params=without_empty({"from": self.documents.origin, **setup, **processing}),
             writes=_WRITES,
@@ -255,7 +250,7 @@ class Hdf5Job:
         return msgspec.json.format(msgspec.json.encode(params.to_json()), indent=2) + b"\n"
 
     def _has_params(self, params: bytes) -> bool:
-        url = files.join(self.target, PARAMS_NAME)
+        url = files.join(self.root, PARAMS_NAME)
         return files.stat(url) is not None and files.read_bytes(url) == params
 
     def _notes(self, known: Record, records: Iterable[Record]) -> Iterator[str]:

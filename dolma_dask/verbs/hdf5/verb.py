@@ -169,7 +169,7 @@ def hdf5(
     target = Target(to, tokenizer, mode, max_rows_per_file)
     documents = _documents(dataset, where, words_of("attributes", attributes), source, rows, options)
     job = make_job(documents, target, rows, record_policy(options))
-    check_outside(job.target, documents.origin)
+    check_outside(job.root, documents.origin)
     return run_job(job, run_options(options))
 
 
