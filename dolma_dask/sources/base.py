@@ -1,7 +1,6 @@
 """Sources: raw files in, blocks of Dolma documents out.
 
-A source is a small frozen description, so that it travels to a worker in a few hundred bytes; `read` does the work, streaming: memory is
-a few blocks, whatever the size of the file.
+A source is a description of raw files; `read` does the work, streaming: memory is a few blocks, whatever the size of the file.
 """
 
 from collections.abc import Iterator, Sequence

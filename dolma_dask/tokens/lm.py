@@ -262,7 +262,7 @@ class LmData:
         return {
             "mode": self.name,
             "tokenizer": recipe.engine.fingerprint,
-            "specials": recipe.specials.to_json(),
+            "specials": vars(recipe.specials),
             "cleaning": vars(recipe.cleaning),
             "cutting": vars(recipe.cutting),
             "skips_empty": recipe.skips_empty,

@@ -128,15 +128,6 @@ class Specials:
     head: tuple[int, ...] = ()
     tail: tuple[int, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what decides ids, for the key of the work."""
-        return {
-            "eos_id": self.eos_id,
-            "pad_id": self.pad_id,
-            "head": list(self.head),
-            "tail": list(self.tail),
-        }
-
 
 def find_specials(
     engine: TokenEngine,
