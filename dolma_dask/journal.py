@@ -334,6 +334,14 @@ def _verbs(root: str) -> list[str]:
     return files.list_folders(files.join(root, layout.JOURNAL))
 
 
+def is_there(record: Record, listed: Mapping[str, FileInfo]) -> bool:
+    """Tell whether the outputs of a record are among some files with the sizes that it names; quarantine files may be gone."""
+    outputs = (file for file in record.files if not file.path.startswith("_"))
+    return not record.stale and all(
+        file.path in listed and listed[file.path].bytes == file.bytes for file in outputs
+    )
+
+
 def is_same_file(record: InputRecord, url: str, info: FileInfo | None) -> bool:
     """Tell whether the file at `url` still holds the bytes that were read; `info` is what the listing says of it now, None if it is gone."""
     if info is None or info.bytes != record.bytes:

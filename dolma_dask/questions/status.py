@@ -9,8 +9,8 @@ import html
 import os
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,8 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
-from dolma_dask.journal import Journal, Record, RunRecord, journals
+from dolma_dask.io.records import InputRecord
+from dolma_dask.journal import Journal, Record, RunRecord, is_there, journals
 from dolma_dask.summary import Summary
 
 _HEADING = (
@@ -159,13 +160,16 @@ FRESH, TOUCHED, GONE, CHANGED = 0, 1, 2, 3
 
 @dataclass
 class Listing:
-    """The files below a root, listed once."""
+    """The files below a root, listed once; raw files on a disk, which may be many, are looked at one by one."""
 
     root: str
+    has_documents: bool = True
 
     @cached_property
     def files(self) -> dict[str, FileInfo]:
         """By path relative to the root."""
+        if not self.has_documents and files.is_local(self.root):
+            return {}
         return {info.path: info for info in files.list_files(self.root)}
 
     def below(self, folder: str) -> list[str]:
@@ -174,37 +178,28 @@ class Listing:
 
     @cached_property
     def shards(self) -> set[str]:
-        """Stems of the document files."""
+        """Stems of the document files, where records read any."""
+        if not self.has_documents:
+            return set()
         paths = (path.removeprefix(f"{layout.DOCUMENTS}/") for path in self.below(layout.DOCUMENTS))
         return {layout.stem_of(path) for path in paths if layout.suffix_of(path)}
 
-
-@dataclass
-class Origin:
-    """What a verb read: its own dataset, another one, or raw files."""
-
-    root: str
-    known: dict[str, FileInfo | None] = field(default_factory=dict)
-    shards: set[str] | None = None
-
     def state(self, record: Record) -> int:
         """Tell whether the inputs of a record are what was read; `GONE` if none of them is there."""
-        states = [
-            self._state(item.path, item.bytes, item.stamp) for item in record.inputs if _is_file(item.path)
-        ]
+        states = [self._state(item) for item in record.inputs if _is_file(item.path)]
         if GONE in states:
             return GONE if states.count(GONE) == len(states) else CHANGED
         return max(states, default=FRESH)
 
-    def _state(self, path: str, size: int, stamp: str) -> int:
-        if path not in self.known:
-            self.known[path] = files.stat(files.join(self.root, path)) if files.is_local(self.root) else None
-        info = self.known[path]
+    def _state(self, item: InputRecord) -> int:
+        info = self.files.get(item.path)
+        if info is None and files.is_local(self.root):
+            info = files.stat(files.join(self.root, item.path))
         if info is None:
             return GONE
-        if info.bytes != size:
+        if info.bytes != item.bytes:
             return CHANGED
-        return FRESH if info.stamp and info.stamp == stamp else TOUCHED
+        return FRESH if info.stamp and info.stamp == item.stamp else TOUCHED
 
 
 def reads_files(record: Record) -> bool:
@@ -217,40 +212,24 @@ def _is_file(path: str) -> bool:
     return "." in posixpath.basename(path) and ":" not in path.partition("/")[0]
 
 
-def _origin_of(
-    journal: Journal, runs: Sequence[RunRecord], records: Sequence[Record], listed: Listing
-) -> Origin:
-    """Return where the inputs of some records are: a listing for a dataset, single files elsewhere."""
-    origin = runs[-1].origin if runs else ""
-    if not origin:
-        return Origin(listed.root, dict(listed.files), listed.shards)
-    local = files.is_local(journal.root) and files.is_local(origin)
-    root = posixpath.normpath(f"{journal.root}/{origin}") if local else origin
-    reads_dataset = any(
-        item.path.startswith(f"{layout.DOCUMENTS}/") for record in records for item in record.inputs
-    )
-    if not reads_dataset and local:
-        return Origin(root)
-    there = Listing(root)
-    return Origin(root, dict(there.files), there.shards if reads_dataset and there.shards else None)
-
-
 class Origins:
     """Where each record's inputs are: runs of one verb may have read from several roots."""
 
-    def __init__(
-        self, journal: Journal, listed: Listing, runs: Sequence[RunRecord], records: Sequence[Record]
-    ) -> None:
-        self._journal, self._listed, self._runs, self._records = journal, listed, runs, records
-        self._origins: dict[str, Origin] = {}
+    def __init__(self, listed: Listing, runs: Sequence[RunRecord], records: Sequence[Record]) -> None:
+        self._origins = {"": listed}
+        self._root, self._runs = listed.root, runs
+        paths = (item.path for record in records for item in record.inputs)
+        self._read_documents = any(path.startswith(f"{layout.DOCUMENTS}/") for path in paths)
 
-    def of(self, record: Record | None) -> Origin:
-        """Return the origin of a record; of the newest run for None."""
+    def of(self, record: Record | None) -> Listing:
+        """Return the files among which the inputs of a record are; those of the newest run for None."""
         made_by = [run for run in self._runs if record is not None and record.unit.startswith(run.writes)]
         runs = made_by or self._runs
         origin = runs[-1].origin if runs else ""
         if origin not in self._origins:
-            self._origins[origin] = _origin_of(self._journal, runs, self._records, self._listed)
+            is_local = files.is_local(self._root) and files.is_local(origin)
+            root = posixpath.normpath(f"{self._root}/{origin}") if is_local else origin
+            self._origins[origin] = Listing(root, self._read_documents)
         return self._origins[origin]
 
 
@@ -349,8 +328,8 @@ def _row(
     journal: Journal, name: str, shards: Sequence[Record], sums: Sequence[Record], listed: Listing
 ) -> StatusRow:
     runs = [run for run in journal.runs if _concerns(run, name)]
-    origins = Origins(journal, listed, runs, [*shards, *sums])
-    there = [record for record in shards if _is_there(record, listed.files)]
+    origins = Origins(listed, runs, [*shards, *sums])
+    there = [record for record in shards if is_there(record, listed.files)]
     states = Counter(origins.of(record).state(record) for record in there if reads_files(record))
     above = Counter(origins.of(record).state(record) for record in sums if reads_files(record) and name)
     known = states + above
@@ -402,13 +381,6 @@ def _covers(later: RunRecord, run: RunRecord, name: str) -> bool:
     return all(prefix.startswith(later.writes) for prefix in prefixes)
 
 
-def _is_there(record: Record, listed: Mapping[str, FileInfo]) -> bool:
-    outputs = [file for file in record.files if not file.path.startswith("_")]
-    return not record.stale and all(
-        file.path in listed and listed[file.path].bytes == file.bytes for file in outputs
-    )
-
-
 def _left(
     name: str,
     records: Sequence[Record],
@@ -419,7 +391,7 @@ def _left(
     """Count what failed, was left out or never begun: against the listing of what was read, else by the last runs."""
     shards = origins.of(None).shards
     is_by_shard = not any(record.unit == record.shard for record in records)
-    if shards is not None and is_by_shard:
+    if shards and is_by_shard:
         return len(shards - {layout.stem_of(record.shard) for record in there})
     if _open_runs(runs, name):
         return None

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dolma_dask.display import text_table
 from dolma_dask.taggers.registry import list_taggers
 
 
@@ -32,12 +33,7 @@ class TaggerTable:
         rows = [
             (row.name, row.version, ", ".join(row.reads), row.origin, row.description) for row in self.taggers
         ]
-        rows.insert(0, ("name", "version", "reads", "from", "what"))
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        return "\n".join(
-            "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[4]])
-            for row in rows
-        )
+        return "\n".join(text_table([("name", "version", "reads", "from", "what"), *rows]))
 
 
 def show_taggers() -> TaggerTable:
