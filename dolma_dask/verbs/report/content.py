@@ -6,41 +6,35 @@ disagreement.
 """
 
 import io
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-import numpy as np
 
 import dolma_dask
 from dolma_dask.display import counted
+from dolma_dask.engine import Input
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import RuleCount, merge_rules
 from dolma_dask.journal import Record
 from dolma_dask.reading import CONVERTED
-from dolma_dask.verbs.report.histogram import Histogram, boundary, signal_histogram
+from dolma_dask.verbs.report.histogram import Histogram, signal_histogram
 from dolma_dask.verbs.report.history import History, Origin, Step, is_packed, last_name, stem
 from dolma_dask.verbs.report.model import (
-    Example,
+    SIDES,
     QuarantineRow,
     ReportData,
-    ResultTable,
     RuleRow,
-    Side,
     SignalHistogram,
     SourceRow,
     StageRow,
 )
 from dolma_dask.verbs.report.results import result_tables
-from dolma_dask.verbs.report.survey import Findings, Survey, Values, View, largest_sources
-
-QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+from dolma_dask.verbs.report.survey import Findings, Survey, View, largest_sources
 
 SHOWN_SOURCES = 200
 """Rows of the table of sources; the rest share one more row."""
@@ -52,11 +46,11 @@ class Recorded:
 
     verb: str
     name: str  # of the dataset that it wrote
+    stage: int  # its row among the stages
     documents_in: int = 0  # that could be read
     documents_out: int = 0
-    matched: tuple[
-        int | None, ...
-    ] = ()  # documents for which each condition held; None where it was not counted
+    # documents for which each condition held; None where it was not counted
+    matched: tuple[int | None, ...] = ()
     filters: tuple[tuple[str, int], ...] = ()  # with the documents that each matched
     others: tuple[str, ...] = ()  # what decided besides the rule, in words
     changed: int = 0  # documents whose text was changed
@@ -65,28 +59,12 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class QuarantineFile:
-    """A file of quarantined records; the path of its info is relative to what the verb wrote."""
-
-    verb: str
-    url: str
-    info: FileInfo
-
-
-@dataclass(frozen=True)
 class Known:
     """Content of a page that needs no document."""
 
-    title: str
-    dataset: str  # the name that a reader should see
-    created: str  # end of the newest step
-    stages: tuple[StageRow, ...]  # of the shards that are shown
-    selecting: int | None  # the stage that selected
-    where: str | None  # the rule as the user wrote it
-    spelled: tuple[str, ...]  # its conditions as a reader should see them
+    data: ReportData  # without what documents tell
     recorded: Recorded | None
-    results: tuple[ResultTable, ...] = ()
-    quarantine: tuple[QuarantineFile, ...] = ()
+    quarantine: tuple[tuple[str, Input], ...] = ()  # files of quarantined records, each with its verb
 
     def decides(self) -> dict[str, Any]:
         """Return all of it but the files as JSON-able values, the same wherever the files lie."""
@@ -94,64 +72,60 @@ class Known:
         return content
 
 
-def known_content(title: str, dataset: str, history: History, origin: Origin, view: View) -> Known:
+def known_content(title: str | None, dataset: str, history: History, origin: Origin, view: View) -> Known:
     """Gather from the journals what belongs on the page of the shards of a view."""
     paths = [shard.path for shard in view.dataset.shards]
     is_all = len(paths) == len(origin.dataset.shards)
     shown = history.of_shards(origin.dataset.root, paths, is_all=is_all)
-    steps = [(step.root, step.verb) for step in shown.steps]
-    selecting = (origin.step.root, origin.step.verb) if origin.step else None
-    return Known(
-        title=title,
+    data = ReportData(
+        title=title or f"Report on {dataset}",
         dataset=dataset,
         created=shown.created(),
+        version="",  # another version of the package makes no other page
         stages=tuple(map(stage_row, shown.steps)),
-        selecting=steps.index(selecting) if selecting in steps else None,
         where=origin.where,
-        spelled=view.spelled,
-        recorded=recorded_selection(shown, origin, view.survey.parts),
         results=result_tables(history),
-        quarantine=tuple(quarantine_files(shown.steps)),
     )
+    recorded = recorded_selection(shown, origin, view.survey.parts)
+    return Known(data, recorded, tuple(quarantine_files(shown.steps)))
 
 
-def report_data(known: Known, shards: int, survey: Survey, findings: Findings) -> ReportData:
-    """Put the content of a page together."""
-    return ReportData(
-        title=known.title,
-        dataset=known.dataset,
-        created=known.created,
+def report_data(
+    known: Known, shards: int, survey: Survey, findings: Findings, note: str | None
+) -> ReportData:
+    """Put the content of a page together; `note` is what `disagreement` says."""
+    return replace(
+        known.data,
         version=dolma_dask.__version__,
-        stages=_stages(known, shards, findings),
+        stages=_stages(known, shards, findings, note),
         sources=source_rows(survey, findings),
         signals=signal_rows(survey, findings),
-        rules=[*rule_rows(known.spelled, findings), *filter_rows(known.recorded)],
-        examples=example_rows(survey, known.spelled, findings),
-        where=known.where,
+        rules=rule_rows(survey, findings, known.recorded),
+        examples=[
+            near for bound in survey.bounds for side in SIDES for near in findings.near.get((bound, side), ())
+        ],
         remarks=remarks(known.recorded, bool(survey.parts), findings),
         quarantine=quarantine_rows(known.quarantine),
-        results=known.results,
     )
 
 
-def _stages(known: Known, shards: int, findings: Findings) -> list[StageRow]:
-    rows = list(known.stages)
+def _stages(known: Known, shards: int, findings: Findings, note: str | None) -> list[StageRow]:
+    rows = list(known.data.stages)
     if not rows:  # other tools made the dataset
         return [
             StageRow(
                 verb="read",
                 documents_in=findings.rows,
-                documents_out=findings.rows - findings.bad,
+                documents_out=findings.documents,
                 text_bytes=findings.text_bytes,
                 shards=shards,
                 bad_records=findings.bad,
                 note="no journal: counted for this page",
             )
         ]
-    note = disagreement(known.recorded, known.spelled, findings)
-    if note and known.selecting is not None:
-        row = rows[known.selecting]
-        rows[known.selecting] = replace(row, note="; ".join(filter(None, (row.note, note))))
+    if note and known.recorded:
+        row = rows[known.recorded.stage]
+        rows[known.recorded.stage] = replace(row, note="; ".join(filter(None, (row.note, note))))
     return rows
 
 
@@ -163,10 +137,10 @@ def recorded_selection(history: History, origin: Origin, parts: Sequence[object]
     step = origin.step and history.step(origin.step.root, origin.step.verb)
     if origin.step is None or step is None:
         return None
-    name = last_name(step.root)
+    name, stage = last_name(step.root), history.steps.index(step)
     if not step.records:
         gap = f"{name} was cut into files by size: how many documents of some shards it has cannot be told"
-        return Recorded(step.verb, name, gap=gap) if origin.step.packed else None
+        return Recorded(step.verb, name, stage, gap=gap) if origin.step.packed else None
     counts: Counter[str] = Counter()
     for record in step.records:
         counts.update({key: int(count) for key, count in record.counts.items()})
@@ -176,6 +150,7 @@ def recorded_selection(history: History, origin: Origin, parts: Sequence[object]
     return Recorded(
         verb=step.verb,
         name=name,
+        stage=stage,
         documents_in=counts["documents_in"] - counts["bad_records"],
         documents_out=counts["documents_out"],
         matched=tuple(where.get(str(part)) for part in parts),
@@ -201,7 +176,7 @@ def _others(counts: Counter[str], rules: Sequence[RuleCount]) -> tuple[str, ...]
     return tuple(others)
 
 
-def disagreement(recorded: Recorded | None, spelled: Sequence[str], findings: Findings) -> str | None:
+def disagreement(recorded: Recorded | None, survey: Survey, findings: Findings) -> str | None:
     """Compare what the rule keeps now with what the journal says was kept, and how; None if it is the same, or cannot be compared."""
     if recorded is None or recorded.gap:
         return None
@@ -210,23 +185,22 @@ def disagreement(recorded: Recorded | None, spelled: Sequence[str], findings: Fi
             f"{counted(recorded.otherwise, 'shard')} {'was' if recorded.otherwise == 1 else 'were'} made with another rule or other options than the "
             f"newest, which this page shows: run {recorded.verb} again for all shards"
         )
-    now = _difference(recorded, spelled, findings)
+    now = _difference(recorded, survey, findings)
     if now is None:
         return None
     return f"{now} when {recorded.verb} ran: documents or attributes were made again since; run {recorded.verb} again"
 
 
-def _difference(recorded: Recorded, spelled: Sequence[str], findings: Findings) -> str | None:
+def _difference(recorded: Recorded, survey: Survey, findings: Findings) -> str | None:
     if not recorded.others and recorded.documents_out != findings.kept:
         return f"the rule keeps {findings.kept:,} documents now, {recorded.documents_out:,}"
     for part, count in enumerate(recorded.matched):
         matched = findings.matched.get(part, 0)
         if count is not None and count != matched:
-            return f"{spelled[part]} holds for {matched:,} documents now, {count:,}"
-    read = findings.rows - findings.bad
-    if recorded.documents_in == read:
+            return f"{survey.spelled[part]} holds for {matched:,} documents now, {count:,}"
+    if recorded.documents_in == findings.documents:
         return None
-    return f"{read:,} documents are read now, {recorded.documents_in:,}"
+    return f"{findings.documents:,} documents are read now, {recorded.documents_in:,}"
 
 
 def remarks(recorded: Recorded | None, has_rule: bool, findings: Findings) -> tuple[str, ...]:
@@ -252,14 +226,14 @@ def remarks(recorded: Recorded | None, has_rule: bool, findings: Findings) -> tu
     return tuple(filter(None, parts))
 
 
-def filter_rows(recorded: Recorded | None) -> list[RuleRow]:
-    """Return the rows of the table of conditions for filters, as the journal counted them."""
-    if recorded is None:
-        return []
-    return [
-        RuleRow(name, count, count / recorded.documents_in if recorded.documents_in else 0.0)
-        for name, count in recorded.filters
+def rule_rows(survey: Survey, findings: Findings, recorded: Recorded | None = None) -> list[RuleRow]:
+    """Make the table of conditions, and of filters as the journal counted them."""
+    rows = [
+        (rule, findings.matched.get(part, 0), findings.documents) for part, rule in enumerate(survey.spelled)
     ]
+    if recorded is not None:
+        rows += [(name, count, recorded.documents_in) for name, count in recorded.filters]
+    return [RuleRow(rule, count, count / documents if documents else 0.0) for rule, count, documents in rows]
 
 
 # ------------------------------------------------------------------------------------------------ from the journals
@@ -334,29 +308,28 @@ class _Quarantined(msgspec.Struct):
     reason: str
 
 
-def quarantine_files(steps: Sequence[Step]) -> list[QuarantineFile]:
-    """List the files of quarantined records of the shards that the steps show."""
-    listed: dict[str, QuarantineFile] = {}
+def quarantine_files(steps: Sequence[Step]) -> list[tuple[str, Input]]:
+    """List the files of quarantined records of the shards that the steps show, each once, with its verb."""
+    listed: dict[str, tuple[str, Input]] = {}
     for step in steps:
         folder = f"{layout.QUARANTINE}/{step.verb}"
         for info in files.list_files(files.join(step.root, folder)):
             shard, _, suffix = info.path.rpartition(".")
-            if suffix == "jsonl" and (step.stems is None or stem(shard) in step.stems):
-                path = f"{folder}/{info.path}"
-                url = files.join(step.root, path)
-                listed[url] = QuarantineFile(step.verb, url, FileInfo(path, info.bytes, info.stamp))
+            url = files.join(step.root, f"{folder}/{info.path}")
+            if suffix == "jsonl" and (step.stems is None or stem(shard) in step.stems) and url not in listed:
+                # of several datasets: the number keeps them apart
+                path = f"quarantine:{len(listed)}/{folder}/{info.path}"
+                listed[url] = step.verb, Input(url, replace(info, path=path))
     return list(listed.values())
 
 
-def quarantine_rows(listed: Sequence[QuarantineFile]) -> list[QuarantineRow]:
+def quarantine_rows(listed: Sequence[tuple[str, Input]]) -> list[QuarantineRow]:
     """Count quarantined records by verb, in the order in which these come first, and reason.
 
     Raises `CorruptFileError`: a quarantine file is damaged.
     """
-    counts: Counter[tuple[str, str]] = Counter()
-    for file in listed:
-        counts.update((file.verb, reason) for reason in _reasons(file.url))
-    verbs = list(dict.fromkeys(file.verb for file in listed))
+    counts = Counter((verb, reason) for verb, file in listed for reason in _reasons(file.url))
+    verbs = list(dict.fromkeys(verb for verb, _ in listed))
     order = sorted(counts, key=lambda item: (verbs.index(item[0]), -counts[item], item[1]))
     return [QuarantineRow(verb, reason.replace("_", " "), counts[verb, reason]) for verb, reason in order]
 
@@ -379,31 +352,15 @@ def _reasons(url: str) -> Iterable[str]:
 
 def signal_rows(survey: Survey, findings: Findings) -> list[SignalHistogram]:
     """Bin every signal for the page."""
-    return [_signal_row(survey, key, findings.signals.get(key, Values())) for key in survey.keys]
-
-
-def _signal_row(survey: Survey, key: str, values: Values) -> SignalHistogram:
-    lines = dict.fromkeys((bound.sign, bound.value) for bound in survey.bounds if bound.key == key)
-    return signal_histogram(
-        key,
-        values.every,
-        values.kept if survey.parts else None,
-        quantiles=quantiles(values.every),
-        threshold=tuple(lines),
-    )
-
-
-def quantiles(histogram: Histogram, probabilities: Iterable[float] = QUANTILES) -> dict[float, float]:
-    """Return the smallest finite value that at least this share of finite values does not exceed.
-
-    True to one bin of the histogram: a 4,096th of the value while no more than 4,096 bins are used, exact for whole numbers below 8,192.
-    """
-    total = np.cumsum(histogram.counts)
-    if not len(total):
-        return {}
-    lower = np.clip(boundary(histogram.keys, histogram.shift), histogram.min, histogram.max)
-    ranks = {p: max(1, math.ceil(p * int(total[-1]))) for p in probabilities}
-    return {p: float(lower[np.searchsorted(total, rank)]) for p, rank in ranks.items()}
+    return [
+        signal_histogram(
+            key,
+            findings.signals.get(key, Histogram()),
+            findings.kept_signals.get(key, Histogram()) if survey.parts else None,
+            tuple(dict.fromkeys((bound.sign, bound.value) for bound in survey.bounds if bound.key == key)),
+        )
+        for key in survey.keys
+    ]
 
 
 def source_rows(survey: Survey, findings: Findings) -> list[SourceRow]:
@@ -411,23 +368,3 @@ def source_rows(survey: Survey, findings: Findings) -> list[SourceRow]:
     known = 4 if survey.parts else 2
     rows = largest_sources(findings.sources, SHOWN_SOURCES)
     return [SourceRow(source, *counts[:known].tolist()) for source, counts in rows.items()]
-
-
-def rule_rows(spelled: Sequence[str], findings: Findings) -> list[RuleRow]:
-    """Make the table of conditions, each spelled as in `spelled`."""
-    documents = findings.rows - findings.bad
-    counts = [findings.matched.get(part, 0) for part in range(len(spelled))]
-    return [
-        RuleRow(rule, n, n / documents if documents else 0.0) for rule, n in zip(spelled, counts, strict=True)
-    ]
-
-
-def example_rows(survey: Survey, spelled: Sequence[str], findings: Findings) -> list[Example]:
-    """Make the examples: by condition, those inside before those outside, nearest first."""
-    sides: tuple[Side, ...] = ("just inside", "just outside")
-    return [
-        Example(side, spelled[bound.part], bound.key, **near.shown())
-        for bound in survey.bounds
-        for side in sides
-        for near in findings.near.get((bound.part, side), ())
-    ]

@@ -9,13 +9,12 @@ Cost: at most 48 KB per histogram (12 bytes per used bin); about 50 million valu
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.errors import UsageError
 from dolma_dask.verbs.report.model import Scale, SignalHistogram
 
 MAX_BINS = 4096
@@ -134,6 +133,8 @@ class Histogram:
 DISPLAY_BINS = 60
 """Bars that still can be told apart in a plot 500 pixels wide."""
 
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+
 _DECADE_STEPS = (
     *(1 / 24, 1 / 20, 1 / 16, 1 / 12, 1 / 10, 1 / 8, 1 / 6, 1 / 5, 1 / 4, 1 / 3, 1 / 2),
     *(1, 2, 5, 10, 20, 50, 100, 200, 700),
@@ -141,76 +142,75 @@ _DECADE_STEPS = (
 
 
 def signal_histogram(
-    key: str,
-    every: Histogram,
-    kept: Histogram | None = None,
-    *,
-    quantiles: Mapping[float, float] | None = None,
-    threshold: Sequence[tuple[str, float]] = (),
-    max_bins: int = DISPLAY_BINS,
+    key: str, every: Histogram, kept: Histogram | None = None, threshold: Sequence[tuple[str, float]] = ()
 ) -> SignalHistogram:
-    """Bin a signal for a plot: at most `max_bins` (8 or more) bins with exact counts; raises `UsageError` if `kept` is not a part of `every`."""
-    edges, scale = display_edges(every, max_bins)
-    counts = counts_between(every, edges)
-    kept_counts = None if kept is None else counts_between(kept.at_shift(max(kept.shift, every.shift)), edges)
-    if kept is not None and kept_counts is not None and (kept.n > every.n or (kept_counts > counts).any()):
-        raise UsageError(
-            f"the kept values of {key!r} are not a part of all its values: {kept.n} kept of {every.n}. "
-            "Count the kept rows of the same shards.",
-            key=key,
-        )
+    """Bin a signal for a plot, with exact counts; `kept` is a part of `every`."""
+    edges, scale = display_edges(every)
     return SignalHistogram(
         key,
         edges,
-        counts,
-        kept_counts,
+        counts_between(every, edges),
+        None if kept is None else counts_between(kept.at_shift(max(kept.shift, every.shift)), edges),
         every.n,
         every.nulls,
         every.min,
         every.max,
-        dict(quantiles or {}),
-        tuple(threshold),
+        quantiles(every),
+        threshold,
         scale,
         every.infinite,
     )
 
 
+def quantiles(histogram: Histogram, probabilities: Sequence[float] = QUANTILES) -> dict[float, float]:
+    """Return the smallest finite value that at least this share of finite values does not exceed.
+
+    True to one bin of the histogram: a 4,096th of the value while no more than 4,096 bins are used, exact for whole numbers below 8,192.
+    """
+    if not len(histogram.keys):
+        return {}
+    lower = np.clip(boundary(histogram.keys, histogram.shift), histogram.min, histogram.max)
+    return dict(zip(probabilities, _at_ranks(lower, histogram.counts, probabilities), strict=True))
+
+
+def _at_ranks(values: Floats, counts: Ints, probabilities: Sequence[float]) -> list[float]:
+    """Return the first of ascending values that this share of all does not exceed."""
+    total = np.cumsum(counts)
+    return [
+        float(values[np.searchsorted(total, max(1, math.ceil(p * int(total[-1]))))]) for p in probabilities
+    ]
+
+
 def counts_between(histogram: Histogram, edges: Floats) -> Ints:
     """Values per bin of `edges`, which must lie on boundaries of the histogram's bins; shape (len(edges) - 1,)."""
-    bins = max(len(edges) - 1, 0)
-    counts = np.zeros(bins, np.int64)
-    if bins and len(histogram.keys):
-        lower = boundary(histogram.keys, histogram.shift)
-        np.add.at(
-            counts, np.clip(np.searchsorted(edges, lower, side="right") - 1, 0, bins - 1), histogram.counts
-        )
+    if not len(edges):
+        return np.empty(0, np.int64)
+    lower = boundary(histogram.keys, histogram.shift)
+    counts: Ints = np.histogram(lower, edges, weights=histogram.counts)[0]
     return counts
 
 
-def display_edges(histogram: Histogram, max_bins: int = DISPLAY_BINS) -> tuple[Floats, Scale]:
-    """Choose at most `max_bins` bins for a plot, and whether they are evenly or logarithmically spaced.
+def display_edges(histogram: Histogram) -> tuple[Floats, Scale]:
+    """Choose at most `DISPLAY_BINS` bins for a plot, and whether they are evenly or logarithmically spaced.
 
     Every edge is a boundary of the fine bins. Values that are whole numbers get edges that are whole numbers.
     """
     if histogram.min is None or histogram.max is None:
         return np.empty(0, np.float64), "linear"
-    if _is_skewed(histogram, histogram.min, histogram.max, max_bins):
-        return _log_edges(histogram, histogram.min, histogram.max, max_bins), "log"
-    return _linear_edges(histogram, histogram.min, histogram.max, max_bins), "linear"
+    if _is_skewed(histogram, histogram.min, histogram.max):
+        return _log_edges(histogram, histogram.min, histogram.max), "log"
+    return _linear_edges(histogram, histogram.min, histogram.max), "linear"
 
 
 def _magnitude_quantiles(histogram: Histogram, probabilities: Sequence[float]) -> list[float]:
     """Quantiles of the sizes of all values but zero, to one fine bin; empty if all are zero."""
     size = np.abs(boundary(histogram.keys + (histogram.keys < 0), histogram.shift))
     order = np.argsort(size, kind="stable")
-    size, counts = size[order], histogram.counts[order]
-    total = np.cumsum(np.where(size > 0, counts, 0))
-    if not len(total) or not total[-1]:
-        return []
-    return [float(size[np.searchsorted(total, max(1, math.ceil(p * total[-1])))]) for p in probabilities]
+    order = order[size[order] > 0]
+    return _at_ranks(size[order], histogram.counts[order], probabilities) if len(order) else []
 
 
-def _is_skewed(histogram: Histogram, low: float, high: float, max_bins: int) -> bool:
+def _is_skewed(histogram: Histogram, low: float, high: float) -> bool:
     """Tell whether evenly spaced bins would put nearly everything in a few bars.
 
     An exponential distribution (99 % quantile 6.6 times the median) is still fine on a linear axis, a lognormal one
@@ -219,25 +219,25 @@ def _is_skewed(histogram: Histogram, low: float, high: float, max_bins: int) -> 
     if not math.isfinite(high - low):
         return True
     quantiles = _magnitude_quantiles(histogram, (0.5, 0.99))
-    if not quantiles or (histogram.integral and high - low < max_bins):
+    if not quantiles or (histogram.integral and high - low < DISPLAY_BINS):
         return False
     median, tail = quantiles
     return tail >= 8 * median or max(-low, high) >= 20 * median
 
 
-def _linear_edges(histogram: Histogram, low: float, high: float, max_bins: int) -> Floats:
+def _linear_edges(histogram: Histogram, low: float, high: float) -> Floats:
     """Multiples of a step that is a multiple of the widest fine bin, so that each is a boundary."""
     unit = math.ulp(max(abs(low), abs(high))) * 2.0**histogram.shift
     if histogram.integral:
         unit = max(unit, 1.0)
     ends = boundary(histogram.keys[[0, -1]], histogram.shift) / unit  # exact: a division by a power of two
-    multiple = max(1, math.floor((ends[1] - ends[0]) / max_bins))
+    multiple = max(1, math.floor((ends[1] - ends[0]) / DISPLAY_BINS))
     while True:
         steps = _round_up(multiple) if histogram.integral else multiple
         first, last = math.floor(ends[0] / steps), math.floor(ends[1] / steps) + 1
         if low < 0:
             first = min(first, -1)  # a tiny negative number divided by a large unit is zero
-        if last - first <= max_bins:
+        if last - first <= DISPLAY_BINS:
             break
         multiple += 1
     with np.errstate(over="ignore"):
@@ -254,7 +254,7 @@ def _round_up(multiple: int) -> int:
         ten *= 10
 
 
-def _log_edges(histogram: Histogram, low: float, high: float, max_bins: int) -> Floats:
+def _log_edges(histogram: Histogram, low: float, high: float) -> Floats:
     """Edges at evenly spaced powers of ten on both sides of zero; the smallest 0.1 % share the bins beside it."""
     smallest = _magnitude_quantiles(histogram, (0.001,))[0]
     for step in _DECADE_STEPS:
@@ -269,7 +269,7 @@ def _log_edges(histogram: Histogram, low: float, high: float, max_bins: int) -> 
         if edges[-1] < high:  # the bins are coarse, and the last edge was moved below the largest value
             edges = np.append(edges, boundary(histogram.keys[-1:] + 1, histogram.shift))
         edges = _trimmed(edges, low, high)
-        if len(edges) - 1 <= max_bins:
+        if len(edges) - 1 <= DISPLAY_BINS:
             break
     return edges
 

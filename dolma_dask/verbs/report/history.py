@@ -7,7 +7,7 @@ of them were made of. Cost: one listing per dataset and some 10 us per record.
 """
 
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +20,9 @@ from dolma_dask.display import UNKNOWN, counted
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.journal import Journal, Record, RunRecord, journals
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.journal import Journal, Record, RunRecord, is_there, journals
 from dolma_dask.registry import names_of
 
 MOST_LINKS = 100
@@ -78,13 +80,6 @@ class Step:
         key = max(self.records, key=lambda record: record.finished).key
         return tuple(record for record in self.records if record.key == key)
 
-    @property
-    def newest(self) -> float:
-        """Time of the newest start or end, in seconds since 1970; 0 if there is none."""
-        return max(
-            (*(run.started for run in self.runs), *(record.finished for record in self.records)), default=0.0
-        )
-
 
 @dataclass(frozen=True)
 class History:
@@ -108,14 +103,22 @@ class History:
         known = {root: shown}
         at = self.line.index(root) if root in self.line else 0
         for child, parent in zip(self.line[at:0:-1], self.line[at - 1 :: -1], strict=False):
-            packed = self._packed(child)
-            complete = [record for record in packed if stems_out(record) <= known[child]]
-            known[parent] = _union(map(stems_in, complete)) if packed else known[child]
+            known[parent] = self.made_of(child, known[child])
         for parent, child in zip(self.line[at:], self.line[at + 1 :], strict=False):
             packed = self._packed(child)
-            complete = [record for record in packed if is_all or stems_in(record) <= known[parent]]
-            known[child] = _union(map(stems_out, complete)) if packed else known[parent]
+            made = (
+                stems_of(record.files)
+                for record in packed
+                if is_all or stems_of(record.inputs) <= known[parent]
+            )
+            known[child] = frozenset().union(*made) if packed else known[parent]
         return known
+
+    def made_of(self, root: str, shown: frozenset[str]) -> frozenset[str]:
+        """Return the stems of what some shards of a version were made of: their own, but for files that were cut by size."""
+        packed = self._packed(root)
+        made_of = (stems_of(record.inputs) for record in packed if stems_of(record.files) <= shown)
+        return frozenset().union(*made_of) if packed else shown
 
     def _packed(self, root: str) -> tuple[Record, ...]:
         step = self.step(root, "mix")
@@ -125,7 +128,7 @@ class History:
         """Return a step with the records of some shards, by the root of their dataset; tokens are of the last, or of what it was cut from."""
         lasts = self.line[-2:] if self.line and self._packed(self.line[-1]) else self.line[-1:]
         roots = (step.root,) if step.root in known else lasts
-        stems = _union(known[root] for root in roots if root in known)
+        stems = frozenset[str]().union(*(known[root] for root in roots if root in known))
         before = self.line[max(self.line.index(step.root) - 1, 0)] if step.root in self.line else ""
         read = stems | known.get(before, frozenset()) if step.verb == "mix" else stems
         records = tuple(record for record in step.records if _is_of(record, stems))
@@ -137,7 +140,9 @@ class History:
 
     def created(self) -> str:
         """Return when the last step ended, in UTC; a dash if no journal knows."""
-        newest = max((step.newest for step in self.steps), default=0.0)
+        started = (run.started for step in self.steps for run in step.runs)
+        finished = (record.finished for step in self.steps for record in step.records)
+        newest = max((*started, *finished), default=0.0)
         return datetime.fromtimestamp(newest, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if newest else UNKNOWN
 
 
@@ -146,28 +151,15 @@ def is_packed(record: Record) -> bool:
     return record.unit.endswith("/") and not record.unit.startswith(f"{layout.ATTRIBUTES}/")
 
 
-def stems_in(record: Record) -> frozenset[str]:
-    """Return the shards that a record's files were made of, by `stem`."""
-    return frozenset(stem(path) for path in _documents(item.path for item in record.inputs))
-
-
-def stems_out(record: Record) -> frozenset[str]:
-    """Return the shards that a record's files are, by `stem`."""
-    return frozenset(stem(path) for path in _documents(item.path for item in record.files))
-
-
-def _documents(paths: Iterable[str]) -> Iterator[str]:
+def stems_of(listed: Sequence[FileRecord | InputRecord]) -> frozenset[str]:
+    """Return the shards among the files of a record, or among its inputs, by `stem`."""
     start = f"{layout.DOCUMENTS}/"
-    return (path.removeprefix(start) for path in paths if path.startswith(start))
-
-
-def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
-    return frozenset[str]().union(*sets)
+    return frozenset(stem(item.path.removeprefix(start)) for item in listed if item.path.startswith(start))
 
 
 def _is_of(record: Record, stems: Collection[str]) -> bool:
     if is_packed(record):
-        return all(one in stems for one in stems_out(record))
+        return all(one in stems for one in stems_of(record.files))
     return record.shard == record.unit or stem(record.shard) in stems
 
 
@@ -217,15 +209,15 @@ def _steps(root: str) -> list[Step]:
     pages = names_of("page")  # a page does not show how it was made itself
     kept = [item for item in journals(root) if item.verb not in pages and (item.runs or item.records)]
     folders = {path.split("/")[0] for journal in kept for path in journal.by_file()}
-    sizes = {
-        f"{name}/{info.path}": info.bytes
+    listed = {
+        f"{name}/{info.path}": info
         for name in folders
         if not name.startswith("_")
         for info in files.list_files(files.join(root, name))
     }
     first = names_of("documents")  # others follow in the order in which they were first run
     kept.sort(key=lambda item: (item.verb not in first, item.runs[0].started if item.runs else 0.0))
-    return [_step(journal, sizes) for journal in kept]
+    return [_step(journal, listed) for journal in kept]
 
 
 def _ragged_step(folder: str) -> Step:
@@ -235,18 +227,13 @@ def _ragged_step(folder: str) -> Step:
             f"{folder} has no journal of ragged ({layout.JOURNAL}/ragged); expected a folder with token shards. Name the folder that "
             "`dolma-dask ragged` wrote, or leave it out of --tokens."
         )
-    return _step(journal, {info.path: info.bytes for info in files.list_files(folder)})
+    return _step(journal, {info.path: info for info in files.list_files(folder)})
 
 
-def _step(journal: Journal, sizes: Mapping[str, int]) -> Step:
-    there = [record for record in journal.records.values() if _is_there(record, sizes)]
+def _step(journal: Journal, listed: Mapping[str, FileInfo]) -> Step:
+    there = [record for record in journal.records.values() if is_there(record, listed)]
     records = sorted(_together(there), key=lambda record: record.unit.encode())
     return Step(journal.verb, journal.root, tuple(journal.runs), tuple(records))
-
-
-def _is_there(record: Record, sizes: Mapping[str, int]) -> bool:
-    outputs = (file for file in record.files if not file.path.startswith("_"))
-    return not record.stale and all(sizes.get(file.path) == file.bytes for file in outputs)
 
 
 def _together(records: Sequence[Record]) -> list[Record]:
@@ -290,9 +277,10 @@ def find_origin(listed: Dataset, history: History, source: str | None) -> Origin
 
     Raises `UsageError`: token shards in `history` belong to other documents.
     """
-    stems = {stem(shard.path) for shard in listed.shards}
+    stems = frozenset(stem(shard.path) for shard in listed.shards)
+    made_of = history.made_of(listed.root, stems)
+    _check_tokens(listed.root, stems | made_of, history)
     step = history.step(listed.root, "mix")
-    _check_tokens(listed.root, stems | (_made_of(step, stems) if step else set()), history)
     if step is None:
         return _of_tokens(listed, _selecting_step(listed, history))
     if history.parent is None:
@@ -302,7 +290,6 @@ def find_origin(listed: Dataset, history: History, source: str | None) -> Origin
     if _is_cut(step) and not step.packed:
         why = "its files are not all there as one mix has written them: which documents they are of {} cannot be told"
         return Origin(listed, notes=(f"{names[1]}: {why.format(names[0])}",))
-    made_of = _made_of(step, stems)
     shards = tuple(shard for shard in parent.shards if stem(shard.path) in made_of)
     if not shards:
         return Origin(listed, notes=("{} has none of the shards of {} any more".format(*names),))
@@ -335,12 +322,6 @@ def _is_cut(step: Step) -> bool:
     return step.params.get("max_size") is not None or bool(step.params.get("shuffle"))
 
 
-def _made_of(step: Step, stems: set[str]) -> set[str]:
-    """Return the stems of what the shards of a new version were made of: their own, but for files that were cut by size."""
-    complete = [record for record in step.packed if stems_out(record) <= stems]
-    return {name for record in complete for name in stems_in(record)} if step.packed else stems
-
-
 def _missing_notes(missing: int, parent: str, child: str) -> tuple[str, ...]:
     if not missing:
         return ()
@@ -358,7 +339,7 @@ def _selecting_step(listed: Dataset, history: History) -> Step | None:
     return next((step for step in ragged if last_name(str(step.params.get("from"))) == name), None)
 
 
-def _check_tokens(root: str, stems: set[str], history: History) -> None:
+def _check_tokens(root: str, stems: frozenset[str], history: History) -> None:
     for step in history.steps:
         made_from = [record.shard for record in step.records]
         if step.verb == "ragged" and made_from and not any(stem(shard) in stems for shard in made_from):

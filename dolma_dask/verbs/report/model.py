@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.errors import UsageError
-
 Side = Literal["just inside", "just outside"]
 """Where an example lies: kept by a narrow margin, or dropped by one."""
+
+SIDES: tuple[Side, ...] = ("just inside", "just outside")
 
 Scale = Literal["linear", "log"]
 """How the bins of a histogram are spaced; ``log`` bins are drawn equally wide."""
@@ -72,16 +72,6 @@ class SignalHistogram:
     scale: Scale = "linear"  # how `edges` are spaced
     infinite: int = 0
 
-    def __post_init__(self) -> None:
-        bins = max(len(self.edges) - 1, 0)
-        if len(self.counts) != bins or (self.kept_counts is not None and len(self.kept_counts) != bins):
-            kept = "none" if self.kept_counts is None else f"{len(self.kept_counts)}"
-            raise UsageError(
-                f"histogram of {self.key!r} has {len(self.edges)} edges, {len(self.counts)} counts and {kept} kept "
-                "counts; n + 1 edges need n counts. Make it with dolma_dask.verbs.report.histogram.signal_histogram.",
-                key=self.key,
-            )
-
 
 @dataclass(frozen=True)
 class RuleRow:
@@ -99,7 +89,7 @@ class Example:
     kind: Side
     rule: str
     signal: str
-    value: float | None
+    value: float
     source: str
     id: str
     shard: str

@@ -18,17 +18,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dolma_dask import display
 from dolma_dask.display import counted
 from dolma_dask.verbs.report import plots
-from dolma_dask.verbs.report.history import public_name
-from dolma_dask.verbs.report.model import Example, ReportData, ResultTable, SignalHistogram, StageRow
+from dolma_dask.verbs.report.model import ReportData, SignalHistogram, StageRow
 
 FORMAT, FORMAT_VERSION = "dolma_dask.report", 1
 
@@ -44,16 +44,16 @@ def render(data: ReportData) -> str:
     scripts = [Markup(script) for script in [*bokeh, _part("page.js")]]
     context = {
         "data": data,
-        "dataset": public_name(data.dataset),
         "style": Markup(_part("style.css")),
         "scripts": scripts,
         "policy": _policy(scripts),
         "totals": totals(data.stages),
         "funnel": funnel(data.stages),
-        "groups": example_groups(data.examples),
+        "groups": grouped(data.examples, "rule"),
         "views": views,
-        "sections": sections(data.results),
+        "sections": grouped(data.results, "section"),
         "split_key": split_key,
+        "outline": outline,
     }
     return _environment().get_template("report.html.j2").render(context)
 
@@ -61,7 +61,6 @@ def render(data: ReportData) -> str:
 def write_json(data: ReportData) -> bytes:
     """Return the content of the report as UTF-8 JSON; infinite numbers are the strings ``Infinity`` and ``-Infinity``."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **_plain(data)}
-    content["dataset"] = public_name(data.dataset)
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode() + b"\n"
 
@@ -129,43 +128,29 @@ def _environment() -> Environment:
     return environment
 
 
-@dataclass(frozen=True)
-class Totals:
-    """First and last known numbers of the run."""
+def totals(stages: Sequence[StageRow]) -> dict[str, Any]:
+    """Sum up a run: what went into its first verb, what came out of its last one that counted it; None if none did."""
 
-    documents_in: int | None
-    documents_out: int | None
-    text_in: int | None
-    text_out: int | None
-    bytes_out: int | None
-    tokens: int | None
-    seconds: float | None
-    failed: int
-    bad_records: int
+    def counted_by(*names: str) -> list[Any]:
+        values = [getattr(stage, name) for stage in stages for name in names]
+        return [value for value in values if value is not None] or [None]
 
-
-def totals(stages: Sequence[StageRow]) -> Totals:
-    """Sum up a run: what went into its first verb, what came out of its last one that counted it."""
-    documents = [n for stage in stages for n in (stage.documents_in, stage.documents_out) if n is not None]
-    text = [stage.text_bytes for stage in stages if stage.text_bytes is not None]
-    tokens = [stage.tokens for stage in stages if stage.tokens is not None]
-    size = [stage.bytes_out for stage in stages if stage.bytes_out is not None]
-    times = [stage.seconds for stage in stages if stage.seconds is not None]
-    return Totals(
-        documents[0] if documents else None,
-        documents[-1] if documents else None,
-        text[0] if text else None,
-        text[-1] if text else None,
-        size[-1] if size else None,
-        tokens[-1] if tokens else None,
-        math.fsum(times) if times else None,
-        sum(stage.failed for stage in stages),
-        sum(stage.bad_records for stage in stages),
-    )
+    documents, text = counted_by("documents_in", "documents_out"), counted_by("text_bytes")
+    seconds = counted_by("seconds")
+    return {
+        "documents_in": documents[0],
+        "documents_out": documents[-1],
+        "text_in": text[0],
+        "text_out": text[-1],
+        "bytes_out": counted_by("bytes_out")[-1],
+        "tokens": counted_by("tokens")[-1],
+        "seconds": None if seconds == [None] else math.fsum(seconds),
+        "failed": sum(stage.failed for stage in stages),
+        "bad_records": sum(stage.bad_records for stage in stages),
+    }
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """One bar of the funnel: the number, its share of the first known one, and its width in percent of the widest."""
 
     value: int | None
@@ -173,28 +158,13 @@ class Bar:
     width: float
 
 
-@dataclass(frozen=True)
-class FunnelRow:
-    """One stage of the funnel."""
-
-    verb: str
-    documents: Bar
-    text: Bar
-    tokens: Bar
-
-
-def funnel(stages: Sequence[StageRow]) -> list[FunnelRow]:
+def funnel(stages: Sequence[StageRow]) -> list[tuple[str, Bar, Bar, Bar]]:
     """Lay out documents, text and tokens after every stage, headed by what went into the first one."""
-    if not stages:
-        return []
-    verbs = [stage.verb for stage in stages]
-    documents = [stage.documents_out for stage in stages]
-    text = [stage.text_bytes for stage in stages]
-    tokens = [stage.tokens for stage in stages]
-    if stages[0].documents_in is not None:
-        verbs, documents = ["input", *verbs], [stages[0].documents_in, *documents]
-        text, tokens = [None, *text], [None, *tokens]
-    return [FunnelRow(*row) for row in zip(verbs, _bars(documents), _bars(text), _bars(tokens), strict=True)]
+    rows = [(stage.verb, stage.documents_out, stage.text_bytes, stage.tokens) for stage in stages]
+    if stages and stages[0].documents_in is not None:
+        rows.insert(0, ("input", stages[0].documents_in, None, None))
+    verbs, *columns = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return list(zip(verbs, *map(_bars, columns), strict=True))
 
 
 def _bars(values: Sequence[int | None]) -> list[Bar]:
@@ -210,60 +180,35 @@ def _bars(values: Sequence[int | None]) -> list[Bar]:
     ]
 
 
-@dataclass(frozen=True)
-class ExampleGroup:
-    """The examples on both sides of one rule."""
-
-    rule: str
-    outside: list[Example]
-    inside: list[Example]
-
-
-def example_groups(examples: Sequence[Example]) -> list[ExampleGroup]:
-    """Gather the examples by rule, in the order in which the rules first appear."""
-    groups: dict[str, ExampleGroup] = {}
-    for example in examples:
-        group = groups.setdefault(example.rule, ExampleGroup(example.rule, [], []))
-        (group.inside if example.kind == "just inside" else group.outside).append(example)
-    return list(groups.values())
-
-
-def sections(results: Sequence[ResultTable]) -> list[tuple[str, list[ResultTable]]]:
-    """Gather the tables by section, in the order in which the sections first appear."""
-    gathered: dict[str, list[ResultTable]] = {}
-    for table in results:
-        gathered.setdefault(table.section, []).append(table)
-    return list(gathered.items())
+def grouped(items: Sequence[Any], name: str) -> list[tuple[str, list[Any]]]:
+    """Gather items by an attribute, in the order in which its values first appear."""
+    groups: dict[str, list[Any]] = {}
+    for item in items:
+        groups.setdefault(getattr(item, name), []).append(item)
+    return list(groups.items())
 
 
 @dataclass(frozen=True)
 class SignalView:
-    """One signal as the page needs it; `figure` is None when there is nothing to draw."""
+    """One signal as the page needs it."""
 
-    number: int
-    prefix: str
-    name: str
     signal: SignalHistogram
     kept: int | None
-    drawn: list[bool]
-    outlines: dict[str, str]
-    figure: Markup | None
+    drawn: list[bool]  # whether each threshold lies within the plot
+    figure: Markup | None  # None: there is nothing to draw
 
 
 def signal_views(signals: Sequence[SignalHistogram]) -> list[SignalView]:
-    """Prepare every signal for the page: its plot, outline, and which thresholds lie within the plot."""
+    """Prepare every signal for the page."""
     items = map(script_json, plots.figure_items([s for s in signals if len(s.counts)]))
     return [
         SignalView(
-            number,
-            *split_key(signal.key),
             signal,
             None if signal.kept_counts is None else int(signal.kept_counts.sum()),
             [plots.inside(bound, signal) for _, bound in signal.threshold],
-            outlines(signal),
             next(items) if len(signal.counts) else None,
         )
-        for number, signal in enumerate(signals, 1)
+        for signal in signals
     ]
 
 
@@ -273,21 +218,16 @@ def split_key(key: str) -> tuple[str, str]:
     return (before + separator, name) if name else ("", key)
 
 
-def outlines(signal: SignalHistogram, width: int = 120, height: int = 26) -> dict[str, str]:
-    """Outline the histogram as two SVG paths, ``all`` and ``kept``, in a box of `width` by `height`."""
-    kept = signal.counts if signal.kept_counts is None else signal.kept_counts
-    return {"all": _path(signal.counts, signal, width, height), "kept": _path(kept, signal, width, height)}
-
-
-def _path(counts: Any, signal: SignalHistogram, width: int, height: int) -> str:
+def outline(counts: npt.NDArray[np.int64], signal: SignalHistogram) -> str:
+    """Outline the histogram of some counts as an SVG path in a box of 120 by 26."""
     most = int(signal.counts.max(initial=0))
     if not most:
         return ""
     ends = plots.positions(signal.edges, signal)
-    x = (ends - ends[0]) / (ends[-1] - ends[0]) * width
-    y = height - counts / most * height
+    x = (ends - ends[0]) / (ends[-1] - ends[0]) * 120
+    y = 26 - counts / most * 26
     steps = "".join(f"V{y[i]:.1f}H{x[i + 1]:.1f}" for i in range(len(counts)))
-    return f"M0 {height}{steps}V{height}Z"
+    return f"M0 26{steps}V26Z"
 
 
 def script_json(value: Any) -> Markup:

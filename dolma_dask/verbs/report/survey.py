@@ -6,11 +6,10 @@ blocks, as long as there are no more than 10,000 sources. Attribute sets that th
 is left out, with a note. Memory: a few blocks per worker, and 100 KB per signal, 20,000 sources and a few excerpts for each of `MOST_TASKS` tasks.
 """
 
-import heapq
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +29,7 @@ from dolma_dask.rules.values import Literal, Name
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.report.histogram import Histogram
 from dolma_dask.verbs.report.history import Origin
-from dolma_dask.verbs.report.model import Side
+from dolma_dask.verbs.report.model import Example, Side
 from dolma_dask.verbs.selection import conjuncts, select, spelled_conjuncts
 
 EXCERPT_CHARACTERS = 600
@@ -57,64 +56,21 @@ class Bound:
     sign: str  # operator as it reads with the signal on its left
     value: float
 
+    def distance(self, example: Example) -> tuple[float, str, int]:
+        """Return how far a document is from it, then its shard and row, so that equal distances have an order."""
+        return abs(example.value - self.value), example.shard, example.row
+
 
 def bounds_of(parts: Sequence[Rule]) -> tuple[Bound, ...]:
     """Return the conditions among `parts` that compare a column with a number, written either way round."""
-    bounds = ((part, _bound(rule)) for part, rule in enumerate(parts))
-    return tuple(Bound(part, *bound) for part, bound in bounds if bound is not None)
-
-
-def _bound(rule: Rule) -> tuple[str, str, float] | None:
-    match rule:
-        case Compare(sign, Name(key), Literal(value, kind="number")):
-            return key, sign, float(value)
-        case Compare(sign, Literal(value, kind="number"), Name(key)):
-            return key, _MIRRORED[sign], float(value)
-    return None
-
-
-@dataclass(frozen=True)
-class Survey:
-    """Signals, conditions and bounds to count; the same for all shards."""
-
-    keys: tuple[str, ...] = ()  # signals to count
-    # conditions that all must hold for a document to be kept; none: nothing is selected
-    parts: tuple[Rule, ...] = ()
-    bounds: tuple[Bound, ...] = ()  # conditions with a line to show examples of
-    examples: int = 3  # documents to show on each side of each line
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Columns to read."""
-        return frozenset(self.keys).union(*(part.names for part in self.parts))
-
-
-@dataclass(frozen=True, order=True)
-class Candidate:
-    """A document near a bound; sorts by distance, then by shard and row."""
-
-    distance: float
-    shard: str
-    row: int
-    value: float = field(compare=False)
-    source: str = field(compare=False)
-    id: str = field(compare=False)
-    excerpt: str = field(compare=False)
-
-    def shown(self) -> dict[str, Any]:
-        """Return the fields of an example."""
-        return {name: value for name, value in vars(self).items() if name != "distance"}
-
-
-@dataclass(frozen=True)
-class Values:
-    """One signal: all its values, and those of kept documents."""
-
-    every: Histogram = field(default_factory=Histogram)
-    kept: Histogram = field(default_factory=Histogram)
-
-    def __add__(self, other: "Values") -> "Values":
-        return Values(self.every + other.every, self.kept + other.kept)
+    bounds = []
+    for part, rule in enumerate(parts):
+        match rule:
+            case Compare(sign, Name(key), Literal(value, kind="number")):
+                bounds.append(Bound(part, key, sign, float(value)))
+            case Compare(sign, Literal(value, kind="number"), Name(key)):
+                bounds.append(Bound(part, key, _MIRRORED[sign], float(value)))
+    return tuple(bounds)
 
 
 @dataclass
@@ -127,13 +83,19 @@ class Findings:
     matched: dict[int, int] = field(default_factory=dict)  # condition to the documents for which it holds
     # (4,) documents, bytes of text, kept documents, bytes of kept text
     sources: dict[str, Ints] = field(default_factory=dict)
-    signals: dict[str, Values] = field(default_factory=dict)
-    # number of the condition and side of its line to the nearest documents, in order
-    near: dict[tuple[int, Side], list[Candidate]] = field(default_factory=dict)
+    signals: dict[str, Histogram] = field(default_factory=dict)
+    kept_signals: dict[str, Histogram] = field(default_factory=dict)  # of kept documents; none without a rule
+    # nearest documents on both sides of a bound, in order
+    near: dict[tuple[Bound, Side], list[Example]] = field(default_factory=dict)
     # attribute sets that do not belong to some shard, and why; their signals are incomplete
     left_out: dict[str, str] = field(default_factory=dict)
     # files as they were read; those of sets that were left out have no checksum
     inputs: list[InputRecord] = field(default_factory=list)
+
+    @property
+    def documents(self) -> int:
+        """Documents that could be read."""
+        return self.rows - self.bad
 
     @property
     def text_bytes(self) -> int:
@@ -146,18 +108,21 @@ class Findings:
         self.bad += other.bad
         self.kept += other.kept
         self.inputs += other.inputs
-        for name, why in other.left_out.items():
-            self.left_out.setdefault(name, why)
-        for part, count in other.matched.items():
-            self.matched[part] = self.matched.get(part, 0) + count
-        for key, values in other.signals.items():
-            self.signals[key] = self.signals[key] + values if key in self.signals else values
-        for side, nearest in other.near.items():
-            self.near[side] = heapq.nsmallest(examples, [*self.near.get(side, ()), *nearest])
-        for source, counts in other.sources.items():
-            self.sources[source] = self.sources[source] + counts if source in self.sources else counts
+        self.left_out = other.left_out | self.left_out
+        _add(self.matched, other.matched)
+        _add(self.signals, other.signals)
+        _add(self.kept_signals, other.kept_signals)
+        for (bound, side), nearest in other.near.items():
+            both = [*self.near.get((bound, side), ()), *nearest]
+            self.near[bound, side] = sorted(both, key=bound.distance)[:examples]
+        _add(self.sources, other.sources)
         if len(self.sources) > 2 * COUNTED_SOURCES:
             self.sources = largest_sources(self.sources, COUNTED_SOURCES)
+
+
+def _add(sums: dict[Any, Any], others: Mapping[Any, Any]) -> None:
+    for key, value in others.items():
+        sums[key] = sums[key] + value if key in sums else value
 
 
 def largest_sources(sources: Mapping[str, Ints], most: int) -> dict[str, Ints]:
@@ -169,6 +134,71 @@ def largest_sources(sources: Mapping[str, Ints], most: int) -> dict[str, Ints]:
     ]
     shown = {source: sources[source] for source in order[:most]}
     return {**shown, OTHER_SOURCES: np.sum(rest, axis=0)} if rest else shown
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The work of `report` on some shards, as a stage for `dolma_dask.engine.gather`: signals, conditions and bounds to count."""
+
+    keys: tuple[str, ...] = ()  # signals to count
+    # conditions that all must hold for a document to be kept; none: nothing is selected
+    parts: tuple[Rule, ...] = ()
+    spelled: tuple[str, ...] = ()  # these as the user wrote them
+    bounds: tuple[Bound, ...] = ()  # conditions with a line to show examples of
+    examples: int = 3  # documents to show on each side of each line
+    # attribute sets that the rule reads; any other is left out where it does not belong to the documents
+    needed: frozenset[str] = frozenset()
+    verb: ClassVar[str] = "report"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Columns to read."""
+        return frozenset(self.keys).union(*(part.names for part in self.parts))
+
+    def without(self, keys: Collection[str]) -> "Survey":
+        """Return the survey without some signals."""
+        return replace(self, keys=tuple(key for key in self.keys if key not in keys))
+
+    def run_shard(self, task: Task) -> Findings:
+        """Sum up some shards."""
+        findings = Findings()
+        for work in task.work:
+            findings.add(self._shard(work), self.examples)
+        return findings
+
+    def _shard(self, work: AlignedShard) -> Findings:
+        """Sum up one shard; again without a set that does not belong to it, unless the rule needs the set."""
+        left_out: dict[str, str] = {}
+        while True:
+            try:
+                return self._shard_without(left_out, work)
+            except DataError as error:
+                name = _set_of(error, work)
+                if name is None or name in self.needed or name in left_out:
+                    raise
+                left_out[name] = str(error)
+
+    def _shard_without(self, left_out: dict[str, str], work: AlignedShard) -> Findings:
+        sources = tuple(source for source in work.sources if source.name not in left_out)
+        others = [source for source in work.sources if source.name in left_out]
+        survey = self.without({key for source in others for key in source.kinds})
+        findings = Findings(left_out=left_out)
+        rows = replace(work, sources=sources).open()
+        for block in rows:
+            batch = block.batch
+            columns = {name: batch.column(name) for name in batch.schema.names if name != "text"}
+            block_findings = survey_block(survey, work.shard.path, block.first_row, batch, columns)
+            findings.add(block_findings, survey.examples)
+        unread = (InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in others)
+        findings.inputs += [*rows.state.inputs, *unread]
+        return findings
+
+
+def _set_of(error: DataError, work: AlignedShard) -> str | None:
+    """Return the attribute set whose file an error is about."""
+    named = error.details.get("attributes")
+    files_of = {files.join(work.root, source.info.path): source.name for source in work.sources}
+    return named if isinstance(named, str) else files_of.get(str(error.details.get("url")))
 
 
 # ------------------------------------------------------------------------------------------------ one block
@@ -183,23 +213,37 @@ def survey_block(
     held = np.sum(holds, axis=0, dtype=np.int64) if holds else np.zeros(len(readable), np.int64)
     kept = readable & (held == len(holds))
     signals = {key: floats(columns[key]) for key in survey.keys}
-    near: dict[tuple[int, Side], list[Candidate]] = {}
+    near: dict[tuple[Bound, Side], list[Example]] = {}
     for bound in survey.bounds:
+        values = signals[bound.key]
         # outside are those that this condition alone drops: moving its bound would keep them
         sides: dict[Side, Bools] = {
             "just inside": kept,
             "just outside": readable & ~holds[bound.part] & (held == len(holds) - 1),
         }
         for side, rows in sides.items():
-            nearest = _nearest(survey.examples, bound, signals[bound.key], rows)
-            near[bound.part, side] = [_candidate(*item, shard, first_row, documents) for item in nearest]
+            near[bound, side] = [
+                Example(
+                    kind=side,
+                    rule=survey.spelled[bound.part],
+                    signal=bound.key,
+                    value=float(values[index]),
+                    source=documents.column("source")[index].as_py() or "",
+                    id=documents.column("id")[index].as_py(),
+                    shard=shard,
+                    row=first_row + index,
+                    excerpt=excerpt(documents.column("text").slice(index, 1)),
+                )
+                for index in _nearest(survey.examples, bound, values, rows)
+            ]
     return Findings(
         rows=len(readable),
         bad=int(len(readable) - readable.sum()),
         kept=int(kept.sum()),
         matched={part: int(mask.sum()) for part, mask in enumerate(holds)},
         sources=_by_source(documents, readable, kept),
-        signals={key: _values(values, readable, kept if holds else None) for key, values in signals.items()},
+        signals={key: Histogram.of(values[readable]) for key, values in signals.items()},
+        kept_signals={key: Histogram.of(values[kept]) for key, values in signals.items()} if holds else {},
         near=near,
     )
 
@@ -209,11 +253,6 @@ def floats(column: pa.Array) -> Floats:
     numbers = pc.cast(column, pa.float64(), safe=False)
     values: Floats = pc.fill_null(numbers, math.nan).to_numpy(zero_copy_only=False)
     return values
-
-
-def _values(values: Floats, readable: Bools, kept: Bools | None) -> Values:
-    every = Histogram.of(values if readable.all() else values[readable])
-    return Values(every, Histogram() if kept is None else Histogram.of(values[kept]))
 
 
 def _by_source(documents: pa.RecordBatch, readable: Bools, kept: Bools) -> dict[str, Ints]:
@@ -228,21 +267,13 @@ def _by_source(documents: pa.RecordBatch, readable: Bools, kept: Bools) -> dict[
     return dict(zip(names, counts, strict=True))
 
 
-def _nearest(count: int, bound: Bound, values: Floats, rows: Bools) -> list[tuple[float, int, float]]:
-    """Return distance, row and value of the `count` rows among `rows` whose values are nearest to the bound."""
+def _nearest(count: int, bound: Bound, values: Floats, rows: Bools) -> list[int]:
+    """Return the `count` rows among `rows` whose values are nearest to the bound."""
     indices = np.flatnonzero(rows & ~np.isnan(values))
     with np.errstate(over="ignore"):
-        distances = np.abs(values[indices] - bound.value)
-    order = np.argsort(distances, kind="stable")[:count]
-    return [(float(distances[i]), int(indices[i]), float(values[indices[i]])) for i in order]
-
-
-def _candidate(
-    distance: float, index: int, value: float, shard: str, first_row: int, documents: pa.RecordBatch
-) -> Candidate:
-    source, identity = (documents.column(name)[index].as_py() for name in ("source", "id"))
-    text = excerpt(documents.column("text").slice(index, 1))
-    return Candidate(distance, shard, first_row + index, value, source or "", identity, text)
+        order = np.argsort(np.abs(values[indices] - bound.value), kind="stable")
+    nearest: list[int] = indices[order[:count]].tolist()
+    return nearest
 
 
 def excerpt(text: pa.Array) -> str:
@@ -260,60 +291,6 @@ NUMERIC = ("document", "number", "dict")
 """Kinds of attribute keys that are signals: one number per document."""
 
 
-@dataclass(frozen=True)
-class ReportStage:
-    """The work of `report` on some shards."""
-
-    root: str  # of the dataset that was selected from
-    survey: Survey  # what to look for
-    # attribute sets that the rule reads; any other is left out where it does not belong to the documents
-    needed: frozenset[str] = frozenset()
-    verb: str = "report"
-
-    def run_shard(self, task: Task) -> Findings:
-        """Sum up some shards; see `dolma_dask.engine.gather`."""
-        findings = Findings()
-        for work in task.work:
-            findings.add(self._shard(work), self.survey.examples)
-        return findings
-
-    def _shard(self, work: AlignedShard) -> Findings:
-        """Sum up one shard; again without a set that does not belong to it, unless the rule needs the set."""
-        left_out: dict[str, str] = {}
-        while True:
-            try:
-                return self._shard_without(left_out, work)
-            except DataError as error:
-                name = _set_of(error, self.root, work)
-                if name is None or name in self.needed or name in left_out:
-                    raise
-                left_out[name] = str(error)
-
-    def _shard_without(self, left_out: dict[str, str], work: AlignedShard) -> Findings:
-        sources = tuple(source for source in work.sources if source.name not in left_out)
-        others = [source for source in work.sources if source.name in left_out]
-        dropped = {key for source in others for key in source.kinds}
-        survey = replace(self.survey, keys=tuple(key for key in self.survey.keys if key not in dropped))
-        findings = Findings(left_out=left_out)
-        rows = replace(work, sources=sources).open()
-        for block in rows:
-            batch = block.batch
-            columns = {name: batch.column(name) for name in batch.schema.names if name != "text"}
-            findings.add(
-                survey_block(survey, work.shard.path, block.first_row, batch, columns), survey.examples
-            )
-        unread = (InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in others)
-        findings.inputs += [*rows.state.inputs, *unread]
-        return findings
-
-
-def _set_of(error: DataError, root: str, work: AlignedShard) -> str | None:
-    """Return the attribute set whose file an error is about."""
-    named = error.details.get("attributes")
-    files_of = {files.join(root, source.info.path): source.name for source in work.sources}
-    return named if isinstance(named, str) else files_of.get(str(error.details.get("url")))
-
-
 def left_out_notes(left_out: Mapping[str, str]) -> tuple[str, ...]:
     """Say which attribute sets are left out, and why."""
     return tuple(f"attribute set {name} is left out: {error}" for name, error in sorted(left_out.items()))
@@ -321,38 +298,29 @@ def left_out_notes(left_out: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class View:
-    """What is read: shards, attribute sets and those that the rule needs, fields of the metadata that it names, and how the page spells
-    its conditions."""
+    """What is read: shards, attribute sets, and fields of the metadata that the rule names."""
 
     dataset: Dataset
     sets: AttributeSets | None
     fields: Mapping[str, AttributeKind]
-    needed: frozenset[str]
     survey: Survey
-    spelled: tuple[str, ...]
     notes: tuple[str, ...]
 
     def decides(self) -> dict[str, Any]:
         """Return the part of it that decides the sums over the same files, as JSON-able values."""
         kinds = self.sets.kinds if self.sets else {}
-        owners = self.sets.owners if self.sets else {}
         return {
             "source": self.dataset.source,
-            "signals": [[key, owners[key], kinds[owners[key]][key]] for key in self.survey.keys],
+            "signals": [[key, set_name, kinds[set_name][key]] for key, set_name in self.sets_of_keys.items()],
             "conditions": [part.canonical() for part in self.survey.parts],
             "fields": dict(self.fields),
             "examples": self.survey.examples,
         }
 
-    def stage(self) -> ReportStage:
-        """Return what goes to workers."""
-        return ReportStage(self.dataset.root, self.survey, self.needed)
-
-    def without(self, names: Collection[str]) -> "View":
-        """Return the view without the signals of some sets."""
-        owners = self.sets.owners if self.sets else {}
-        keys = tuple(key for key in self.survey.keys if owners[key] not in names)
-        return replace(self, survey=replace(self.survey, keys=keys))
+    @property
+    def sets_of_keys(self) -> dict[str, str]:
+        """Signals and the attribute sets that they are read from."""
+        return {key: self.sets.owners[key] for key in self.survey.keys} if self.sets else {}
 
     def tasks(self) -> list[Task]:
         """Return the work: at most `MOST_TASKS` tasks of equally many shards."""
@@ -393,8 +361,8 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     bounds = tuple(bound for bound in bounds_of(parts) if bound.key in keys)
     keys = list(dict.fromkeys([*(bound.key for bound in bounds), *keys]))  # what decides comes first
     spelled = spelled_conjuncts(selection.rule, written)  # with the short names that the user gave
-    survey = Survey(tuple(keys), parts, bounds, examples)
-    return View(shown, sets, selection.fields, frozenset(needed), survey, spelled, notes)
+    survey = Survey(tuple(keys), parts, spelled, bounds, examples, frozenset(needed))
+    return View(shown, sets, selection.fields, survey, notes)
 
 
 def _open_sets(dataset: Dataset, needed: Sequence[str]) -> tuple[AttributeSets | None, tuple[str, ...]]:

@@ -13,7 +13,7 @@ listing and writes nothing: a journal that is merged, or a copy elsewhere, makes
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Unpack
 
@@ -23,7 +23,7 @@ import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.engine import Input, RunOptions, Task, Unit, resume
+from dolma_dask.engine import RunOptions, Task, Unit, resume
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -107,8 +107,7 @@ def report(
     history = read_history(listed.root, tokens)
     origin = find_origin(listed, history, source)
     view = make_view(origin, selected(origin.dataset, options), examples)
-    shown = _shown(dataset, listed)
-    known = known_content(title or f"Report on {public_name(shown)}", shown, history, origin, view)
+    known = known_content(title, public_name(_shown(dataset, listed)), history, origin, view)
     params = without_empty({"to": target, "title": title, "tokens": list(tokens), "examples": examples})
     page = Page(listed.root, target, known, view, params)
     run, shards = run_options(options), tuple(shard.path for shard in view.dataset.shards)
@@ -176,7 +175,7 @@ class Page:
     target: str
     known: Known
     view: View
-    params: Mapping[str, Any] = field(default_factory=dict)  # of the call, for the journal
+    params: Mapping[str, Any]  # of the call, for the journal
 
     @cached_property
     def unit(self) -> Unit:
@@ -184,33 +183,35 @@ class Page:
         name = self.target
         if files.is_local(self.target) and files.is_local(self.root):
             name = os.path.relpath(files.local_path(self.target), files.local_path(self.root))
-        shown = {"dataset": public_name(self.known.dataset), "view": self.view.decides()}
-        return Unit(name, work_key("report", VERSION, {**self.known.decides(), **shown}))
+        return Unit(name, work_key("report", VERSION, {**self.known.decides(), "view": self.view.decides()}))
 
     def unchanged(self, run: RunOptions) -> Record | None:
         """Return the record of the page if it is as this call would make it; remember new time stamps of its inputs."""
-        known = Journal(self.root, "report").records.get(self.unit.name)
-        if run.overwrite or known is None or known.key != self.unit.key or not self._is_as_written(known):
-            return None
         read = (item for task in self.view.tasks() for item in task.inputs)
-        task = Task(self.unit.name, (self.unit,), (*read, *self._quarantined()))
-        state = resume.look_back_at(self.root, "report", [task])
+        quarantined = (file for _, file in self.known.quarantine)
+        task = Task(self.unit.name, (self.unit,), (*read, *quarantined))
+        state = resume.look_back_at(self.root, "report", [task], overwrite=run.overwrite)
+        known = state.finished.get(self.unit.name)
+        if known is None or not self._is_as_written(known):
+            return None
         if state.restamped and not run.dry_run:
             self.remember(state.restamped)
-        return state.finished.get(self.unit.name)
+        return known
 
     def make(self, run: RunOptions, started: float) -> Record:
         """Read the documents and write the page; return its record."""
-        findings = Findings()
-        for part in engine.gather(self.view.stage(), self.view.tasks(), run):
-            findings.add(part, self.view.survey.examples)
-        view = self.view.without(findings.left_out)
-        data = report_data(self.known, len(view.dataset.shards), view.survey, findings)
-        changed = disagreement(self.known.recorded, self.known.spelled, findings)
+        survey, findings = self.view.survey, Findings()
+        for part in engine.gather(survey, self.view.tasks(), run):
+            findings.add(part, survey.examples)
+        survey = survey.without(
+            [key for key, name in self.view.sets_of_keys.items() if name in findings.left_out]
+        )
+        changed = disagreement(self.known.recorded, survey, findings)
+        data = report_data(self.known, len(self.view.dataset.shards), survey, findings, changed)
         written = self._publish(data)
         quarantined = (
-            InputRecord(item.info.path, item.info.bytes, item.info.stamp, files.checksum(item.url))
-            for item in self._quarantined()
+            InputRecord(file.info.path, file.info.bytes, file.info.stamp, files.checksum(file.url))
+            for _, file in self.known.quarantine
         )
         notes = [*left_out_notes(findings.left_out), *filter(None, [changed])]
         return Record(
@@ -220,7 +221,7 @@ class Page:
             inputs=(*findings.inputs, *quarantined),
             rows=findings.rows,
             counts={
-                "documents": findings.rows - findings.bad,
+                "documents": findings.documents,
                 "signals": len(data.signals),
                 "stages": len(data.stages),
             },
@@ -245,13 +246,6 @@ class Page:
         except OSError as error:  # a dataset that may only be read has a page too
             return f"the same command will make the page again, because it cannot be recorded in {self.root}: {error}"
         return None
-
-    def _quarantined(self) -> list[Input]:
-        """Return the files of quarantined records, which may be of several datasets."""
-        return [
-            Input(file.url, replace(file.info, path=f"quarantine:{number}/{file.info.path}"))
-            for number, file in enumerate(self.known.quarantine)
-        ]
 
     def _is_as_written(self, record: Record) -> bool:
         written = msgspec.convert(record.info.get("written", []), list[InputRecord])

@@ -11,6 +11,8 @@ import pytest
 
 import dolma_dask as dk
 
+from .report_pages import drawn
+
 TEXTS = ["one two three", "naïve café", "", "line one\nline two\nline two", "日本語 テキスト", "a " * 60]
 
 
@@ -63,3 +65,9 @@ def dataset(tmp_path: Path) -> Path:
 def tagged(dataset: Path) -> Path:
     dk.tag(str(dataset), ["char_length_v1", "whitespace_tokenizer_v1"], progress=False)
     return dataset
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the drawing of a report out."""
+    monkeypatch.setattr("dolma_dask.verbs.report.page.render", drawn)

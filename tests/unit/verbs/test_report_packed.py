@@ -10,25 +10,18 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.journal import Journal
 from dolma_dask.testing.tokenizer import train_tokenizer
-from dolma_dask.verbs.report import page
 
 from .conftest import read_lines, write_lines
+from .report_pages import LENGTH, ODD, QUIET, lines_of, page_of, stages
 
-LENGTH = "char_length_v1__char_length_v1__length"
 RULE = "30 < length <= 70 and source == 'odd'"
 CUTS = {
     "shuffled": {"shuffle": True, "seed": 3},
     "cut": {"max_size": 300},
     "both": {"shuffle": True, "max_size": 300},
 }
-QUIET = {"progress": False, "scheduler": "synchronous"}
-ODD = {"on_bad_record": "quarantine", "max_bad_fraction": 0.5}
 
-
-@pytest.fixture(autouse=True)
-def plain(monkeypatch):
-    """Leave the drawing out: it has tests of its own and takes a second."""
-    monkeypatch.setattr(page, "render", lambda data: f'<meta content="dolma_dask {data.version}">')
+pytestmark = pytest.mark.usefixtures("plain")
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +29,8 @@ def made(tmp_path_factory) -> Path:
     """Three shards of 60 documents, tagged; one bad line."""
     root = tmp_path_factory.mktemp("made")
     for name, numbers in (("a", range(25)), ("b/c", range(25, 50)), ("d", range(50, 60))):
-        rows = [
-            json.dumps(
-                {"id": f"d{i}", "text": f"{'wörd ' * (i % 17 + 1)}{i}", "source": ("even", "odd")[i % 2]}
-            )
-            for i in numbers
-        ]
-        write_lines(root / f"v0/documents/{name}.jsonl.gz", [*rows, *(["{"] if name == "a" else [])])
+        lines = [*lines_of(numbers), *(["{"] if name == "a" else [])]
+        write_lines(root / f"v0/documents/{name}.jsonl.gz", lines)
     dk.tag(str(root / "v0"), ["char_length_v1"], on_bad_record="quarantine", **QUIET)
     train_tokenizer(["wörd 1 2 3"], root / "tokenizer.json", 300)
     return root
@@ -58,12 +46,6 @@ def mix(world: Path, name: str = "v1", of: str = "v0", **more):
     return dk.mix(str(world / of), to=str(world / name), **{**ODD, **QUIET, **more})
 
 
-def told(world: Path, name: str = "v1", **more) -> tuple[dict, tuple[str, ...]]:
-    """Return what the page says and what the summary notes."""
-    summary = dk.report(str(world / name), to=str(world / f"{name}.html"), **QUIET, **more)
-    return json.loads((world / f"{name}.json").read_text()), summary.notes
-
-
 def change_length(world: Path, source: str, of: range, to: float) -> None:
     """Give the first document of a source another length than it has."""
     path = world / "v0/attributes/char_length_v1/b/c.jsonl.gz"
@@ -73,15 +55,11 @@ def change_length(world: Path, source: str, of: range, to: float) -> None:
     write_lines(path, [json.dumps(row) for row in rows])
 
 
-def stages(content: dict) -> dict[str, dict]:
-    return {row["verb"]: row for row in content["stages"]}
-
-
 @pytest.mark.parametrize("cut", CUTS)
 def test_it_tells_what_the_page_of_a_plain_mix_tells(cut, world):
     mix(world, "plain", where=RULE)
     written = mix(world, "v1", where=RULE, **CUTS[cut])
-    (content, notes), (plain, _) = told(world), told(world, "plain")
+    (content, notes), (plain, _) = page_of(world / "v1"), page_of(world / "plain")
     assert notes == ()
     for part in ("sources", "signals", "rules", "examples", "where", "quarantine", "results", "remarks"):
         assert content[part] == plain[part], part
@@ -108,7 +86,7 @@ def test_it_tells_what_the_page_of_a_plain_mix_tells(cut, world):
 def test_what_changed_since_is_said_of_the_whole(world):
     mix(world, where=RULE, shuffle=True)
     change_length(world, "odd", of=range(31, 71), to=93.0)
-    content, notes = told(world)
+    content, notes = page_of(world / "v1")
     assert any("the rule keeps" in note and "run mix again" in note for note in notes)
     assert "run mix again" in stages(content)["mix"]["note"]
 
@@ -116,7 +94,7 @@ def test_what_changed_since_is_said_of_the_whole(world):
 def test_another_rule_for_the_same_files_replaces_what_was_told(world):
     mix(world, where=RULE, max_size=300)
     mix(world, where="length > 70", max_size=2000)
-    content, notes = told(world)
+    content, notes = page_of(world / "v1")
     assert notes == ()
     assert content["where"] == "length > 70"
     assert (
@@ -137,7 +115,7 @@ def test_the_way_goes_on_through_files_that_were_cut(world):
     ).target
     counts = {name: len(list(documents(world / name))) for name in ("v1", "v2", "v3")}
     assert 60 > counts["v1"] > counts["v2"] > counts["v3"] > 5
-    content, notes = told(world, "v3", tokens=[tokens])
+    content, notes = page_of(world / "v3", tokens=[tokens])
     assert notes == ()
     assert [(row["verb"], row["documents_in"], row["documents_out"]) for row in content["stages"]] == [
         ("tag", 61, 61),
@@ -148,7 +126,7 @@ def test_the_way_goes_on_through_files_that_were_cut(world):
         ("ragged", counts["v3"], counts["v3"]),
     ]
     assert content["rules"][0]["matched_documents"] == counts["v3"]
-    content, notes = told(world, "v2")
+    content, notes = page_of(world / "v2")
     assert notes == ()
     assert [row["documents_out"] for row in content["stages"]] == [
         61,
@@ -165,7 +143,7 @@ def documents(root: Path):
 
 def test_of_some_shards_it_tells_what_can_be_told(world):
     mix(world, where=RULE, shuffle=True, max_size=300)
-    content, notes = told(world, only=["b/"])
+    content, notes = page_of(world / "v1", only=["b/"])
     assert notes == ()
     assert stages(content)["tag"]["documents_in"] == 25
     assert stages(content)["mix"]["documents_in"] is None
@@ -178,7 +156,7 @@ def test_of_some_shards_it_tells_what_can_be_told(world):
 
 def test_only_the_shards_that_it_was_made_of_are_counted(world):
     mix(world, where=RULE, shuffle=True, only=["a", "b/"])
-    content, notes = told(world)
+    content, notes = page_of(world / "v1")
     (note,) = (note for note in notes if "not counted" in note)
     assert note == "1 shard of v0 is not in v1 and not counted"
     assert stages(content)["tag"]["documents_in"] == 51
@@ -188,7 +166,7 @@ def test_only_the_shards_that_it_was_made_of_are_counted(world):
 def test_a_shard_that_is_gone_is_no_disagreement(world):
     mix(world, where=RULE, shuffle=True)
     (world / "v0/documents/d.jsonl.gz").unlink()
-    content, notes = told(world)
+    content, notes = page_of(world / "v1")
     assert notes == ("1 shard of v0 that v1 was made of is not there any more",)
     assert content["remarks"] == ["v1 was made of shards that are gone: its counts cannot be compared"]
     assert stages(content)["mix"]["documents_in"] == 61
@@ -197,7 +175,7 @@ def test_a_shard_that_is_gone_is_no_disagreement(world):
 def test_files_that_are_not_all_there_cannot_be_related(world):
     mix(world, where=RULE, shuffle=True, max_size=300)
     next((world / "v1/documents").iterdir()).unlink()
-    content, notes = told(world)
+    content, notes = page_of(world / "v1")
     assert any("not all there as one mix has written them" in note for note in notes)
     assert content["rules"] == []
     assert sum(row["documents"] for row in content["sources"]) == len(list(documents(world / "v1")))
@@ -211,7 +189,7 @@ def test_files_that_are_about_to_be_replaced_cannot_be_related(world):
     for record in records:  # as a mix with other options does before it begins
         writer.add(msgspec.structs.replace(record, stale=True))
     writer.close()
-    content, notes = told(world)
+    content, notes = page_of(world / "v1")
     assert any("not all there as one mix has written them" in note for note in notes)
     assert content["rules"] == []
     assert stages(content)["mix"]["documents_out"] is None
@@ -221,7 +199,7 @@ def test_tokens_made_of_what_was_cut_are_taken(world):
     mix(world, where=RULE, shuffle=True)
     options = {"tokenizer": str(world / "tokenizer.json"), **QUIET}
     tokens = dk.ragged(str(world / "v0"), str(world / "t"), where=RULE, **ODD, **options).target
-    content, _ = told(world, tokens=[tokens])
+    content, _ = page_of(world / "v1", tokens=[tokens])
     assert stages(content)["ragged"]["documents_out"] == stages(content)["mix"]["documents_out"]
 
 
@@ -244,7 +222,7 @@ OTHERS = {
 def test_what_a_rule_alone_does_not_tell_is_said_and_no_disagreement(name, packed, world):
     options, words = OTHERS[name]
     written = mix(world, where="length > 20", shuffle=packed, **options)
-    content, notes = told(world)
+    content, notes = page_of(world / "v1")
     assert notes == ()
     assert stages(content)["mix"]["note"] == ("from v0; shuffled" if packed else "from v0")
     (remark,) = content["remarks"]
@@ -264,7 +242,7 @@ def test_what_a_rule_alone_does_not_tell_is_said_and_no_disagreement(name, packe
 def test_tokens_straight_from_filters(where, world):
     tokens = {"to": str(world / "t"), "tokenizer": str(world / "tokenizer.json")}
     written = dk.mix(str(world / "v0"), ragged=tokens, where=where, include=[LONG], **ODD, **QUIET)
-    content, notes = told(world, "v0", tokens=[tokens["to"]])
+    content, notes = page_of(world / "v0", tokens=[tokens["to"]])
     assert notes == ()
     (remark,) = content["remarks"]
     assert f"ragged wrote {written.counts['documents_out']:.0f}" in remark
@@ -275,7 +253,7 @@ def test_tokens_straight_from_filters(where, world):
 def test_tokens_of_the_same_mix(packed, world):
     tokens = {"to": str(world / "t"), "tokenizer": str(world / "tokenizer.json")}
     mix(world, where=RULE, ragged=tokens, **packed)
-    content, notes = told(world, tokens=[tokens["to"]])
+    content, notes = page_of(world / "v1", tokens=[tokens["to"]])
     assert notes == ()
     assert stages(content)["ragged"]["documents_out"] == stages(content)["mix"]["documents_out"]
     assert stages(content)["ragged"]["tokens"] > 0
@@ -283,7 +261,7 @@ def test_tokens_of_the_same_mix(packed, world):
 
 def test_filters_without_a_rule(world):
     written = mix(world, include=[LONG], max_size=300)
-    content, notes = told(world)
+    content, notes = page_of(world / "v1")
     assert notes == ()
     assert content["where"] is None
     assert [row["rule"] for row in content["rules"]] == [f"include {LONG}"]
@@ -301,7 +279,7 @@ def test_filters_without_a_rule(world):
 def test_a_condition_that_holds_for_others_now_is_a_disagreement_always(options, world):
     mix(world, where="length > 0 and source == 'odd'", shuffle=True, **options)
     change_length(world, "even", of=range(1, 100), to=-1.0)
-    _, notes = told(world)
+    _, notes = page_of(world / "v1")
     assert notes == (
         "length > 0 holds for 59 documents now, 60 when mix ran: documents or attributes were made again since; run mix again",
     )
@@ -313,7 +291,7 @@ def test_a_condition_that_holds_for_others_now_is_a_disagreement_always(options,
 def test_what_has_decided_nothing_leaves_the_comparison(options, world):
     mix(world, where=RULE, **options)
     change_length(world, "odd", of=range(31, 71), to=93.0)
-    _, notes = told(world)
+    _, notes = page_of(world / "v1")
     (note,) = notes
     assert "the rule keeps" in note
 
@@ -333,7 +311,7 @@ def test_changed_texts_are_said(world):
         write_lines(attributes / path.relative_to(world / "v0/documents"), marks)
     span = {"span": "$.attributes.cut__cut__w", "min_score": 0.5, "replacement": "x"}
     mix(world, where=RULE, attributes=["char_length_v1", "cut"], replace=[span], shuffle=True)
-    content, notes = told(world)
+    content, notes = page_of(world / "v1")
     assert notes == ()
     kept = sum(row["kept_documents"] for row in content["sources"])
     assert content["remarks"] == [

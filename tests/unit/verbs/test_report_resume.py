@@ -20,38 +20,35 @@ from dolma_dask.verbs.report import verb as module
 from dolma_dask.verbs.report.content import report_data
 
 from .conftest import TEXTS, document, read_lines, write_lines
+from .report_pages import LENGTH, ODD, QUIET, drawn
 
-LENGTH = "char_length_v1__char_length_v1__length"
-QUIET = {"progress": False, "scheduler": "synchronous"}
-RULE = {"where": "length > 3", "attributes": ["char_length_v1"]}
-
-
-@pytest.fixture
-def plain(monkeypatch):
-    """Leave the drawing out: it has tests of its own and takes a second."""
-    monkeypatch.setattr(page, "render", drawn)
+KEEP = {"on_bad_record": "quarantine"}
 
 
-def drawn(data) -> str:
-    return f'<meta content="dolma_dask {data.version}">{page.write_json(data).decode()}'
+def mix(world: Path, where: str) -> None:
+    dk.mix(
+        str(world / "v0"), to=str(world / "v1"), where=where, attributes=["char_length_v1"], **ODD, **QUIET
+    )
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     """A dataset with all that a page shows: signals, checks, quantiles, marks, bad records, a new version, tokens."""
     root = tmp_path_factory.mktemp("made")
-    for name, numbers in (("x/a", range(6)), ("y/z/b", range(6, 10))):
-        write_lines(root / f"v0/documents/{name}.jsonl.gz", [*map(document, numbers)])
+    write_lines(root / "v0/documents/x/a.jsonl.gz", [*map(document, range(6))])
     write_lines(root / "v0/documents/y/z/b.jsonl.gz", [*map(document, range(6, 10)), "{"])
-    v0, bad = str(root / "v0"), {"on_bad_record": "quarantine", "max_bad_fraction": 0.5}
-    dk.tag(v0, ["char_length_v1", "whitespace_tokenizer_v1"], on_bad_record="quarantine", **QUIET)
-    dk.quantiles(
-        v0, [LENGTH], by="source", attributes=["char_length_v1"], on_bad_record="quarantine", **QUIET
-    )
-    dk.mix(v0, to=str(root / "v1"), **RULE, **bad, **QUIET)
+    v0 = str(root / "v0")
+    dk.tag(v0, ["char_length_v1", "whitespace_tokenizer_v1"], **KEEP, **QUIET)
+    dk.quantiles(v0, [LENGTH], by="source", attributes=["char_length_v1"], **KEEP, **QUIET)
+    mix(root, "length > 3")
     train_tokenizer(TEXTS, root / "tokenizer.json", 300)
-    dk.ragged(str(root / "v1"), str(root / "tokens"), tokenizer=str(root / "tokenizer.json"), **QUIET)
+    make_tokens(root)
     return root
+
+
+def make_tokens(world: Path, **more) -> None:
+    tokens, tokenizer = str(world / "tokens"), str(world / "tokenizer.json")
+    dk.ragged(str(world / "v1"), tokens, tokenizer=tokenizer, **more, **QUIET)
 
 
 @pytest.fixture
@@ -107,7 +104,7 @@ def rewrite(path: Path, old: str, new: str) -> None:
 def change_document(world):
     rewrite(world / "v0/documents/x/a.jsonl.gz", "one two", "two one")
     shutil.rmtree(world / "v0/attributes/whitespace_tokenizer_v1")
-    dk.tag(str(world / "v0"), ["char_length_v1"], on_bad_record="quarantine", **QUIET)
+    dk.tag(str(world / "v0"), ["char_length_v1"], **KEEP, **QUIET)
 
 
 def change_quantiles(world):
@@ -142,28 +139,13 @@ CHANGES = {
         world / "v0/attributes/whitespace_tokenizer_v1/x/a.jsonl.gz", "4.0", "5.0"
     ),
     "a set that is gone": lambda world: shutil.rmtree(world / "v0/attributes/whitespace_tokenizer_v1"),
-    "another set": lambda world: dk.tag(
-        str(world / "v0"), ["gopher_v2"], on_bad_record="quarantine", **QUIET
-    ),
-    "another rule": lambda world: dk.mix(
-        str(world / "v0"),
-        to=str(world / "v1"),
-        where=f"{LENGTH} > 13",
-        on_bad_record="quarantine",
-        max_bad_fraction=0.5,
-        **QUIET,
-    ),
+    "another set": lambda world: dk.tag(str(world / "v0"), ["gopher_v2"], **KEEP, **QUIET),
+    "another rule": lambda world: mix(world, "length > 13"),
     "checks": lambda world: dk.validate(str(world / "v0"), **QUIET),
     "marks": lambda world: dk.dedupe(str(world / "v1"), **QUIET),
     "quantiles": change_quantiles,
     "quarantine": change_quarantine,
-    "tokens": lambda world: dk.ragged(
-        str(world / "v1"),
-        str(world / "tokens"),
-        tokenizer=str(world / "tokenizer.json"),
-        overwrite=True,
-        **QUIET,
-    ),
+    "tokens": lambda world: make_tokens(world, overwrite=True),
     "tokens that are gone": lambda world: next((world / "tokens").glob("*.data.npy")).unlink(),
     "a new version that was touched": lambda world: rewrite(
         world / "v1/documents/x/a.jsonl.gz", '"id"', '  "id"'
@@ -273,14 +255,7 @@ def test_a_disagreement_is_said_again(world, plain):
 @pytest.mark.parametrize("moment", ["before the JSON", "before the page", "before the journal"])
 def test_a_killed_run_is_done_again(moment, world, plain, monkeypatch):
     make(world)
-    dk.mix(
-        str(world / "v0"),
-        to=str(world / "v1"),
-        where=f"{LENGTH} > 13",
-        on_bad_record="quarantine",
-        max_bad_fraction=0.5,
-        **QUIET,
-    )
+    mix(world, "length > 13")
     publish = module.publish
 
     def killed(*args):

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from dolma_dask.rules.rules import all_of
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.report import survey as module
-from dolma_dask.verbs.report.content import example_rows, quantiles, rule_rows, signal_rows, source_rows
-from dolma_dask.verbs.report.histogram import Histogram
+from dolma_dask.verbs.report.content import rule_rows, signal_rows, source_rows
+from dolma_dask.verbs.report.histogram import Histogram, quantiles
+from dolma_dask.verbs.report.model import SIDES
 from dolma_dask.verbs.report.survey import (
     EXCERPT_CHARACTERS,
     OTHER_SOURCES,
@@ -128,22 +129,24 @@ def test_findings_are_those_of_plain_python_however_rows_are_cut(table, shards, 
     rule = list(dict.fromkeys(rule))  # equal conditions count once
     written = [f"{key} {sign} {bound!r}" for key, sign, bound in rule]
     parts = conjuncts(all_of(*map(parse, written)))
-    survey = Survey(("x", "y"), parts, bounds_of(parts), count)
+    survey = Survey(("x", "y"), parts, tuple(written), bounds_of(parts), count)
     assert [(bound.key, bound.sign, bound.value) for bound in survey.bounds] == rule
     found = found_in(survey, table, shards, blocks)
     documents, matched, sources, examples, read = oracle(table, shards, rule, count)
 
-    assert (found.rows, found.rows - found.bad) == (len(table), documents)
+    assert (found.rows, found.documents) == (len(table), documents)
     assert found.kept == sum(all(document[6]) for document in read)
-    assert [row.matched_documents for row in rule_rows(written, found)] == matched
+    assert [row.matched_documents for row in rule_rows(survey, found)] == matched
     assert {
         row.source: [row.documents, row.text_bytes, row.kept_documents, row.kept_text_bytes]
         for row in source_rows(survey, found)
     } == sources
-    places = [str(number) for number in range(len(rule))]
     assert [
-        (row.kind, int(row.rule), row.shard, row.row, row.id, row.value, row.excerpt)
-        for row in example_rows(survey, places, found)
+        (side, bound.part, row.shard, row.row, row.id, row.value, row.excerpt)
+        for bound in survey.bounds
+        for side in SIDES
+        for row in found.near.get((bound, side), ())
+        if (row.kind, row.rule, row.signal) == (side, written[bound.part], bound.key)
     ] == examples
     for signal in signal_rows(survey, found):
         known = [document[5][signal.key] for document in read if document[5][signal.key] is not None]
@@ -167,7 +170,7 @@ def test_without_a_rule_nothing_counts_as_kept():
     found = survey_block(survey, "s", 0, batch, columns)
     assert source_rows(survey, found)[0].kept_documents is None
     assert signal_rows(survey, found)[0].kept_counts is None
-    assert rule_rows((), found) == []
+    assert rule_rows(survey, found) == []
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ import hashlib
 import json
 import math
 import re
-import subprocess
-import sys
+from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from dolma_dask.verbs.report import page, plots
 from dolma_dask.verbs.report.histogram import Histogram, signal_histogram
 from dolma_dask.verbs.report.model import (
+    SIDES,
     Example,
     FailureRow,
     QuarantineRow,
@@ -27,6 +28,19 @@ from dolma_dask.verbs.report.model import (
 )
 
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=http://evil.example/x onerror=alert(1)>{{7*7}}<!--]]>&amp;"
+
+
+def data_of(**content: Any) -> ReportData:
+    return ReportData(**{"title": "t", "dataset": "d", "created": "c", "version": "v", **content})
+
+
+def empty_signal(key: str = "a__b__c") -> SignalHistogram:
+    return SignalHistogram(key, np.empty(0), np.empty(0, np.int64), nulls=3)
+
+
+def example(**content: Any) -> Example:
+    plain = Example("just inside", "r", "k", 1.0, "s", "i", "f", 0, "")
+    return replace(plain, **content)
 
 
 def report(text: str = "plain", signals: int = 2) -> ReportData:
@@ -47,7 +61,6 @@ def report(text: str = "plain", signals: int = 2) -> ReportData:
                 f"a__b__signal {text} {i}",
                 Histogram.of(values),
                 Histogram.of(values[values >= 50]),
-                quantiles={0.5: 148.0, 0.9: 500.0},
                 threshold=[(f">= {text}", 50.0)],
             )
             for i in range(signals)
@@ -109,7 +122,7 @@ def test_hostile_text_changes_no_element():
     assert shape(wild) == shape(tame)
     assert [attrs for attrs, _ in wild.scripts] == [attrs for attrs, _ in tame.scripts]
     shown = "".join(wild.text)
-    for part in (
+    for part in [
         "title",
         "dataset",
         "created",
@@ -122,12 +135,9 @@ def test_hostile_text_changes_no_element():
         "where",
         "error",
         "reason",
-    ):
+    ]:
         assert f"{part} {HOSTILE}" in shown
-
-
-def test_hostile_text_is_in_no_script_or_figure():
-    for attrs, script in read(page.render(report(HOSTILE))).scripts:
+    for attrs, script in wild.scripts:
         assert "alert(1)" not in script
         assert "evil.example" not in script
         if attrs.get("type") == "application/json":
@@ -162,11 +172,6 @@ def test_policy_names_each_script_and_no_other():
     assert "\r" not in html
 
 
-def test_equal_data_gives_equal_bytes():
-    assert page.render(report()) == page.render(report())
-    assert page.write_json(report()) == page.write_json(report())
-
-
 def test_bokeh_is_there_once_and_only_for_plots():
     assert len(page.render(report(signals=0))) < 60_000
     one, three = page.render(report(signals=1)), page.render(report(signals=3))
@@ -174,9 +179,10 @@ def test_bokeh_is_there_once_and_only_for_plots():
     assert len(three) - len(one) < 60_000
 
 
-def test_figures_have_unique_ids():
-    names = [item["root_id"] for item in plots.figure_items(list(report(signals=3).signals))]
-    assert len(set(names)) == 3
+def test_figures_are_numbered_alike_each_time():
+    one, other = (list(plots.figure_items(list(report(signals=3).signals))) for _ in range(2))
+    assert one == other
+    assert len({item["root_id"] for item in one}) == 3
 
 
 def text_of(html: str) -> str:
@@ -199,61 +205,39 @@ def test_numbers_of_the_run():
 
 
 def test_quiet_run_has_no_problem_section():
-    data = ReportData("t", "d", "c", "v", stages=[StageRow("tag", 10, 10)])
-    html = page.render(data)
+    html = page.render(data_of(stages=[StageRow("tag", 10, 10)]))
     assert 'id="problems"' not in html
     assert "none" in text_of(html)
-    assert 'id="problems"' in page.render(
-        ReportData("t", "d", "c", "v", quarantine=[QuarantineRow("tag", "x", 0)])
-    )
+    assert 'id="problems"' in page.render(data_of(quarantine=[QuarantineRow("tag", "x", 0)]))
 
 
 def test_what_a_reader_must_know_stands_with_the_rules_also_without_any():
-    html = page.render(ReportData("t", "d", "c", "v", remarks=["mix <b>wrote</b> 5"]))
+    html = page.render(data_of(remarks=["mix <b>wrote</b> 5"]))
     assert '<section id="rules"' in html
     assert '<a href="#rules">' in html
     assert '<p class="remark">mix &lt;b&gt;wrote' in html
-    assert 'id="rules"' not in page.render(ReportData("t", "d", "c", "v"))
+    assert 'id="rules"' not in page.render(data_of())
 
 
-EMPTY = SignalHistogram("a__b__c", np.empty(0), np.empty(0, np.int64), nulls=3)
+EDGES = {
+    "nothing": {},
+    "zero documents": {
+        "stages": [StageRow("tag", 0, 0, 0, 0, 0, 0.0, 0)],
+        "sources": [SourceRow("s", 0, 0, 0, 0, 0)],
+    },
+    "no values": {
+        "stages": [StageRow("ragged")],
+        "signals": [empty_signal()],
+        "rules": [RuleRow("r", 0, math.nan)],
+    },
+    "unknown numbers": {"stages": [StageRow("a"), StageRow("b", 5, 9, 1, 1, 1, 1.0, 1)], "where": "x > 1"},
+    "very long": {"title": "t" * 5000, "examples": [example(id="i" * 10_000)]},
+}
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        ReportData("t", "d", "c", "v"),
-        ReportData(
-            "t",
-            "d",
-            "c",
-            "v",
-            stages=[StageRow("tag", 0, 0, 0, 0, 0, 0.0, 0)],
-            sources=[SourceRow("s", 0, 0, 0, 0, 0)],
-        ),
-        ReportData(
-            "t",
-            "d",
-            "c",
-            "v",
-            stages=[StageRow("ragged")],
-            signals=[EMPTY],
-            rules=[RuleRow("r", 0, math.nan)],
-        ),
-        ReportData(
-            "t", "d", "c", "v", stages=[StageRow("a"), StageRow("b", 5, 9, 1, 1, 1, 1.0, 1)], where="x > 1"
-        ),
-        ReportData(
-            "t" * 5000,
-            "d",
-            "c",
-            "v",
-            examples=[Example("just inside", "r", "k", None, "s", "i" * 10_000, "f", 0, "")],
-        ),
-    ],
-    ids=["nothing", "zero documents", "no values", "unknown numbers", "very long"],
-)
-def test_edge_cases(data):
+@pytest.mark.parametrize("edge", EDGES)
+def test_edge_cases(edge):
+    data = data_of(**EDGES[edge])
     html = page.render(data)
     assert len(html) < 100_000  # no plot, no library
     assert "nan" not in text_of(html).lower().replace("nancy", "")
@@ -262,8 +246,7 @@ def test_edge_cases(data):
 
 
 def test_many_signals_have_an_index_and_a_search():
-    empty = [SignalHistogram(f"a__b__{i}", np.empty(0), np.empty(0, np.int64)) for i in range(60)]
-    html = page.render(ReportData("t", "d", "c", "v", signals=empty))
+    html = page.render(data_of(signals=[empty_signal(f"a__b__{i}") for i in range(60)]))
     assert html.count('<article id="signal-') == 60
     assert all(f'href="#signal-{i}"' in html for i in range(1, 61))
     assert '<input id="find" type="search"' in html
@@ -271,7 +254,7 @@ def test_many_signals_have_an_index_and_a_search():
 
 
 def test_characters_that_html_cannot_hold():
-    data = ReportData("a\x00b\ud800c\x1b[0m", "d", "c", "v")
+    data = data_of(title="a\x00b\ud800c\x1b[0m")
     html = page.render(data)
     html.encode()
     assert "a\N{SYMBOL FOR NULL}b\N{REPLACEMENT CHARACTER}c\N{SYMBOL FOR ESCAPE}[0m" in html
@@ -281,33 +264,10 @@ def test_characters_that_html_cannot_hold():
 @given(st.text(), st.text(), st.text())
 @settings(max_examples=60, deadline=None)
 def test_any_text_is_shown_as_it_is(title, key, excerpt):
-    data = ReportData(
-        title, "d", "c", "v", signals=[SignalHistogram(key, np.empty(0), np.empty(0, np.int64))],
-        examples=[Example("just outside", title, key, 1.0, "s", key, "f", 0, excerpt)],
-    )  # fmt: skip
-    html = page.render(data)
-    reader = read(html)
-    assert shape(reader) == shape(read(page.render(ReportData("t", "d", "c", "v", signals=[EMPTY], examples=[Example("just outside", "r", "k", 1.0, "s", "i", "f", 0, "e")]))))  # fmt: skip
+    cards = [example(rule=title, id=key, excerpt=excerpt)]
+    reader = read(page.render(data_of(title=title, signals=[empty_signal(key)], examples=cards)))
+    assert shape(reader) == shape(read(page.render(data_of(signals=[empty_signal()], examples=[example()]))))
     assert page.visible(excerpt) in "".join(reader.text)
-
-
-@pytest.mark.parametrize(
-    "given_name, shown",
-    [
-        ("wiki/v1", "wiki/v1"),
-        ("/home/someone/data/wiki/", "wiki"),
-        ("file:///home/someone/data/wiki", "wiki"),
-        ("s3://corpus/wiki/v1", "s3://corpus/wiki/v1"),
-        ("s3://key:secret@corpus/wiki", "s3://corpus/wiki"),
-        ("", ""),
-    ],
-)
-def test_dataset_name_shows_no_private_path(given_name, shown):
-    data = ReportData("t", given_name, "c", "v")
-    assert page.public_name(given_name) == shown
-    assert json.loads(page.write_json(data))["dataset"] == shown
-    assert "someone" not in page.render(data)
-    assert "secret" not in page.render(data)
 
 
 def test_json_has_the_same_content():
@@ -318,18 +278,15 @@ def test_json_has_the_same_content():
     signal = content["signals"][0]
     assert signal["counts"] == data.signals[0].counts.tolist()
     assert signal["edges"] == data.signals[0].edges.tolist()
-    assert signal["quantiles"] == {"0.5": 148.0, "0.9": 500.0}
+    assert signal["quantiles"]["0.5"] == data.signals[0].quantiles[0.5]
     assert signal["threshold"] == [[f">= {HOSTILE}", 50.0]]
     assert content["examples"][1]["excerpt"] == f"Out {HOSTILE}"
 
 
 def test_json_of_infinite_numbers():
-    data = ReportData("t", "d", "c", "v", examples=[Example("just inside", "r", "k", v, "s", "i", "f", 0, "") for v in (math.inf, -math.inf, math.nan)])  # fmt: skip
-    assert [e["value"] for e in json.loads(page.write_json(data))["examples"]] == [
-        "Infinity",
-        "-Infinity",
-        None,
-    ]
+    data = data_of(examples=[example(value=value) for value in (math.inf, -math.inf, math.nan)])
+    values = [card["value"] for card in json.loads(page.write_json(data))["examples"]]
+    assert values == ["Infinity", "-Infinity", None]
 
 
 # ------------------------------------------------------------------------------------------------ plots
@@ -376,36 +333,25 @@ def test_a_figure_holds_counts_and_bounds_and_no_text_of_the_data():
 def test_a_bound_beyond_the_values_is_said_not_drawn():
     signal = signal_histogram("k", Histogram.of([1.0, 2.0, 3.0]), threshold=[("<=", 99.0)])
     assert '"name": "bound"' not in json.dumps(list(plots.figure_items([signal])))
-    assert "<=\N{NO-BREAK SPACE}99 (beyond the values seen)." in text_of(
-        page.render(ReportData("t", "d", "c", "v", signals=[signal]))
-    )
+    shown = text_of(page.render(data_of(signals=[signal])))
+    assert "<=\N{NO-BREAK SPACE}99 (beyond the values seen)." in shown
 
 
 def test_examples_are_grouped_by_rule():
-    cards = [
-        Example(kind, rule, "k", 1.0, "s", "i", "f", 0, "")
-        for rule in "ab"
-        for kind in ("just inside", "just outside")
-    ]
-    groups = page.example_groups(cards)
-    assert [(group.rule, len(group.inside), len(group.outside)) for group in groups] == [
-        ("a", 1, 1),
-        ("b", 1, 1),
-    ]
+    cards = [example(kind=kind, rule=rule, id=f"{kind} {rule}") for rule in "ba" for kind in SIDES]
+    shown = text_of(page.render(data_of(examples=cards)))
+    places = [shown.index(f"{side} {rule}") for rule in "ba" for side in SIDES]
+    assert places == sorted(places)
+    assert shown.count("Just inside: kept 1") == 2
 
 
 def test_funnel_counts_from_the_first_known_number():
     rows = page.funnel([StageRow("convert", None, 200), StageRow("mix", 200, 50, text_bytes=10)])
-    assert [(row.verb, row.documents.share, row.documents.width) for row in rows] == [
+    assert [(verb, bar.share, bar.width) for verb, bar, *_ in rows] == [
         ("convert", 1.0, 100.0),
         ("mix", 0.25, 25.0),
     ]
-    assert [row.text.share for row in rows] == [None, 1.0]
-
-
-def test_the_records_alone_need_no_bokeh():
-    code = "import sys, dolma_dask.verbs.report.histogram, dolma_dask.verbs.report.model; sys.exit('bokeh' in sys.modules or 'jinja2' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert [text.share for _, _, text, _ in rows] == [None, 1.0]
 
 
 def test_results_stand_in_sections():
@@ -414,5 +360,5 @@ def test_results_stand_in_sections():
     assert "1,234" in text_of(html)
     assert html.index("by source plain") < html.index("clusters plain") < html.index("checks plain")
     many = ResultTable("Quantiles", "t", ("n",), [(float(n),) for n in range(500)])
-    shown = text_of(page.render(ReportData("t", "d", "c", "v", results=[many])))
+    shown = text_of(page.render(data_of(results=[many])))
     assert "The first 200 of 500" in shown

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.errors import UsageError
 from dolma_dask.verbs.report.histogram import (
     DISPLAY_BINS,
     MAX_BINS,
@@ -16,7 +15,6 @@ from dolma_dask.verbs.report.histogram import (
     display_edges,
     signal_histogram,
 )
-from dolma_dask.verbs.report.model import SignalHistogram
 
 any_value = st.one_of(
     st.floats(width=64),
@@ -154,13 +152,3 @@ def test_small_whole_numbers_have_a_bar_each():
     shown = signal_histogram("k", Histogram.of([1, 2, 2, 5]))
     assert shown.edges.tolist() == [1, 2, 3, 4, 5, 6]
     assert shown.counts.tolist() == [1, 2, 0, 0, 1]
-
-
-def test_kept_values_must_be_a_part():
-    with pytest.raises(UsageError, match="not a part"):
-        signal_histogram("k", Histogram.of([1.0, 2.0]), Histogram.of([1.0, 1.0]))
-
-
-def test_edges_and_counts_must_agree():
-    with pytest.raises(UsageError, match="'k' has 2 edges, 2 counts"):
-        SignalHistogram("k", np.array([0.0, 1.0]), np.array([1, 2]))
