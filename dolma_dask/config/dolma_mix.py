@@ -16,7 +16,7 @@ import msgspec
 from yaml import MappingNode, Node, SequenceNode
 
 from dolma_dask import clusters
-from dolma_dask.config.yaml_files import Mistakes, convert, pairs, read_yaml, scalar, substituted
+from dolma_dask.config.yaml_files import Mistakes, References, convert, pairs, read_yaml, scalar
 from dolma_dask.errors import Failure, StageError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
@@ -101,7 +101,7 @@ def read_config(config: str | Mapping[str, Any]) -> Config:
     """
     mistakes = Mistakes(config if isinstance(config, str) else "the configuration")
     node = read_yaml(config, mistakes) if isinstance(config, str) else _node_of(config)
-    resolved = References(node, mistakes).resolve(node, ())
+    resolved = ToolkitReferences(node, mistakes).resolve(node)
     values = convert(resolved, Config, "", mistakes, lax=True)
     mistakes.check()
     return values  # type: ignore[no-any-return]
@@ -118,22 +118,17 @@ def _node_of(value: object) -> Node:
     return scalar("null" if value is None else str(value), quoted=is_text)
 
 
-_REFERENCE = re.compile(r"\$\{([^${}]+)\}")
-
-
-class References:
+class ToolkitReferences(References):
     """Replaces references as OmegaConf writes them: ``${streams[0].name}``, ``${.name}``, ``${oc.env:OUT,out}``, ``${d.processes:2}``."""
 
+    pattern = re.compile(r"\$\{([^${}]+)\}")
+
     def __init__(self, root: Node, mistakes: Mistakes) -> None:
+        super().__init__(mistakes)
         self.root = root
-        self.mistakes = mistakes
-        self._open: list[tuple[str, ...]] = []
 
-    def resolve(self, node: Node, path: tuple[str, ...]) -> Node:
-        """Return a node with all references replaced; `path` leads to it."""
-        return substituted(node, _REFERENCE, self._find, self.mistakes, path)
-
-    def _find(self, match: re.Match[str], node: Node, path: tuple[str, ...]) -> Node:
+    def find(self, match: re.Match[str], node: Node, path: tuple[str, ...]) -> Node:
+        """Return the value at a path of the file, or what a resolver returns."""
         reference = match[1].strip()
         resolver, colon, argument = reference.partition(":")
         if colon:
@@ -142,16 +137,12 @@ class References:
         up = len(reference) - len(reference.lstrip("."))
         way = (*path[: len(path) - up], *steps) if up else tuple(steps)
         value = self._at(way)
-        if value is None or way in self._open:
-            why = "leads to nothing" if value is None else "leads back to itself"
-            return self._wrong(
-                node, f"{match[0]} {why}; expected the path of a value, such as ${{streams[0].name}}."
-            )
-        self._open.append(way)
-        try:
-            return self.resolve(value, way)
-        finally:
-            self._open.pop()
+        found = value and self.follow(way, value, way)
+        if found is not None:
+            return found
+        why = "leads to nothing" if value is None else "leads back to itself"
+        expected = "expected the path of a value, such as ${streams[0].name}."
+        return self.wrong(node, f"{match[0]} {why}; {expected}")
 
     def _at(self, way: Sequence[str]) -> Node | None:
         node = self.root
@@ -170,19 +161,13 @@ class References:
             value = os.environ.get(name, otherwise if comma else None)
             if value is not None:
                 return scalar(value, node)
-            return self._wrong(
-                node,
-                f"the environment variable {name} is not set; set it, or write ${{oc.env:{name},otherwise}}.",
-            )
+            expected = f"set it, or write ${{oc.env:{name},otherwise}}."
+            return self.wrong(node, f"the environment variable {name} is not set; {expected}")
         if resolver == "d.processes" and argument.isdigit():
             return scalar(str(max(1, (os.cpu_count() or 1) - int(argument))), node)
-        return self._wrong(
+        return self.wrong(
             node, f"${{{resolver}:...}} is not known here; expected a path, oc.env:NAME or d.processes:N."
         )
-
-    def _wrong(self, node: Node, text: str) -> Node:
-        self.mistakes.add(node, text)
-        return scalar("", node, quoted=True)
 
 
 # ------------------------------------------------------------------------------------------------ the work

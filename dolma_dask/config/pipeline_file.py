@@ -29,6 +29,7 @@ from dolma_dask.config.stages import StagePlan, absolute, is_in, named
 from dolma_dask.config.yaml_files import (
     FAILED,
     Mistakes,
+    References,
     convert,
     convert_options,
     is_nothing,
@@ -36,7 +37,6 @@ from dolma_dask.config.yaml_files import (
     pairs,
     read_yaml,
     scalar,
-    substituted,
 )
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
@@ -161,21 +161,23 @@ class _Stages:
 # ------------------------------------------------------------------------------------------------ variables
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_REFERENCE = re.compile(r"\$\$\{|\$\{(?:(env:)?([A-Za-z_][A-Za-z0-9_]*)(:-[^{}]*)?\}|)")
 
 
-class Variables:
+class Variables(References):
     """Replaces ``${...}`` by variables of a file, by values `given` for them, or by the environment."""
 
+    pattern = re.compile(r"\$\$\{|\$\{(?:(env:)?([A-Za-z_][A-Za-z0-9_]*)(:-[^{}]*)?\}|)")
+
     def __init__(self, block: Node, given: Mapping[str, str], mistakes: Mistakes) -> None:
-        self.mistakes, self.wrong = mistakes, mistakes.add
-        self._open: list[str] = []
+        super().__init__(mistakes)
         declared = {} if is_nothing(block) else pairs(block)
         for name, (at, value) in declared.items():
             if not _NAME.fullmatch(name):
-                self.wrong(at, f"{name!r} is no name of a variable; expected letters, digits and _.")
+                mistakes.add(at, f"{name!r} is no name of a variable; expected letters, digits and _.")
             elif isinstance(value, MappingNode):
-                self.wrong(value, f"variables.{name} is a map; expected a text, a number or a list of them.")
+                mistakes.add(
+                    value, f"variables.{name} is a map; expected a text, a number or a list of them."
+                )
         self._values = {name: value for name, (_, value) in declared.items()}
         for name, text in given.items():
             if name not in self._values:
@@ -183,39 +185,30 @@ class Variables:
                 mistakes.add(None, f"--set {name}: the file has no such variable; {hint}")
             self._values[name] = scalar(text)
 
-    def resolve(self, node: Node) -> Node:
-        """Return a node with all variables replaced, in lists and maps too."""
-        return substituted(node, _REFERENCE, self._find, self.mistakes)
-
-    def _find(self, match: re.Match[str], node: Node, path: tuple[str, ...]) -> Node:
+    def find(self, match: re.Match[str], node: Node, path: tuple[str, ...]) -> Node:
+        """Return the value of a variable; what stands in for it where there is none."""
         if match[0] == "$${":
             return scalar("${", node)
         is_environment, name, otherwise = match[1], match[2], match[3]
         if name is None:
             forms = "${name}, ${name:-otherwise}, ${env:NAME} or ${env:NAME:-otherwise}"
-            self.wrong(node, f"{node.value!r}: expected {forms}; a plain ${{ is written $${{.")
+            self.mistakes.add(node, f"{node.value!r}: expected {forms}; a plain ${{ is written $${{.")
             return node
         if is_environment and name in os.environ:
             return scalar(os.environ[name], node)
         value = None if is_environment else self._values.get(name)
-        if value is not None and not is_nothing(value) and name not in self._open:
-            self._open.append(name)
-            try:
-                return self.resolve(value)
-            finally:
-                self._open.pop()
-        if name in self._open and not is_environment:
-            self.wrong(node, f"${{{name}}} is defined by itself: {' -> '.join([*self._open, name])}.")
-        elif otherwise is not None:
+        if value is not None and not is_nothing(value):
+            way = " -> ".join([*self._open, name])
+            found = self.follow(name, value)
+            return found or self.wrong(node, f"${{{name}}} is defined by itself: {way}.")
+        if otherwise is not None:
             return scalar(otherwise.removeprefix(":-"), node)
-        elif is_environment:
+        if is_environment:
             expected = f"expected a value. Set it, or write ${{env:{name}:-otherwise}}."
-            self.wrong(node, f"the environment variable {name} is not set; {expected}")
-        elif value is not None:
-            self.wrong(node, f"${{{name}}} has no value; give it one: --set {name}=VALUE.")
-        else:
-            self.wrong(node, f"${{{name}}} is not defined; {near(name, self._values, 'variables:')}")
-        return scalar("", node, quoted=True)
+            return self.wrong(node, f"the environment variable {name} is not set; {expected}")
+        if value is not None:
+            return self.wrong(node, f"${{{name}}} has no value; give it one: --set {name}=VALUE.")
+        return self.wrong(node, f"${{{name}}} is not defined; {near(name, self._values, 'variables:')}")
 
 
 def variables_of(given: object) -> dict[str, str]:

@@ -6,10 +6,10 @@ Types come from what a value is for, not from YAML's guesses: for a text ``no`` 
 import copy
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
 import msgspec
 import yaml
@@ -175,41 +175,58 @@ def scalar(text: str, at: Node | None = None, quoted: bool = False) -> Node:
 
 # ------------------------------------------------------------------------------------------------ references
 
-Find = Callable[[re.Match[str], Node, tuple[str, ...]], Node]
-"""What a reference stands for: of its match, the node in which it stands, and the path to that node."""
 
+class References:
+    """Replaces references; a subclass says how they are written and what each stands for."""
 
-def substituted(
-    node: Node, pattern: re.Pattern[str], find: Find, mistakes: Mistakes, path: tuple[str, ...] = ()
-) -> Node:
-    """Return a node with every match of `pattern` replaced: alone it is the value with its type, within a text it is put in."""
-    if isinstance(node, SequenceNode):
-        items = [
-            substituted(item, pattern, find, mistakes, (*path, str(at))) for at, item in enumerate(node.value)
-        ]
-        return SequenceNode(node.tag, items, node.start_mark)
-    if isinstance(node, MappingNode):
-        values = [
-            (key, substituted(value, pattern, find, mistakes, (*path, key.value)))
-            for key, value in node.value
-        ]
-        return MappingNode(node.tag, values, node.start_mark)
-    alone = pattern.fullmatch(node.value)
-    if alone:
-        value = copy.copy(find(alone, node, path))
-        value.start_mark = node.start_mark
-        return value
+    pattern: ClassVar[re.Pattern[str]]
 
-    def text(match: re.Match[str]) -> str:
-        value = find(match, node, path)
-        if isinstance(value, ScalarNode):
-            return str(value.value)
-        mistakes.add(
-            node, f"{match[0]} is a list or map, which cannot be put into a text; expected it alone."
-        )
-        return match[0]
+    def __init__(self, mistakes: Mistakes) -> None:
+        self.mistakes = mistakes
+        self._open: list[Any] = []  # what is being resolved
 
-    return scalar(pattern.sub(text, node.value), node, quoted=node.style is not None)
+    def find(self, match: re.Match[str], node: Node, path: tuple[str, ...]) -> Node:
+        """Return what a reference stands for, which is in a node to which `path` leads."""
+        raise NotImplementedError
+
+    def resolve(self, node: Node, path: tuple[str, ...] = ()) -> Node:
+        """Return a node with all references replaced: alone one is the value with its type, within a text it is put in."""
+        if isinstance(node, SequenceNode):
+            items = [self.resolve(item, (*path, str(at))) for at, item in enumerate(node.value)]
+            return SequenceNode(node.tag, items, node.start_mark)
+        if isinstance(node, MappingNode):
+            values = [(key, self.resolve(value, (*path, key.value))) for key, value in node.value]
+            return MappingNode(node.tag, values, node.start_mark)
+        alone = self.pattern.fullmatch(node.value)
+        if alone:
+            value = copy.copy(self.find(alone, node, path))
+            value.start_mark = node.start_mark
+            return value
+
+        def text(match: re.Match[str]) -> str:
+            value = self.find(match, node, path)
+            if isinstance(value, ScalarNode):
+                return str(value.value)
+            why = "is a list or map, which cannot be put into a text; expected it alone."
+            self.mistakes.add(node, f"{match[0]} {why}")
+            return match[0]
+
+        return scalar(self.pattern.sub(text, node.value), node, quoted=node.style is not None)
+
+    def follow(self, name: Any, value: Node, path: tuple[str, ...] = ()) -> Node | None:
+        """Return a value with all references replaced; None if it is defined by itself, by its name."""
+        if name in self._open:
+            return None
+        self._open.append(name)
+        try:
+            return self.resolve(value, path)
+        finally:
+            self._open.pop()
+
+    def wrong(self, node: Node, text: str) -> Node:
+        """Record a mistake; return what stands in for the reference."""
+        self.mistakes.add(node, text)
+        return scalar("", node, quoted=True)
 
 
 # ------------------------------------------------------------------------------------------------ types
