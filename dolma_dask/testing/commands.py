@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
@@ -82,17 +83,12 @@ class Command:
 
     def workers(self) -> list[psutil.Process]:
         """Return the processes that work on shards: all but the command itself, Python's resource tracker and the server that forks."""
-        family = {process.pid: command_line(process) for process in self.family()}
-        servers = {pid for pid, words in family.items() if "multiprocessing.forkserver" in words}
-        return [
-            process
-            for process in self.family()
-            if process.pid != self.process.pid
-            and (
-                "spawn_main" in command_line(process)
-                or (process.pid in servers and parent_of(process) in servers)
-            )
-        ]
+        family = self.family()
+        words = {process.pid: " ".join(_answer(process.cmdline, [])) for process in family}
+        servers = {pid for pid in words if "multiprocessing.forkserver" in words[pid]}
+        forked = {process.pid for process in family if _answer(process.ppid, 0) in servers} & servers
+        spawned = {pid for pid in words if "spawn_main" in words[pid]}
+        return [process for process in family if process.pid in forked | spawned and process != self.process]
 
     def interrupt(self, group: bool) -> None:
         """Send what Ctrl-C sends: in a terminal to the whole group, in a script often to the command alone."""
@@ -109,28 +105,21 @@ class Command:
         wait_until(lambda: not self.family(), "its worker processes to end")
 
 
-def parent_of(process: psutil.Process) -> int | None:
-    """Return the number of a process's parent; none if it is gone."""
+T = TypeVar("T")
+
+
+def _answer(question: Callable[[], T], otherwise: T) -> T:
+    """Return what a process answers, or something else if it is gone."""
     try:
-        return int(process.ppid())
+        return question()
     except psutil.Error:
-        return None
+        return otherwise
 
 
 def is_alive(process: psutil.Process) -> bool:
     """Tell whether a process can still do anything."""
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def command_line(process: psutil.Process) -> str:
-    """Return the words of a process."""
-    try:
-        return " ".join(process.cmdline())
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return ""
+    status = _answer(process.status, psutil.STATUS_ZOMBIE)
+    return bool(process.is_running() and status != psutil.STATUS_ZOMBIE)
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:

@@ -27,7 +27,7 @@ import platform
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +42,7 @@ from dolma_dask.io.files import list_files
 from dolma_dask.io.publish import publish
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.testing import python_texts
+from dolma_dask.testing.python_texts import Text
 
 VERSION = 1
 """Raised whenever the same installation gives other raw files than before."""
@@ -51,55 +52,26 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class RawSet:
-    """The raw files of one kind, in the folder ``raw/<kind>``.
-
-    Attributes
-    ----------
-    kind : str
-        Name of the folder.
-    files : int
-        Number of raw files.
-    documents : int
-        Number of documents in them.
-    text_bytes : int
-        UTF-8 bytes of the documents' texts.
-    bytes : int
-        Stored bytes.
-    checksum : str
-        xxh3-128 over path and content of each file, in the order of paths, each with its length before it (8 bytes, little-endian).
-    mapping : FieldMapping
-        How the records become documents.
-    """
+    """The raw files of one kind, in the folder ``raw/<kind>``."""
 
     kind: str
-    files: int
-    documents: int
-    text_bytes: int
-    bytes: int
+    files: int  # how many
+    documents: int  # in them
+    text_bytes: int  # UTF-8 bytes of the texts of these
+    bytes: int  # stored
+    # xxh3-128 over path and content of each file, in the order of paths, each with its length before it (8 bytes, little-endian)
     checksum: str
-    mapping: FieldMapping
+    mapping: FieldMapping  # how the records become documents
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Record of what was collected, and from which sources.
+    """Record of what was collected, and from which sources."""
 
-    Attributes
-    ----------
-    version : int
-        `VERSION` of the collector.
-    python : str
-        Implementation and version of the interpreter.
-    packages : str
-        xxh3-128 of the names and versions of all installed distributions.
-    sets : tuple of RawSet
-        One per kind.
-    """
-
-    version: int
-    python: str
-    packages: str
-    sets: tuple[RawSet, ...]
+    version: int  # `VERSION` of the collector
+    python: str  # implementation and version of the interpreter
+    packages: str  # xxh3-128 of the names and versions of all installed distributions
+    sets: tuple[RawSet, ...]  # one per kind
 
     @property
     def documents(self) -> int:
@@ -113,17 +85,9 @@ class Manifest:
 
 
 def collect_corpus(folder: str | Path) -> Manifest:
-    """Collect the corpus into `folder`, or return at once if it is there already.
+    """Collect the corpus into `folder`, which gets ``raw/`` and, last, ``manifest.json``, or return at once if it is there already.
 
-    Parameters
-    ----------
-    folder : str or Path
-        Gets ``raw/`` and, last, ``manifest.json``. An older corpus there is replaced when the interpreter or the installed distributions
-        have changed, or a file of it is missing.
-
-    Returns
-    -------
-    Manifest
+    An older corpus there is replaced when the interpreter or the installed distributions have changed, or a file of it is missing.
     """
     folder = Path(folder)
     python, packages = _interpreter(), _package_digest()
@@ -188,23 +152,26 @@ def _is_whole(folder: Path, manifest: Manifest) -> bool:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Collection of one kind: `write` puts raw files into a folder and returns the texts."""
+    """Collection of one kind: at most so many bytes of the texts of a source, and how they are put into a folder."""
 
     name: str
-    write: Callable[[Path], Sequence[str]]
+    source: Callable[[], Iterable[Text]]
+    max_bytes: int
+    write: Callable[[Path, Sequence[Text]], object]
     mapping: FieldMapping
 
 
 def _write(scratch: Path, kind: _Kind) -> RawSet:
     folder = scratch / "raw" / kind.name
     folder.mkdir(parents=True)
-    texts = kind.write(folder)
+    items = python_texts.capped(kind.source(), kind.max_bytes)
+    kind.write(folder, items)
     files = list_files(str(folder))
     return RawSet(
         kind=kind.name,
         files=len(files),
-        documents=len(texts),
-        text_bytes=sum(len(text.encode()) for text in texts),
+        documents=len(items),
+        text_bytes=sum(len(item.text.encode()) for item in items),
         bytes=sum(file.bytes for file in files),
         checksum=_checksum(folder, [file.path for file in files]),
         mapping=kind.mapping,
@@ -227,63 +194,59 @@ def _gzip(data: bytes) -> bytes:
     return gzip.compress(data, compresslevel=6, mtime=0)
 
 
-def _write_descriptions(folder: Path) -> list[str]:
-    items = python_texts.capped(python_texts.descriptions(), 3_000_000)
+def _halves(items: Sequence[Text]) -> Iterator[tuple[int, Sequence[Text]]]:
+    half = (len(items) + 1) // 2
+    return enumerate((items[:half], items[half:]))
+
+
+def _write_descriptions(folder: Path, items: Sequence[Text]) -> None:
     records = [
         {
-            "name": item.name,
-            "version": item.version,
+            "name": item.about["Name"],
+            "version": item.about["Version"],
             "description": item.text,
-            "info": {"summary": item.summary, "requires_python": item.requires_python},
+            "info": {"summary": item.about["Summary"], "requires_python": item.about["Requires-Python"]},
         }
         for item in items
     ]
     (folder / "packages.jsonl.gz").write_bytes(_gzip(_json_lines(records)))
-    return [item.text for item in items]
 
 
-def _write_licences(folder: Path) -> list[str]:
-    items = python_texts.capped(python_texts.licences(), 3_000_000)
+def _write_licences(folder: Path, items: Sequence[Text]) -> None:
     for item in items:
-        path = folder / (item.path if item.path.lower().endswith(".txt") else f"{item.path}.txt")
+        name = item.about["path"]
+        path = folder / (name if name.lower().endswith(".txt") else f"{name}.txt")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(item.text.encode())
-    return [item.text for item in items]
 
 
-def _write_stdlib(folder: Path) -> list[str]:
-    items = python_texts.capped(python_texts.standard_library_docstrings(), 3_000_000)
-    half = (len(items) + 1) // 2
-    for number, part in enumerate((items[:half], items[half:])):
+def _write_stdlib(folder: Path, items: Sequence[Text]) -> None:
+    for number, part in _halves(items):
         records = [
-            {"text": item.text, "module": item.module, "name": item.name, "line": item.line} for item in part
+            {"text": item.text, **{name: item.about[name] for name in ("module", "name", "line")}}
+            for item in part
         ]
         path = folder / f"docstrings.{number:05d}-of-00002.json.gz"
         path.write_bytes(_gzip(_json_lines(records)))
-    return [item.text for item in items]
 
 
-def _write_topics(folder: Path) -> list[str]:
-    items = python_texts.capped(python_texts.topics(), 2_000_000)
-    half = (len(items) + 1) // 2
+def _write_topics(folder: Path, items: Sequence[Text]) -> None:
     codec = pa.Codec("zstd", compression_level=3)
     with tarfile.open(folder / "topics.jsonl.zst.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
-        for number, part in enumerate((items[:half], items[half:])):
-            records = [{"content": {"title": item.title, "body": item.text}} for item in part]
+        for number, part in _halves(items):
+            records = [{"content": {"title": item.about["title"], "body": item.text}} for item in part]
             data = codec.compress(_json_lines(records), asbytes=True)
             member = tarfile.TarInfo(f"topics-{number}.jsonl.zst")
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
-    return [item.text for item in items]
 
 
-def _write_api(folder: Path) -> list[str]:
-    items = python_texts.capped(python_texts.package_docstrings(), 8_000_000)
+def _write_api(folder: Path, items: Sequence[Text]) -> None:
     rows = [
         {
-            "key": f"{item.module}:{item.name or '-'}:{item.line}",
+            "key": f"{item.about['module']}:{item.about['name'] or '-'}:{item.about['line']}",
             "docstring": item.text,
-            "where": {"package": item.package, "module": item.module, "name": item.name, "line": item.line},
+            "where": item.about,
         }
         for item in items
     ]
@@ -293,19 +256,38 @@ def _write_api(folder: Path) -> list[str]:
     schema = pa.schema({"key": pa.string(), "docstring": pa.string(), "where": where})
     table = pa.Table.from_pylist(rows, schema=schema)
     pq.write_table(table, folder / "api.parquet", compression="zstd", row_group_size=1000)
-    return [item.text for item in items]
 
 
 _KINDS = (
     _Kind(
         "descriptions",
+        python_texts.descriptions,
+        3_000_000,
         _write_descriptions,
         FieldMapping(id="name", text="description", source_name="descriptions"),
     ),
-    _Kind("licences", _write_licences, FieldMapping(source_name="licences")),
-    _Kind("stdlib", _write_stdlib, FieldMapping(source_name="stdlib")),
     _Kind(
-        "topics", _write_topics, FieldMapping(id="content.title", text="content.body", source_name="topics")
+        "licences", python_texts.licences, 3_000_000, _write_licences, FieldMapping(source_name="licences")
     ),
-    _Kind("api", _write_api, FieldMapping(id="key", text="docstring", source_name="api")),
+    _Kind(
+        "stdlib",
+        python_texts.standard_library_docstrings,
+        3_000_000,
+        _write_stdlib,
+        FieldMapping(source_name="stdlib"),
+    ),
+    _Kind(
+        "topics",
+        python_texts.topics,
+        2_000_000,
+        _write_topics,
+        FieldMapping(id="content.title", text="content.body", source_name="topics"),
+    ),
+    _Kind(
+        "api",
+        python_texts.package_docstrings,
+        8_000_000,
+        _write_api,
+        FieldMapping(id="key", text="docstring", source_name="api"),
+    ),
 )

@@ -10,11 +10,11 @@ import os
 import re
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 MIN_DOCSTRING_CHARACTERS = 400
 """Shorter docstrings are rarely prose."""
@@ -30,45 +30,13 @@ _NO_TEXT = frozenset((".py", ".pyi", ".pyc", ".so", ".json", ".html", ".toml", "
 _NO_PROSE = frozenset(("site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "encodings"))
 _LONG_STRING = re.compile(rb'"""[^"]{150}')  # a quick look before the parser's slow one
 
-Named = TypeVar("Named", "Description", "Licence", "Docstring", "Topic")
-
 
 @dataclass(frozen=True)
-class Description:
-    """Metadata of a distribution: name, version, summary, Python versions, and the long description."""
+class Text:
+    """A text, and what else its raw record tells: where it comes from and what it is called."""
 
-    name: str
-    version: str
-    summary: str
-    requires_python: str
     text: str
-
-
-@dataclass(frozen=True)
-class Licence:
-    """A licence file: its path, starting with the distribution's name, and its content."""
-
-    path: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Docstring:
-    """A docstring: package, module, qualified name (empty for the module itself), first line of the definition, text."""
-
-    package: str
-    module: str
-    name: str
-    line: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Topic:
-    """A help text of the language reference: title and text."""
-
-    title: str
-    text: str
+    about: Mapping[str, Any]
 
 
 def distributions() -> list[metadata.Distribution]:
@@ -85,9 +53,9 @@ def _normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def capped(texts: Iterable[Named], max_bytes: int) -> list[Named]:
+def capped(texts: Iterable[Text], max_bytes: int) -> list[Text]:
     """Take `texts` in order until `max_bytes` of UTF-8 are reached; empty and overlong ones are passed over."""
-    taken: list[Named] = []
+    taken: list[Text] = []
     size = 0
     for item in texts:
         if not item.text.strip() or len(item.text) > MAX_CHARACTERS:
@@ -99,19 +67,14 @@ def capped(texts: Iterable[Named], max_bytes: int) -> list[Named]:
     return taken
 
 
-def descriptions() -> Iterator[Description]:
+def descriptions() -> Iterator[Text]:
     """Yield the long descriptions of the installed distributions: the body of their METADATA."""
     for distribution in distributions():
         content = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
         head, _, body = content.replace("\r\n", "\n").partition("\n\n")
         fields = HeaderParser().parsestr(head)
-        yield Description(
-            name=str(fields["Name"]),
-            version=str(fields["Version"]),
-            summary=str(fields["Summary"] or ""),
-            requires_python=str(fields["Requires-Python"] or ""),
-            text=_printable(body.strip()),
-        )
+        about = {name: str(fields[name] or "") for name in ("Name", "Version", "Summary", "Requires-Python")}
+        yield Text(_printable(body.strip()), about)
 
 
 def _printable(text: str) -> str:
@@ -119,7 +82,7 @@ def _printable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def licences() -> Iterator[Licence]:
+def licences() -> Iterator[Text]:
     """Yield the licence files of the installed distributions, copies included; files that are not UTF-8 are passed over."""
     taken: set[str] = set()
     for distribution in distributions():
@@ -131,7 +94,7 @@ def licences() -> Iterator[Licence]:
             text = _read_text(Path(str(file.locate())))
             if text is not None and path not in taken:
                 taken.add(path)
-                yield Licence(path, text)
+                yield Text(text, {"path": path})
 
 
 def _licence_path(name: str, parts: tuple[str, ...]) -> str:
@@ -149,7 +112,7 @@ def _read_text(path: Path) -> str | None:
         return None
 
 
-def standard_library_docstrings() -> Iterator[Docstring]:
+def standard_library_docstrings() -> Iterator[Text]:
     """Yield the long docstrings of the standard library, tests and tools left out, in the order of paths and lines."""
     root = Path(sysconfig.get_path("stdlib"))
     for folder, folders, names in os.walk(root):
@@ -160,7 +123,7 @@ def standard_library_docstrings() -> Iterator[Docstring]:
                 yield from _docstrings("python", path.relative_to(root).parts, path)
 
 
-def package_docstrings() -> Iterator[Docstring]:
+def package_docstrings() -> Iterator[Text]:
     """Yield the long docstrings of `DOCUMENTED_PACKAGES`, as far as they are installed."""
     installed = {_normalised(item.metadata["Name"]): item for item in distributions()}
     for package in DOCUMENTED_PACKAGES:
@@ -170,7 +133,7 @@ def package_docstrings() -> Iterator[Docstring]:
                 yield from _docstrings(package, file.parts, Path(str(file.locate())))
 
 
-def _docstrings(package: str, parts: tuple[str, ...], path: Path) -> Iterator[Docstring]:
+def _docstrings(package: str, parts: tuple[str, ...], path: Path) -> Iterator[Text]:
     try:
         code = path.read_bytes()
     except OSError:
@@ -184,7 +147,8 @@ def _docstrings(package: str, parts: tuple[str, ...], path: Path) -> Iterator[Do
     for name, node in _definitions(tree, ""):
         text = ast.get_docstring(node) or ""
         if len(text) >= MIN_DOCSTRING_CHARACTERS:
-            yield Docstring(package, module, name, getattr(node, "lineno", 1), _printable(text))
+            line = getattr(node, "lineno", 1)
+            yield Text(_printable(text), {"package": package, "module": module, "name": name, "line": line})
 
 
 def _parse(code: bytes) -> ast.Module | None:
@@ -211,11 +175,11 @@ def _definitions(node: _Definition, name: str) -> Iterator[tuple[str, _Definitio
             waiting += reversed([*inner.body, *inner.orelse])
 
 
-def topics() -> Iterator[Topic]:
+def topics() -> Iterator[Text]:
     """Yield the help texts of the language reference, the data behind ``help("topics")``."""
     path = Path(sysconfig.get_path("stdlib"), "pydoc_data", "topics.py")
     tree = _parse(path.read_bytes()) if path.is_file() else None
     values = [node.value for node in tree.body if isinstance(node, ast.Assign)] if tree else []
     found = next((value for value in values if isinstance(value, ast.Dict)), None)
     for title, text in sorted(ast.literal_eval(found).items()) if found else ():
-        yield Topic(title, _printable(text.strip()))
+        yield Text(_printable(text.strip()), {"title": title})

@@ -87,10 +87,6 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return rows
 
 
-def _whole(batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
-    return [row for batch in batches for row in _rows(batch)]
-
-
 class TaggerTests:
     """The laws of every tagger; subclasses provide the fixture ``tagger`` and, where they must, ``batch``."""
 
@@ -157,8 +153,9 @@ class TaggerTests:
         """A document's attributes do not depend on its batch: the same whole, in slices, and one by one."""
         whole = _rows(tagger(batch))
         for size in (1, 7):
-            parts = [tagger(batch.slice(start, size)) for start in range(0, batch.num_rows, size)]
-            assert _whole(parts) == whole, f"in slices of {size} the result must be the same"
+            parts = (tagger(batch.slice(start, size)) for start in range(0, batch.num_rows, size))
+            rows = [row for part in parts for row in _rows(part)]
+            assert rows == whole, f"in slices of {size} the result must be the same"
 
     def test_repeat(self, tagger: Tagger, batch: pa.RecordBatch) -> None:
         """The same batch gives the same result again, and is not changed."""

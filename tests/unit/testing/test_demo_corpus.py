@@ -1,5 +1,6 @@
 """The demo's corpus: large enough, the same every time, and convertible as its manifest says."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from dolma_dask.io.files import list_files
 from dolma_dask.sources import open_sources
 from dolma_dask.testing import corpus, python_texts
 from dolma_dask.testing.corpus import Manifest, collect_corpus, read_manifest
+from dolma_dask.testing.python_texts import Text
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +56,10 @@ def test_a_whole_corpus_is_not_collected_again(
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Collect only kinds that need no parsing of modules."""
-    licences = [python_texts.Licence(f"a/{i}/LICENCE", "text " * i) for i in range(5)]
-    monkeypatch.setattr(python_texts, "licences", lambda: iter(licences))
-    kinds = tuple(kind for kind in corpus._KINDS if kind.name in ("licences", "topics"))
-    monkeypatch.setattr(corpus, "_KINDS", kinds)
+    licences = [Text("text " * i, {"path": f"a/{i}/LICENCE"}) for i in range(5)]
+    kinds = {kind.name: kind for kind in corpus._KINDS}
+    few = (replace(kinds["licences"], source=lambda: licences), kinds["topics"])
+    monkeypatch.setattr(corpus, "_KINDS", few)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -100,7 +102,8 @@ def test_a_failed_collection_leaves_the_older_corpus(tmp_path: Path, monkeypatch
     collect_corpus(tmp_path)
     whole = contents(tmp_path)
     monkeypatch.setattr(corpus, "VERSION", 99)
-    monkeypatch.setattr(corpus, "_KINDS", (*corpus._KINDS, corpus._Kind("bad", lambda _: 1 / 0, None)))  # type: ignore[arg-type,return-value]
+    bad = replace(corpus._KINDS[0], name="bad", write=lambda *_: 1 / 0)
+    monkeypatch.setattr(corpus, "_KINDS", (*corpus._KINDS, bad))
     with pytest.raises(ZeroDivisionError):
         collect_corpus(tmp_path)
     assert contents(tmp_path) == whole
@@ -119,7 +122,7 @@ def test_docstrings_are_found_where_they_stand(tmp_path: Path) -> None:
         f'try:\n    pass\nexcept ValueError:\n    pass\nelse:\n    def d():\n        """{text}"""\n'
     )
     found = list(python_texts._docstrings("p", ("p", "module.py"), path))
-    assert [(item.module, item.name, item.line) for item in found] == [
+    assert [(item.about["module"], item.about["name"], item.about["line"]) for item in found] == [
         ("p.module", "", 1),
         ("p.module", "A.b", 5),
         ("p.module", "d", 16),
@@ -128,5 +131,5 @@ def test_docstrings_are_found_where_they_stand(tmp_path: Path) -> None:
 
 
 def test_the_limit_cuts_in_order() -> None:
-    topics = [python_texts.Topic(str(i), "x" * size) for i, size in enumerate((5, 0, 400_000, 5, 5, 1))]
-    assert [item.title for item in python_texts.capped(topics, 12)] == ["0", "3"]
+    texts = [Text("x" * size, {"number": number}) for number, size in enumerate((5, 0, 400_000, 5, 5, 1))]
+    assert [item.about["number"] for item in python_texts.capped(texts, 12)] == [0, 3]
