@@ -11,22 +11,48 @@ import pytest
 from dolma_dask import cli
 from dolma_dask.registry import COMMANDS
 
+SYNCHRONOUS = ("--scheduler", "synchronous")
+
+
+@pytest.fixture
+def help_of(capsys):
+    """Return the help of a command."""
+
+    def shown(command):
+        assert cli.main([command, "--help"]) == 0
+        return capsys.readouterr().out
+
+    return shown
+
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_every_command_has_help_with_an_example(command, capsys):
-    assert cli.main([command, "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert "Example:" in shown
-    assert f"dolma-dask {command}" in " ".join(shown.replace("│", " ").split())
+def test_every_command_has_help_with_an_example_and_something_of_every_option(command, help_of):
+    shown = help_of(command)
+    words = " ".join(shown.replace("│", " ").split())
+    assert f"Example: dolma-dask {command}" in words
+    assert "RULE" not in words, "types of Python mean nothing here"
+    for box in re.findall(r"╭[^╮]*╮\n(.*?)╰", shown, re.DOTALL):
+        rows = [line[1:-1].replace("*", " ") for line in box.splitlines()]
+        indent = min(len(row) - len(row.lstrip()) for row in rows)
+        starts = [at for at, row in enumerate(rows) if row[indent] != " "]
+        for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+            said = [word for word in " ".join(rows[start:end]).split() if not word.startswith("--")]
+            assert len(said) >= 3, f"{command}: nothing is said of {rows[start]}"
 
 
-@pytest.mark.parametrize(
-    "words", [["tga", "x"], ["tag"], ["tag", "x", "--nonsense"], ["mix", "x", "--to", "y", "--prune", "many"]]
-)
-def test_wrong_usage_is_status_2(words, capsys):
-    assert cli.main(words) == 2
-    captured = capsys.readouterr()
-    assert "Error" in captured.out + captured.err
+def test_help_shows_every_sign_and_notes_below_the_options(help_of):
+    ragged, convert = (" ".join(help_of(name).replace("│", " ").split()) for name in ("ragged", "convert"))
+    assert "<name>.<i>-of-<n>.data.npy" in ragged
+    assert '--eos "</s>"' in ragged
+    for name in ("bos", "eos"):
+        assert f"--{name} STR Token to put" in ragged
+    for name in ("id", "text", "added", "created"):
+        assert f"--{name} STR Field that becomes" in convert
+    assert "--where STR " in help_of("mix")
+    assert "--probabilities FLOAT..." in help_of("quantiles")
+    validate = help_of("validate")
+    assert validate.index("--workers") < validate.index("duplicate_id          a (source, id)")
+    assert validate.rstrip().endswith("Every command takes --json (print the summary as JSON).")
 
 
 def test_no_dataset_says_what_was_expected(tmp_path, capsys):
@@ -37,28 +63,12 @@ def test_no_dataset_says_what_was_expected(tmp_path, capsys):
     assert "dolma-dask convert" in shown
 
 
-def test_summary_as_json(tmp_path, capsys):
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw" / "a.jsonl").write_text('{"id":"1","text":"one","source":"s"}\n')
-    words = [
-        "convert",
-        str(tmp_path / "raw"),
-        "--to",
-        str(tmp_path / "v0"),
-        "--scheduler",
-        "synchronous",
-        "--json",
-    ]
-    assert cli.main(words) == 0
-    assert json.loads(capsys.readouterr().out)["counts"]["documents_out"] == 1
-
-
 def test_failed_shard_is_status_1_and_named(tmp_path, capsys):
     (tmp_path / "raw").mkdir()
     good = '{"id":"1","text":"one","source":"s"}\n'
     (tmp_path / "raw" / "good.jsonl").write_text(good)
     (tmp_path / "raw" / "bad.jsonl").write_text(good + "nonsense\n")
-    words = ["convert", str(tmp_path / "raw"), "--to", str(tmp_path / "v0"), "--scheduler", "synchronous"]
+    words = ["convert", str(tmp_path / "raw"), "--to", str(tmp_path / "v0"), *SYNCHRONOUS]
     assert cli.main(words) == 1
     captured = capsys.readouterr()
     assert "FAILED bad.jsonl.gz" in captured.out
@@ -88,7 +98,7 @@ def error_of(captured):
 
 @pytest.mark.parametrize("only", [["--only"], ["--only", ""], ["--attributes"], ["--attributes", ""]])
 def test_a_list_with_nothing_in_it_is_refused(corpus, only, capsys):
-    words = ["mix", f"{corpus}/v0", "--to", f"{corpus}/v1", "--scheduler", "synchronous"]
+    words = ["mix", f"{corpus}/v0", "--to", f"{corpus}/v1", *SYNCHRONOUS]
     assert cli.main([*words, *only]) == 2
     assert f"`{only[0][2:]}` was given with nothing in it" in capsys.readouterr().err
     assert not (corpus / "v1").exists()
@@ -119,23 +129,8 @@ def test_taggers_are_an_option_on_the_command_line(corpus, capsys):
     assert cli.main(["tag", "x/v0", "--taggers", "gopher_v2", "--max-bad-fraction", "0.5"]) == 2
     assert "max-bad-fraction" in capsys.readouterr().err
     words = ["tag", f"{corpus}/v0", "--taggers", "char_length_v1", "whitespace_tokenizer_v1"]
-    assert cli.main([*words, "--scheduler", "synchronous"]) == 0
+    assert cli.main([*words, *SYNCHRONOUS]) == 0
     assert {path.name for path in (corpus / "v0/attributes").iterdir()} == set(words[3:])
-
-
-def test_help_shows_every_sign_and_says_something_of_every_option(capsys):
-    shown = {}
-    for command in COMMANDS:
-        assert cli.main([command, "--help"]) == 0
-        shown[command] = " ".join(capsys.readouterr().out.replace("│", " ").split())
-        assert "RULE" not in shown[command], "types of Python mean nothing here"
-    assert "<name>.<i>-of-<n>.data.npy" in shown["ragged"]
-    assert '--eos "</s>"' in shown["ragged"]
-    for name in ("bos", "eos"):
-        assert f"--{name} STR Token to put" in shown["ragged"]
-    for name in ("id", "text", "added", "created"):
-        assert f"--{name} STR Field that becomes" in shown["convert"]
-    assert "--where STR " in shown["mix"]
 
 
 def test_list_is_a_table_or_json(capsys):
@@ -148,9 +143,16 @@ def test_list_is_a_table_or_json(capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [["tag", "nowhere", "--taggers", "gopher_v2"], ["mix", "x", "--prune", "many"], ["tga"]]
+    "words",
+    [
+        ["tag", "nowhere", "--taggers", "gopher_v2"],
+        ["tag", "x", "--nonsense"],
+        ["mix", "x", "--to", "y", "--prune", "many"],
+        ["quantiles", "x", "--by", "none", "--probabilities", "0.5", "x"],
+        ["tga", "x"],
+    ],
 )
-def test_wrong_usage_as_json(words, tmp_path, monkeypatch, capsys):
+def test_wrong_usage_is_status_2(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main([*words, "--json"]) == 2
     content = error_of(capsys.readouterr())
@@ -160,7 +162,7 @@ def test_wrong_usage_as_json(words, tmp_path, monkeypatch, capsys):
 def test_failures_as_json(corpus, capsys):
     with (corpus / "v0/documents/a.jsonl").open("a") as file:
         file.write("nonsense\n")
-    words = ["mix", f"{corpus}/v0", "--to", f"{corpus}/v1", "--scheduler", "synchronous", "--json"]
+    words = ["mix", f"{corpus}/v0", "--to", f"{corpus}/v1", *SYNCHRONOUS, "--json"]
     assert cli.main(words) == 1
     content = error_of(capsys.readouterr())
     assert content["error"]["type"] == "StageError"
@@ -176,14 +178,14 @@ def test_lost_rows_are_in_the_json(corpus, capsys):
     with (corpus / "v0/documents/a.jsonl").open("a") as file:
         file.write("nonsense\n")
     words = ["tag", f"{corpus}/v0", "--taggers", "char_length_v1", "--on-bad-record", "quarantine", "--json"]
-    assert cli.main([*words, "--scheduler", "synchronous"]) == 1
+    assert cli.main([*words, *SYNCHRONOUS]) == 1
     content = json.loads(capsys.readouterr().out)
     assert (content["lost"], content["exit_status"], content["counts"]["bad_records"]) == (True, 1, 1)
 
 
 def test_what_the_system_refuses_is_one_line(corpus, capsys):
     (corpus / "file").write_text("")
-    words = ["mix", f"{corpus}/v0", "--to", f"{corpus}/file", "--scheduler", "synchronous"]
+    words = ["mix", f"{corpus}/v0", "--to", f"{corpus}/file", *SYNCHRONOUS]
     assert cli.main(words) == 1
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
@@ -213,14 +215,6 @@ def test_ctrl_c_as_json(monkeypatch, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ other forms
-
-
-def test_numbers_in_lists_are_numbers(corpus, capsys):
-    words = ["quantiles", f"{corpus}/v0", "--by", "none", "--scheduler", "synchronous"]
-    assert cli.main([*words, "--probabilities", "0.5", "x"]) == 2
-    assert "Invalid value" in capsys.readouterr().err
-    assert cli.main([*words, "--help"]) == 0
-    assert "--probabilities FLOAT..." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -308,23 +302,3 @@ def test_completion_is_installed_where_bash_looks(tmp_path, monkeypatch, capsys)
     script = tmp_path / ".local/share/bash-completion/completions/dolma-dask"
     assert "_dolma_dask" in script.read_text()
     assert str(script) in (tmp_path / ".bashrc").read_text()
-
-
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_every_option_says_what_it_does(command, capsys):
-    assert cli.main([command, "--help"]) == 0
-    for box in re.findall(r"╭[^╮]*╮\n(.*?)╰", capsys.readouterr().out, re.DOTALL):
-        rows = [line[1:-1].replace("*", " ") for line in box.splitlines()]
-        indent = min(len(row) - len(row.lstrip()) for row in rows)
-        starts = [at for at, row in enumerate(rows) if row[indent] != " "]
-        for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
-            words = " ".join(rows[start:end]).split()
-            said = [word for word in words if not word.startswith("--")]
-            assert len(said) >= 3, f"{command}: nothing is said of {rows[start]}"
-
-
-def test_notes_stand_below_the_options(capsys):
-    assert cli.main(["validate", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.index("--workers") < shown.index("duplicate_id          a (source, id)")
-    assert shown.rstrip().endswith("Every command takes --json (print the summary as JSON).")

@@ -48,15 +48,7 @@ def told(folder, text, **variables):
 
 def test_stages_with_names_and_arguments(tmp_path):
     stages = read(tmp_path, GOOD, out="elsewhere")
-    assert [stage.name for stage in stages] == [
-        "convert",
-        "signals",
-        "tag-1",
-        "tag-2",
-        "mix",
-        "ragged",
-        "report",
-    ]
+    assert " ".join(stage.name for stage in stages) == "convert signals tag-1 tag-2 mix ragged report"
     assert [stage.line for stage in stages] == [9, 11, 15, 16, 17, 18, 19]
     assert stages[0].arguments == {
         "inputs": ["raw"],
@@ -100,89 +92,52 @@ def is_known(hint):
     return get_origin(hint) is Literal or hint in (str, int, float, bool, dict[str, Any])
 
 
+WRONG_STAGES = {
+    "tga: {}": "line 2, column 5: 'tga' is no verb; did you mean 'tag'?",
+    "run: {}": "'run' is no verb",
+    "mix:": "mix needs `dataset`, which is missing.",
+    "ragged": "ragged needs `dataset`, `to` and `tokenizer`, which are missing.",
+    "mix: {dataset: a, to: b, prune: x}": "column 37: mix.prune: x; expected a whole number.",
+    "mix: {dataset: a, to: b, format: jsonl.g}": "mix.format: 'jsonl.g'; did you mean 'jsonl.gz'?",
+    "mix: {dataset: a, to: b, dry_run: true}": "mix.dry_run: it belongs to the command",
+    "mix: {dataset: a, on-bad-record: fail, on_bad_record: fail}": "mix.on_bad_record stands twice",
+    "mix: [a]": "line 2, column 10: mix expects a map of its options",
+    "mix: {dataset: a, to: [b]}": "line 2, column 27: mix.to: a list; expected a text.",
+    "mix: {dataset: a}\n    tag: {}": "line 3, column 5: 'tag' stands in one item with 'mix'",
+    "mix:\n    dataset: a": "line 3, column 5: 'dataset' is no verb; options of mix stand below it, indented by two",
+    "name: x": "line 2, column 5: no verb; expected one of convert",
+    "[a]": "expected a verb with its options",
+    "mix: {dataset: '${x}', to: b}": "line 2, column 20: ${x} is not defined",
+    "mix: {dataset: a}\nreport: {to: x.html}": "line 3, column 1: report needs `dataset`",
+    "name: a\n    mix: {dataset: a}\n  - name: a\n    mix: {dataset: a}": "a second stage 'a'; first in line 3",
+}
+
+WRONG_FILES = {
+    "stages: []": "line 1, column 1: `stages:` expects a list of verbs",
+    "stages: {mix: {}}": "line 1, column 9: stages: a map; expected a list.",
+    "variables: {}": "`stages:` expects a list of verbs",
+    "[a]": "line 1, column 1: the file: a list; expected a map.",
+    "stage:\n  - mix: {dataset: a}": "stage: there is no such key; did you mean 'stages'?",
+    "mix: {dataset: a, to: b}": "line 1, column 1: put 'mix' below `stages:`, as `- mix:`.",
+    "variables: [a]\nstages: [mix: {dataset: a}]": "line 1, column 12: variables: a list; expected a map.",
+    "defaults: a\nstages: [mix: {dataset: a}]": "line 1, column 11: defaults: a; expected a map.",
+}
+
+
 @pytest.mark.parametrize(
-    ("text", "messages"),
-    [
-        ("stages:\n  - tga: {}\n", ["line 2, column 5: 'tga' is no verb; did you mean 'tag'?"]),
-        ("stages:\n  - run: {}\n", ["'run' is no verb"]),
-        (
-            "stages:\n  - tag: {dataset: a, tagers: b}\n",
-            [
-                "line 2, column 5: tag needs `taggers`, which is missing.",
-                "line 2, column 23: tag.tagers: there is no such key; did you mean 'taggers'?",
-            ],
-        ),
-        ("stages:\n  - mix:\n", ["mix needs `dataset`, which is missing."]),
-        ("stages:\n  - ragged\n", ["ragged needs `dataset`, `to` and `tokenizer`, which are missing."]),
-        (
-            "stages:\n  - mix: {dataset: a, to: b, prune: x}\n",
-            ["column 37: mix.prune: x; expected a whole number."],
-        ),
-        (
-            "stages:\n  - mix: {dataset: a, to: b, format: jsonl.g}\n",
-            ["mix.format: 'jsonl.g'; did you mean 'jsonl.gz'?"],
-        ),
-        (
-            "stages:\n  - mix: {dataset: a, to: b, dry_run: true}\n",
-            ["mix.dry_run: it belongs to the command"],
-        ),
-        (
-            "stages:\n  - mix: {dataset: a, to: b, on-bad-record: fail, on_bad_record: fail}\n",
-            ["mix.on_bad_record stands twice"],
-        ),
-        ("stages:\n  - mix: [a]\n", ["line 2, column 10: mix expects a map of its options"]),
-        (
-            "stages:\n  - mix: {dataset: a, to: [b]}\n",
-            ["line 2, column 27: mix.to: a list; expected a text."],
-        ),
-        (
-            "stages:\n  - mix: {dataset: a, to: b}\n    tag: {}\n",
-            ["line 3, column 5: 'tag' stands in one item with 'mix'"],
-        ),
-        (
-            "stages:\n  - mix:\n    dataset: a\n",
-            [
-                "line 3, column 5: 'dataset' is no verb; options of mix stand below it, indented by two more spaces."
-            ],
-        ),
-        ("stages:\n  - name: x\n", ["line 2, column 5: no verb; expected one of convert"]),
-        ("stages:\n  - [a]\n", ["expected a verb with its options"]),
-        ("stages: []\n", ["line 1, column 1: `stages:` expects a list of verbs"]),
-        ("stages: {mix: {}}\n", ["line 1, column 9: stages: a map; expected a list."]),
-        ("variables: {}\n", ["`stages:` expects a list of verbs"]),
-        ("[a]\n", ["line 1, column 1: the file: a list; expected a map."]),
-        ("stage:\n  - mix: {dataset: a, to: b}\n", ["stage: there is no such key; did you mean 'stages'?"]),
-        ("mix: {dataset: a, to: b}\n", ["line 1, column 1: put 'mix' below `stages:`, as `- mix:`."]),
-        (
-            "stages:\n  - name: a\n    mix: {dataset: a, to: b}\n  - name: a\n    mix: {dataset: a, to: c}\n",
-            ["a second stage 'a'; first in line 3"],
-        ),
-        (
-            "variables: [a]\nstages:\n  - mix: {dataset: a, to: b}\n",
-            ["line 1, column 12: variables: a list; expected a map."],
-        ),
-        (
-            "defaults: {on_bad_record: x, where: y, only: z}\nstages:\n  - mix: {dataset: a, to: b}\n",
-            [
-                "defaults.on_bad_record: 'x'; expected one of fail, quarantine.",
-                "line 1, column 30: defaults.where: there is no such key",
-                "defaults.only: there is no such key",
-            ],
-        ),
-        (
-            "defaults: a\nstages:\n  - mix: {dataset: a, to: b}\n",
-            ["line 1, column 11: defaults: a; expected a map."],
-        ),
-        ("stages:\n  - mix: {dataset: '${x}', to: b}\n", ["line 2, column 20: ${x} is not defined"]),
-        (
-            "stages:\n  - mix: {dataset: a, to: b}\nreport: {to: x.html}\n",
-            ["line 3, column 1: report needs `dataset`"],
-        ),
-    ],
+    ("text", "message"),
+    [*((f"stages:\n  - {stage}", message) for stage, message in WRONG_STAGES.items()), *WRONG_FILES.items()],
 )
-def test_what_is_wrong(tmp_path, text, messages):
-    shown = told(tmp_path, text)
-    assert all(message in shown for message in messages), shown
+def test_what_is_wrong(tmp_path, text, message):
+    assert message in told(tmp_path, f"{text}\n")
+
+
+def test_only_what_all_stages_may_share_has_a_default(tmp_path):
+    defaults = "defaults: {on_bad_record: x, where: y, only: z}\nstages:\n  - mix: {dataset: a, to: b}\n"
+    shown = told(tmp_path, defaults)
+    assert "defaults.on_bad_record: 'x'; expected one of fail, quarantine." in shown
+    assert "line 1, column 30: defaults.where: there is no such key" in shown
+    assert "defaults.only: there is no such key" in shown
 
 
 def test_each_mistake_once(tmp_path):
