@@ -132,9 +132,7 @@ COMMANDS = VERBS | _by_name(
     ),
     Verb("status", "dolma_dask.questions.status:status", "Tell what is done, left and changed in a dataset."),
     Verb(
-        "list",
-        "dolma_dask.questions.taggers:show_taggers",
-        "List the taggers, built in and from plug-ins.",
+        "list", "dolma_dask.questions.taggers:show_taggers", "List the taggers, built in and from plug-ins."
     ),
     Verb(
         "demo",

@@ -382,11 +382,7 @@ def _covers(later: RunRecord, run: RunRecord, name: str) -> bool:
 
 
 def _left(
-    name: str,
-    records: Sequence[Record],
-    there: Sequence[Record],
-    runs: Sequence[RunRecord],
-    origins: Origins,
+    name: str, records: Sequence[Record], there: Sequence[Record], runs: Sequence[RunRecord], origins: Origins
 ) -> int | None:
     """Count what failed, was left out or never begun: against the listing of what was read, else by the last runs."""
     shards = origins.of(None).shards

@@ -16,12 +16,7 @@ FULL = Summary(
     skipped=3,
     failed=1,
     seconds=61.25,
-    counts={
-        "tokens": 5_000_000,
-        "documents_in": 1234567,
-        "text_bytes_in": 2_500_000,
-        "mean_score": 0.12346,
-    },
+    counts={"tokens": 5_000_000, "documents_in": 1234567, "text_bytes_in": 2_500_000, "mean_score": 0.12346},
     rules=(RuleCount("where", "x > 1", 7),),
     notes=("x <is> small",),
     failures=(Failure("a&b.jsonl.gz", "DataError", "row 7 <bad>"),),

@@ -136,11 +136,7 @@ def _log_count_axis(most: int) -> LinearAxis:
     labels: Any = {location: integer(n) for location, n in zip(locations, counts, strict=True)}
     ticker: Any = FixedTicker(ticks=locations)
     return LinearAxis(
-        ticker=ticker,
-        major_label_overrides=labels,
-        y_range_name="log",
-        visible=False,
-        name="log",
+        ticker=ticker, major_label_overrides=labels, y_range_name="log", visible=False, name="log"
     )
 
 
