@@ -20,21 +20,17 @@ SAMPLE_BYTES = 3_000_000
 """UTF-8 bytes of text to train on: more changes few tokens of so small a vocabulary, and costs time."""
 
 
-def train_tokenizer(
-    texts: Iterable[str], path: str | Path, vocab_size: int = 8000, *, sample_bytes: int = SAMPLE_BYTES
-) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], path: str | Path, vocab_size: int = 8000) -> Tokenizer:
     """Train a byte-level BPE tokenizer and write it as a ``tokenizer.json``.
 
     Parameters
     ----------
     texts : iterable of str
-        The corpus; only a sample of it is held in memory.
+        The corpus; only the `SAMPLE_BYTES` of those with the smallest hashes are held in memory, and trained on.
     path : str or Path
         The file to write; it appears when it is complete.
     vocab_size : int
         Number of tokens: 256 bytes, the special token, and merges; fewer if the texts do not hold enough pairs.
-    sample_bytes : int
-        UTF-8 bytes to train on; the texts with the smallest hashes are taken.
 
     Returns
     -------
@@ -49,7 +45,7 @@ def train_tokenizer(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(sample_texts(texts, sample_bytes), trainer)
+    tokenizer.train_from_iterator(sample_texts(texts, SAMPLE_BYTES), trainer)
     with publish(str(path)) as file:
         file.write(tokenizer.to_str(pretty=True).encode())
     return tokenizer

@@ -75,8 +75,7 @@ class Known:
 def known_content(title: str | None, dataset: str, history: History, origin: Origin, view: View) -> Known:
     """Gather from the journals what belongs on the page of the shards of a view."""
     paths = [shard.path for shard in view.dataset.shards]
-    is_all = len(paths) == len(origin.dataset.shards)
-    shown = history.of_shards(origin.dataset.root, paths, is_all=is_all)
+    shown = history.of_shards(origin.dataset.root, paths, len(paths) == len(origin.dataset.shards))
     data = ReportData(
         title=title or f"Report on {dataset}",
         dataset=dataset,

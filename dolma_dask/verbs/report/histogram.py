@@ -23,9 +23,6 @@ MAX_BINS = 4096
 FINEST_SHIFT = 40
 """Low bits of the pattern that are dropped at the start: 64 - 1 (sign) - 11 (exponent) - 12 of the fraction."""
 
-COARSEST_SHIFT = 52
-"""One bin per power of two."""
-
 LARGEST = float(np.finfo(np.float64).max)
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 

@@ -90,7 +90,7 @@ class History:
     notes: tuple[str, ...] = ()  # what could not be followed
     line: tuple[str, ...] = ()  # roots of the datasets, from the first version on
 
-    def of_shards(self, root: str, shards: Collection[str], *, is_all: bool = True) -> "History":
+    def of_shards(self, root: str, shards: Collection[str], is_all: bool) -> "History":
         """Return the history of some shards of the dataset `root`; what speaks of all of a dataset stays.
 
         If `is_all`, these are all that are shown: then files that were cut by size stay too, even if some that they were made of are gone.
