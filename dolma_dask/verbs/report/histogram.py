@@ -10,7 +10,7 @@ Cost: at most 48 KB per histogram (12 bytes per used bin); about 50 million valu
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,10 +46,10 @@ def boundary(keys: Keys, shift: int) -> Floats:
 
 
 def _sum_by_key(keys: Keys, counts: Ints) -> tuple[Keys, Ints]:
-    order = np.argsort(keys, kind="stable")
-    keys, counts = keys[order], counts[order]
-    first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-    return keys[first], np.add.reduceat(counts, first)
+    used, inverse = np.unique(keys, return_inverse=True)
+    sums = np.zeros(len(used), np.int64)
+    np.add.at(sums, inverse, counts)
+    return used, sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +93,9 @@ class Histogram:
         """Return the histogram of both sets of values; neither operand changes."""
         shift = max(self.shift, other.shift)
         mine, theirs = self.at_shift(shift), other.at_shift(shift)
-        keys = np.concatenate((mine.keys, theirs.keys))
-        counts = np.concatenate((mine.counts, theirs.counts))
-        if len(keys):
-            keys, counts = _sum_by_key(keys, counts)
+        keys, counts = _sum_by_key(
+            np.concatenate((mine.keys, theirs.keys)), np.concatenate((mine.counts, theirs.counts))
+        )
         lows = [x for x in (self.min, other.min) if x is not None]
         highs = [x for x in (self.max, other.max) if x is not None]
         return Histogram(
@@ -114,10 +113,8 @@ class Histogram:
         """Return the same histogram with coarser bins."""
         if shift == self.shift:
             return self
-        keys, counts = self.keys >> (shift - self.shift), self.counts
-        if len(keys):
-            keys, counts = _sum_by_key(keys, counts)
-        return Histogram(keys, counts, shift, self.nulls, self.infinite, self.min, self.max, self.integral)
+        keys, counts = _sum_by_key(self.keys >> (shift - self.shift), self.counts)
+        return replace(self, keys=keys, counts=counts, shift=shift)
 
     def _fitted(self) -> "Histogram":
         """Coarsen until no more than `MAX_BINS` bins are used."""

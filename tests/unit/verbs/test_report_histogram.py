@@ -48,6 +48,7 @@ def oracle(values: list[float], edges: list[float]) -> list[int]:
     return counts
 
 
+@settings(deadline=None)
 @given(st.lists(any_values, max_size=6), st.randoms())
 def test_merged_parts_equal_the_whole_in_any_order(parts, random):
     whole = Histogram.of([value for part in parts for value in part])
@@ -70,6 +71,7 @@ def test_merged_parts_equal_the_whole_when_bins_get_coarser(pieces):
     assert whole.keys.nbytes + whole.counts.nbytes <= 64 * 1024
 
 
+@settings(deadline=None)
 @given(any_values)
 def test_bookkeeping(values):
     histogram = Histogram.of(values)
@@ -120,6 +122,7 @@ def test_display_counts_of_many_values_are_exact(values):
     assert 20 <= len(shown.counts) <= DISPLAY_BINS
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-(10**6), 10**9).map(float), min_size=1))
 def test_whole_numbers_get_whole_edges(values):
     edges, _ = display_edges(Histogram.of(values))
