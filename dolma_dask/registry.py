@@ -16,17 +16,14 @@ class Verb(NamedTuple):
     help: str  # its line in the list of commands
     reads: tuple[str, ...] = ()  # options that name datasets or folders
     files: tuple[str, ...] = ()  # options that name files, which have to be there before anything runs
-    writes: tuple[str, ...] = (
-        "to",
-    )  # options that name what is written; `dataset`: beside the documents that are read
+    # options that name what is written; `dataset`: beside the documents that are read
+    writes: tuple[str, ...] = ("to",)
     writes_with: tuple[str, ...] = ()  # options with which it writes beside the documents too
     makes: Literal["documents", "tokens", "page", ""] = ""  # what readers of journals have to tell apart
-    tables: str = (
-        ""  # what it adds to a report: "module:function", from its `Step` of the history to `ResultTable`s
-    )
-    toolkit: str = (
-        ""  # takes a configuration of the Dolma toolkit, for `dolma-dask -c FILE VERB`: "module:function"
-    )
+    # what it adds to a report: "module:function", from its `Step` of the history to `ResultTable`s
+    tables: str = ""
+    # takes a configuration of the Dolma toolkit, for `dolma-dask -c FILE VERB`: "module:function"
+    toolkit: str = ""
 
     def load(self) -> Callable[..., Any]:
         """Import the function."""

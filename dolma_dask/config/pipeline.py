@@ -268,9 +268,8 @@ class _Run:
             raise self._failure(stage, error) from error
         if summary.exit_status and not getattr(summary, "lost", False):
             raise self._failure(stage, None, summary=summary)
-        worked = any(
-            getattr(made, "done", 1) for made in _summaries(summary)
-        )  # what counts no shards always works
+        # what counts no shards always works
+        worked = any(getattr(made, "done", 1) for made in _summaries(summary))
         self._add(stage, "done" if worked else "done before", summary)
 
     def _failure(

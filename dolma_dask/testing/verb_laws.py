@@ -57,9 +57,8 @@ class Case:
     writes: Sequence[str]  # files and folders below the world that hold all it makes
     others: Sequence[str] = ()  # options that stand for its own of that name and give other bytes
     redone: int | None = None  # units done again after `VerbLaws.change`; None: rows depend on all shards
-    passes: bool = (
-        False  # has several passes, for each of which the scheduler processes starts anew: left out
-    )
+    # has several passes, for each of which the scheduler processes starts anew: left out
+    passes: bool = False
     replaces: bool = True  # refuses to replace files that it did not make, without --overwrite
 
     def command(self, world: Path, *more: str) -> list[str]:
@@ -153,9 +152,8 @@ class VerbLaws:
     """The laws of every verb; subclasses give `cases`, `make_world` and `change`."""
 
     cases: ClassVar[Mapping[str, Case]] = {}
-    script: ClassVar[str] = (
-        ""  # a Python file that runs the commands as a process; default: ``python -m dolma_dask``
-    )
+    # a Python file that runs the commands as a process; default: ``python -m dolma_dask``
+    script: ClassVar[str] = ""
 
     @classmethod
     def main(cls, words: list[str]) -> int:
@@ -213,7 +211,7 @@ class VerbLaws:
     @pytest.fixture
     def done(self, worlds: Worlds, tmp_path: Path) -> Path:
         """Return a world of one's own in which all of them have run."""
-        return Path(shutil.copytree(worlds.after, tmp_path / "world"))
+        return Path(shutil.copytree(worlds.after, tmp_path / "done/world"))
 
     @classmethod
     def run(cls, words: Sequence[str], status: int = 0) -> dict[str, Any]:
@@ -285,9 +283,8 @@ class VerbLaws:
         """Run a command that is killed, alone or with its workers, and once more, when a worker is killed."""
         words = [*self.cases[name].command(world), "--scheduler", scheduler, "--workers", "2"]
         draw = random.Random(f"{SEED} {name} {scheduler}")
-        group = (
-            draw.random() < 0.5 and scheduler == "cluster"
-        )  # else workers see by themselves that it is gone
+        # without a cluster, workers see by themselves that it is gone
+        group = draw.random() < 0.5 and scheduler == "cluster"
         watched, files = Watched(world), draw.randrange(6)
         with self.process(words, log, **SLOW_DISK) as command:
             wait_until(lambda: watched.count() > files or not command.running(), f"{files} files")
@@ -333,9 +330,8 @@ class VerbLaws:
         assert self.run(self.cases[name].command(world, "--dry-run"))["planned"]
         assert {path: path.stat().st_mtime_ns for path in world.rglob("*")} == before
 
-    def test_changed_inputs_are_found(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
+    def test_changed_inputs_are_found(self, name: str, world: Path, done: Path) -> None:
         """Outputs that depend on them are made again, and nothing else: the bytes of a run on the changed inputs alone."""
-        done = Path(shutil.copytree(worlds.after, tmp_path / "done/world"))
         for place in (world, done):
             self.change(place)
         wanted, summary = self.fresh(name, world), self.run(self.cases[name].command(done))
@@ -347,10 +343,9 @@ class VerbLaws:
 
     @_cases(lambda case: case.others)
     def test_other_options_make_all_anew(
-        self, name: str, world: Path, worlds: Worlds, tmp_path: Path
+        self, name: str, world: Path, done: Path, worlds: Worlds, tmp_path: Path
     ) -> None:
         """And back: no file of one run passes for one of the other."""
-        done = Path(shutil.copytree(worlds.after, tmp_path / "done/world"))
         for number, options in enumerate(self.cases[name].others):
             place = Path(shutil.copytree(world, tmp_path / f"{number}/world"))
             wanted = self.fresh(name, place, *shlex.split(options))
@@ -393,28 +388,24 @@ class VerbLaws:
         shutil.copyfile(worlds.after / first, world / first)
         before = tree(world)
         for more in ([], ["--dry-run"]):
-            assert (
-                "--overwrite"
-                in self.run(self.cases[name].command(world, *more), status=2)["error"]["message"]
-            )
+            refused = self.run(self.cases[name].command(world, *more), status=2)
+            assert "--overwrite" in refused["error"]["message"]
             assert tree(world) == before
         self.run(self.cases[name].command(world, "--overwrite"))
         self.check(name, world, worlds)
 
     def test_a_reader_sees_whole_files_only(
-        self, name: str, world: Path, worlds: Worlds, tmp_path: Path
+        self, name: str, world: Path, done: Path, worlds: Worlds, tmp_path: Path
     ) -> None:
         """Every file that is visible at any moment is a complete one of this run, or of the one before, whose files it replaces."""
         case, seen = self.cases[name], dict[str, tuple[int, int]]()
-        done = Path(shutil.copytree(worlds.after, tmp_path / "done/world"))
         other = shlex.split([*case.others, "--overwrite"][0])
         allowed = {*worlds.expected[name].values(), *self.fresh(name, world, *other).values()}
         words = [*case.command(done, *other), "--scheduler", "threads"]
         with self.process(words, tmp_path / "log", **SLOW_DISK) as command:
             while command.running():
-                for path in (
-                    path for top in case.writes for path in _files(done / top) if is_visible(path, done)
-                ):
+                below = (path for top in case.writes for path in _files(done / top))
+                for path in (path for path in below if is_visible(path, done)):
                     with contextlib.suppress(FileNotFoundError):  # replaced or removed meanwhile
                         stamp, data = path.stat(), path.read_bytes()
                         if seen.get(str(path)) != (stamp.st_mtime_ns, stamp.st_ino):
