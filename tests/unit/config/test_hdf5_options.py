@@ -34,7 +34,9 @@ QUIET = ("--scheduler", "synchronous", "--display_pbar", "False")
 
 
 def run(*words: str) -> dict:
-    create_hdf5_dataset(["LMData", *words, *QUIET])
+    """Return what a run says of itself; raw texts are given unless a file of options is."""
+    raw = () if "--params" in words else ("--input_dir", "raw")
+    create_hdf5_dataset(["LMData", *raw, *words, *QUIET])
     return json.loads(Path("data_dir/data_params.json").read_text())
 
 
@@ -45,9 +47,8 @@ def test_modes_are_told_from_datasets():
 
 
 def test_words(world):
-    params = run(
-        "--input_dir", "raw", *NEOX, "--max_seq_length=9", "--use_ftfy", "--pack_sequences", "False", "--min-sequence-len", "3"
-    )  # fmt: skip
+    words = ("--max_seq_length=9", "--use_ftfy", "--pack_sequences", "False", "--min-sequence-len", "3")
+    params = run(*NEOX, *words)
     assert params["dataset"]["use_ftfy"] is True
     assert params["dataset"]["pack_sequences"] is False
     assert params["dataset"]["min_sequence_len"] == 3
@@ -57,21 +58,11 @@ def test_words(world):
 
 
 def test_defaults_are_those_of_the_documentation_or_of_the_release(world):
-    found = run("--input_dir", "raw", *NEOX)
+    found = run(*NEOX)
     assert (found["dataset"]["use_ftfy"], found["dataset"]["min_sequence_len"]) == (False, 10)
-    found = run("--input_dir", "raw", *NEOX, "--compat", "modelzoo-2.2")
+    found = run(*NEOX, "--compat", "modelzoo-2.2")
     assert (found["dataset"]["use_ftfy"], found["dataset"]["min_sequence_len"]) == (True, 6)
-    found = run(
-        "--input_dir",
-        "raw",
-        *NEOX,
-        "--compat",
-        "modelzoo-2.2",
-        "--use_ftfy",
-        "False",
-        "--ftfy_normalizer",
-        "None",
-    )
+    found = run(*NEOX, "--compat", "modelzoo-2.2", "--use_ftfy", "False", "--ftfy_normalizer", "None")
     assert (found["dataset"]["use_ftfy"], found["dataset"]["ftfy_normalizer"]) == (False, None)
 
 
@@ -100,11 +91,11 @@ def test_a_file_of_options_yields_to_words(world):
 
 
 def test_gpt2_pads_with_the_end_of_a_document(world):
-    found = run("--input_dir", "raw", *GPT2, "--pad_id", "5")["post-process"]
+    found = run(*GPT2, "--pad_id", "5")["post-process"]
     assert (found["eos_id"], found["pad_id"]) == (0, 5)
-    found = run("--input_dir", "raw", *GPT2, "--pad_id", "5", "--compat", "modelzoo-2.2")["post-process"]
+    found = run(*GPT2, "--pad_id", "5", "--compat", "modelzoo-2.2")["post-process"]
     assert (found["eos_id"], found["pad_id"]) == (0, 0)
-    found = run("--input_dir", "raw", *NEOX, "--eos_id", "7", "--compat", "modelzoo-2.2")["post-process"]
+    found = run(*NEOX, "--eos_id", "7", "--compat", "modelzoo-2.2")["post-process"]
     assert (found["eos_id"], found["pad_id"]) == (7, 7)
 
 
@@ -113,10 +104,10 @@ def test_huggingface_tokenizers_are_folders(world):
     Path("folder/tokenizer.json").write_text(Path("neox.json").read_text())
     Path("folder/tokenizer_config.json").write_text('{"eos_token": "a", "pad_token": "b"}')
     words = ("--tokenizer_type", "HuggingFaceTokenizer", "--huggingface_tokenizer")
-    found = run("--input_dir", "raw", *words, "folder")["post-process"]
+    found = run(*words, "folder")["post-process"]
     assert found["eos_id"] != found["pad_id"] != 0
     with pytest.raises(UsageError, match="nothing is downloaded"):
-        run("--input_dir", "raw", *words, "tiiuae/falcon-7b")
+        run(*words, "tiiuae/falcon-7b")
 
 
 def test_secrets_are_not_written(world):
@@ -155,4 +146,4 @@ def test_wrong_words(world, words, message):
 
 
 def test_shuffle_false_is_false(world):
-    assert run("--input_dir", "raw", *NEOX, "--shuffle", "False")["post-process"]["n_examples"] == 1
+    assert run(*NEOX, "--shuffle", "False")["post-process"]["n_examples"] == 1
