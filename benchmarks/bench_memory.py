@@ -19,7 +19,7 @@ from isal import igzip
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import dolma_dask as dk
-from dolma_dask.clusters import WORKER_ENVIRONMENT
+from dolma_dask.processes import WORKER_ENVIRONMENT
 
 TAGGERS = ("char_length_v1", "whitespace_tokenizer_v1", "gopher_v2")
 RULE = "gopher_v2__gopher_v2__word_count >= 50 and char_length_v1__char_length_v1__length < 1000000"

@@ -5,9 +5,7 @@ records, so nothing is worth spilling: the thresholds leave the memory to the ke
 """
 
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dolma_dask.errors import UsageError
 from dolma_dask.placement import choose
+from dolma_dask.processes import WORKER_ENVIRONMENT, interrupts_held_back, process_context, start_processes
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -45,26 +44,13 @@ _CONFIG = {
     "distributed.comm.timeouts.connect": "60s",
 }
 
-WORKER_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "ARROW_IO_THREADS": "2",
-    "RAYON_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    # Dask's own setting hands every freed block back to the kernel: 1.29 times the CPU of a serial run, against 1.00 (measured)
-    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-}
-"""Variables of worker processes, unless the user has set them."""
-
 
 @dataclass(frozen=True)
 class Placement:
     """Where tasks run."""
 
     client: "Client | None" = None  # of a cluster
-    scheduler: Any = (
-        "synchronous"  # without a client: what `dask.compute` takes for this, a name or an executor
-    )
+    scheduler: Any = "synchronous"  # without a client: a name, or an executor from Dask's configuration
     workers: int = 1  # threads or processes of that scheduler
 
     @property
@@ -211,31 +197,6 @@ def active_client() -> "Client | None":
         return None
 
 
-@contextmanager
-def interrupts_held_back() -> Iterator[None]:
-    """Keep Ctrl-C from processes started in this block, for good, and from this process until the block ends.
-
-    In a terminal Ctrl-C reaches every process of a command. Only the command itself may act on it: it ends its workers. What starts
-    and stops processes cannot be interrupted half way.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets signals
-        return
-    from multiprocessing import resource_tracker
-
-    resource_tracker.ensure_running()  # started later, it would undo the mask
-    pending: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: pending.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # threads and processes inherit it
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
-    if pending and callable(handler):
-        handler(signal.SIGINT, None)
-
-
 _shared: ContextVar["_Shared | None"] = ContextVar("shared_cluster", default=None)
 
 
@@ -263,47 +224,6 @@ def shared_cluster() -> Iterator[None]:
             _shared.reset(token)
 
 
-_FORKS = sys.platform == "linux"
-"""Elsewhere a process that has loaded the system's libraries must not fork; processes then import everything themselves."""
-
-_server_runs = False
-"""Whether this process has a server that forks processes; it ends with this process."""
-
-
-def _process_context(*modules: str) -> Any:
-    """Return how processes are started: forked from a server that has imported `modules` and what this process has of the package, where that is safe.
-
-    Beyond one process, two from a server cost 0.5 CPU-seconds before their first byte, a LocalCluster of two 0.8 (medians of four, in turn); without the
-    server twice that. Call it before starting them, with interrupts held back.
-    """
-    import multiprocessing
-    from multiprocessing import forkserver
-
-    if not _FORKS:
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    global _server_runs
-    if not _server_runs:
-        ours = sorted(name for name in sys.modules if name.partition(".")[0] == "dolma_dask")
-        context.set_forkserver_preload([*ours, "numba.core.typing", *modules])
-        with _environment(WORKER_ENVIRONMENT):
-            forkserver.ensure_running()
-        _server_runs = True
-    return context
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set those of the variables that are not set, for what is started in the block."""
-    added = {name: value for name, value in variables.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
-
-
 @contextmanager
 def process_pool(workers: int) -> Iterator["ProcessPoolExecutor"]:
     """Start processes and stop them at the end, or at that of the `shared_cluster` block; an exception kills them."""
@@ -312,7 +232,7 @@ def process_pool(workers: int) -> Iterator["ProcessPoolExecutor"]:
         shared = None  # one after another, to find out which task kills its process
     pool = shared.processes if shared is not None else None
     if pool is None:
-        pool = _start_processes(workers)
+        pool = start_processes(workers)
         if shared is not None:
             shared.processes = pool
             shared.stack.callback(_end, shared, pool)
@@ -331,49 +251,6 @@ def _end(shared: _Shared | None, pool: "ProcessPoolExecutor") -> None:
     if shared is not None and shared.processes is pool:
         shared.processes = None
     pool.shutdown(cancel_futures=True)
-
-
-def _start_processes(workers: int) -> "ProcessPoolExecutor":
-    from concurrent.futures import ProcessPoolExecutor
-
-    with interrupts_held_back(), _script_left_out():
-        pool = ProcessPoolExecutor(
-            workers, _process_context(), initializer=_prepare_process, initargs=(dict(os.environ),)
-        )
-        for _ in range(workers):
-            pool.submit(int)  # starts a process, while Ctrl-C is kept from it
-    return pool
-
-
-@contextmanager
-def _script_left_out() -> Iterator[None]:
-    """Keep processes started in this block from importing the script that runs in this one: without a ``__main__`` guard it would run again.
-
-    What the script defines reaches them all the same: cloudpickle sends it.
-    """
-    main = vars(sys.modules["__main__"])
-    hidden = {str(name): main.pop(name) for name in ("__file__", "__spec__") if name in main}
-    main["__spec__"] = None
-    try:
-        yield
-    finally:
-        main.update(hidden)
-
-
-def _prepare_process(environment: dict[str, str]) -> None:
-    """Ready a process of Dask's own scheduler: variables as in the command, libraries use one thread, and it never outlives the command."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.update({**WORKER_ENVIRONMENT, **environment})
-    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    from multiprocessing import parent_process
-
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 @contextmanager
@@ -400,7 +277,7 @@ def local_client(workers: int, *, dashboard: bool = False) -> Iterator["Client"]
 def _start_local(workers: int, *, dashboard: bool) -> Iterator["Client"]:
     with ExitStack() as stack:
         with interrupts_held_back():
-            method = _process_context("distributed.nanny", "distributed.worker").get_start_method()
+            method = process_context("distributed.nanny", "distributed.worker").get_start_method()
 
             import dask
             from distributed import Client, utils

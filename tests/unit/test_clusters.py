@@ -13,9 +13,10 @@ import dask
 import pytest
 
 from dolma_dask import clusters
-from dolma_dask.clusters import Placement, interrupts_held_back, open_placement
+from dolma_dask.clusters import Placement, open_placement
 from dolma_dask.errors import UsageError
 from dolma_dask.placement import choose
+from dolma_dask.processes import interrupts_held_back
 
 CLIENT = SimpleNamespace(scheduler_info=None, asynchronous=False)
 LOCAL = SimpleNamespace(scheduler_info=None, asynchronous=False)

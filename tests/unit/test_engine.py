@@ -551,7 +551,7 @@ def outcomes(tasks, words, monkeypatch):
         pools.append(Deadly(words))
         return pools[-1]
 
-    monkeypatch.setattr(clusters, "_start_processes", start)
+    monkeypatch.setattr(clusters, "start_processes", start)
     taken = {}
 
     def take(task, outcome):
