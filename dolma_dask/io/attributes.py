@@ -169,13 +169,7 @@ class AttributeFile:
     def _bad(self, lines: LineBlock, row: int, reason: str, expected: str) -> BadRecordError:
         offset = lines.byte_offset + int(lines.starts[row])
         record = BadRecord(self.url, lines.first_row + row, offset, reason, expected, b"")
-        return BadRecordError(
-            f"{record}. Make the attributes again.",
-            url=self.url,
-            row=record.row,
-            byte_offset=offset,
-            reason=reason,
-        )
+        return record.error("Make the attributes again.")
 
 
 def _from_row(lines: LineBlock, first_row: int) -> LineBlock | None:

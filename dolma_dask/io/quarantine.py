@@ -8,11 +8,11 @@ from typing import Literal, get_args
 
 import msgspec
 
-from dolma_dask.errors import BadRecordError, UsageError
+from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io.files import READ_BYTES, join, remove
 from dolma_dask.io.publish import publish
-from dolma_dask.io.records import BadRecord, Block, FileRecord
+from dolma_dask.io.records import Block, FileRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 
 OnBadRecord = Literal["fail", "quarantine"]
@@ -68,7 +68,7 @@ class Quarantine:
         """
         for record in block.bad:
             if self._policy.on_bad_record == "fail":
-                raise _failure(record)
+                raise record.error("Mend the file, or set such rows aside with --on-bad-record quarantine.")
             self._waiting.write(msgspec.json.encode(record.to_json()) + b"\n")
             self.count += 1
 
@@ -105,13 +105,3 @@ class Quarantines:
     def close(self) -> list[tuple[FileRecord, ...]]:
         """Close all; see `Quarantine.close`."""
         return [quarantine.close() for quarantine in self._each]
-
-
-def _failure(record: BadRecord) -> BadRecordError:
-    return BadRecordError(
-        f"{record}. Mend the file, or set such rows aside with --on-bad-record quarantine.",
-        url=record.url,
-        row=record.row,
-        byte_offset=record.byte_offset,
-        reason=record.reason,
-    )

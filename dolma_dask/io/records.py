@@ -12,6 +12,8 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
+from dolma_dask.errors import BadRecordError
+
 QUARANTINE_HEAD = 64 * 1024
 """Bytes of an oversized record that are kept for the quarantine file."""
 
@@ -41,6 +43,12 @@ class BadRecord:
         return (
             f"{self.url}, row {self.row}, byte {self.byte_offset}: {self.reason.replace('_', ' ')}; "
             f"expected {self.expected}"
+        )
+
+    def error(self, advice: str) -> BadRecordError:
+        """Return it as an error that says what to do next."""
+        return BadRecordError(
+            f"{self}. {advice}", url=self.url, row=self.row, byte_offset=self.byte_offset, reason=self.reason
         )
 
     def to_json(self) -> dict[str, object]:

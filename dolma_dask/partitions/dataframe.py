@@ -97,25 +97,13 @@ def read_dataframe(
     >>> df = read_dataframe("corpus/wiki", ["id", "source"], attributes=["gopher_v2"])  # doctest: +SKIP
     >>> df[df.gopher_v2__gopher_v2__word_count > 50].groupby("source").size().compute()  # doctest: +SKIP
     """
+    partitions, reader = _prepare(**locals())  # all that was given
     from dolma_dask.partitions.expression import collection
 
-    partitions, reader = prepare(
-        dataset,
-        columns,
-        attributes,
-        prefix=prefix,
-        spans=spans,
-        partition_bytes=partition_bytes,
-        source=source,
-        on_bad_record=on_bad_record,
-        max_record_bytes=max_record_bytes,
-        only=only,
-        prune=prune,
-    )
     return collection(partitions, reader)
 
 
-def prepare(
+def _prepare(
     dataset: str | Dataset | Summary,
     columns: Sequence[str] | str | None,
     attributes: Sequence[str] | str,
@@ -190,22 +178,10 @@ def read_bag(
     --------
     >>> read_bag("corpus/wiki", ["id", "metadata"]).filter(lambda row: row["metadata"]["n"] > 3).take(1)  # doctest: +SKIP
     """
+    partitions, reader = _prepare(**locals())  # all that was given
     from dask.bag import Bag
     from dask.base import tokenize
 
-    partitions, reader = prepare(
-        dataset,
-        columns,
-        attributes,
-        prefix=prefix,
-        spans=spans,
-        partition_bytes=partition_bytes,
-        source=source,
-        on_bad_record=on_bad_record,
-        max_record_bytes=max_record_bytes,
-        only=only,
-        prune=prune,
-    )
     name = f"read_bag-{tokenize(partitions, reader)}"
     graph = {(name, number): (read_rows, partition, reader) for number, partition in enumerate(partitions)}
     return Bag(graph, name, len(partitions))

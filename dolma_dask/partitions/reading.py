@@ -125,13 +125,7 @@ def _check_readable(reader: AlignedReader, block: Block) -> None:
     """Raise for the first document of a block that could not be read now, or when its attributes were made."""
     advice = 'Mend the file, or read such rows as nulls: on_bad_record="null".'
     for record in block.bad:
-        raise BadRecordError(
-            f"{record}. {advice}",
-            url=record.url,
-            row=record.row,
-            byte_offset=record.byte_offset,
-            reason=record.reason,
-        )
+        raise record.error(advice)
     work, row = reader.work, reader.first_unreadable
     if row is not None:
         path = files.join(work.root, work.sources[0].info.path)

@@ -15,7 +15,7 @@ import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Plan, Task, Unit, inputs_of
-from dolma_dask.errors import BadRecordError, UsageError
+from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import Form
 from dolma_dask.formats.json.exact import LineError, parse_object
@@ -144,10 +144,9 @@ class AttributeFormStage:
             members = parse_object(block.data[start:stop].tobytes())
             return _nested(members) if self.form == "nested" else _flat(members)
         except LineError as error:
-            bad = BadRecord(
-                url, block.first_row + row, block.byte_offset + int(start), error.reason, error.expected, b""
-            )
-            raise BadRecordError(f"{bad}. Make the attributes again.", url=url, row=bad.row) from error
+            position = (url, block.first_row + row, block.byte_offset + int(start))
+            bad = BadRecord(*position, error.reason, error.expected, b"")
+            raise bad.error("Make the attributes again.") from error
 
 
 def _standing(state: ReadState, source: AttributeSource) -> dict[str, object]:
