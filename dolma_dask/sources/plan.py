@@ -86,7 +86,7 @@ def open_sources(
 ) -> Iterator[Source]:
     """Yield the sources of files below the raw folder `root`, in their order; nothing is read yet. Ids are made from the files' paths.
 
-    `lines` makes other rows than documents of JSON lines. Raises `UsageError`: a suffix is not known, or a text file has no `source_name`.
+    `lines` makes other rows than documents of JSON lines. Raises `UsageError`: a suffix is not known.
     """
     for group in read_together(files):
         paths = tuple(file.path for file in group)

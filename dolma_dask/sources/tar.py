@@ -19,7 +19,7 @@ from dolma_dask.io.stream import Member, Section, StoredFile
 from dolma_dask.sources.base import BlockBuilder, RawFile, finish
 from dolma_dask.sources.jsonl import read_json_lines
 from dolma_dask.sources.naming import RawName, split_suffix
-from dolma_dask.sources.text import add_text, check_source_name
+from dolma_dask.sources.text import add_text
 
 
 class TarArchive(RawFile):
@@ -58,10 +58,9 @@ class TarArchive(RawFile):
             yield from read_json_lines(self, file, name.compression)
 
     def _text(self, file: "_MemberFile", name: RawName) -> Block:
-        check_source_name(self.mapping, file.url)
         builder = BlockBuilder(file.section.start.row)
         path = f"{split_suffix(self.path).stem}/{file.name}"
-        add_text(builder, file, name.compression, path, self.mapping, self.max_record_bytes)
+        add_text(builder, self, file, name.compression, path)
         return builder.take()
 
     def _corrupt(self, watched: "_Watched", found: str) -> CorruptFileError:

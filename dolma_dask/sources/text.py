@@ -22,7 +22,7 @@ from dolma_dask.io.stream import (
     compression_of,
     read_pieces,
 )
-from dolma_dask.sources.base import BlockBuilder, finish
+from dolma_dask.sources.base import BlockBuilder, RawFile, finish
 from dolma_dask.sources.documents import Document, RecordConverter
 from dolma_dask.sources.mapping import FieldMapping
 
@@ -32,10 +32,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True)
 class TextFiles:
-    """Text files, each one document; the row is the position in `urls`.
-
-    Raises `UsageError`: the mapping has no `source_name`.
-    """
+    """Text files, each one document; the row is the position in `urls`."""
 
     urls: tuple[str, ...]  # the files
     paths: tuple[str, ...]  # the same relative to the raw folder: the ids
@@ -44,17 +41,12 @@ class TextFiles:
     block_bytes: int = BLOCK_BYTES  # bytes per block, about
     max_record_bytes: int = MAX_RECORD_BYTES  # a longer file is bad (``too_large``) and not held in memory
 
-    def __post_init__(self) -> None:
-        check_source_name(self.mapping, self.paths[0] if self.paths else "")
-
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`."""
         builder = BlockBuilder()
         for url, path in zip(self.urls, self.paths, strict=True):
             with closing(StoredFile(url)) as stored:
-                add_text(
-                    builder, stored, compression_of(url.lower()), path, self.mapping, self.max_record_bytes
-                )
+                add_text(builder, self, stored, compression_of(url.lower()), path)
                 finish(stored, path, inputs)
             if builder.size >= self.block_bytes:
                 yield builder.take()
@@ -62,33 +54,28 @@ class TextFiles:
             yield builder.take()
 
 
-def check_source_name(mapping: FieldMapping, path: str) -> None:
-    """Refuse a mapping that cannot say where text files come from.
-
-    Raises `UsageError`: the mapping has no `source_name`.
-    """
-    if mapping.source_name is None:
-        raise UsageError(
-            f"{path}: a text file does not say what source it is from; expected a name for all of them: --source NAME.",
-            path=path,
-        )
-
-
 def add_text(
     builder: BlockBuilder,
+    raw: "RawFile | TextFiles",
     stored: StoredFile,
     compression: Compression | None,
     path: str,
-    mapping: FieldMapping,
-    max_record_bytes: int,
 ) -> None:
-    """Append the one document of a text file, or say why it is none; `path` is its id, and `mapping` has a `source_name`."""
-    data, size = _read_limited(stored, compression, max_record_bytes)
-    if size > max_record_bytes:
-        builder.refuse_size(stored.url, 0, size, max_record_bytes, data)
+    """Append the one document of a text file of `raw`, or say why it is none; `path` is its id.
+
+    Raises `UsageError`: the mapping has no `source_name`.
+    """
+    if raw.mapping.source_name is None:
+        raise UsageError(
+            f"{stored.url}: a text file does not say what source it is from; expected a name for all of them: --source NAME.",
+            path=path,
+        )
+    data, size = _read_limited(stored, compression, raw.max_record_bytes)
+    if size > raw.max_record_bytes:
+        builder.refuse_size(stored.url, 0, size, raw.max_record_bytes, data)
         return
     try:
-        builder.add(_document(data.removeprefix(_BOM), path, mapping))
+        builder.add(_document(data.removeprefix(_BOM), path, raw.mapping))
     except LineError as error:
         builder.refuse(stored.url, 0, error.reason, error.expected, data)
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,9 +75,10 @@ def test_an_overlong_file_is_not_held(tmp_path: Path) -> None:
     assert block.bad[0].raw == b"y" * 64 * 1024
 
 
-def test_text_needs_the_name_of_its_source() -> None:
+def test_text_needs_the_name_of_its_source(tmp_path: Path) -> None:
+    source = replace(files(tmp_path, {"a.txt": b""}), mapping=FieldMapping())
     with pytest.raises(UsageError, match="--source NAME"):
-        TextFiles(("a.txt",), ("a.txt",), FieldMapping())
+        list(source.read())
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff"), max_size=50))
