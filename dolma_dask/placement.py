@@ -49,6 +49,11 @@ NEAR = 1.1
 Name = Literal["synchronous", "threads", "processes"]
 
 
+def cost_of(verb: str) -> Cost:
+    """Return the cost of a verb; that of `OTHER` for one that is not in the table."""
+    return COSTS.get(verb, OTHER)
+
+
 def choose(
     verb: str,
     sizes: Sequence[int],
@@ -77,7 +82,7 @@ def choose(
     """
     if isolate and may_start:
         return "processes"
-    cost = COSTS.get(verb, OTHER)
+    cost = cost_of(verb)
     total = cost.cpu * sum(sizes) / 1e6
     count = min(workers, len(sizes))
     if count < 2:

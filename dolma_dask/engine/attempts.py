@@ -12,6 +12,9 @@ from dolma_dask.errors import DolmaDaskError, Failure, StoreAccessError, StoreEr
 from dolma_dask.io import stores
 from dolma_dask.journal import Record
 
+BATCH_SECONDS = 5.0
+"""After so long a batch hands over what it has done, and what is left of it is another one: a kill costs no more than that."""
+
 RETRIES = 2
 RETRY_SECONDS = 0.5
 
@@ -35,8 +38,14 @@ class Quoted:
 
 
 def run_batch(stage: Quoted, tasks: Quoted) -> list[Outcome]:
-    """Do some tasks one after another; a failing one does not stop the next."""
-    return [attempt(stage.value, task) for task in tasks.value]
+    """Do some tasks one after another, one at least, until `BATCH_SECONDS` have passed; a failing one does not stop the next."""
+    begun = time.monotonic()
+    outcomes = []
+    for task in tasks.value:
+        outcomes.append(attempt(stage.value, task))
+        if time.monotonic() - begun > BATCH_SECONDS:
+            break
+    return outcomes
 
 
 def attempt(stage: Stage, task: Task) -> Outcome:

@@ -15,9 +15,9 @@ from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from dolma_dask import clusters
+from dolma_dask import clusters, placement
 from dolma_dask.clusters import Placement
-from dolma_dask.engine.attempts import Outcome, Quoted, Take, run_batch
+from dolma_dask.engine.attempts import BATCH_SECONDS, Outcome, Quoted, Take, run_batch
 from dolma_dask.engine.plan import Stage, Task
 from dolma_dask.errors import Failure, UsageError
 from dolma_dask.io.files import grouped
@@ -86,10 +86,11 @@ def check_sendable(stage: Stage, place: Placement) -> None:
         ) from error
 
 
-def _grouped(tasks: Sequence[Task], workers: int) -> list[list[Task]]:
-    """Group small tasks, so that Dask's millisecond per task vanishes."""
+def _grouped(tasks: Sequence[Task], workers: int, verb: str) -> list[list[Task]]:
+    """Group small tasks, so that Dask's millisecond per task vanishes, to batches that should end within `BATCH_SECONDS`."""
     share = sum(task.bytes for task in tasks) // (BATCHES_PER_WORKER * max(workers, 1))
-    return grouped(tasks, lambda task: task.bytes, min(BATCH_BYTES, share))
+    quick = int(BATCH_SECONDS / placement.cost_of(verb).cpu * 1e6)
+    return grouped(tasks, lambda task: task.bytes, min(BATCH_BYTES, share, quick))
 
 
 class _Local:
@@ -112,13 +113,14 @@ class _Local:
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Run all tasks; when a process dies, those that ran are tried alone before the rest goes on."""
-        waiting = _grouped(tasks, self._place.workers)
-        while waiting:
-            suspects, waiting = self._compute(waiting, self._place.workers)
-            waiting = self._try_alone([[task] for batch in suspects for task in batch]) + waiting
-            if self._is_hopeless():
-                self._fail([task for batch in waiting for task in batch], _hopeless(self._deadly))
-                return
+        waiting = _grouped(tasks, self._place.workers, self._verb)
+        with clusters.shared_cluster():
+            while waiting:
+                suspects, waiting = self._compute(waiting, self._place.workers)
+                waiting = self._try_alone([[task] for batch in suspects for task in batch]) + waiting
+                if self._is_hopeless():
+                    self._fail([task for batch in waiting for task in batch], _hopeless(self._deadly))
+                    return
 
     def _try_alone(self, waiting: list[list[Task]]) -> list[list[Task]]:
         """Run tasks one by one, each in up to `LIVES` processes, so that the one that kills its process is known."""
@@ -142,27 +144,30 @@ class _Local:
             self._take(task, Failure(task.shard, "WorkerDied", message))
 
     def _compute(self, waiting: list[list[Task]], workers: int) -> tuple[list[list[Task]], list[list[Task]]]:
-        """Run batches; if a process dies, return those that ran then and those that had not begun."""
+        """Run batches; return those that ran when a process died, and what is left of the others."""
         run = uuid.uuid4().hex[:8]
         names = (
             f"{self._verb}-{run}-{index:08d}" for index in reversed(range(len(waiting)))
         )  # Dask begins with the last
         left = dict(zip(names, waiting, strict=True))
         running: set[str] = set()
+        cut: list[list[Task]] = []
 
         def begin(key: str, *_: Any) -> None:
             running.add(key)
 
         def end(key: str, outcomes: list[Outcome], *_: Any) -> None:
             running.discard(key)
-            for task, outcome in zip(left.pop(key), outcomes, strict=True):
+            batch = left.pop(key)
+            cut.extend([rest] if (rest := batch[len(outcomes) :]) else [])
+            for task, outcome in zip(batch, outcomes, strict=False):
                 self._delivered += 1
                 self._take(task, outcome)
 
         if self._place.scheduler == "synchronous" and "dask.callbacks" not in sys.modules:
             for key, batch in list(left.items()):
                 end(key, run_batch(self._stage, Quoted(batch)))
-            return [], []
+            return [], cut
 
         from dask.callbacks import Callback
 
@@ -178,8 +183,8 @@ class _Local:
                 )
         except BrokenExecutor:
             rest = [batch for key, batch in left.items() if key not in running]
-            return [left[key] for key in sorted(running)], rest
-        return [], []
+            return [left[key] for key in sorted(running)], rest + cut
+        return [], cut
 
 
 def _get(scheduler: Any) -> Any:
@@ -279,7 +284,7 @@ class _Flight:
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Run all tasks."""
-        self._waiting.extend(_grouped(tasks, self._count_threads()))
+        self._waiting.extend(_grouped(tasks, self._count_threads(), self._verb))
         try:
             self._fill()
             for future in self._completed:
@@ -332,8 +337,10 @@ class _Flight:
         except Exception as error:  # noqa: BLE001  every failure is reported with its shard at the end
             self._fail(batch, type(error).__name__, f"{error} (on its way to or from a worker)")
         else:
-            for task, outcome in zip(batch, outcomes, strict=True):
+            for task, outcome in zip(batch, outcomes, strict=False):
                 self._take(task, outcome)
+            if rest := batch[len(outcomes) :]:
+                self._waiting.appendleft(rest)
 
     def _fail(self, tasks: list[Task], error: str, message: str) -> None:
         for task in tasks:

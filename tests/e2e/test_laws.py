@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from small_world import Verbs, change, change_same_size, run_here, store
 
 from dolma_dask import cli, engine
 from dolma_dask.clusters import Placement
-from dolma_dask.engine import Input, RunOptions, Task, execution
+from dolma_dask.engine import Input, RunOptions, Task, attempts, execution
 from dolma_dask.errors import Failure
 from dolma_dask.io.files import FileInfo
 from dolma_dask.testing.commands import Command, killed_at, wait_until
@@ -310,6 +310,15 @@ def test_a_cluster_holds_a_bounded_number_of_tasks(monkeypatch):
         with Client(processes=False, n_workers=1, threads_per_worker=threads, dashboard_address=None):
             assert engine.gather(Count(), tasks, RunOptions(progress=False)) == [task.shard for task in tasks]
         assert max(seen) == max(execution.LEAST_IN_FLIGHT, execution.IN_FLIGHT_PER_THREAD * threads)
+
+
+def test_a_cluster_goes_on_with_what_a_long_batch_has_left(monkeypatch):
+    from distributed import Client
+
+    monkeypatch.setattr(attempts, "BATCH_SECONDS", -1.0)
+    tasks = [replace(task, inputs=()) for task in many_tasks(100)]
+    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None):
+        assert engine.gather(Count(), tasks, RunOptions(progress=False)) == [task.shard for task in tasks]
 
 
 def test_a_failing_shard_stops_no_other_and_all_failures_are_told(world, capsys):

@@ -588,6 +588,29 @@ def test_processes_that_always_die_are_given_up(root, monkeypatch):
     assert pools <= 1 + 2 * execution.LIVES
 
 
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_a_long_batch_hands_over_what_it_has_done(scheduler, root, monkeypatch):
+    """A kill costs a few seconds of work, however many shards share a batch."""
+    monkeypatch.setattr(attempts, "BATCH_SECONDS", -1.0)
+    tasks = many_tasks(root, [f"shard-{number}" for number in range(20)])
+    assert len(execution._grouped(tasks, 1, "lengths")) < 10, "several shards share a batch"
+    done, taken, ahead = [], [], []
+
+    class Counting(Lengths):
+        def run_shard(self, task):
+            done.append(task.shard)
+            return super().run_shard(task)
+
+    def take(task, outcome):
+        taken.append(task.shard)
+        ahead.append(len(done) - len(taken))
+
+    execution.execute(Counting(), tasks, Placement(scheduler=scheduler, workers=1), take)
+    assert sorted(taken) == sorted(task.shard for task in tasks) == sorted(done)
+    if scheduler == "synchronous":
+        assert set(ahead) == {0}
+
+
 def test_batches_share_a_task_up_to_their_limit():
     sizes = [50, 30, 10, 10, 10, 1, 1]
     tasks = [Task(str(index), (), (Input("", FileInfo("", size, "")),)) for index, size in enumerate(sizes)]
