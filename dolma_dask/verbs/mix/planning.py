@@ -5,7 +5,7 @@ Cost: the first rows of the files that no journal knows, and the first rows of e
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from dolma_dask.dataset import Dataset, Shard
@@ -254,12 +254,8 @@ _SAMPLE_BYTES = 1 << 20
 
 def own_attributes(dataset: Dataset) -> dict[str, AttributeKind]:
     """Return the attributes that stand in the documents themselves, as the first rows of some shards show them."""
-    lines: list[bytes] = []
-    for shard in _spread(dataset.shards):
-        for line in _first_lines(dataset.url(layout.document_path(shard.path)), b'"attributes"'):
-            raw = _member(line, "attributes")
-            lines += [b'{"attributes":%b}' % raw] if raw and raw.startswith(b"{") else []
-    return sample_kinds(lines, "nested")
+    urls = (dataset.url(layout.document_path(shard.path)) for shard in _spread(dataset.shards))
+    return sample_kinds([line for url in urls for line in _first_lines(url, b'"attributes"')], "nested")
 
 
 def odd_keys(dataset: Dataset, names: Sequence[str], keys: Set[str]) -> dict[str, frozenset[str]]:
@@ -268,12 +264,11 @@ def odd_keys(dataset: Dataset, names: Sequence[str], keys: Set[str]) -> dict[str
     Their values are of several types, for example.
     """
     sets_of: dict[str, set[str]] = {}
-    for name in names if keys else ():
-        for shard in _spread(dataset.shards):
-            for line in _attribute_lines(dataset, name, shard, keys):
-                for key in keys:
-                    if name not in sets_of.get(key, ()) and _has_value(line, key):
-                        sets_of.setdefault(key, set()).add(name)
+    for name, shard in product(names if keys else (), _spread(dataset.shards)):
+        for line in _attribute_lines(dataset, name, shard, keys):
+            for key in keys:
+                if name not in sets_of.get(key, ()) and _has_value(line, key):
+                    sets_of.setdefault(key, set()).add(name)
     return {key: frozenset(sets) for key, sets in sets_of.items()}
 
 

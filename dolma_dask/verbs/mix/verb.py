@@ -16,7 +16,6 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.rules.filters import Syntax
 from dolma_dask.rules.rules import Missing, Rule, all_of
-from dolma_dask.rules.thresholds import Thresholds
 from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.mix.call import MixSummary, requested, run_mix
@@ -196,8 +195,6 @@ def mix(
     return dataclasses.replace(summary, lost=summary.lost or narrowed.lost)
 
 
-_OF_BLOCK = ("only", "prune", "scheduler", "workers", "progress", "on_bad_record", "max_record_bytes")
-
 _RENAME = 'Rename the file, or flag its documents by itself and name the flags in the rule: dolma-dask block ... --name banned; --where "banned is None"'
 
 
@@ -227,6 +224,8 @@ def narrow(
 
     rules = [] if where is None else [parse(where) if isinstance(where, str) else where]
     rules += [] if thresholds is None else [_inside(thresholds)]
+    of_block = RecordArgs.__annotations__.keys() - {"overwrite", "dry_run"}
+    passed = cast(RecordArgs, {name: value for name, value in options.items() if name in of_block})
     names, notes, lost = [], [], False
     for url, is_allowed in (*((url, False) for url in block), *((url, True) for url in allow)):
         name = set_name(files.normalize(url), _RENAME)
@@ -238,7 +237,7 @@ def narrow(
             notes.append(f"the documents in {url} would be flagged first, and the rule is shown without them")
             continue
         if not options.get("dry_run"):
-            flagged = flag(dataset, url, name=name, source=dataset.source, **_options(options))
+            flagged = flag(dataset, url, name=name, source=dataset.source, **passed)
             notes += [f"{name}: {text}" for text in flagged.notes]
             notes += _unmatched(name, flagged)
             lost = lost or flagged.exit_status != 0
@@ -265,15 +264,9 @@ def _unmatched(name: str, flagged: "BlockSummary") -> list[str]:
 
 def _inside(thresholds: object) -> Rule:
     if isinstance(thresholds, str | PathLike):
-        return read_thresholds(fspath(thresholds)).inside()
-    if isinstance(thresholds, Thresholds):
-        return thresholds.inside()
+        return read_thresholds(fspath(thresholds))
     if isinstance(thresholds, Rule):
         return thresholds
     raise UsageError(
         f"thresholds={thresholds!r} is of type {type(thresholds).__name__}; expected a file that quantiles wrote, or what thresholds() returns."
     )
-
-
-def _options(options: ReadArgs) -> RecordArgs:
-    return cast(RecordArgs, {name: value for name, value in options.items() if name in _OF_BLOCK})
