@@ -37,26 +37,15 @@ HOLE = "{}"
 
 @dataclass(frozen=True)
 class Replacement:
-    """Replace the spans of an attribute.
+    """Replace the spans of an attribute."""
 
-    Attributes
-    ----------
-    span : str
-        Where the spans are, such as ``$.attributes.pii__pii__EMAIL_ADDRESS``.
-    min_score, max_score : float, optional
-        Only spans with a score in ``[min_score, max_score)``.
-    replacement : str
-        What they are replaced with; ``{}`` stands for the span's text. One that begins with ``$`` is a path to a string of the document, such
-        as ``$.id``, or an expression in jq behind the ``$``.
-    syntax : {"jsonpath", "jq"}
-        Language of `span`.
-    """
-
-    span: str
-    min_score: float | None = None
+    span: str  # where they are, such as ``$.attributes.pii__pii__EMAIL_ADDRESS``
+    min_score: float | None = None  # only spans with a score in ``[min_score, max_score)``
     max_score: float | None = None
     replacement: str = ""
-    syntax: Syntax = "jsonpath"
+    """What they are replaced with; ``{}`` stands for the span's text. One that begins with ``$`` is a path to a string of the document, such as
+    ``$.id``, or an expression in jq behind the ``$``."""
+    syntax: Syntax = "jsonpath"  # language of `span`
 
     def __post_init__(self) -> None:
         check_syntax(self.syntax)

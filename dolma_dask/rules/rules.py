@@ -43,23 +43,10 @@ class Rule(Node):
     """A condition on rows."""
 
     def mask(self, columns: Columns) -> pa.BooleanArray:
-        """Apply the rule.
+        """Return where a row is kept, (n,) without nulls.
 
-        Parameters
-        ----------
-        columns : Mapping[str, pa.Array]
-            At least the columns `names`, (n,) each; numbers, strings or bools, and anything for ``is None``. Empty arrays
-            will do to find out whether names and types are right.
-
-        Returns
-        -------
-        pa.BooleanArray
-            (n,) true where a row is kept, without nulls.
-
-        Raises
-        ------
-        ExpressionError
-            If a column is missing, or of a type that the rule cannot take.
+        `columns` has at least the columns `names`, (n,) each; numbers, strings or bools, and anything for ``is None``. Empty arrays will do to find
+        out whether names and types are right. Raises `ExpressionError`: a column is missing, or of a type that the rule cannot take.
         """
         lengths = {len(column) for column in columns.values()}
         if len(lengths) != 1:

@@ -35,22 +35,7 @@ def check_fraction(sample: float | None) -> float | None:
 
 
 def sampled(source: pa.Array, identity: pa.Array, fraction: float, seed: int) -> pa.BooleanArray:
-    """Tell which documents are in a sample.
-
-    Parameters
-    ----------
-    source, identity : pyarrow.LargeStringArray
-        (n,) of each document; one without id, which could not be read, is in no sample.
-    fraction : float
-        Share of all documents, below 1.
-    seed : int
-        0 to 2**64 - 1.
-
-    Returns
-    -------
-    pyarrow.BooleanArray
-        (n,) without nulls.
-    """
+    """Tell which documents (n,) are in a sample of a fraction below 1, by their sources and ids; one without id, which could not be read, is in none."""
     selected: npt.NDArray[np.bool_] = np.zeros(len(identity), np.bool_)
     limit = np.uint64(int(fraction * 2.0**64))
     _sample(

@@ -47,14 +47,9 @@ class Edit:
 
 
 def splice(lines: pa.Array, edits: Sequence[Edit]) -> pa.LargeBinaryArray:
-    """Return lines with some members changed.
+    """Return lines with some members changed; a value whose key is not there is appended.
 
-    Parameters
-    ----------
-    lines : pyarrow.LargeBinaryArray or LargeStringArray
-        (n,) one valid JSON object each, with a newline at the end; no nulls.
-    edits : sequence of Edit
-        Each name once. A value whose key is not there is appended.
+    `lines` (n,), bytes or texts without nulls, hold one valid JSON object each, with a newline at the end; `edits` name each member once.
     """
     if len(edits) > MAX_EDITS:
         return splice(splice(lines, edits[:MAX_EDITS]), edits[MAX_EDITS:])

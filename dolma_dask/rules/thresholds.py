@@ -102,13 +102,7 @@ class Thresholds(And):
     def of(
         cls, bounds: Sequence[Bounds], strictness: Level | None, by: str | None, kind: LabelKind
     ) -> "Thresholds":
-        """Return thresholds with these bounds.
-
-        Raises
-        ------
-        UsageError
-            There is no signal.
-        """
+        """Return thresholds with these bounds; raise `UsageError` if there is no signal."""
         if not bounds:
             raise UsageError("thresholds of no signals; expected one or more. Name them: signals=[...].")
         groups = sorted({label for one in bounds for label, _, _ in one.groups if label != ALL})
@@ -194,19 +188,9 @@ class Thresholds(And):
 
     @classmethod
     def from_json(cls, content: Any, where: str = "thresholds") -> "Thresholds":
-        """Return thresholds from what `to_json` gave, or a person wrote.
+        """Return thresholds from what `to_json` gave, or a person wrote; `where` is what the content was read from, for messages.
 
-        Parameters
-        ----------
-        content : object
-            ``{"bounds": {signal: {group: {"lower":, "upper":}}}}`` with ``by``, ``kind`` and ``level`` if need be.
-        where : str
-            What the content was read from, for messages.
-
-        Raises
-        ------
-        UsageError
-            It is something else.
+        ``{"bounds": {signal: {group: {"lower":, "upper":}}}}`` with ``by``, ``kind`` and ``level`` if need be; raises `UsageError` for anything else.
         """
         expected = 'expected {"by": ..., "bounds": {signal: {group: {"lower": number, "upper": number}}}}'
         if not isinstance(content, dict) or not isinstance(content.get("bounds"), dict):
@@ -252,25 +236,10 @@ def thresholds_of(
     kind: LabelKind = "string",
     tails: Mapping[str, str] | None = None,
 ) -> Thresholds:
-    """Make thresholds of quantiles.
+    """Make thresholds of quantiles by signal and group, `by` the column of the groups (without one the bounds of all rows hold for each).
 
-    Parameters
-    ----------
-    table : mapping
-        Quantiles by signal and group.
-    level : {"regular", "strict", "even_stricter", "strictest"}
-        10 and 90 %, 20 and 80 %, 30 and 70 %, 40 and 60 %.
-    by : str, optional
-        Column of the groups; without one the bounds of all rows hold for each.
-    kind : {"string", "number", "bool"}
-        Type of that column.
-    tails : mapping of str to {"lower", "upper", "both"}, optional
-        Which bounds are used; default: `KNOWN_TAILS`, both for other signals.
-
-    Raises
-    ------
-    UsageError
-        The level is unknown, its probabilities are not among the quantiles, or a tail or its signal is unknown.
+    `tails` says which bounds of a signal are used, by default those of `KNOWN_TAILS`, both for other signals. Raises `UsageError`: the level is
+    unknown, its probabilities are not among the quantiles, or a tail or its signal is unknown.
     """
     strictness = check_level(level)
     sides = tails_of(list(table), tails)
