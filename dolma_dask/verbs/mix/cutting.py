@@ -6,7 +6,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from dolma_dask.engine import Task, grouped
-from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.errors import UsageError
 from dolma_dask.formats.layout import DOCUMENT_SUFFIXES, FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
@@ -135,13 +135,12 @@ class JoinStage:
         ]
 
 
-def read_range(url: str, start: int, stop: int) -> Iterator[bytes]:
-    """Yield stored bytes of a file."""
+def read_range(url: str, start: int, stop: int) -> Iterator[bytearray]:
+    """Yield stored bytes of a staging file."""
     with files.open_read(url, scattered=True) as handle:
-        handle.seek(start)
-        while start < stop:
-            data = read_exactly(handle, min(READ_BYTES, stop - start), url)
-            start += len(data)
+        for at in range(start, stop, READ_BYTES):
+            data = bytearray(min(READ_BYTES, stop - at))
+            files.read_into(handle, at, memoryview(data), url)
             yield data
 
 
@@ -173,18 +172,3 @@ def members_of(piece: Record) -> Iterator[Member]:
 def empty_member(piece: Record) -> Member:
     """Return the one member, without rows, of a piece that has none."""
     return Member(piece.files[0].path, 0, piece.files[0].bytes, 0, 0)
-
-
-def read_exactly(handle: Any, size: int, url: str) -> bytes:
-    """Read `size` bytes."""
-    parts: list[bytes] = []
-    left = size
-    while left:
-        piece = handle.read(left)
-        if not piece:
-            raise CorruptFileError(
-                f"{url} ends {left} bytes too early; expected what an earlier pass wrote.", url=url
-            )
-        parts.append(piece)
-        left -= len(piece)
-    return b"".join(parts)

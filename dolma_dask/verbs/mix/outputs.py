@@ -19,7 +19,6 @@ from isal import igzip, igzip_lib, isal_zlib
 
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Task, Unit
-from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import RAW
 from dolma_dask.formats.layout import FileFormat
@@ -28,7 +27,6 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.text.columns import large_bytes, string_parts
-from dolma_dask.verbs.mix.cutting import read_exactly
 from dolma_dask.verbs.sinks import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.writers.documents import RowWriter, open_writer
 from dolma_dask.writers.jsonl import GZIP_LEVEL, JsonlWriter
@@ -285,13 +283,11 @@ def _segments(folder: str, path: str, bucket: int) -> Iterator[tuple[Hashes, pa.
         return
     with files.open_read(url, scattered=True) as handle:
         for _, first, size in segments.tolist():
-            handle.seek(first)
-            data = read_exactly(handle, size, url)
+            data = bytearray(size)
+            files.read_into(handle, first, memoryview(data), url)
             try:
                 yield unpack_rows(isal_zlib.decompress(data, wbits=31))
             except _DAMAGE as error:
-                raise CorruptFileError(
-                    f"{url}: bytes {first} to {first + size} cannot be read ({error}); expected what an earlier pass wrote. Run the same "
-                    "command again with --overwrite.",
-                    url=url,
+                raise files.damaged(
+                    url, f"bytes {first} to {first + size} that cannot be read ({error})"
                 ) from error
