@@ -6,7 +6,7 @@ a dataset-wide record holds all inputs and outputs, and as long as these are as 
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -58,20 +58,15 @@ class Part:
 class Packed:
     """A call of mix with packed output; see `dolma_dask.engine.Job`."""
 
-    target: str
+    root: str
     parts: tuple[Part, ...]  # all shards, in order
     packing: FilePacking  # how files are cut
     policy: RecordPolicy
-    params: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    owns_folder: bool = False  # everything in the folder of the output files is ours
+    params: Mapping[str, Any]
+    notes: tuple[str, ...]
+    owns_folder: bool  # everything in the folder of the output files is ours
 
     verb: ClassVar[str] = "mix"
-
-    @property
-    def root(self) -> str:
-        """Output root."""
-        return self.target
 
     @property
     def name(self) -> str:
@@ -99,8 +94,7 @@ class Packed:
         )
         mixtures = {id(part.mixture): part.mixture for part in self.parts}.values()
         keys = ",".join(mixture.key(self.policy) for mixture in mixtures)
-        params = {"key": keys, **self.packing.params(), "listing": listing}
-        return work_key("mix", PACKING_VERSION, params)
+        return self._digest({"key": keys, **self.packing.params(), "listing": listing})
 
     @cached_property
     def inputs(self) -> tuple[Input, ...]:
@@ -139,10 +133,10 @@ class Packed:
         summary = ran.summary
         if known is None:
             planned = tuple(part.name for part in self.parts)
-            return Summary("mix", self.target, planned=planned, notes=self.notes)
+            return Summary("mix", self.root, planned=planned, notes=self.notes)
         skipped = summary.skipped if summary.done else len(self.parts)
         return replace(
-            summary, verb="mix", target=self.target, skipped=skipped, counts=known.counts, rules=known.rules
+            summary, verb="mix", target=self.root, skipped=skipped, counts=known.counts, rules=known.rules
         )
 
     def _check_free(self, overwrite: bool) -> None:
@@ -161,7 +155,7 @@ class Packed:
             in_the_way = is_output or (self.owns_folder and path.endswith(layout.DOCUMENT_SUFFIXES))
             if in_the_way and not (is_output and state.journal.may_write(path)):
                 raise UsageError(
-                    f"{self.target} holds {path!r}, which this run does not make; expected a free path. Choose another name or target, or "
+                    f"{self.root} holds {path!r}, which this run does not make; expected a free path. Choose another name or target, or "
                     "replace what is there with --overwrite."
                 )
 
@@ -169,8 +163,8 @@ class Packed:
         """Return the plan of the last pass; without tasks that of looking back at the dataset-wide record."""
         every = None if tasks is None else frozenset(task.shard for task in tasks)
         return Plan(
-            stage=JoinStage(self.target, folder),
-            root=self.target,
+            stage=JoinStage(self.root, folder),
+            root=self.root,
             tasks=[Task(self.name, (Unit(self.record, self.key),), self.inputs)] if tasks is None else tasks,
             params=self.params,
             writes=self.writes,
@@ -192,7 +186,7 @@ class Packed:
 
     def _read(self, work: WorkDir) -> Pass:
         packing, buckets = self.packing, 1 if self.packing.seed is None else self._buckets
-        output = PieceOutput(self.target, work.url, packing.member_bytes, packing.seed, buckets)
+        output = PieceOutput(self.root, work.url, packing.member_bytes, packing.seed, buckets)
         stage = DocumentStage((output,), self.policy, verb="mix")
         suffix = packing.file_format if packing.seed is None else "rows"
         key = self._digest({"whole": self.key, "buckets": buckets})
@@ -228,7 +222,7 @@ class Packed:
             yield Announce(msgspec.structs.replace(record, stale=True))
         for path in state.existing.keys() - {task.shard for task in plan.tasks}:
             if self.packing.is_output(path):
-                files.remove(files.join(self.target, path))
+                files.remove(files.join(self.root, path))
 
     def _dataset_record(
         self, read: Sequence[Record], outputs: Sequence[Record], made: Sequence[Record]
