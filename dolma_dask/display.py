@@ -5,17 +5,22 @@ Units are decimal (MB = 10^6 bytes); an en dash stands for the unknown.
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
 UNKNOWN = "\N{EN DASH}"
 """Shown where a number is not known; never 0."""
 
 
-def near_or_all(name: object, known: Sequence[str]) -> str:
+def near_or_all(name: object, known: Collection[str]) -> str:
     """Return what a message about an unknown name ends with: the known one that is most like it, else all of them."""
     near = get_close_matches(str(name), known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as in a sentence."""
+    return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
 def counted(number: int, noun: str) -> str:

@@ -16,8 +16,7 @@ from dolma_dask import clusters
 from dolma_dask.config.pipeline_file import check_stages, read_pipeline, variables_of
 from dolma_dask.config.rehearsal import Rehearsal
 from dolma_dask.config.stages import StagePlan, selected
-from dolma_dask.config.yaml_files import listed
-from dolma_dask.display import counted, html_table, text_table
+from dolma_dask.display import counted, html_table, listed, text_table
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
 from dolma_dask.verbs.options import Many, words_of
 

@@ -33,11 +33,11 @@ from dolma_dask.config.yaml_files import (
     convert,
     convert_options,
     is_nothing,
-    near,
     pairs,
     read_yaml,
     scalar,
 )
+from dolma_dask.display import near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.tokenizer import find_tokenizer
@@ -126,12 +126,12 @@ class _Stages:
             return self.verb("", item.value, item, scalar("", item))
         if not isinstance(item, MappingNode):
             text = item.value if isinstance(item, ScalarNode) else ""
-            self.wrong(item, f"expected a verb with its options; {near(text, VERBS)}")
+            self.wrong(item, f"expected a verb with its options; {near_or_all(text, VERBS)}")
             return None
         parts = pairs(item)
         verbs = [key for key in parts if key in VERBS]
         for key in parts.keys() - {*verbs, "name"}:
-            hint = near(key, [*VERBS, "name"])
+            hint = near_or_all(key, [*VERBS, "name"])
             if verbs:
                 hint = f"options of {verbs[0]} stand below it, indented by two more spaces."
             self.wrong(parts[key][0], f"{key!r} is no verb; {hint}")
@@ -181,8 +181,7 @@ class Variables(References):
         self._values = {name: value for name, (_, value) in declared.items()}
         for name, text in given.items():
             if name not in self._values:
-                hint = near(name, self._values, "variables:")
-                mistakes.add(None, f"--set {name}: the file has no such variable; {hint}")
+                mistakes.add(None, f"--set {name}: the file has no such variable; {self._near(name)}")
             self._values[name] = scalar(text)
 
     def find(self, match: re.Match[str], node: Node, path: tuple[str, ...]) -> Node:
@@ -208,7 +207,11 @@ class Variables(References):
             return self.wrong(node, f"the environment variable {name} is not set; {expected}")
         if value is not None:
             return self.wrong(node, f"${{{name}}} has no value; give it one: --set {name}=VALUE.")
-        return self.wrong(node, f"${{{name}}} is not defined; {near(name, self._values, 'variables:')}")
+        return self.wrong(node, f"${{{name}}} is not defined; {self._near(name)}")
+
+    def _near(self, name: str) -> str:
+        known = self._values
+        return near_or_all(name, known) if known else "there are none; declare it under variables:"
 
 
 def variables_of(given: object) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 from yaml import Node
 
 from dolma_dask.config.signatures import Argument, arguments_of
-from dolma_dask.config.yaml_files import near
+from dolma_dask.display import near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -125,7 +125,9 @@ def selected(
 def _named(stages: Sequence[StagePlan], word: str, file: str, option: str) -> list[StagePlan]:
     known = [stage.name for stage in stages] + [stage.verb for stage in stages]
     if word not in known:
-        raise UsageError(f"{option} {word}: {file} has no such stage; {near(word, dict.fromkeys(known))}")
+        raise UsageError(
+            f"{option} {word}: {file} has no such stage; {near_or_all(word, dict.fromkeys(known))}"
+        )
     return [stage for stage in stages if stage.name == word] or [
         stage for stage in stages if stage.verb == word
     ]

@@ -7,7 +7,6 @@ import copy
 import math
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from types import UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
@@ -15,6 +14,7 @@ import msgspec
 import yaml
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
+from dolma_dask.display import listed, near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 
@@ -54,20 +54,6 @@ class Mistakes:
         shown = [*lines[:MOST_MISTAKES], *([f"and {more:,} more"] if more > 0 else [])]
         message = "\n  ".join([f"{self.file} has {len(lines):,} mistakes:", *shown])
         raise UsageError(message, file=self.file, mistakes=tuple(lines))
-
-
-def near(name: str, known: Iterable[str], where: str = "") -> str:
-    """Say what to do about an unknown name: the nearest valid one, else all of them."""
-    names = list(known)
-    close = get_close_matches(name, names, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"expected one of {', '.join(names)}." if names else f"there are none; declare it under {where}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names as in a sentence."""
-    return " and ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
 
 
 # ------------------------------------------------------------------------------------------------ reading
@@ -311,7 +297,9 @@ def _mistake(reason: str, at: Node, kind: Any, name: str, lax: bool) -> tuple[No
         return at, f"{name}: {_shown(at, lax)}; expected {' or '.join(kinds)}{_advice(at, kinds)}."
     if key and key[1] == "contains unknown":
         path = key[2] if name == "the file" else f"{name}.{key[2]}"
-        return pairs(at)[key[2]][0], f"{path}: there is no such key; {near(key[2], kind.__struct_fields__)}"
+        return pairs(at)[key[2]][
+            0
+        ], f"{path}: there is no such key; {near_or_all(key[2], kind.__struct_fields__)}"
     if key:
         needed = [one.name for one in msgspec.structs.fields(kind) if one.required]
         missing = [f"`{one}`" for one in needed if one not in pairs(at)]
@@ -319,7 +307,7 @@ def _mistake(reason: str, at: Node, kind: Any, name: str, lax: bool) -> tuple[No
             return at, ""
         return at, f"{name} needs {listed(missing)}, which {'are' if missing[1:] else 'is'} missing."
     words = [str(word) for one in _choices(kind) if get_origin(one) is Literal for word in get_args(one)]
-    return at, f"{name}: {at.value!r}; {near(at.value, words) if words else reason}"
+    return at, f"{name}: {at.value!r}; {near_or_all(at.value, words) if words else reason}"
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:

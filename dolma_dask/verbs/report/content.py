@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 import dolma_dask
-from dolma_dask.display import counted
+from dolma_dask.display import counted, listed
 from dolma_dask.engine import Input
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats import layout
@@ -207,7 +207,7 @@ def remarks(recorded: Recorded | None, has_rule: bool, findings: Findings) -> tu
     if recorded is None:
         return ()
     parts = [recorded.gap]
-    others = " and ".join(filter(None, [", ".join(recorded.others[:-1]), *recorded.others[-1:]]))
+    others = listed(recorded.others)
     if others and has_rule:
         parts.append(
             f"The rule alone keeps {counted(findings.kept, 'document')}; {recorded.verb} wrote {recorded.documents_out:,}, because {others} decided too. "
