@@ -71,9 +71,9 @@ def test_one_cluster_and_the_bytes_of_the_verbs_one_by_one(words, world, expecte
     started = []
     start = clusters._start_local
 
-    def counted(workers):
+    def counted(workers, **options):
         started.append(workers)
-        return start(workers)
+        return start(workers, **options)
 
     monkeypatch.setattr(clusters, "_start_local", counted)
     summary = run(words[1], variables={"world": str(world)}, scheduler="cluster", progress=False)
