@@ -18,8 +18,7 @@ import numpy as np
 from dolma_dask.engine import Free, Input, Pass, Step, Task, Unit, WorkDir, full_disk_explained
 from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.exchange import buckets
-from dolma_dask.exchange.bucket_file import BucketFile, BucketWriter
-from dolma_dask.exchange.buckets import Bucketing, BucketRange
+from dolma_dask.exchange.buckets import BucketFile, Bucketing, BucketRange, BucketWriter
 from dolma_dask.exchange.contract import (
     Emitter,
     Records,
@@ -81,8 +80,8 @@ class Staged:
         """Yield the records of a range from all files, one array per segment."""
         for number, checksum in enumerate(self.checksums):
             url = files.join(self.folder, file_of(self.name, number))
-            with BucketFile(url, word_count(self.dtype), self.bucketing.count, checksum) as opened:
-                yield from opened.slices(span.first, span.last)
+            file = BucketFile(url, word_count(self.dtype), self.bucketing.count, checksum)
+            yield from file.slices(span.first, span.last)
 
     def sorted(self, span: BucketRange, limits: Limits) -> Iterator[Words]:
         """Yield the records of a range in order of all words, a chunk at a time."""
@@ -139,8 +138,8 @@ class ShardRecords:
         at = bisect_right(self.cuts, number, key=lambda cut: cut.first) - 1
         if at >= 0 and number < self.cuts[at].first + self.cuts[at].count:
             cut, url = self.cuts[at], files.join(self.folder, file_of(self.name, at))
-            with BucketFile(url, word_count(self.dtype), cut.count, self.checksums[at]) as opened:
-                slices = list(opened.slices(number - cut.first, number - cut.first + 1))
+            file = BucketFile(url, word_count(self.dtype), cut.count, self.checksums[at])
+            slices = list(file.slices(number - cut.first, number - cut.first + 1))
         return to_records(joined(slices), self.dtype) if slices else np.empty(0, self.dtype)
 
 

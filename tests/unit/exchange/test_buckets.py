@@ -1,14 +1,17 @@
-"""How records are cut: every bucket once, ranges as large as they may be."""
+"""Buckets: every record once, ranges as large as they may be; what is written comes back by bucket, and no damage goes unseen."""
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import CorruptFileError, DataError, UsageError
 from dolma_dask.exchange import buckets
+from dolma_dask.exchange.buckets import BucketFile, Bucketing, BucketWriter
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
 
 HISTOGRAMS = st.lists(st.one_of(st.just(0), st.integers(0, 50)), min_size=1, max_size=40)
 
@@ -54,3 +57,122 @@ def test_keys_fit_their_buckets(count):
 def test_other_numbers_of_buckets(count):
     with pytest.raises(UsageError, match="power of two"):
         buckets.of_keys(count)
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+BUCKETING = Bucketing(60, 16)
+CHECKSUMS = {}
+"""Of the files, as their writers gave them."""
+
+
+def write(url, blocks, words=2, segment=10, bucketing=BUCKETING):
+    with publish(url) as out:
+        writer = BucketWriter(out, words, bucketing, segment)
+        for block in blocks:
+            writer.add(np.array(block, np.uint64).reshape(-1, words))
+        writer.finish()
+    CHECKSUMS[url] = writer.checksum
+    return writer.histogram.tolist()
+
+
+def read(url, first, last, words=2):
+    slices = BucketFile(url, words, 16, CHECKSUMS[url]).slices(first, last)
+    return [row for part in slices for row in part.tolist()]
+
+
+WORD = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 15).map(lambda bucket: bucket << 60))
+
+
+@settings(deadline=None)
+@given(
+    blocks=st.lists(st.lists(st.tuples(WORD, WORD), max_size=12), max_size=6),
+    segment=st.integers(1, 30),
+    bounds=st.tuples(st.integers(0, 16), st.integers(0, 16)),
+)
+def test_any_buckets_come_back(tmp_path_factory, blocks, segment, bounds):
+    url = str(tmp_path_factory.getbasetemp() / "any.bin")
+    histogram = write(url, blocks, segment=segment)
+    rows = [row for block in blocks for row in block]
+    assert histogram == [sum(row[0] >> 60 == bucket for row in rows) for bucket in range(16)]
+    first, last = sorted(bounds)
+    expected = [row for row in rows if first <= row[0] >> 60 < last]
+    assert sorted(map(tuple, read(url, first, last))) == sorted(expected)
+    for bucket in range(16):
+        mine = [row for row in rows if row[0] >> 60 == bucket]
+        assert list(map(tuple, read(url, bucket, bucket + 1))) == mine, (
+            "in the order in which they were written"
+        )
+
+
+ROWS = [[(n * 0x9E3779B97F4A7C15 % 2**64, n) for n in range(25)]]
+
+
+def test_every_damaged_byte_is_seen(tmp_path):
+    url = str(tmp_path / "one.bin")
+    write(url, ROWS)
+    data = (tmp_path / "one.bin").read_bytes()
+    for at in range(len(data)):
+        (tmp_path / "one.bin").write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        with pytest.raises(CorruptFileError, match=r"one\.bin is damaged.*run the same command again"):
+            read(url, 0, 16)
+        assert not (tmp_path / "one.bin").exists(), "or the next run would take it for finished"
+
+
+def test_every_damaged_byte_is_seen_by_the_reader_of_a_range(tmp_path):
+    """Bytes of other buckets are not read; whatever is read is right."""
+    url = str(tmp_path / "one.bin")
+    write(url, ROWS)
+    expected = [read(url, bucket, bucket + 3) for bucket in (0, 5, 13)]
+    data = (tmp_path / "one.bin").read_bytes()
+    for at in range(len(data)):
+        for bucket, rows in zip((0, 5, 13), expected, strict=True):
+            (tmp_path / "one.bin").write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+            try:
+                assert read(url, bucket, bucket + 3) == rows
+            except CorruptFileError:
+                continue
+
+
+def test_every_shortened_file_is_seen(tmp_path):
+    url = str(tmp_path / "one.bin")
+    write(url, ROWS)
+    data = (tmp_path / "one.bin").read_bytes()
+    for size in range(0, len(data), 3):
+        (tmp_path / "one.bin").write_bytes(data[:size])
+        with pytest.raises(CorruptFileError, match="damaged"):
+            read(url, 0, 16)
+
+
+def test_a_file_of_something_else(tmp_path):
+    url = str(tmp_path / "one.bin")
+    write(url, ROWS, words=5)
+    with pytest.raises(CorruptFileError, match="records of 5 words"):
+        read(url, 0, 16)
+    with pytest.raises(CorruptFileError, match=r"is gone.*Run the same command again"):
+        read(url, 0, 16)
+
+
+def test_a_file_of_another_call(tmp_path):
+    """Of the same name and size, and whole: only the checksum tells."""
+    url, other = str(tmp_path / "one.bin"), str(tmp_path / "other.bin")
+    write(url, ROWS)
+    write(other, [[(first, second ^ 1) for first, second in ROWS[0]]])
+    assert (tmp_path / "one.bin").stat().st_size == (tmp_path / "other.bin").stat().st_size
+    (tmp_path / "other.bin").replace(url)
+    with pytest.raises(CorruptFileError, match=r"one\.bin is damaged: found what another call has written"):
+        read(url, 3, 4)
+    assert not (tmp_path / "one.bin").exists()
+
+
+def test_buckets_that_do_not_exist(tmp_path):
+    with pytest.raises(DataError, match="a record for bucket 15 was given to the exchange, which has 15"):
+        write(str(tmp_path / "one.bin"), [[(1 << 60, 1), (15 << 60, 2)]], bucketing=Bucketing(60, 15))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_in_an_object_store(root):
+    url = files.join(root, "folder/one.bin")
+    write(url, ROWS)
+    assert sorted(map(tuple, read(url, 0, 16))) == sorted(ROWS[0])
+    assert sorted(map(tuple, read(url, 3, 4))) == sorted(row for row in ROWS[0] if row[0] >> 60 == 3)
