@@ -65,7 +65,7 @@ class ValidateStage:
     source: str | None  # of documents that lack the field
     keep: int  # problems per kind and shard that are kept in full
     max_record_bytes: int = MAX_RECORD_BYTES  # longer records are bad
-    keys_folder: str = ""  # for identities, relative to the dataset; empty: they are not written
+    keys_folder: str = ""  # for identities, relative to the dataset
     verb: str = "validate"
 
     def task(self, work: ShardWork) -> Task:
@@ -89,18 +89,13 @@ class ValidateStage:
         """Check one shard; see `dolma_dask.engine.Stage`."""
         work: ShardWork = task.work
         check = ShardCheck(self, work)
-        with ExitStack() as stack:
-            keys = None
-            if self.keys_folder:
-                keys = stack.enter_context(
-                    publish(files.join(self.root, f"{self.keys_folder}/{work.shard.path}.keys"))
-                )
+        with publish(files.join(self.root, f"{self.keys_folder}/{work.shard.path}.keys")) as keys:
             inputs = check.run(keys)
         info = {
             "problems": check.problems.to_record(),
             "unproved": check.unproved,
             "kinds": check.kinds,
-            "keys": keys.checksum if keys else "",
+            "keys": keys.checksum,
         }
         unit = task.units[0]
         return [
@@ -140,7 +135,7 @@ class ShardCheck:
         self._work = work
         self._path = layout.document_path(work.shard.path)
 
-    def run(self, keys: PublishedFile | None) -> tuple[InputRecord, ...]:
+    def run(self, keys: PublishedFile) -> tuple[InputRecord, ...]:
         """Read everything, write identities to `keys`, and return the files as they were read."""
         stage = self._stage
         reader = DocumentFile(
@@ -177,7 +172,7 @@ class ShardCheck:
         reader: DocumentFile,
         attributes: list[AttributeCheck],
         digests: tuple[RowDigest, RowDigest] | None,
-        keys: PublishedFile | None,
+        keys: PublishedFile,
     ) -> bool:
         """Read all rows; tell whether the document file could be read to its end."""
         try:
@@ -185,7 +180,7 @@ class ShardCheck:
                 self._check_records(block)
                 if digests is not None:
                     _digest(block, *digests)
-                if keys is not None and block.num_rows:
+                if block.num_rows:
                     keys.write(row_keys(block.batch.column("id"), block.batch.column("source")))
                 if any(one.is_open for one in attributes):
                     lengths = code_point_lengths(pc.fill_null(block.batch.column("text"), ""))
