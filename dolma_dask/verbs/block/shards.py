@@ -5,7 +5,7 @@ an entry meets the documents of its key, and entries that nothing matched go bac
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -101,11 +101,7 @@ class ListEmitter:
     root: str  # of the dataset
     facts: ListFacts
     policy: RecordPolicy
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the records."""
-        return key_dtype()
+    dtype: np.dtype[Any] = field(default=key_dtype())
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
         """Emit the keys of a task: of shards (a tuple of `ShardKeys`), or of the list (None)."""

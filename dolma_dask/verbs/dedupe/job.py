@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from dolma_dask.engine import Announce, Passes, Plan, Ran, Unit, WorkDir
 from dolma_dask.exchange import Exchanged, Shuffle, exchange
-from dolma_dask.exchange.contract import word_count
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, KeyRecipe
@@ -77,7 +76,7 @@ class Deduplication(Flagging):
             work,
             emitter,
             self.reading(range(count)),
-            SurvivorReducer(word_count(emitter.dtype)),
+            SurvivorReducer(),
             shards=count,
             shuffle=self.shuffle,
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dolma_dask.exchange.contract import Records
+from dolma_dask.exchange.contract import Records, to_records, to_words
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
 
@@ -54,12 +54,7 @@ def flag_clusters(records: Words, state: Words, out: Words) -> Int:
 class SurvivorReducer:
     """Reduces sorted records to `FLAGS`; the exchange calls it once per range of keys."""
 
-    words: int  # of a record
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the output."""
-        return FLAGS
+    dtype: np.dtype[Any] = FLAGS
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """Give out the flags of a range, from runs that are sorted by all fields; the records of one key may go on in the next run.
@@ -69,9 +64,8 @@ class SurvivorReducer:
         state = np.zeros(_STATE, np.uint64)
         largest: list[list[int]] = []
         for run in runs:
-            records = np.ascontiguousarray(run).view(np.uint64).reshape(len(run), self.words)
             flags = np.empty((len(run) + 1, 2), np.uint64)
-            count = flag_clusters(for_kernel(records), state, flags)
+            count = flag_clusters(for_kernel(to_words(run, run.dtype)), state, flags)
             largest = _give(flags[:count], largest, out)
         if state[3] > 1:
             largest = _give(state[2:].reshape(1, 2), largest, out)
@@ -80,9 +74,7 @@ class SurvivorReducer:
 
 def _give(flags: Words, largest: list[list[int]], out: Callable[[Records], None]) -> list[list[int]]:
     """Give out flags, and return the largest clusters with those among them."""
-    if not len(flags):
-        return largest
-    out(np.ascontiguousarray(flags).view(FLAGS).reshape(len(flags)))
+    out(to_records(flags, FLAGS))
     return largest_of([*largest, *_head(flags[flags[:, 1] > 0])])
 
 

@@ -19,9 +19,9 @@ def sorted_records(rows, dtype):
     return np.sort(records, order=list(dtype.names))
 
 
-def reduced(runs, dtype):
+def reduced(runs):
     given_out = []
-    info = SurvivorReducer(len(dtype.names)).reduce(runs, lambda part: given_out.append(part.copy()))
+    info = SurvivorReducer().reduce(runs, lambda part: given_out.append(part.copy()))
     return np.sort(np.concatenate([np.empty(0, FLAGS), *given_out]), order=["location"]), info
 
 
@@ -44,7 +44,7 @@ def test_marks_equal_a_dictionary_of_lists(rows, ranked, cuts):
     dtype = key_dtype("rank") if ranked else key_dtype()
     records = sorted_records(rows, dtype)
     runs = [run for run in np.split(records, sorted(min(cut, len(records)) for cut in cuts)) if len(run)]
-    marks, info = reduced(runs, dtype)
+    marks, info = reduced(runs)
     truth = expected(rows, dtype)
     assert dict(marks.tolist()) == truth
     assert len(marks) == len(truth)
@@ -60,7 +60,7 @@ def test_one_key_many_times_over_many_chunks_and_more_clusters_than_are_named():
     records = np.zeros(len(keys), key_dtype())
     records["hi"], records["location"] = keys, np.arange(len(keys))
     records = np.sort(records, order=["hi", "lo", "location"])
-    marks, info = reduced(np.array_split(records, 37), key_dtype())
+    marks, info = reduced(np.array_split(records, 37))
     assert len(marks) == 200 + many
     assert info["largest"][0] == [many + 2, 100]
     assert info["largest"][1:] == [[2, 2 * key] for key in range(LARGEST - 1)]
