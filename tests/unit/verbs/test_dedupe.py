@@ -24,7 +24,6 @@ from dolma_dask.errors import (
 from dolma_dask.journal import Journal
 from dolma_dask.verbs import flag_rows, flagging
 from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, flags_of
-from dolma_dask.verbs.dedupe.summary import Tally
 from dolma_dask.verbs.dedupe.survivors import FLAGS
 from dolma_dask.verbs.dedupe.verb import dedupe
 
@@ -172,24 +171,12 @@ def test_attributes_of_64_bits_are_no_keys(tmp_path, value):
         dedupe(str(root), by="hash", **HERE)
 
 
-def mark_rows(first, sources):
-    names = pa.array(sources, pa.large_string())
-    sizes = np.arange(len(names)) + 1
-    return flag_rows.FlagRows(first, names, names, sizes, sizes, {})
-
-
-def test_sources_beyond_the_most_are_not_kept():
-    tally = Tally()
-    everything = np.ones(100, bool), np.zeros(100, np.int64)
-    for block in range(3):
-        tally.add(mark_rows(0, [f"s{block}-{row}" for row in range(100)]), *everything)
-        assert len(tally.sources or ()) == (block + 1) * 100 * (block < 2)
-    tally.add(mark_rows(0, [None, *["s"] * 99]), *everything)
-    assert tally.info() == {"many_sources": True}
-    assert tally.counts() == {"duplicates": 399, "text_bytes_marked": 4 * 5050 - 1, "clusters": 0}
-    tally = Tally()
-    tally.add(mark_rows(0, [str(row) for row in range(201)]), np.ones(201, bool), np.zeros(201, np.int64))
-    assert tally.info() == {"many_sources": True}
+def test_too_many_sources_make_no_table(tmp_path):
+    docs = [document(str(row), f"text {row // 2}", f"source {row}") for row in range(201)]
+    for name, shards in (("one", {"a.jsonl": docs}), ("two", {"a.jsonl": docs[:100], "b.jsonl": docs[100:]})):
+        done = dedupe(str(write(tmp_path / name, shards)), **HERE)
+        assert (done.sources, done.counts["duplicates"]) == ((), 100)
+        assert any("more than 200 sources" in note for note in done.notes)
 
 
 def test_marks_of_a_shard_with_many_duplicates_are_not_copied():
@@ -200,12 +187,13 @@ def test_marks_of_a_shard_with_many_duplicates_are_not_copied():
     found["location"] = rows + (5 << 32)
     found["size"] = draw.integers(0, 3, count)
     known = dict(zip(rows.tolist(), found["size"].tolist(), strict=True))
+    names, sizes = pa.array(["s"] * 1000, pa.large_string()), np.ones(1000, np.int64)
     tracemalloc.start()
     for first in range(0, 2 * count, 100_000):
         part = range(first, first + 1000)
-        marked, sizes = flags_of(mark_rows(first, ["s"] * 1000), found, 5)
-        assert marked.tolist() == [known.get(row) == 0 for row in part]
-        assert sizes.tolist() == [known.get(row, 0) for row in part]
+        flags, clusters = flags_of(flag_rows.FlagRows(first, names, names, sizes, sizes, {}), found, 5)
+        assert flags.tolist() == [known.get(row) == 0 for row in part]
+        assert clusters.tolist() == [known.get(row, 0) for row in part]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1_000_000  # the records are 6.4 MB

@@ -26,7 +26,7 @@ from dolma_dask.io.publish import publish
 from dolma_dask.verbs.validate import identities as module
 from dolma_dask.verbs.validate.attributes import find_bad_spans
 from dolma_dask.verbs.validate.keys import EARLIER, KeyEmitter, KeyReducer, order_break
-from dolma_dask.verbs.validate.problems import KINDS, Problems
+from dolma_dask.verbs.validate.problems import KINDS
 from dolma_dask.verbs.validate.shard import ValidateStage
 from dolma_dask.verbs.validate.verb import validate
 
@@ -780,20 +780,6 @@ def test_order_equals_the_oracle(ours, theirs):
     assert ours[last] == theirs[last_there]
     assert count >= 1
     assert there <= last_there
-
-
-def test_problems_keep_the_first_and_count_all():
-    draw = random.Random(3)
-    places = [(draw.choice("ab"), draw.randrange(50)) for _ in range(300)]
-    problems = Problems(5)
-    for file, number in places[:150]:
-        problems.add("stale", file, "x", row=number)
-    other = Problems(5)
-    for file, number in places[150:]:
-        other.add("stale", file, "x", row=number)
-    problems.merge(json.loads(json.dumps(other.to_record())))
-    assert [(one.file, one.row) for one in problems.first("stale")] == sorted(places)[:5]
-    assert problems.counts["stale"] == problems.total == 300
 
 
 # ------------------------------------------------------------------------------------------- the exchange of identities
