@@ -5,7 +5,7 @@ knows.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -52,13 +52,9 @@ def check_clash(kinds: Mapping[str, Collection[str]], keys: Collection[str]) -> 
         names = [name for name, known in kinds.items() if key in known]
         if len(names) > 1:
             raise UsageError(
-                f"key {key!r} stands in {_count(len(names))} attribute sets, {', '.join(names[:-1])} and {names[-1]}; expected one. "
+                f"key {key!r} stands in {'two' if len(names) == 2 else len(names)} attribute sets, {', '.join(names[:-1])} and {names[-1]}; expected one. "
                 f"Choose the sets to read, such as: --attributes {names[0]}"
             )
-
-
-def _count(number: int) -> str:
-    return "two" if number == 2 else str(number)
 
 
 @dataclass(frozen=True)
@@ -91,14 +87,10 @@ class Catalog:
         return {path: _proof(verb, path, record) for path, (verb, record) in records if _proves(record)}
 
     @cached_property
-    def _makers(self) -> dict[str, tuple[str, float]]:
-        """By attribute set: the verb that made most lately a file of it, and when."""
-        makers: dict[str, tuple[str, float]] = {}
-        for path, (verb, record) in self._records.items():
-            name = path.split("/", 2)[1]
-            if name not in makers or makers[name][1] <= record.finished:
-                makers[name] = verb, record.finished
-        return makers
+    def _makers(self) -> dict[str, str]:
+        """By attribute set: the verb that made most lately a file of it."""
+        by_time = sorted(self._records.items(), key=lambda item: item[1][1].finished)
+        return {path.split("/", 2)[1]: verb for path, (verb, _) in by_time}
 
     def open(self, names: Sequence[str]) -> AttributeSets:
         """Find the files, keys and proofs of sets for every shard; see `open_attributes`, but keys may clash."""
@@ -107,7 +99,7 @@ class Catalog:
         for name, shard_files in files_of.items():
             self.check_dataset_wide(name, shard_files)
         kinds = {name: self.kinds(name) for name in names}
-        makers = {name: self._makers[name][0] for name in names if name in self._makers}
+        makers = {name: self._makers[name] for name in names if name in self._makers}
         return AttributeSets(files_of, kinds, self._proofs, makers)
 
     def check_dataset_wide(self, name: str, shard_files: Mapping[str, FileInfo]) -> None:
@@ -231,20 +223,14 @@ class Catalog:
     def keys(self, name: str) -> tuple[frozenset[str], DataError | None]:
         """Return the keys of a set as far as its files can be read, finished or not, and the first error of those that cannot."""
         keys: set[str] = set()
-        error = None
-        for info in self._readable(name):
+        error, listed = None, self._list(name)
+        paths = (path for shard in self.dataset.shards for path in layout.attribute_candidates(shard.path))
+        for path in paths:
             try:
-                keys.update(self._declare(info))
+                keys.update(self._declare(_inside(name, listed[path])) if path in listed else ())
             except DataError as caught:
                 error = error or caught
         return frozenset(keys), error
-
-    def _readable(self, name: str) -> Iterator[FileInfo]:
-        listed = self._list(name)
-        for shard in self.dataset.shards:
-            for path in layout.attribute_candidates(shard.path):
-                if path in listed:
-                    yield _inside(name, listed[path])
 
     def _check_names(self, names: Sequence[str]) -> None:
         known = files.list_folders(self.dataset.url(layout.ATTRIBUTES))
@@ -272,7 +258,7 @@ class Catalog:
                 info for info in candidates if info.path == shard.path or not self._is_shard(info.path)
             ]
         if not candidates:
-            verb, _ = self._makers.get(name, (None, 0.0))
+            verb = self._makers.get(name)
             raise MissingAttributesError(
                 f"{folder}/{shard.path} is missing; documents/{shard.path} needs it. {advice(name, shard.path, verb)}",
                 shard=shard.path,
@@ -289,8 +275,8 @@ class Catalog:
 
     def source(self, name: str, info: FileInfo) -> AttributeSource:
         """Return a file of a set to read; without keys where only the file itself can tell them."""
-        verb, _ = self._makers.get(name, (None, 0.0))
-        return AttributeSource(name, info, self._recorded(info) or {}, self._proofs.get(info.path), verb)
+        proof, verb = self._proofs.get(info.path), self._makers.get(name)
+        return AttributeSource(name, info, self._recorded(info) or {}, proof, verb)
 
     def _is_shard(self, path: str) -> bool:
         """Tell whether there are documents of this very name, so that attributes of the name are theirs."""
