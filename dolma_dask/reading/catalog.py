@@ -26,7 +26,7 @@ from dolma_dask.io import files
 from dolma_dask.io.attributes import sample_file
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
-from dolma_dask.journal import Record, is_same_file, journals
+from dolma_dask.journal import Journal, Record, is_same_file, journals
 from dolma_dask.reading.sets import AttributeSets, AttributeSource, Proof, advice
 
 _DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
@@ -67,10 +67,14 @@ class Catalog:
     _declared: dict[str, Mapping[str, AttributeKind]] = field(default_factory=dict, repr=False)
 
     @cached_property
+    def _journals(self) -> list[Journal]:
+        return list(journals(self.dataset.root))
+
+    @cached_property
     def written(self) -> dict[str, tuple[str, Record]]:
         """The newest record of each file in the dataset, and the verb that wrote it."""
         newest: dict[str, tuple[str, Record]] = {}
-        for journal in journals(self.dataset.root):
+        for journal in self._journals:
             for path, record in journal.by_file().items():
                 if path not in newest or newest[path][1].finished <= record.finished:
                     newest[path] = (journal.verb, record)
@@ -187,7 +191,7 @@ class Catalog:
         """Attribute files whose records are of another journal format, and the verb that wrote them."""
         return {
             unit: journal.verb
-            for journal in journals(self.dataset.root)
+            for journal in self._journals
             for unit in journal.foreign
             if unit not in self._records
         }
@@ -209,7 +213,7 @@ class Catalog:
         """By verb and attribute set: the newest dataset-wide record."""
         return {
             (journal.verb, unit.split("/")[1]): record
-            for journal in journals(self.dataset.root)
+            for journal in self._journals
             for unit, record in journal.records.items()
             if _DATASET_WIDE_UNIT.fullmatch(unit)
         }
