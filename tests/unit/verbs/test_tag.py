@@ -40,41 +40,6 @@ def test_a_further_tagger_does_not_redo_the_others(tagged):
     assert dk.tag(str(tagged), ["char_length_v1", "gopher_v2"], progress=False).skipped == 2
 
 
-def test_all_kinds_of_output_are_written_and_read(dataset):
-    @dk.tagger(
-        name="kinds_v1", types={"len": "document", "first": "spans", "flag": bool, "lang": "dict"}, version=1
-    )
-    def kinds(text: str) -> dict[str, object]:
-        return {
-            "len": float(len(text)),
-            "first": [(0, 1, 1.0)] if text else [],
-            "flag": "a" in text,
-            "lang": {"en": 0.9, "fr": 0.1},
-        }
-
-    dk.tag(str(dataset), [kinds], progress=False)
-    row = json.loads(read_lines(dataset / "attributes/kinds_v1/x/a.jsonl.gz")[0])["attributes"]
-    assert row["kinds_v1__kinds_v1__len"] == [[0, 13, 13.0]]
-    assert row["kinds_v1__kinds_v1__first"] == [[0, 1, 1.0]]
-    assert row["kinds_v1__kinds_v1__flag"] is False
-    assert row["kinds_v1__kinds_v1__lang"] == {"en": 0.9, "fr": 0.1}
-    kept = dk.mix(
-        str(dataset),
-        to=str(dataset.parent / "v1"),
-        where="`kinds_v1__kinds_v1__flag` and `kinds_v1__kinds_v1__lang.en` > 0.5",
-        progress=False,
-    )
-    assert kept.counts["documents_out"] == sum("a" in text for text in (TEXTS * 2)[:10])
-
-
-@pytest.mark.parametrize("file_format", ["jsonl.zst", "jsonl", "parquet"])
-def test_formats_can_be_chosen_and_mixed_from(dataset, file_format):
-    dk.tag(str(dataset), ["char_length_v1"], format=file_format, progress=False)
-    assert (dataset / f"attributes/char_length_v1/x/a.{file_format}").exists()
-    summary = dk.mix(str(dataset), to=str(dataset.parent / "v1"), where="length >= 10", progress=False)
-    assert summary.counts["documents_out"] == sum(len(text) >= 10 for text in (TEXTS * 2)[:10])
-
-
 def test_an_unreadable_document_keeps_its_row_with_an_error(tmp_path):
     write_lines(tmp_path / "documents/a.jsonl.gz", [document(0), "nonsense", document(2)])
     with pytest.raises(StageError, match=r"row 1, byte \d+: invalid json"):
