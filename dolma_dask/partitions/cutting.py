@@ -11,6 +11,7 @@ from collections import UserList
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from operator import itemgetter
 
 import xxhash
@@ -234,7 +235,7 @@ def cut(
     dataset: Dataset, sets: AttributeSets | None, partition_bytes: int | None, *, with_text: bool
 ) -> Partitions:
     """Cut a dataset into partitions of about `partition_bytes` of lines (None: one per shard); with text, a large one that cannot be cut is a warning."""
-    if partition_bytes is not None and not _is_size(partition_bytes):
+    if partition_bytes is not None and not (type(partition_bytes) is int and partition_bytes >= 1):
         raise UsageError(
             f"partition_bytes={partition_bytes!r}; expected a whole number of bytes from 1 on, such as 64_000_000, or None for one partition "
             "per shard."
@@ -244,10 +245,6 @@ def cut(
     if with_text:
         _warn_of_large(dataset, extents)
     return Partitions(_cut(dataset, sets, points, extents, partition_bytes)) or Partitions([Partition(())])
-
-
-def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _cut(
@@ -289,13 +286,11 @@ def ranges(extent: Extent, partition_bytes: int) -> list[RowRange]:
             starts.append(member)
     if len(starts) < 2:
         return []
-    return [_range(start, stop, rows) for start, stop in zip(starts, [*starts[1:], None], strict=True)]
-
-
-def _range(start: Member, stop: Member | None, rows: int) -> RowRange:
-    if stop is None:
-        return RowRange(Section(start), rows - start.row, is_last=True)
-    return RowRange(Section(start, stop.offset), stop.row - start.row, is_last=False)
+    parts = [
+        RowRange(Section(start, stop.offset), stop.row - start.row, is_last=False)
+        for start, stop in pairwise(starts)
+    ]
+    return [*parts, RowRange(Section(starts[-1]), rows - starts[-1].row, is_last=True)]
 
 
 def _sources(

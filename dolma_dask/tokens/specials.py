@@ -64,7 +64,8 @@ def _resolve(engine: TokenEngine, option: str, requested: str | int | None) -> S
             return SpecialToken(requested, token_id)
         advice = f"did you mean one of {', '.join(map(repr, engine.near_tokens(requested)))}?"
     else:
-        name = engine.token(requested) if _is_id(requested, engine.max_id) else None
+        is_id = type(requested) is int and 0 <= requested <= engine.max_id
+        name = engine.token(requested) if is_id else None
         if name is not None:
             return SpecialToken(name, int(requested))
         advice = f"expected an id from 0 to {engine.max_id} that has a name"
@@ -73,10 +74,6 @@ def _resolve(engine: TokenEngine, option: str, requested: str | int | None) -> S
         option=option,
         token=requested,
     )
-
-
-def _is_id(value: object, max_id: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= max_id
 
 
 @dataclass(frozen=True)

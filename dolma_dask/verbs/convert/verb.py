@@ -134,10 +134,17 @@ def convert(
         defaults = inspect.signature(convert).parameters
         raw = [name for name in _RAW_OPTIONS if given[name] != defaults[name].default]
         dataset = as_dataset(check_convertible(inputs, raw, options), source)
-        _check_in_place(dataset.root, to)
+        if layout.dataset_root(files.normalize(to)) != dataset.root:
+            raise UsageError(
+                f"attributes are converted inside their dataset {dataset.root}; expected --to {dataset.root}, found {to}."
+            )
         return convert_attributes(dataset, attributes, form=form, rename=rename, **options)
     if rename is not None or form != "nested":
         raise UsageError("form and rename are of attributes; expected the set to convert in attributes too.")
+    if shard_bytes is not None and shard_bytes < 1:
+        raise UsageError(
+            f"shard_bytes={shard_bytes}; expected a number of bytes from 1 on, such as 1000000000."
+        )
     base, raw_files = list_raw(inputs)
     folder = _folder(under)
     fields = _mapping(
@@ -155,7 +162,7 @@ def convert(
     target = layout.dataset_root(files.normalize(to))
     _check_outside(inputs, target)
     policy = record_policy(options)
-    stage = ConvertStage(target, base, fields, _checked_size(shard_bytes), policy)
+    stage = ConvertStage(target, base, fields, shard_bytes, policy)
     shards = _outputs(plan_shards(raw_files), shard_bytes, format, folder)
     requested = _selected(shards, tuple(options.get("only", ())), options.get("prune"))
     plan = Plan(
@@ -191,14 +198,6 @@ def _folder(under: str | None) -> str:
     return "".join(f"{layout.check_name(part, 'folder')}/" for part in parts)
 
 
-def _checked_size(shard_bytes: int | None) -> int | None:
-    if shard_bytes is not None and shard_bytes < 1:
-        raise UsageError(
-            f"shard_bytes={shard_bytes}; expected a number of bytes from 1 on, such as 1000000000."
-        )
-    return shard_bytes
-
-
 def _check_outside(inputs: Sequence[str], target: str) -> None:
     """Refuse a target inside of an input folder: the next run would read the documents as raw files."""
     documents = files.resolved(files.join(target, layout.DOCUMENTS))
@@ -208,13 +207,6 @@ def _check_outside(inputs: Sequence[str], target: str) -> None:
             raise UsageError(
                 f"convert to {target} would write into its own input {item}; expected a folder outside of it."
             )
-
-
-def _check_in_place(root: str, to: str) -> None:
-    if layout.dataset_root(files.normalize(to)) != root:
-        raise UsageError(
-            f"attributes are converted inside their dataset {root}; expected --to {root}, found {to}."
-        )
 
 
 def _mapping(base: FieldMapping, **fields: Any) -> FieldMapping:

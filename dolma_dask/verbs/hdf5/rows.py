@@ -101,7 +101,8 @@ class RowsStage:
         shape = RowShape(work.stop - work.first, len(self.mode.features), self.mode.length)
         total = RowCounts()
         with Hdf5Writer(self.target, unit.name, shape, self._attributes(work)) as writer:
-            for rows, counts in self._rows(work):
+            of_documents = self.mode.stream_tail is None
+            for rows, counts in self._of_documents(work) if of_documents else self._of_stream(work):
                 writer.write(rows)
                 total += counts
         record = Record(
@@ -136,9 +137,6 @@ class RowsStage:
         }
         eos = mode.specials.eos_id
         return known if eos is None else {**known, "eos_id": eos}
-
-    def _rows(self, work: FileWork) -> Iterator[tuple[Rows, RowCounts]]:
-        return self._of_documents(work) if self.mode.stream_tail is None else self._of_stream(work)
 
     @property
     def _batch(self) -> int:
