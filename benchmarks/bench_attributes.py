@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key, encode_rows
-from dolma_dask.formats.digests import RowDigest
+from dolma_dask.formats.digests import DocumentDigests
 
 ROWS = 4000
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
@@ -81,7 +81,8 @@ def bench_digests() -> None:
         texts = pa.array(["x" * int(n) for n in rng.integers(0, 2 * mean, count)], pa.large_string())
         ids = pa.array([f"doc-{i}" for i in range(count)], pa.large_string())
         sources = pa.array(["common-crawl"] * count, pa.large_string())
-        seconds = cpu_seconds(lambda s=sources, i=ids, t=texts: RowDigest().update(s, i, t))
+        batch = pa.record_batch([sources, ids, texts], ["source", "id", "text"])
+        seconds = cpu_seconds(lambda b=batch: DocumentDigests().update(b))
         print(f"digest  texts of {mean:7} B  {texts.nbytes / seconds / 1e6:7.0f} MB/s")
 
 

@@ -15,12 +15,15 @@ from isal import igzip
 
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key, encode_rows
 from dolma_dask.formats.json.attributes import scan_attributes
-from dolma_dask.formats.json.lines import Field, line_starts, scan_documents
+from dolma_dask.formats.json.exact import Field
+from dolma_dask.formats.json.lines import scan_documents
+from dolma_dask.formats.json.strings import line_starts
 from dolma_dask.io.stream import BLOCK_BYTES
 from dolma_dask.taggers.registry import get_tagger
 from dolma_dask.text.columns import code_point_lengths
 
 COLUMNS = ("id", "text", "source")
+FIELDS = [Field(name, required=True) for name in COLUMNS]
 Block = tuple[np.ndarray, np.ndarray]
 
 
@@ -58,7 +61,7 @@ def attribute_rows(blocks: Sequence[Block]) -> list[Block]:
     """Return gopher_v2's attribute rows of the documents."""
     tagger, rows = get_tagger("gopher_v2"), []
     for block, starts in blocks:
-        batch, _ = scan_documents(block, starts, [Field(name) for name in COLUMNS], COLUMNS)
+        batch, _ = scan_documents(block, starts, FIELDS)
         result = tagger(batch.select(["text"]))
         columns = [
             AttributeColumn(attribute_key(None, tagger.name, name), kind, result.column(name))
@@ -71,7 +74,6 @@ def attribute_rows(blocks: Sequence[Block]) -> list[Block]:
 
 def main(paths: Sequence[str]) -> None:
     blocks = cut(b"".join(igzip.decompress(Path(path).read_bytes()) for path in paths))
-    fields = [Field(name) for name in COLUMNS]
     decode = msgspec.json.Decoder(Document).decode_lines
 
     def by_msgspec(block: np.ndarray, starts: np.ndarray) -> pa.RecordBatch:
@@ -82,8 +84,8 @@ def main(paths: Sequence[str]) -> None:
         return pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))
 
     measure("line_starts", blocks, lambda block, starts: line_starts(block))
-    measure("scan_documents, no field (checks only)", blocks, lambda *block: scan_documents(*block, [], ()))
-    measure("scan_documents, id text source", blocks, lambda *block: scan_documents(*block, fields, COLUMNS))
+    measure("scan_documents, no field (checks only)", blocks, lambda *block: scan_documents(*block, []))
+    measure("scan_documents, id text source", blocks, lambda *block: scan_documents(*block, FIELDS))
     measure("msgspec to Arrow, id text source", blocks, by_msgspec)
     rows = attribute_rows(blocks)
     for count in (1, len(get_tagger("gopher_v2").types)):

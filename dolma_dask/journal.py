@@ -326,12 +326,8 @@ def incomplete(root: str, verbs: Sequence[str] = names_of("documents")) -> list[
 
 def journals(root: str) -> Iterator[Journal]:
     """Yield the journals of all verbs that wrote below `root`."""
-    for verb in _verbs(root):
+    for verb in files.list_folders(files.join(root, layout.JOURNAL)):
         yield Journal(root, verb)
-
-
-def _verbs(root: str) -> list[str]:
-    return files.list_folders(files.join(root, layout.JOURNAL))
 
 
 def is_there(record: Record, listed: Mapping[str, FileInfo]) -> bool:

@@ -7,18 +7,16 @@ for `EXPIRE_SECONDS`, so clocks may differ by minutes. The lease of a dead holde
 
 import fcntl
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import msgspec
 
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish, sweep
+from dolma_dask.io.publish import is_running, process_space, process_state, publish, sweep
 
 LEASE = ".lease.json"
 """Hidden, so that listings of results leave it out."""
@@ -48,7 +46,7 @@ class Lease(msgspec.Struct, frozen=True):
     @property
     def is_here(self) -> bool:
         """Whether the process number can be looked up."""
-        return (self.host, self.namespace) == _here()
+        return (self.host, self.namespace) == process_space()
 
     @property
     def is_own(self) -> bool:
@@ -61,7 +59,7 @@ class Lease(msgspec.Struct, frozen=True):
             return time.time() - self.renewed < EXPIRE_SECONDS
         if self.is_own:
             return folder in _renewals
-        return _runs(self.pid) and self.born in (0, _born(self.pid))
+        return is_running(self.pid) and self.born in (0, _born(self.pid))
 
 
 @contextmanager
@@ -165,44 +163,15 @@ _writing = threading.Lock()
 
 
 def _new(verb: str) -> Lease:
-    host, namespace = _here()
+    host, namespace = process_space()
     pid, now = os.getpid(), time.time()
     return Lease(verb, host, namespace, pid, _born(pid), now, now)
 
 
-def _here() -> tuple[str, int]:
-    """Return where process numbers of this process mean what they say: its host and namespace."""
-    try:
-        namespace = Path("/proc/self/ns/pid").stat().st_ino
-    except OSError:
-        namespace = 0
-    return socket.gethostname(), namespace
-
-
-def _runs(pid: int) -> bool:
-    """Tell whether a process runs; one that is dead and waits for its parent does not."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return _stat(pid)[:1] != ["Z"]
-
-
 def _born(pid: int) -> int:
     """Return when a process started, in ticks since this host did; 0: the system does not tell."""
-    stat = _stat(pid)
+    stat = process_state(pid)
     return int(stat[19]) if stat else 0
-
-
-def _stat(pid: int) -> list[str]:
-    """Return what Linux tells of a process behind its name, the state first; nothing elsewhere."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return []
-    return stat.rpartition(")")[2].split()  # the name in parentheses may hold anything
 
 
 def _keep_renewing(folder: str, lease: Lease) -> None:

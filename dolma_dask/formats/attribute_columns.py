@@ -85,7 +85,7 @@ def _struct_members(key: str, values: pa.StructArray) -> pa.LargeStringArray:
     """``"en":0.9,"de":0.1`` of each row."""
     texts = [
         pc.fill_null(
-            join_texts(f",{_quote(field.name)}:", _scalar_texts(f"{key}.{field.name}", "dict", member)), ""
+            join_texts(f",{quote(field.name)}:", _scalar_texts(f"{key}.{field.name}", "dict", member)), ""
         )
         for field, member in zip(values.type, values.flatten(), strict=True)
     ]
@@ -95,8 +95,9 @@ def _struct_members(key: str, values: pa.StructArray) -> pa.LargeStringArray:
     return pc.utf8_slice_codeunits(join_texts(*texts), 1)
 
 
-def _quote(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
+def quote(text: str) -> str:
+    """Return a JSON string; a lone surrogate, which UTF-8 cannot hold, becomes ``?``."""
+    return json.dumps(text.encode(errors="replace").decode(), ensure_ascii=False)
 
 
 def _map_members(key: str, values: pa.MapArray) -> pa.LargeStringArray:

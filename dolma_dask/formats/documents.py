@@ -40,20 +40,15 @@ def check_columns(columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(columns))
 
 
-def required_of(columns: Sequence[str], has_source: bool) -> tuple[str, ...]:
-    """Return which of `columns` may not be null; `has_source`: the dataset gives the source."""
-    return tuple(name for name in columns if name in REQUIRED and not (has_source and name == "source"))
-
-
 def schema_of(columns: Sequence[str]) -> pa.Schema:
     """Return the schema of a batch: ``large_string``, and ``large_binary`` for ``raw``."""
     return pa.schema([(name, pa.large_binary() if name == RAW else pa.large_string()) for name in columns])
 
 
-def null_batch(columns: Sequence[str], rows: int = 1) -> pa.RecordBatch:
-    """Return `rows` rows that are null in every column."""
+def null_row(columns: Sequence[str]) -> pa.RecordBatch:
+    """Return one row that is null in every column."""
     schema = schema_of(columns)
-    return pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
 
 
 def without_rows(batch: pa.RecordBatch, rows: Collection[int]) -> pa.RecordBatch:
@@ -76,10 +71,7 @@ def with_source(batch: pa.RecordBatch, source: str | None) -> pa.RecordBatch:
 
 def text_bytes(text: pa.LargeStringArray) -> int:
     """Return the UTF-8 bytes of a text column."""
-    if len(text) == 0:
-        return 0
-    offsets = np.frombuffer(text.buffers()[1], np.int64)
-    return int(offsets[text.offset + len(text)] - offsets[text.offset])
+    return int(pc.sum(pc.binary_length(text)).as_py() or 0)
 
 
 EXTRA = "extra"

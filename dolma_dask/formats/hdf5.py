@@ -5,8 +5,8 @@ own, deflated by HDF5's gzip filter: a loader that jumps inflates one row only, 
 what ModelZoo's iterable loader trusts, ``features`` in ``data_params.json`` what it takes for the names of the channels.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -121,43 +121,27 @@ class TextCounts:
         return TextCounts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
-@dataclass(frozen=True)
-class DataParams:
-    """The content of ``data_params.json``."""
+def data_params(
+    features: Sequence[str],
+    eos_id: int | None,
+    pad_id: int,
+    vocab_size: int,
+    texts: TextCounts,
+    rows: RowCounts,
+    sections: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Return the content of ``data_params.json``; keys as ModelZoo and its documentation have them, counts of what was written.
 
-    features: tuple[str, ...]  # names of the channels
-    # end of a document, and padding
-    eos_id: int | None
-    pad_id: int
-    vocab_size: int  # largest id + 1, added tokens included
-    texts: TextCounts  # of the input
-    rows: RowCounts  # of what was written
-    # Parameters of the run, by section: ``setup``, ``processing``, ``dataset``. No paths and no secrets.
-    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the file's content; keys as ModelZoo and its documentation have them, counts of what was written."""
-        return {
-            **{name: dict(section) for name, section in self.sections.items()},
-            "features": list(self.features),
-            "post-process": self._post_process(),
-            "h5_dataset_stats": {
-                "detokenized_bytes": self.rows.detokenized_bytes,
-                "detokenized_chars": self.rows.detokenized_chars,
-                "loss_valid_tokens": self.rows.loss_tokens,
-                "non_pad_tokens": self.rows.tokens - self.rows.pad_tokens - self.rows.eos_tokens,
-                "num_sequences": self.rows.rows,
-                "num_tokens": self.rows.tokens,
-            },
-        }
-
-    def _post_process(self) -> dict[str, Any]:
-        rows, texts = self.rows, self.texts
-        return {
+    `sections` are parameters of the run: ``setup``, ``processing``, ``dataset``. No paths and no secrets.
+    """
+    return {
+        **{name: dict(section) for name, section in sections.items()},
+        "features": list(features),
+        "post-process": {
             "average_bytes_per_sequence": _average(texts.raw_bytes, rows.rows),
             "average_chars_per_sequence": _average(texts.raw_chars, rows.rows),
             "discarded_files": texts.empty,
-            "eos_id": self.eos_id,
+            "eos_id": eos_id,
             "loss_valid_tokens": rows.loss_tokens,
             "n_examples": rows.rows,
             "non_pad_tokens": rows.tokens - rows.pad_tokens,
@@ -166,13 +150,22 @@ class DataParams:
             "num_masked_tokens": rows.tokens - rows.loss_tokens,
             "num_pad_tokens": rows.pad_tokens,
             "num_tokens": rows.tokens,
-            "pad_id": self.pad_id,
+            "pad_id": pad_id,
             "processed_files": texts.documents,
             "raw_bytes_count": texts.raw_bytes,
             "raw_chars_count": texts.raw_chars,
             "successful_files": texts.documents - texts.empty,
-            "vocab_size": self.vocab_size,
-        }
+            "vocab_size": vocab_size,
+        },
+        "h5_dataset_stats": {
+            "detokenized_bytes": rows.detokenized_bytes,
+            "detokenized_chars": rows.detokenized_chars,
+            "loss_valid_tokens": rows.loss_tokens,
+            "non_pad_tokens": rows.tokens - rows.pad_tokens - rows.eos_tokens,
+            "num_sequences": rows.rows,
+            "num_tokens": rows.tokens,
+        },
+    }
 
 
 def _average(total: int, rows: int) -> int:

@@ -7,7 +7,7 @@ also for a single file in a single folder.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from dolma_dask.errors import UsageError
@@ -104,13 +104,9 @@ def check_name(name: str, what: str) -> str:
 
 def check_no_collision(paths: Sequence[str]) -> None:
     """Raise `UsageError` if two shards would be written to one output path."""
-    twice = _repeated(paths)
+    twice = sorted(path for path, count in Counter(paths).items() if count > 1)
     if twice:
         raise UsageError(
             f"{len(twice)} output paths would be written by more than one input, first {twice[0]!r}; expected names that differ "
             "before their suffix. Rename the inputs or choose the output format that keeps them apart."
         )
-
-
-def _repeated(paths: Iterable[str]) -> list[str]:
-    return sorted(path for path, count in Counter(paths).items() if count > 1)

@@ -4,8 +4,8 @@ A token shard is a pair of real ``.npy`` files in a flat folder: ``<stem>.data.n
 ``<stem>.len.npy`` one int32 per document. Nothing stands between two documents. Any tool that reads the pairs of pre-tokenize reads ours.
 ``data.npy`` appears last, so a shard is complete if it is there.
 
-Headers are written here rather than with `numpy.save` because a stream needs the header apart from the items, and read here because a damaged
-file must be named in the error. The bytes are those of `numpy.save` (version 1.0): always 128 for a 1-D array.
+Headers are written apart from the items, because tokens come as a stream; the bytes are those of `numpy.save` (version 1.0): always 128 for
+a 1-D array.
 
 ``<stem>.json`` says which tokenizer and which source made the ids, and what they must hash to. It is for people and for our own reader; other
 tools ignore it. It holds no time and no absolute path, so the same input gives the same bytes on any machine.
@@ -15,6 +15,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -135,7 +136,6 @@ def ragged_names(sources: Sequence[str], dataset: str) -> list[RaggedNames]:
     return [RaggedNames(f"{dataset}.{index:05d}-of-{count:05d}") for index in range(count)]
 
 
-HEADER_BYTES = 128
 NPY_MAGIC = b"\x93NUMPY"
 
 
@@ -155,10 +155,10 @@ class NpyHeader:
 
 def npy_header(dtype: np.dtype[Any], count: int) -> bytes:
     """Return the header of a 1-D npy file, byte for byte that of `numpy.save`."""
-    described = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({count},), }}"
-    space = HEADER_BYTES - len(NPY_MAGIC) - 4
-    text = described.ljust(space - 1).encode("ascii") + b"\n"
-    return NPY_MAGIC + b"\x01\x00" + space.to_bytes(2, "little") + text
+    header = BytesIO()
+    described = {"descr": dtype.str, "fortran_order": False, "shape": (count,)}
+    np.lib.format.write_array_header_1_0(header, described)
+    return header.getvalue()
 
 
 def parse_npy_header(head: bytes, url: str) -> NpyHeader:

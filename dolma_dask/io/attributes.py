@@ -1,18 +1,21 @@
 """Read an attribute file into blocks of columns: ids and sources to prove the alignment, and the requested keys.
 
-Nested rows, the flat rows of AI2's pretrain-data layout, and Parquet (`dolma_dask.io.attribute_table`) give the same columns. A row that
-cannot be read is an error here, never a missing value.
+Nested rows, the flat rows of AI2's pretrain-data layout, and Parquet tables give the same columns. A row that cannot be read is an error
+here, never a missing value. The schema of our own tables holds the kinds of their keys (`KINDS_KEY`); of others a column's type decides,
+and of maps the first rows.
 """
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.errors import BadRecordError
+from dolma_dask.errors import SchemaError
 from dolma_dask.formats.json.attributes import (
     AttributeKind,
     Form,
@@ -20,12 +23,10 @@ from dolma_dask.formats.json.attributes import (
     sample_kinds,
     scan_attributes,
 )
-from dolma_dask.formats.json.block import Lines, RequestedKey, fill_strings
-from dolma_dask.formats.json.exact import LineError, parse_object
-from dolma_dask.formats.json.scan import RAW
+from dolma_dask.formats.json.exact import Field
+from dolma_dask.formats.json.lines import SPAN, Lines, scan
 from dolma_dask.formats.layout import format_of
-from dolma_dask.io.attribute_table import KINDS_KEY, AttributeTable, table_kinds
-from dolma_dask.io.records import TOO_LARGE, BadRecord, too_large
+from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.stored import START
 from dolma_dask.io.stream import (
     BLOCK_BYTES,
@@ -34,29 +35,35 @@ from dolma_dask.io.stream import (
     Member,
     Section,
     StoredFile,
+    bad_lines,
     compression_of,
     read_lines,
 )
 from dolma_dask.text.columns import large_bytes
 
-__all__ = [
-    "KINDS_KEY",
-    "OBJECT",
-    "AttributeBlock",
-    "AttributeFile",
-    "empty_block",
-    "member_texts",
-    "sample_file",
-]
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 OBJECT = "\x1fobject"
 """Column of all attributes of each row as a JSON object; no attribute has this name."""
 
-_OF_ROW = ("id", "source", "error", "attributes")
+KINDS_KEY = b"dolma_dask.kinds"
+"""Schema metadata of our tables: JSON object from key to kind."""
+
+_ROW_FIELDS = ("id", "source", "error")
 
 SAMPLE_BYTES = 1 << 20
 SAMPLE_ROWS = 1000
-"""Rows at the start of a file that are looked at to find its keys."""
+"""Rows at the start of a file that are looked at to find its keys, and those of a map."""
+
+_TYPES: dict[AttributeKind, pa.DataType] = {
+    "document": pa.float64(),
+    "number": pa.float64(),
+    "dict": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.large_string(),
+    "spans": pa.list_(SPAN),
+}
 
 
 @dataclass(frozen=True)
@@ -120,56 +127,90 @@ class AttributeFile:
             self.stored.close()
 
     def _rows_of_table(self) -> Iterator[AttributeBlock]:
-        while (
-            not self.first_row and self.stored.read()
-        ):  # the checksum; a table itself is read from its footer
+        while not self.first_row and self.stored.read():  # for its checksum; a table is read from its footer
             pass
         row = self._section.start.row
-        for ids, sources, columns in AttributeTable(self.url, self.kinds, self.block_bytes, self._section):
-            block = AttributeBlock(ids, sources, columns, row)
-            row += len(ids)
-            if row > self.first_row:
-                skipped = max(self.first_row - block.first_row, 0)
-                yield block.slice(skipped, len(ids) - skipped)
+        with open_parquet(self.url) as file:
+            names = file.schema_arrow.names
+            if "id" not in names:
+                raise SchemaError(
+                    f"{self.url} has no column 'id'; its columns are {', '.join(names)}. Expected ids, which prove that attributes "
+                    "belong to their documents. Make the attributes again.",
+                    url=self.url,
+                )
+            outer = {_parts(key, kind)[0] for key, kind in self.kinds.items()}
+            read = [name for name in names if name in outer or name in ("id", "source")]
+            for batch in read_batches(self.url, file, read, self.block_bytes, self._section):
+                columns = {key: self._column(batch, key, kind) for key, kind in self.kinds.items()}
+                ids, sources = (self._column(batch, name, "string") for name in ("id", "source"))
+                block = AttributeBlock(ids, sources, columns, row)
+                row += batch.num_rows
+                if row > self.first_row:
+                    skipped = max(self.first_row - block.first_row, 0)
+                    yield block.slice(skipped, batch.num_rows - skipped)
+
+    def _column(self, batch: pa.RecordBatch, key: str, kind: AttributeKind) -> pa.Array:
+        name, member = _parts(key, kind)
+        if name not in batch.schema.names:
+            return pa.nulls(batch.num_rows, _TYPES[kind])
+        column = batch.column(name)
+        if member is not None:
+            column = self._member(column, key, member)
+        return self._cast(column, key, kind)
+
+    def _member(self, column: pa.Array, key: str, member: str) -> pa.Array:
+        if pa.types.is_map(column.type):
+            return pc.map_lookup(column, pa.scalar(member, column.type.key_type), "last")
+        if not pa.types.is_struct(column.type):
+            raise self._wrong_type(key, column.type, "a struct or map of numbers")
+        if column.type.get_field_index(member) < 0:
+            return pa.nulls(len(column), pa.float64())
+        return pc.struct_field(column, member)
+
+    def _cast(self, column: pa.Array, key: str, kind: AttributeKind) -> pa.Array:
+        expected = _TYPES[kind]
+        if not _fits(column.type, expected):
+            raise self._wrong_type(key, column.type, str(expected))
+        column = pc.cast(column, expected, safe=False)
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise SchemaError(
+                f"{self.url}: column {key!r} holds strings that are not UTF-8 ({error}); expected UTF-8. Make the attributes again.",
+                url=self.url,
+            ) from error
+        return column
+
+    def _wrong_type(self, key: str, actual: pa.DataType, expected: str) -> SchemaError:
+        return SchemaError(
+            f"{self.url}: column {key!r} is {actual}; expected {expected}. Make the attributes again.",
+            url=self.url,
+            key=key,
+        )
 
     def _lines(self) -> Iterator[AttributeBlock]:
         form: Form | None = None
-        for lines in read_lines(
+        for block in read_lines(
             self.stored,
             compression_of(self.url),
             block_bytes=self.block_bytes,
             max_record_bytes=self.max_record_bytes,
         ):
-            rest = _from_row(lines, self.first_row)
-            if rest is None:
+            lines = _from_row(block, self.first_row)
+            if lines is None:
                 continue
-            lines = rest
-            self._check_sizes(lines)
-            form = form or self._form(lines)
+            self._check(lines, {})  # of a line that is too long only the head is there
+            form = form or guess_form(lines)
             batch = scan_attributes(lines.data, lines.starts, self.kinds, form)
-            for row, error in batch.errors:
-                raise self._bad(lines, row, error.reason, error.expected)
+            self._check(lines, {row: (error.reason, error.expected) for row, error in batch.errors})
             columns = batch.columns
             if self.with_objects:
                 columns = {**columns, OBJECT: _objects(Lines(lines.data, lines.starts), form)}
             yield AttributeBlock(batch.ids, batch.sources, columns, lines.first_row)
 
-    def _check_sizes(self, lines: LineBlock) -> None:
-        sizes = np.array([lines.oversize_bytes]) if lines.oversize_bytes else np.diff(lines.starts)
-        row = int(sizes.argmax())
-        if sizes[row] > self.max_record_bytes:
-            raise self._bad(lines, row, TOO_LARGE, too_large(int(sizes[row]), self.max_record_bytes))
-
-    def _form(self, lines: LineBlock) -> Form:
-        try:
-            return guess_form(lines.data[: lines.starts[1]].tobytes())
-        except LineError as error:
-            raise self._bad(lines, 0, error.reason, error.expected) from None
-
-    def _bad(self, lines: LineBlock, row: int, reason: str, expected: str) -> BadRecordError:
-        offset = lines.byte_offset + int(lines.starts[row])
-        record = BadRecord(self.url, lines.first_row + row, offset, reason, expected, b"")
-        return record.error("Make the attributes again.")
+    def _check(self, lines: LineBlock, errors: Mapping[int, tuple[str, str]]) -> None:
+        for record in bad_lines(self.url, lines, errors, self.max_record_bytes):
+            raise record.error("Make the attributes again.")
 
 
 def _from_row(lines: LineBlock, first_row: int) -> LineBlock | None:
@@ -196,11 +237,8 @@ def sample_file(url: str) -> dict[str, AttributeKind]:
         stored.close()
     if block is None:
         return {}
-    lines = [block.data[start:stop].tobytes() for start, stop in pairwise(block.starts[: SAMPLE_ROWS + 1])]
-    try:
-        return sample_kinds(lines, guess_form(lines[0]))
-    except LineError:
-        return {}
+    lines = list(islice(block, SAMPLE_ROWS))
+    return sample_kinds(lines, guess_form(lines))
 
 
 def empty_block(kinds: Mapping[str, AttributeKind], *, with_objects: bool = False) -> AttributeBlock:
@@ -212,18 +250,8 @@ def empty_block(kinds: Mapping[str, AttributeKind], *, with_objects: bool = Fals
 
 def member_texts(lines: Lines, name: str) -> pa.LargeStringArray:
     """Return the JSON text of one member of each line; null where it is absent or null, or the line cannot be read."""
-    status = lines.utf8_status()
-    walk = lines.walk([RequestedKey(name, 0, RAW, 0)], status)
-    slow = {row: _member(lines.line(row), name) for row in np.flatnonzero(status).tolist()}
-    return fill_strings(walk.strings(0, unescape=False), slow)
-
-
-def _member(line: bytes, name: str) -> str | None:
-    try:
-        raw = parse_object(line).get(name, b"null")
-    except LineError:  # a bad record, which its reader reports
-        return None
-    return None if raw == b"null" else raw.decode()
+    (column,), _ = scan(lines, [Field(name, "raw")])  # bad records are reported by their reader
+    return column
 
 
 def _objects(lines: Lines, form: Form) -> pa.LargeStringArray:
@@ -232,5 +260,69 @@ def _objects(lines: Lines, form: Form) -> pa.LargeStringArray:
         return member_texts(lines, "attributes")
     from dolma_dask.rules.splicing import Edit, splice  # rarely needed kernels
 
-    objects = splice(large_bytes(lines.starts, lines.block), [Edit(name, None) for name in _OF_ROW])
+    rows = large_bytes(lines.starts, lines.block)
+    objects = splice(rows, [Edit(name, None) for name in (*_ROW_FIELDS, "attributes")])
     return pc.utf8_rtrim(objects.cast(pa.large_string()), characters="\n")
+
+
+def _fits(actual: pa.DataType, expected: pa.DataType) -> bool:
+    """Tell whether a column holds such values, whatever their width."""
+    return pa.types.is_null(actual) or _kind_of(actual) == _kind_of(expected)
+
+
+def _kind_of(actual: pa.DataType) -> AttributeKind | None:
+    if pa.types.is_boolean(actual):
+        return "bool"
+    if pa.types.is_integer(actual) or pa.types.is_floating(actual):
+        return "number"
+    if pa.types.is_dictionary(actual):
+        return "string" if _kind_of(actual.value_type) == "string" else None
+    if pa.types.is_string(actual) or pa.types.is_large_string(actual):
+        return "string"
+    return "spans" if _is_spans(actual) else None
+
+
+def _is_spans(actual: pa.DataType) -> bool:
+    if not (pa.types.is_list(actual) or pa.types.is_large_list(actual)):
+        return False
+    inner = actual.value_type
+    kinds = {field.name: _kind_of(field.type) for field in inner} if pa.types.is_struct(inner) else {}
+    return kinds == dict.fromkeys(("start", "end", "score"), "number")
+
+
+def _parts(key: str, kind: AttributeKind) -> tuple[str, str | None]:
+    """Split ``lang.en`` into column and member."""
+    name, _, member = key.partition(".")
+    return (name, member) if kind == "dict" else (key, None)
+
+
+def table_kinds(url: str) -> dict[str, AttributeKind]:
+    """Return the keys of a Parquet attribute file and their kinds.
+
+    Raises `SchemaError`: a column is nothing that can be read as an attribute.
+    """
+    with open_parquet(url) as file:
+        schema = file.schema_arrow
+        kinds: dict[str, AttributeKind] = {}
+        for field in schema:
+            if field.name not in _ROW_FIELDS:
+                kinds.update(_field_kinds(url, file, field))
+    declared = (schema.metadata or {}).get(KINDS_KEY, b"{}")
+    return kinds | msgspec.json.decode(declared, type=dict[str, AttributeKind])
+
+
+def _field_kinds(url: str, file: "pq.ParquetFile", field: pa.Field) -> dict[str, AttributeKind]:
+    if pa.types.is_struct(field.type):
+        return {f"{field.name}.{member.name}": "dict" for member in field.type}
+    if pa.types.is_map(field.type):
+        first = next(file.iter_batches(batch_size=SAMPLE_ROWS, columns=[field.name], use_threads=False), None)
+        names = [] if first is None else pc.unique(first.column(0).keys).to_pylist()
+        return {f"{field.name}.{name}": "dict" for name in names}
+    kind = _kind_of(field.type)
+    if kind is None:
+        raise SchemaError(
+            f"{url}: column {field.name!r} is {field.type}; expected numbers, strings, bools, spans or a struct.",
+            url=url,
+            key=field.name,
+        )
+    return {field.name: kind}

@@ -8,6 +8,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import chain
 from typing import Literal
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from isal import igzip_lib
 
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.io.files import READ_BYTES
-from dolma_dask.io.stored import StoredFile
+from dolma_dask.io.stored import PieceReader, StoredFile
 
 Compression = Literal["gzip", "zstd"]
 
@@ -154,32 +155,13 @@ def _check_after_member(stored: StoredFile, feed: _Feed, is_first: bool) -> None
         data = bytes(feed.take(READ_BYTES))
 
 
-class _Handle:
-    """File object with as much as pyarrow needs."""
-
-    closed = False
-    readable = seekable = writable = staticmethod(lambda: False)
-
-    def __init__(self, stored: StoredFile, head: bytes) -> None:
-        self._stored = stored
-        self._head = head
-
-    def read(self, size: int = -1) -> bytes:
-        if self._head:
-            data, self._head = self._head[:size], self._head[size:]
-            return data
-        return self._stored.read(size)
-
-    def close(self) -> None:
-        self.closed = True
-
-
 def _unzstd(stored: StoredFile, piece_bytes: int) -> Iterator[bytes]:
     # pyarrow names truncation, which zstandard's stream reader takes for the end of the file
-    head = stored.read()
+    head = stored.read(_LARGEST_FEED)
     if head and not head.startswith(b"\x28\xb5\x2f\xfd"[: len(head)]) and head[1:4] != b"\x2a\x4d\x18":
         raise _wrong_kind(stored, head, "zstd data")
-    handle = pa.PythonFile(_Handle(stored, head), mode="r")
+    pieces = chain([head], iter(lambda: stored.read(_LARGEST_FEED), b""))
+    handle = pa.PythonFile(PieceReader(pieces), mode="r")
     with closing(pa.CompressedInputStream(handle, "zstd")) as stream:
         while True:
             try:

@@ -1,29 +1,39 @@
 """Read a document file into blocks of columns, strict and streaming.
 
-The newline scan defines rows. Only the requested columns are made; ``raw`` is a view of the block. Lines are checked in full (strict
-JSON, valid UTF-8, required strings); an invalid line comes as `BadRecord` beside its null row. Memory: a few blocks of 2 MB, whatever
-the file.
+Lines: the newline scan defines rows. Only the requested columns are made; ``raw`` is a view of the block. Lines are checked in full
+(strict JSON, valid UTF-8, required strings); an invalid line comes as `BadRecord` beside its null row. Memory: a few blocks of 2 MB,
+whatever the file.
+
+Tables: which columns they have stands in `dolma_dask.formats.documents`. Strings are checked for UTF-8, which Parquet does not do.
+Slower than JSON lines where the line is requested (``raw``), because it must be put together.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from dolma_dask.errors import SchemaError
 from dolma_dask.formats.documents import (
     METADATA,
     RAW,
+    REQUIRED,
+    STRINGS,
     check_columns,
-    null_batch,
-    required_of,
+    encode_value,
+    is_ours,
+    metadata_text,
+    null_row,
+    raw_lines,
+    schema_of,
     with_source,
     without_rows,
 )
-from dolma_dask.formats.json.exact import Field, LineError
+from dolma_dask.formats.json.exact import Field
 from dolma_dask.formats.json.lines import scan_documents
 from dolma_dask.formats.layout import format_of
-from dolma_dask.io.parquet import DocumentTable
+from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large
 from dolma_dask.io.stored import WHOLE
 from dolma_dask.io.stream import (
@@ -32,9 +42,13 @@ from dolma_dask.io.stream import (
     LineBlock,
     Section,
     StoredFile,
+    bad_lines,
     compression_of,
     read_lines,
 )
+from dolma_dask.text.columns import large_bytes
+
+_OR_ONCE = " (or give the source once for the whole dataset: source=..., --source)"
 
 
 class DocumentFile:
@@ -42,7 +56,7 @@ class DocumentFile:
 
     `columns` are any of ``id text source added created`` (large_string), ``metadata`` (its JSON text) and ``raw`` (the line,
     large_binary); `source` is that of documents which lack the field. Lines longer than `max_record_bytes`, newline included, are bad
-    records (``too_large``) and never held in memory. `checksum` decides whether all stored bytes of a table are read for its checksum,
+    records (``too_large``) and never held in memory; in a table the text counts. `checksum` decides whether all stored bytes of a table are read for its checksum,
     which a section never has; lines are hashed on the way. ``stored`` says which file was read: its ``info``, and after the last block
     its ``checksum``.
 
@@ -70,10 +84,13 @@ class DocumentFile:
         self._is_table = format_of(url) == "parquet"
         self._is_hashed = checksum and self.section == WHOLE
         self.stored = StoredFile(url, None if self._is_table else section)
+        given = () if source is None else ("source",)
+        self._required = [name for name in self.columns if name in REQUIRED and name not in given]
         self._fields = [
-            Field(name, "raw" if name == METADATA else "string") for name in self.columns if name != RAW
+            Field(name, "raw" if name == METADATA else "string", required=name in self._required)
+            for name in self.columns
+            if name != RAW
         ]
-        self._required = required_of(self.columns, has_source=source is not None)
 
     def __iter__(self) -> Iterator[Block]:
         if self.stored.position != self.stored.section.start.offset:
@@ -84,19 +101,6 @@ class DocumentFile:
         finally:
             self.stored.close()
 
-    def _rows_of_table(self) -> Iterator[Block]:
-        while self._is_hashed and self.stored.read():  # a table itself is read from its footer
-            pass
-        yield from DocumentTable(
-            self.url,
-            self.columns,
-            self._required,
-            self.source,
-            self.max_record_bytes,
-            self.block_bytes,
-            self.section,
-        )
-
     def _lines(self) -> Iterator[Block]:
         lines = read_lines(
             self.stored,
@@ -105,48 +109,139 @@ class DocumentFile:
             max_record_bytes=self.max_record_bytes,
         )
         for block in lines:
-            yield self._oversize(block) if block.oversize_bytes else self._parse(block)
+            batch, errors = null_row(self.columns), dict[int, tuple[str, str]]()
+            if not block.oversize_bytes:
+                batch, found = scan_documents(block.data, block.starts, self._fields)
+                batch = self._arrange(batch, block)
+                errors = {
+                    row: (error.reason, _with_hint(error.reason, error.expected)) for row, error in found
+                }
+            bad = bad_lines(self.url, block, errors, self.max_record_bytes)
+            yield self._block(batch, block.first_row, bad)
 
-    def _oversize(self, lines: LineBlock) -> Block:
-        reason = too_large(lines.oversize_bytes, self.max_record_bytes)
-        bad = BadRecord(self.url, lines.first_row, lines.byte_offset, TOO_LARGE, reason, lines.data.tobytes())
-        return Block(null_batch(self.columns), lines.first_row, (bad,))
-
-    def _parse(self, lines: LineBlock) -> Block:
-        batch, errors = scan_documents(lines.data, lines.starts, self._fields, self._required)
-        batch = with_source(self._arrange(batch, lines), self.source)
-        bad = self._bad_records(lines, dict(errors))
+    def _block(self, batch: pa.RecordBatch, first_row: int, bad: tuple[BadRecord, ...]) -> Block:
+        batch = with_source(batch, self.source)
         if bad:
-            batch = without_rows(batch, [record.row - lines.first_row for record in bad])
-        return Block(batch, lines.first_row, bad)
+            batch = without_rows(batch, [record.row - first_row for record in bad])
+        return Block(batch, first_row, bad)
 
     def _arrange(self, batch: pa.RecordBatch, lines: LineBlock) -> pa.RecordBatch:
         """Put the columns in the requested order, ``raw`` among them as a view of the block."""
         if RAW not in self.columns:
             return batch
-        buffers = [None, pa.py_buffer(lines.starts), pa.py_buffer(lines.data)]
-        raw = pa.Array.from_buffers(pa.large_binary(), len(lines.starts) - 1, buffers)
+        raw = large_bytes(lines.starts, lines.data)
         arrays = [raw if name == RAW else batch.column(name) for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
 
-    def _bad_records(self, lines: LineBlock, errors: Mapping[int, LineError]) -> tuple[BadRecord, ...]:
-        lengths: npt.NDArray[np.int64] = np.diff(lines.starts)
-        large = np.flatnonzero(lengths > self.max_record_bytes).tolist()
-        rows = sorted({*large, *errors})
-        return tuple(self._bad_record(lines, row, int(lengths[row]), errors.get(row)) for row in rows)
+    def _rows_of_table(self) -> Iterator[Block]:
+        while self._is_hashed and self.stored.read():  # a table itself is read from its footer
+            pass
+        with open_parquet(self.url) as file:
+            names = file.schema_arrow.names
+            self._check_columns(file.schema_arrow)
+            present = [name for name in self.columns if name in names]
+            read = names if RAW in self.columns else present or names[:1]  # without columns there are no rows
+            first_row = self.section.start.row
+            for batch in read_batches(self.url, file, read, self.block_bytes, self.section):
+                yield self._block_of_table(_decoded(batch), first_row)
+                first_row += batch.num_rows
 
-    def _bad_record(self, lines: LineBlock, row: int, length: int, error: LineError | None) -> BadRecord:
-        start = int(lines.starts[row])
-        raw = lines.data[start : start + length - 1].tobytes()
-        position = (self.url, lines.first_row + row, lines.byte_offset + start)
-        if length > self.max_record_bytes or error is None:
-            return BadRecord(
-                *position, TOO_LARGE, too_large(length, self.max_record_bytes), raw[:QUARANTINE_HEAD]
-            )
-        return BadRecord(*position, error.reason, _with_hint(error), raw)
+    def _check_columns(self, schema: pa.Schema) -> None:
+        """Refuse at once what would make every row a bad record."""
+        for name in self.columns:
+            types = [field.type for field in schema if field.name == name]
+            if len(types) > 1 or (not types and name in self._required):
+                raise SchemaError(
+                    f"{self.url} has {len(types)} columns {name!r}; its columns are {', '.join(schema.names)}. Expected one. "
+                    "Convert the file: dolma-dask convert.",
+                    url=self.url,
+                )
+            if types and name in STRINGS and not (_is_string(types[0]) or pa.types.is_null(types[0])):
+                raise SchemaError(
+                    f"{self.url}: column {name!r} has type {types[0]}; expected strings. Convert the file: dolma-dask convert.",
+                    url=self.url,
+                )
+
+    def _block_of_table(self, batch: pa.RecordBatch, first_row: int) -> Block:
+        bad = tuple(self._bad_rows(batch, first_row))
+        hidden = {record.row - first_row for record in bad}
+        batch = without_rows(batch, hidden) if hidden else batch
+        arrays = [self._column(batch, name, hidden) for name in self.columns]
+        return self._block(pa.RecordBatch.from_arrays(arrays, schema=schema_of(self.columns)), first_row, bad)
+
+    def _column(self, batch: pa.RecordBatch, name: str, hidden: Collection[int]) -> pa.Array:
+        if name == RAW:
+            return pa.array(raw_lines(batch, hidden), pa.large_binary())
+        if name not in batch.schema.names:
+            return pa.nulls(batch.num_rows, pa.large_string())
+        column = batch.column(name)
+        if name == METADATA and not (is_ours(batch.schema) and column.type == pa.large_string()):
+            texts = [None if value is None else metadata_text(value).decode() for value in column.to_pylist()]
+            return pa.array(texts, pa.large_string())
+        return pc.cast(column, pa.large_string())
+
+    def _bad_rows(self, batch: pa.RecordBatch, first_row: int) -> Iterator[BadRecord]:
+        errors: dict[int, tuple[str, str]] = {}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            for row in _invalid_rows(column):
+                errors.setdefault(row, ("invalid_utf8", f"UTF-8 in column {name!r}"))
+        for name in self._required:
+            for row in np.flatnonzero(batch.column(name).is_null()).tolist():
+                expected = _with_hint("missing_field", f"a string in column {name!r}, found null")
+                errors.setdefault(row, ("missing_field", expected))
+        for row, size in self._large_texts(batch):
+            errors[row] = (TOO_LARGE, too_large(size, self.max_record_bytes))
+        for row, (reason, expected) in sorted(errors.items()):
+            raw = _row_as_json(batch, row)
+            kept = raw[:QUARANTINE_HEAD] if reason == TOO_LARGE else raw
+            yield BadRecord(self.url, first_row + row, 0, reason, expected, kept)
+
+    def _large_texts(self, batch: pa.RecordBatch) -> list[tuple[int, int]]:
+        if "text" not in self.columns or "text" not in batch.schema.names:
+            return []
+        sizes = np.asarray(pc.fill_null(pc.binary_length(batch.column("text")), 0))
+        return [(int(row), int(sizes[row])) for row in np.flatnonzero(sizes > self.max_record_bytes)]
 
 
-def _with_hint(error: LineError) -> str:
-    if error.reason == "missing_field" and "'source'" in error.expected:
-        return f"{error.expected} (or give the source once for the whole dataset: source=..., --source)"
-    return error.expected
+def _with_hint(reason: str, expected: str) -> str:
+    return expected + _OR_ONCE if reason == "missing_field" and "'source'" in expected else expected
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_string(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return `batch` with every string column as large_string."""
+    columns = [
+        pc.cast(column, pa.large_string()) if _is_string(column.type) else column for column in batch.columns
+    ]
+    fields = [pa.field(name, column.type) for name, column in zip(batch.schema.names, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=batch.schema.metadata))
+
+
+def _invalid_rows(column: pa.Array) -> list[int]:
+    """Return the rows that hold a string which is not UTF-8: Parquet does not look."""
+    if _is_valid(column):
+        return []
+    return [row for row in range(len(column)) if not _is_valid(column.slice(row, 1))]
+
+
+def _is_valid(column: pa.Array) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
+    """Return the strings of a bad row for the quarantine file; what is not UTF-8 in them is replaced."""
+    values = {
+        name: column.slice(row, 1).cast(pa.large_binary())[0].as_py()
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if column.type == pa.large_string()
+    }
+    return encode_value({name: value and value.decode(errors="replace") for name, value in values.items()})

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import SourceChangedError
-from dolma_dask.formats.keys import keys128
+from dolma_dask.formats.digests import keys128
 from dolma_dask.io.id_lists import IdBlock, IdListFile, ListFacts
 from dolma_dask.rules.membership import FREE, KeyTable
 from dolma_dask.text.kernels import Bools, Positions, Words

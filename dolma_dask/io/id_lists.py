@@ -188,8 +188,8 @@ class IdListFile:
             yield self._documents(block) if self.format == "jsonl" else self._text(block)
 
     def _documents(self, block: LineBlock) -> IdBlock:
-        fields = [Field("id"), Field("source")]
-        batch, errors = scan_documents(block.data, block.starts, fields, ["id"])
+        fields = [Field("id", required=True), Field("source")]
+        batch, errors = scan_documents(block.data, block.starts, fields)
         wrong = [(row, error) for row, error in errors if error.reason != "blank_line"]
         for row, error in wrong[:1]:
             raise self._bad(block.first_row + row + 1, error.reason.replace("_", " "), error.expected)

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -93,13 +93,10 @@ def _fsync_folder(folder: Path) -> None:
             raise
 
 
-@contextmanager
-def _publish_remote(url: str) -> Iterator[Any]:
+def _publish_remote(url: str) -> AbstractContextManager[Any]:
     fs, path = filesystem(url)
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-    opened = _upload(url, fs, path) if protocols & _COMPLETES_UPLOADS else _move_into_place(fs, path)
-    with opened as handle:
-        yield handle
+    return _upload(url, fs, path) if protocols & _COMPLETES_UPLOADS else _move_into_place(fs, path)
 
 
 @contextmanager
@@ -203,24 +200,28 @@ def _rename(fs: Any, old: str, new: str) -> None:
 def _temporary_name(name: str) -> str:
     """Return a name that names the writing process; file systems allow 255 bytes."""
     short = name.encode()[:100].decode(errors="ignore")
-    return f".{short}.{_process_space()}-{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
+    return f".{short}.{_writer_space()}-{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
 
 
-def _process_space() -> str:
-    """Return the space in which a process number is unique: this host and, in containers, this space of process numbers."""
+def process_space() -> tuple[str, int]:
+    """Return where process numbers of this process mean what they say: its host and, in containers, its space of process numbers."""
     try:
         space = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
         space = 0
-    host = re.sub(r"[^A-Za-z0-9]", "_", socket.gethostname())
-    return f"{host}_{space}"
+    return socket.gethostname(), space
+
+
+def _writer_space() -> str:
+    host, space = process_space()
+    return f"{re.sub(r'[^A-Za-z0-9]', '_', host)}_{space}"
 
 
 def sweep(root: str, name: str | None = None) -> int:
     """Remove temporary files below a local `root`, or of one file in it, whose writers on this host are gone; return their number."""
     if not is_local(root):
         return 0  # an upload that was not completed is not visible
-    pattern = re.compile(rf"\..*\.{_process_space()}-(\d+)-[0-9a-f]{{8}}{re.escape(_SUFFIX)}", re.DOTALL)
+    pattern = re.compile(rf"\..*\.{_writer_space()}-(\d+)-[0-9a-f]{{8}}{re.escape(_SUFFIX)}", re.DOTALL)
     names = f"**/.*{_SUFFIX}" if name is None else f".{glob.escape(name)}.*{_SUFFIX}"
     left = [path for path in local_path(root).glob(names) if _is_orphan(pattern, path)]
     for path in left:
@@ -230,14 +231,24 @@ def sweep(root: str, name: str | None = None) -> int:
 
 def _is_orphan(pattern: re.Pattern[str], path: Path) -> bool:
     match = pattern.fullmatch(path.name)
-    return match is not None and not _is_alive(int(match[1]))
+    return match is not None and not is_running(int(match[1]))
 
 
-def _is_alive(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Tell whether a process runs; one that is dead and waits for its parent does not."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True
-    return True
+    return process_state(pid)[:1] != ["Z"]
+
+
+def process_state(pid: int) -> list[str]:
+    """Return what Linux tells of a process behind its name, the state first; nothing elsewhere."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return []
+    return stat.rpartition(")")[2].split()  # the name in parentheses may hold anything

@@ -1,7 +1,6 @@
 """Bad records: the shard fails at the first, or they go to a file with their location, reason and bytes."""
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Literal, get_args
@@ -54,10 +53,8 @@ class RecordPolicy:
 class Quarantine:
     """Bad records of one shard, of which ``count`` were admitted; memory is bounded, however many there are."""
 
-    def __init__(self, root: str, verb: str, shard: str, policy: RecordPolicy) -> None:
+    def __init__(self, policy: RecordPolicy) -> None:
         self.count = 0
-        self._root = root
-        self._path = f"{layout.QUARANTINE}/{verb}/{shard}.jsonl"
         self._policy = policy
         self._waiting = tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)  # noqa: SIM115  gone with this object
 
@@ -72,36 +69,14 @@ class Quarantine:
             self._waiting.write(msgspec.json.encode(record.to_json()) + b"\n")
             self.count += 1
 
-    def close(self) -> tuple[FileRecord, ...]:
-        """Publish the quarantine file, or remove the one of an earlier run if there is nothing to keep."""
-        url = join(self._root, self._path)
-        with self._waiting as waiting:
-            if not self.count:
-                remove(url)
-                return ()
-            waiting.seek(0)
-            with publish(url) as out:
-                while piece := waiting.read(READ_BYTES):
-                    out.write(piece)
-        return (FileRecord(self._path, out.bytes, out.checksum, self.count),)
-
-
-class Quarantines:
-    """The same bad records in several quarantines (one at least), for outputs that are made from one reading."""
-
-    def __init__(self, each: Sequence[Quarantine]) -> None:
-        self._each = each
-
-    @property
-    def count(self) -> int:
-        """Bad records so far."""
-        return self._each[0].count
-
-    def admit(self, block: Block) -> None:
-        """Take the bad records of a block; see `Quarantine.admit`."""
-        for quarantine in self._each:
-            quarantine.admit(block)
-
-    def close(self) -> list[tuple[FileRecord, ...]]:
-        """Close all; see `Quarantine.close`."""
-        return [quarantine.close() for quarantine in self._each]
+    def publish(self, root: str, verb: str, shard: str) -> tuple[FileRecord, ...]:
+        """Write the quarantine file of an output, or remove the one of an earlier run if there is nothing to keep."""
+        path = f"{layout.QUARANTINE}/{verb}/{shard}.jsonl"
+        if not self.count:
+            remove(join(root, path))
+            return ()
+        self._waiting.seek(0)
+        with publish(join(root, path)) as out:
+            while piece := self._waiting.read(READ_BYTES):
+                out.write(piece)
+        return (FileRecord(path, out.bytes, out.checksum, self.count),)

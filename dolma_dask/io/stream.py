@@ -4,16 +4,17 @@ Memory is a few blocks, whatever the size of the file; every byte is copied once
 than allowed is never held: only its length and head are kept.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.formats.json.lines import line_starts
+from dolma_dask.formats.json.strings import line_starts
 from dolma_dask.io.decompress import Compression, compression_of, read_pieces
 from dolma_dask.io.files import READ_BYTES
-from dolma_dask.io.records import QUARANTINE_HEAD
+from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, too_large
 from dolma_dask.io.stored import Member, Section, StoredFile
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Member",
     "Section",
     "StoredFile",
+    "bad_lines",
     "compression_of",
     "read_lines",
     "read_pieces",
@@ -48,6 +50,11 @@ class LineBlock:
     # if not 0, this is one line of that many bytes, longer than allowed, and `data` holds only its head
     oversize_bytes: int = 0
 
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield each line with its newline."""
+        for start, stop in pairwise(self.starts.tolist()):
+            yield self.data[start:stop].tobytes()
+
 
 def read_lines(
     stored: StoredFile,
@@ -65,6 +72,24 @@ def read_lines(
     for piece in read_pieces(stored, compression, min(block_bytes, READ_BYTES)):
         yield from cutter.add(piece)
     yield from cutter.end()
+
+
+def bad_lines(
+    url: str, lines: LineBlock, errors: Mapping[int, tuple[str, str]], max_record_bytes: int
+) -> tuple[BadRecord, ...]:
+    """Return the lines of a block that are longer than allowed or have an error (reason, what was expected), in order."""
+    sizes = [lines.oversize_bytes] if lines.oversize_bytes else np.diff(lines.starts)
+    large = np.flatnonzero(np.asarray(sizes) > max_record_bytes).tolist()
+    bad = []
+    for row in sorted({*large, *errors}):
+        start, size = int(lines.starts[row]), int(sizes[row])
+        reason, expected = errors.get(row, ("", ""))
+        raw = lines.data[start : start + size - 1]
+        if size > max_record_bytes:
+            reason, expected, raw = TOO_LARGE, too_large(size, max_record_bytes), raw[:QUARANTINE_HEAD]
+        position = (lines.first_row + row, lines.byte_offset + start)
+        bad.append(BadRecord(url, *position, reason, expected, raw.tobytes()))
+    return tuple(bad)
 
 
 class _LineCutter:

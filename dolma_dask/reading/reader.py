@@ -24,7 +24,7 @@ from dolma_dask.formats.metadata import scan_metadata
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.files import FileInfo
-from dolma_dask.io.quarantine import Quarantine, Quarantines
+from dolma_dask.io.quarantine import Quarantine
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stored import WHOLE, Section
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES
@@ -97,7 +97,7 @@ class AlignedShard:
         *,
         max_record_bytes: int = MAX_RECORD_BYTES,
         block_bytes: int = BLOCK_BYTES,
-        quarantine: Quarantine | Quarantines | None = None,
+        quarantine: Quarantine | None = None,
     ) -> "AlignedReader":
         """Return the rows as an iterable of blocks; bad records go to the quarantine first, which may refuse them."""
         return AlignedReader(self, max_record_bytes, block_bytes, quarantine)
@@ -117,7 +117,7 @@ class AlignedReader:
     work: AlignedShard
     max_record_bytes: int = MAX_RECORD_BYTES  # rows of attributes may always have `MAX_RECORD_BYTES`
     block_bytes: int = BLOCK_BYTES
-    quarantine: Quarantine | Quarantines | None = None
+    quarantine: Quarantine | None = None
     state: ReadState = field(default_factory=ReadState)
     first_unreadable: int | None = None
     """Row of the first document of the last block that could not be read, now or when attributes that are read alone were made."""

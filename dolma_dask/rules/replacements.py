@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from dolma_dask.display import near_or_all
 from dolma_dask.errors import ExpressionError, SchemaError, UsageError
-from dolma_dask.formats.json.block import Lines
+from dolma_dask.formats.json.lines import Lines
 from dolma_dask.rules.filter_columns import ATTRIBUTES
 from dolma_dask.rules.filters import Syntax, check_expression, check_syntax
 from dolma_dask.rules.jsonpath import Items, Keys, Path, is_number, parse_path

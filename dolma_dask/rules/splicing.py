@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from dolma_dask.formats.json.block import Lines
 from dolma_dask.formats.json.exact import parse_object
+from dolma_dask.formats.json.lines import Lines
 from dolma_dask.formats.json.scan import same_bytes, skip_space, skip_string, skip_value
 from dolma_dask.formats.json.write import string_texts
 from dolma_dask.text.bits import address_of, byte_at, copy_bytes

@@ -14,17 +14,18 @@ import msgspec
 import pyarrow as pa
 
 from dolma_dask.formats.documents import REQUIRED
-from dolma_dask.formats.json.exact import LineError, kind_of, parse_object
-from dolma_dask.formats.json.lines import Field, scan_fields
+from dolma_dask.formats.json.exact import Field, LineError, kind_of, parse_object
+from dolma_dask.formats.json.lines import scan_fields
 from dolma_dask.io.stream import LineBlock
 from dolma_dask.sources.base import SCHEMA
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.naming import split_suffix
+from dolma_dask.text.columns import large_bytes
 
 Record = dict[str, bytes]
 """Field names and the raw JSON of their values, as `parse_object` returns them."""
 
-_FIELDS = tuple(Field(name) for name in REQUIRED)
+_FIELDS = tuple(Field(name, required=True) for name in REQUIRED)
 _INTEGER = re.compile(rb"-?[0-9]+")
 _OR_SOURCE = (
     " (or one source for all records: --source NAME; or the field that holds it: --source-field FIELD)"
@@ -61,11 +62,10 @@ class RecordConverter:
         """Return the documents of lines that are documents already; None if any is not, or is unusual."""
         if not self.keeps_documents:
             return None
-        batch, status = scan_fields(lines.data, lines.starts, _FIELDS, REQUIRED)
+        batch, status = scan_fields(lines.data, lines.starts, _FIELDS)
         if status.any():
             return None
-        buffers = [None, pa.py_buffer(lines.starts), pa.py_buffer(lines.data)]
-        raw = pa.Array.from_buffers(pa.large_binary(), batch.num_rows, buffers)
+        raw = large_bytes(lines.starts, lines.data)
         return pa.RecordBatch.from_arrays([*batch.columns, raw], schema=SCHEMA)
 
     def convert_line(self, line: bytes, row: int) -> Document:

@@ -7,7 +7,7 @@ AVX-512, two AVX2 or four NEON instructions; it costs about as much as three byt
 Operations take addresses and give int64, because numba makes floats of int64 and uint64 mixed. Nothing is checked: the caller guarantees
 that an address is readable (up to 64 bytes from it) or writable, and keeps its array alive. `range_bits` and `load8` take arrays and give
 uint64: windows and words that reach past the end of the array are moved back and shifted, so nothing outside it is ever read and bytes after
-the end count as 0; the array must hold at least `WINDOW` bytes (`text_buffers` sees to it). Little-endian machines only, as numba itself.
+the end count as 0; the array must hold at least `WINDOW` bytes (`string_parts` sees to it). Little-endian machines only, as numba itself.
 """
 
 from typing import Any

@@ -11,26 +11,6 @@ from dolma_dask.text.bits import WINDOW
 from dolma_dask.text.kernels import Bools, Bytes, Counts
 
 
-def text_buffers(text: pa.LargeStringArray) -> tuple[Bytes, Counts]:
-    """View the buffers of a text column without nulls, slices included: its UTF-8 (bytes,), and offsets (n + 1,) that cut it into texts.
-
-    The first offset of a slice is not 0, and what follows the last text means nothing. The UTF-8 has at least `WINDOW` bytes, for which
-    a shorter buffer is copied. Both arrays are read-only: numba compiles a kernel once per mutability of its arguments, and Arrow gives
-    either.
-    """
-    _, offsets_buffer, data_buffer = text.buffers()
-    offsets = np.zeros(1, np.int64)
-    if len(text) > 0:
-        offsets = np.frombuffer(offsets_buffer, np.int64, len(text) + 1, 8 * text.offset)
-    data = np.zeros(WINDOW, np.uint8)
-    if data_buffer is not None and data_buffer.size >= WINDOW:
-        data = np.frombuffer(data_buffer, np.uint8)
-    elif data_buffer is not None:
-        data[: data_buffer.size] = np.frombuffer(data_buffer, np.uint8)
-    offsets.flags.writeable = data.flags.writeable = False
-    return data, offsets
-
-
 def code_point_lengths(text: pa.LargeStringArray) -> Counts:
     """Count the code points of each text (n,), as ``len(str)`` does; no nulls. Arrow's own kernel: 4 to 6 GB per CPU-second."""
     return np.asarray(pc.utf8_length(text).to_numpy(zero_copy_only=False), np.int64)
@@ -44,15 +24,22 @@ def validity(column: pa.Array) -> Bools:
 
 
 def string_parts(strings: pa.Array) -> tuple[Counts, Bytes]:
-    """Return offsets (n + 1,) and data of a column of texts or bytes, without a copy if they are large_string or large_binary."""
-    is_bytes = pa.types.is_large_binary(strings.type)
-    strings = strings.view(pa.large_string()) if is_bytes else strings.cast(pa.large_string())
-    _, offsets, data = strings.buffers()
-    if offsets is None or len(strings) == 0:
-        return for_kernel(np.zeros(1, np.int64)), for_kernel(np.empty(0, np.uint8))
-    cut = np.frombuffer(offsets, np.int64, len(strings) + 1, 8 * strings.offset)
-    blob = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return for_kernel(cut), for_kernel(blob)
+    """View a column of strings, without copying when they are large: offsets (n + 1,), and the UTF-8 that they cut into texts.
+
+    The first offset of a slice is not 0, and what follows the last text means nothing. The UTF-8 has at least `WINDOW` bytes, for which a
+    shorter buffer is copied.
+    """
+    is_binary = pa.types.is_large_binary(strings.type)
+    strings = strings.view(pa.large_string()) if is_binary else strings.cast(pa.large_string())
+    _, offsets_buffer, data_buffer = strings.buffers()
+    offsets, data = np.zeros(1, np.int64), np.zeros(WINDOW, np.uint8)
+    if len(strings) > 0:
+        offsets = np.frombuffer(offsets_buffer, np.int64, len(strings) + 1, 8 * strings.offset)
+    if data_buffer is not None and data_buffer.size >= WINDOW:
+        data = np.frombuffer(data_buffer, np.uint8)
+    elif data_buffer is not None:
+        data[: data_buffer.size] = np.frombuffer(data_buffer, np.uint8)
+    return for_kernel(offsets), for_kernel(data)
 
 
 def for_kernel(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import DataError
-from dolma_dask.text.columns import code_point_lengths, text_buffers
+from dolma_dask.text.columns import code_point_lengths, string_parts
 from dolma_dask.text.kernels import Bytes, Counts, Words
 from dolma_dask.text.lines import find_lines
 from dolma_dask.text.tables import load_tables
@@ -55,7 +55,7 @@ class TextView:
 
     def __init__(self, texts: pa.LargeStringArray, previous: "TextView | None" = None) -> None:
         self.texts = texts
-        self.data, self.offsets = text_buffers(texts)  # text i is data[offsets[i]:offsets[i + 1]]
+        self.offsets, self.data = string_parts(texts)  # text i is data[offsets[i]:offsets[i + 1]]
         self._rooms: dict[str, list[npt.NDArray[Any]]] = {} if previous is None else previous._rooms
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
-from dolma_dask.text.columns import text_buffers
+from dolma_dask.text.columns import string_parts
 from dolma_dask.text.kernels import kernel
 
 Normalizer = Literal["NFC", "NFD", "NFKC", "NFKD"]
@@ -80,7 +80,7 @@ def fix_texts(texts: pa.LargeStringArray, normalizer: Normalizer | None) -> pa.L
 
     Once a text has a ``<``, ftfy takes it for HTML and leaves entities alone from that line on: a line must know what came before it.
     """
-    data, offsets = text_buffers(texts)
+    offsets, data = string_parts(texts)
     lines = _odd_lines(data, offsets)
     import ftfy
 

@@ -15,7 +15,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import check_lengths
-from dolma_dask.text.columns import text_buffers
+from dolma_dask.text.columns import string_parts
 from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.cleaning import Cleaning
 from dolma_dask.tokens.engine import TokenEngine, Tokens
@@ -116,7 +116,7 @@ def cut_texts(texts: pa.LargeStringArray, chars: int) -> tuple[pa.LargeStringArr
 
     Returns the pieces, a view of the same bytes, and how many each text has (n_docs,), at least 1.
     """
-    data, offsets = text_buffers(texts)
+    offsets, data = string_parts(texts)
     counts = np.empty(len(texts), np.int64)
     total = _find_cuts(data, offsets, chars, counts, np.empty(0, np.int64))
     ends = np.empty(total, np.int64)

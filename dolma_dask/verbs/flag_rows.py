@@ -92,7 +92,7 @@ class ShardReading:
 
     def __iter__(self) -> Iterator[tuple[FlagRows, pa.RecordBatch]]:
         work = self.shard.work
-        quarantine = Quarantine(self.root, self.verb, work.shard.path, self.policy)
+        quarantine = Quarantine(self.policy)
         reader = work.open(max_record_bytes=self.policy.max_record_bytes, quarantine=quarantine)
         first, size = 0, 0
         for block in reader:
@@ -113,7 +113,7 @@ class ShardReading:
             work.shard.path,
             "",
             state.inputs,
-            quarantine.close(),
+            quarantine.publish(self.root, self.verb, work.shard.path),
             first,
             state.ids_digest,
             state.content_digest,

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dolma_dask.engine import Input, Plan, Task, Unit
 from dolma_dask.formats.digests import DocumentDigests
-from dolma_dask.io.quarantine import Quarantine, Quarantines, RecordPolicy
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record
 
@@ -70,7 +70,7 @@ class DocumentSource(Protocol):
     def inputs(self) -> tuple[Input, ...]: ...
 
     def read(
-        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantines, facts: ShardFacts
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
     ) -> Iterator[DocumentRows]:
         """Yield documents with `columns`, without nulls; the facts are complete at the end."""
         ...
@@ -144,9 +144,7 @@ class DocumentStage:
         work: DocumentWork = task.work
         name = work.source.name
         outputs = [self.outputs[work.outputs.get(unit.name, 0)] for unit in task.units]
-        quarantine = Quarantines(
-            [Quarantine(output.root, output.verb, name, self.policy) for output in outputs]
-        )
+        quarantine = Quarantine(self.policy)
         facts = ShardFacts(name)
         columns = frozenset(column for output in outputs for column in output.columns)
         digests = DocumentDigests()
@@ -160,7 +158,8 @@ class DocumentStage:
                 with _shared_encoding(len(sinks)):
                     for sink in sinks:
                         sink.write(rows)
-            quarantined = quarantine.close()  # before files appear
+            # before files appear
+            quarantined = [quarantine.publish(output.root, output.verb, name) for output in outputs]
         facts.ids_digest, facts.content_digest = digests.ids, digests.content
         return [
             sink.record(unit, facts, files)

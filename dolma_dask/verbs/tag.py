@@ -207,7 +207,7 @@ class TagStage:
             source=self.source,
             max_record_bytes=self.policy.max_record_bytes,
         )
-        quarantine = Quarantine(self.root, self.verb, shard.path, self.policy)
+        quarantine = Quarantine(self.policy)
         digests = DocumentDigests()
         counts: dict[str, float] = dict.fromkeys(("documents_in", "text_bytes"), 0)
         with ExitStack() as stack:
@@ -222,7 +222,7 @@ class TagStage:
                 counts["documents_in"] += block.num_rows
                 counts["text_bytes"] += text_bytes(block.batch.column("text"))
                 view = self._write(block, writers, kinds, view)
-            kept = quarantine.close()
+            kept = quarantine.publish(self.root, self.verb, shard.path)
         stored = reader.stored
         source = InputRecord(document, stored.info.bytes, stored.info.stamp, stored.checksum)
         totals = {**counts, "bad_records": quarantine.count}

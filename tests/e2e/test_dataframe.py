@@ -51,9 +51,9 @@ def parsed(client) -> Iterator[Any]:
         seen: set[str] = set()
         scan_documents, scan_attributes = documents.scan_documents, attributes.scan_attributes
 
-        def documents_scanned(data, starts, wanted, required):
+        def documents_scanned(data, starts, wanted):
             seen.update(item.name for item in wanted)
-            return scan_documents(data, starts, wanted, required)
+            return scan_documents(data, starts, wanted)
 
         def attributes_scanned(data, starts, kinds, form):
             seen.update(kinds)

@@ -26,15 +26,16 @@ from dolma_dask.formats.json.attributes import (
     AttributeKind,
     Form,
     guess_form,
-    parse_attributes,
+    parse_row,
+    row_fields,
     sample_kinds,
     scan_attributes,
 )
-from dolma_dask.formats.json.block import Lines
-from dolma_dask.formats.json.exact import LineError
-from dolma_dask.formats.json.exact_attributes import AttributeRow
-from dolma_dask.formats.json.lines import line_starts
+from dolma_dask.formats.json.exact import Field, LineError
+from dolma_dask.formats.json.exact import Value as Read
+from dolma_dask.formats.json.lines import Lines
 from dolma_dask.formats.json.numbers import read_number
+from dolma_dask.formats.json.strings import line_starts
 from dolma_dask.text.kernels import kernel
 
 KEYS: dict[str, AttributeKind] = {
@@ -298,13 +299,6 @@ def as_block(lines: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     return block, line_starts(block)
 
 
-def as_objects(value: object) -> object:
-    """Return spans as Arrow gives them, and other values as they are."""
-    if not isinstance(value, list):
-        return value
-    return [dict(zip(("start", "end", "score"), span, strict=True)) for span in value]
-
-
 def as_line(pairs: list[str], form: Form) -> bytes:
     """Write a row with these keys and values."""
     inside = '"attributes":{' + ",".join(pairs) + "}" if form == "nested" else ",".join([*pairs, '"z":1'])
@@ -329,11 +323,11 @@ def test_the_exact_parser_accepts_what_the_oracle_accepts(
 ) -> None:
     right = expected(line, keys, form)
     try:
-        found = parse_attributes(line, keys, form)
+        found = parse_row(line, row_fields(keys, form))
     except LineError:
         assert right is None
     else:
-        assert [found.id, found.source, *map(as_objects, found.values.values())] == right
+        assert found == right
 
 
 @settings(deadline=None)
@@ -358,12 +352,12 @@ def test_the_kernel_declines_no_ordinary_row(pair_lists: list[list[str]], form: 
     rows = [as_line(pairs, form) for pairs in pair_lists]
     handed: list[bytes] = []
 
-    def note(line: bytes, keys: dict[str, AttributeKind], form: Form) -> AttributeRow:
+    def note(line: bytes, fields: list[Field]) -> list[Read]:
         handed.append(line)
-        return parse_attributes(line, keys, form)
+        return parse_row(line, fields)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attributes, "parse_attributes", note)
+        patch.setattr(attributes, "parse_row", note)
         scan_attributes(*as_block(rows), KEYS, form)
     for line in handed:
         assert expected(line, KEYS, form) is None or is_unusual(read_line(line))
@@ -391,7 +385,7 @@ def is_unusual(value: Value) -> bool:
 @given(st.lists(fitting_pairs(), min_size=1, max_size=4), FORMS)
 def test_sampled_kinds_read_the_sampled_rows(pair_lists: list[list[str]], form: Form) -> None:
     rows = [as_line(pairs, form) for pairs in pair_lists]
-    assert {guess_form(row) for row in rows} == {form}
+    assert {guess_form([row]) for row in rows} == {form}
     kinds = sample_kinds(rows, form)
     batch = scan_attributes(*as_block(rows), kinds, form)
     assert all("fits a double" in error.expected for _, error in batch.errors)

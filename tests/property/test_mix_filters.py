@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.formats.json.block import SPAN
+from dolma_dask.formats.json.lines import SPAN
 from dolma_dask.rules.filter_columns import RowKinds
 from dolma_dask.rules.filters import Filter, make_filter
 

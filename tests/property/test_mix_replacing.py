@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.formats.json.block import SPAN
+from dolma_dask.formats.json.lines import SPAN
 from dolma_dask.rules.replacements import Replacement, SpanColumn, move_spans, replace_spans
 from dolma_dask.rules.splicing import Edit, join_objects, splice
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
 from dolma_dask.taggers.whitespace_tokenizer import count_runs
 from dolma_dask.testing.taggers import WILD_TEXTS
-from dolma_dask.text.columns import code_point_lengths, text_buffers
+from dolma_dask.text.columns import code_point_lengths, string_parts
 from dolma_dask.text.tables import code_points, load_tables
 from dolma_dask.text.view import TextView
 from dolma_dask.text.words import ELLIPSIS, LETTER, NUMBER_SIGN
@@ -74,7 +74,7 @@ def test_words_and_lines_of_a_view_are_those_of_split(batch, skip):
 @law
 @given(text=oracles.texts, after=oracles.wild)
 def test_runs_are_the_matches_of_the_pattern(text, after):
-    data, offsets = text_buffers(column(text, after))
+    offsets, data = string_parts(column(text, after))
     found = count_runs(data, 0, int(offsets[1]), *load_tables())
     assert found == len(regex.findall(r"\w+|[^\w\s]+", text))
 
@@ -85,5 +85,5 @@ def test_lengths_are_in_code_points(batch, skip):
     texts = column(*batch).slice(skip)
     lengths = [len(text) for text in batch[skip:]]
     assert code_point_lengths(texts).tolist() == lengths
-    data, offsets = text_buffers(texts)
+    offsets, data = string_parts(texts)
     assert [code_points(data, int(a), int(b)) for a, b in itertools.pairwise(offsets)] == lengths

@@ -15,6 +15,7 @@ from dolma_dask.engine import WorkDir, lease
 from dolma_dask.engine.lease import LEASE, is_leased, leased, read_lease, release
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
+from dolma_dask.io.publish import process_state
 
 WORK = """
 import sys
@@ -104,9 +105,9 @@ def test_a_dead_process_is_followed(work, folder, other):
 def test_a_dead_process_that_nobody_has_waited_for_is_followed(folder, other):
     other.kill()
     deadline = time.monotonic() + 10
-    while lease._stat(other.pid)[:1] != ["Z"] and time.monotonic() < deadline:
+    while process_state(other.pid)[:1] != ["Z"] and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert lease._stat(other.pid)[0] == "Z"
+    assert process_state(other.pid)[0] == "Z"
     check_free(folder)
 
 

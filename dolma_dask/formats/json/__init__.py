@@ -1,5 +1,5 @@
 """JSON lines to Arrow columns and back: strict, and fast where nothing is wrong.
 
 `lines` and `attributes` are what readers call, `write` is for writers. A kernel (`walk`, over the grammar in `scan`) checks every byte of
-a block and finds the requested values; the few lines that it declines go through the exact parser (`exact`, `exact_attributes`).
+a block and finds the requested values; the few lines that it declines go through the parser in `exact`.
 """

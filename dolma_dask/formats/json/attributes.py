@@ -1,8 +1,11 @@
 """Attribute rows to Arrow columns: strict, and fast where nothing is wrong.
 
+Rows come in two forms: nested, ``{"id", "source", "attributes": {key: value}}``, and flat, ``{"source", "id", key: value}``. A
+value is a list of spans ``[[start, end, score], ...]``, a number, a boolean, a string, null, or an object of numbers. Rows of
+documents that could not be read are ``{"id": null, "attributes": {}, "error": "..."}``; they keep the row and hold no value.
+
 The same kernel that reads documents walks the rows and reads the requested values on the way; what it declines goes through the
-exact parser (`dolma_dask.formats.json.exact_attributes`), with the same law: the kernel accepts no row that the exact parser
-refuses, and gives the same values.
+exact parser, with the same law: the kernel accepts no row that the exact parser refuses, and gives the same values.
 
 Declined though valid: what is declined in documents (at every level that holds requested keys), rows of unreadable documents,
 ends of spans with a fraction, an exponent or more than 18 digits, and numbers of more than 19 digits or close to the limits of a
@@ -12,47 +15,36 @@ Cost: about 2.3 GB/s of JSON per core on rows of 19 spans of the whole text, whe
 when all are requested as span lists.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from dolma_dask.errors import SchemaError
-from dolma_dask.formats.json.block import Lines, RequestedKey, Walk, fill_strings
-from dolma_dask.formats.json.exact import LineError
-from dolma_dask.formats.json.exact_attributes import (
-    ROW_FIELDS,
-    AttributeKind,
-    AttributeRow,
-    Form,
-    Span,
+from dolma_dask.formats.json.exact import (
+    Field,
+    LineError,
     Value,
-    guess_form,
-    parse_attributes,
-    sample_kinds,
+    kind_of,
+    parse_object,
+    read_spans,
+    read_values,
 )
-from dolma_dask.formats.json.scan import BOOLEAN, DECLINE, DOCUMENT, ENTER, NUMBER, SPANS, STRING
+from dolma_dask.formats.json.lines import Lines, scan
+from dolma_dask.text.columns import join_texts
 
-__all__ = [
-    "AttributeBatch",
-    "AttributeKind",
-    "Form",
-    "guess_form",
-    "parse_attributes",
-    "sample_kinds",
-    "scan_attributes",
-]
+AttributeKind = Literal["document", "spans", "number", "bool", "string", "dict"]
+"""Kind of the values of a key, as in `dolma_dask.formats.json.exact.FieldKind`; ``dict``: one number of an object, the key being
+``outer.inner``, split at the first dot."""
 
-_ACTIONS = {
-    "document": DOCUMENT,
-    "spans": SPANS,
-    "number": NUMBER,
-    "bool": BOOLEAN,
-    "string": STRING,
-    "dict": NUMBER,
-}
-_ID_COLUMN, _SOURCE_COLUMN, _FIRST_STRING = 0, 1, 2
+Form = Literal["nested", "flat"]
+"""Attributes stand in an object of their own ("nested"), or among the row's other keys."""
+
+_ROW_FIELDS = ("id", "source", "attributes")
+"""Keys of a flat row that are no attributes."""
 
 
 @dataclass(frozen=True)
@@ -76,72 +68,45 @@ def scan_attributes(
 
     Raises `SchemaError`: `keys` contradict each other or the form.
     """
-    targets = _targets(keys)
-    lines = Lines(block, starts)
-    status = lines.utf8_status()
-    walk = lines.walk(_requested_keys(keys, targets, form), status)
-    errors: list[tuple[int, LineError]] = []
-    rows: dict[int, AttributeRow] = {}
-    for row in np.flatnonzero(status).tolist():
-        try:
-            rows[row] = parse_attributes(lines.line(row), keys, form)
-        except LineError as error:
-            errors.append((row, error))
-    if rows:
-        walk = _with_spans(walk, keys, targets, rows)
-        _put_numbers(walk, keys, targets, rows)
-    columns = {key: _column(walk, kind, targets[key]) for key, kind in keys.items()}
-    for key, kind in keys.items():
-        if kind == "string":
-            columns[key] = fill_strings(
-                columns[key], {row: _text(read.values[key]) for row, read in rows.items()}
-            )
-    ids = fill_strings(walk.strings(_ID_COLUMN, unescape=True), {row: read.id for row, read in rows.items()})
-    sources = walk.strings(_SOURCE_COLUMN, unescape=True)
-    return AttributeBatch(
-        ids, fill_strings(sources, {row: read.source for row, read in rows.items()}), columns, errors
-    )
+    (ids, sources, *columns), errors = scan(Lines(block, starts), row_fields(keys, form), parse_row)
+    return AttributeBatch(ids, sources, dict(zip(keys, columns, strict=True)), errors)
 
 
-def _text(value: Value) -> str | None:
-    return value if isinstance(value, str) else None
+def scan_objects(
+    objects: pa.LargeStringArray, keys: Mapping[str, AttributeKind]
+) -> tuple[dict[str, pa.Array], list[tuple[int, LineError]]]:
+    """Read some members of JSON objects (n,) without nulls as if they were the attributes of rows; errors as in `AttributeBatch`."""
+    _check_keys(keys, "nested")
+    columns, errors = scan(Lines.of(join_texts(objects, "\n")), _key_fields(keys, 0))
+    return dict(zip(keys, columns, strict=True)), errors
 
 
-def _targets(keys: Mapping[str, AttributeKind]) -> dict[str, int]:
-    """Number the output columns: strings, span lists and numbers (with booleans) each on their own."""
-    counts = {"strings": _FIRST_STRING, "spans": 0, "numbers": 0}
-    targets = {}
-    for key, kind in keys.items():
-        group = {"string": "strings", "spans": "spans"}.get(kind, "numbers")
-        targets[key] = counts[group]
-        counts[group] += 1
-    return targets
+def row_fields(keys: Mapping[str, AttributeKind], form: Form) -> list[Field]:
+    """Return the fields of a row: id and source, then a column for each of `keys`.
 
-
-def _requested_keys(
-    keys: Mapping[str, AttributeKind], targets: Mapping[str, int], form: Form
-) -> list[RequestedKey]:
-    """Return the table of keys for the kernel: the row's own, the attributes, and keys inside of objects."""
-    scope = 1 if form == "nested" else 0
+    Raises `SchemaError`: `keys` contradict each other or the form.
+    """
     _check_keys(keys, form)
-    requested = [
-        RequestedKey("id", 0, STRING, _ID_COLUMN, required=True),
-        RequestedKey("source", 0, STRING, _SOURCE_COLUMN),
-        RequestedKey("attributes", 0, ENTER, scope, required=True)
-        if form == "nested"
-        else RequestedKey("attributes", 0, DECLINE, 0),
-    ]
+    scope = 1 if form == "nested" else 0
+    holder = Field("attributes", "object", required=True, inside=scope)
+    identity = Field("id", required=True), Field("source")
+    return [*identity, holder if scope else Field("attributes", "none"), *_key_fields(keys, scope)]
+
+
+def _key_fields(keys: Mapping[str, AttributeKind], scope: int) -> list[Field]:
+    """Return the fields of the object with number `scope`."""
+    fields: list[Field] = []
     outers: dict[str, int] = {}
     for key, kind in keys.items():
-        outer, _, inner = key.partition(".")
         if kind != "dict":
-            requested.append(RequestedKey(key, scope, _ACTIONS[kind], targets[key]))
+            fields.append(Field(key, kind, scope=scope))
             continue
+        outer, _, inner = key.partition(".")
         if outer not in outers:
             outers[outer] = scope + 1 + len(outers)
-            requested.append(RequestedKey(outer, scope, ENTER, outers[outer]))
-        requested.append(RequestedKey(inner, outers[outer], NUMBER, targets[key]))
-    return requested
+            fields.append(Field(outer, "object", scope=scope, inside=outers[outer]))
+        fields.append(Field(inner, "number", scope=outers[outer]))
+    return fields
 
 
 def _check_keys(keys: Mapping[str, AttributeKind], form: Form) -> None:
@@ -153,51 +118,97 @@ def _check_keys(keys: Mapping[str, AttributeKind], form: Form) -> None:
         if kind != "dict" and key in outers:
             raise SchemaError(f"attribute '{key}' cannot be read both as an object and as {kind}")
         name = key.partition(".")[0] if kind == "dict" else key
-        if form == "flat" and name in (*ROW_FIELDS, "attributes"):
+        if form == "flat" and name in _ROW_FIELDS:
             raise SchemaError(f"'{key}' is a field of the row in the flat form, no attribute")
 
 
-def _put_numbers(
-    walk: Walk,
-    keys: Mapping[str, AttributeKind],
-    targets: Mapping[str, int],
-    rows: Mapping[int, AttributeRow],
-) -> None:
-    """Write the numbers and booleans of rows that the exact parser read into the arrays of the kernel."""
-    for key, kind in keys.items():
-        if kind in ("string", "spans"):
+def parse_row(line: bytes, fields: Sequence[Field]) -> list[Value]:
+    """Read one row by the exact parser; that of a document which could not be read has no id.
+
+    Raises `LineError`: the line is no JSON object, has no id, or a value is not of its kind.
+    """
+    row = parse_object(line)
+    if _is_error_row(row):
+        identity, *others = fields
+        fields = [replace(identity, required=False), *(field for field in others if field.kind != "none")]
+    return read_values(row, fields)
+
+
+def _is_error_row(row: Mapping[str, bytes]) -> bool:
+    return row.get("id") == b"null" and row.get("error", b"").startswith(b'"')
+
+
+def guess_form(lines: Iterable[bytes]) -> Form:
+    """Return the form of the first row that can be read: nested if it has an object ``attributes``."""
+    for line in lines:
+        with suppress(LineError):
+            return "nested" if parse_object(line).get("attributes", b"").startswith(b"{") else "flat"
+    return "nested"
+
+
+def sample_kinds(lines: Sequence[bytes], form: Form) -> dict[str, AttributeKind]:
+    """Find the attribute keys of a file, in the order of first appearance, and their kinds from example rows; unreadable ones are passed over.
+
+    A list of spans is a "document" value if in all rows it is empty or one span from 0 to the largest end of any span of that row, and not empty
+    in all of them; else it is "spans", which reads every list of spans. Left out are keys that no kind fits: null in all rows, of several types,
+    other lists, objects of something else than numbers, objects under a key with a dot.
+    """
+    shapes: dict[str, list[str]] = {}
+    for line in lines:
+        try:
+            row = parse_object(line)
+            values = {key: value for key, value in row.items() if key not in _ROW_FIELDS}
+            values = values if form == "flat" else parse_object(row.get("attributes", b""))
+        except LineError:
             continue
-        for row, read in rows.items():
-            value = read.values[key]
-            if isinstance(value, float | bool):
-                walk.numbers[targets[key], row] = value
-                walk.present[targets[key], row] = 1
+        for key, shape in () if _is_error_row(row) else _row_shapes(values):
+            shapes.setdefault(key, []).append(shape)
+    kinds = {key: _kind_of_shapes(set(found)) for key, found in shapes.items()}
+    return {key: kind for key, kind in kinds.items() if kind is not None}
 
 
-def _with_spans(
-    walk: Walk,
-    keys: Mapping[str, AttributeKind],
-    targets: Mapping[str, int],
-    rows: Mapping[int, AttributeRow],
-) -> Walk:
-    """Return `walk` with the spans of rows that the exact parser read."""
-    spans: list[Span] = []
-    for key in (key for key, kind in keys.items() if kind == "spans"):
-        for row, read in rows.items():
-            value = read.values[key]
-            if isinstance(value, list):
-                walk.lists[targets[key], :, row] = len(walk.scores) + len(spans), len(value)
-                spans.extend(value)
-    bounds = np.array([span[:2] for span in spans], np.int64).reshape(-1, 2)
-    scores = np.array([span[2] for span in spans], np.float64)
-    return replace(
-        walk, bounds=np.concatenate([walk.bounds, bounds]), scores=np.concatenate([walk.scores, scores])
-    )
+def _row_shapes(raws: Mapping[str, bytes]) -> Iterable[tuple[str, str]]:
+    """Yield the keys of one row with the shape of their value; a kind, or "empty", or "other"."""
+    spans = {key: _spans_or_none(raw) for key, raw in raws.items() if raw.startswith(b"[")}
+    length = max((span["end"] for found in spans.values() for span in found or ()), default=0)
+    for key, raw in raws.items():
+        if raw.startswith(b"["):
+            yield key, _list_shape(spans[key], length)
+        elif raw.startswith(b"{"):
+            yield from _object_shapes(key, raw)
+        elif raw != b"null":
+            yield key, {"a string": "string", "a boolean": "bool"}.get(kind_of(raw), "number")
 
 
-def _column(walk: Walk, kind: AttributeKind, target: int) -> pa.Array:
-    if kind == "string":
-        return walk.strings(target, unescape=True)
-    if kind == "spans":
-        return walk.spans(target)
-    return walk.booleans(target) if kind == "bool" else walk.doubles(target)
+def _spans_or_none(raw: bytes) -> list[dict[str, float]] | None:
+    try:
+        return read_spans(raw, "an example")
+    except LineError:
+        return None
+
+
+def _list_shape(spans: list[dict[str, float]] | None, length: float) -> str:
+    if spans is None:
+        return "other"
+    if not spans:
+        return "empty"
+    is_whole_text = len(spans) == 1 and (spans[0]["start"], spans[0]["end"]) == (0, length)
+    return "document" if is_whole_text else "spans"
+
+
+def _object_shapes(outer: str, raw: bytes) -> Iterable[tuple[str, str]]:
+    for inner, value in parse_object(raw).items():
+        if value != b"null":
+            is_number = kind_of(value) == "a number" and "." not in outer
+            yield f"{outer}.{inner}", "dict" if is_number else "other"
+
+
+def _kind_of_shapes(shapes: set[str]) -> AttributeKind | None:
+    if shapes <= {"document", "empty"} and "document" in shapes:
+        return "document"
+    if shapes <= {"document", "empty", "spans"}:
+        return "spans"
+    for kind in ("number", "bool", "string", "dict"):
+        if shapes == {kind}:
+            return kind
+    return None

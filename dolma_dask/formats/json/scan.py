@@ -4,7 +4,7 @@ One pass checks every byte of every line and records where requested values lie;
 either accepted with certainty or declined (status 1) and left to the exact parser; the kernel never guesses.
 
 Every loop stops at a newline, because no token of JSON may hold one. So a block that ends in a newline and is followed by 64
-readable bytes needs no other bounds check: the callers in `dolma_dask.formats.json.block` see to both.
+readable bytes needs no other bounds check: the callers in `dolma_dask.formats.json.lines` see to both.
 
 Keys: most files repeat the same keys in the same order, so each key remembers which one came next the last time. If the
 bytes at hand equal that one (one 64-byte compare), the key is known without being scanned or hashed. Other keys are
@@ -150,29 +150,30 @@ def skip_space(at: int) -> int:
 
 
 @kernel
+def skip_digits(at: int) -> int:
+    """Return the address of the first byte that is no digit."""
+    while 0x30 <= byte_at(at) <= 0x39:
+        at += 1
+    return at
+
+
+@kernel
 def skip_number(at: int) -> int:
     """Return the address after the number at `at`, 0 if it breaks the grammar."""
     if byte_at(at) == 0x2D:
         at += 1
-    first = at
-    while 0x30 <= byte_at(at) <= 0x39:
-        at += 1
+    first, at = at, skip_digits(at)
     if at == first or (at - first > 1 and byte_at(first) == 0x30):
         return 0
     if byte_at(at) == 0x2E:
-        at += 1
-        first = at
-        while 0x30 <= byte_at(at) <= 0x39:
-            at += 1
+        first, at = at + 1, skip_digits(at + 1)
         if at == first:
             return 0
     if (byte_at(at) | 0x20) == 0x65:
         at += 1
         if byte_at(at) == 0x2B or byte_at(at) == 0x2D:
             at += 1
-        first = at
-        while 0x30 <= byte_at(at) <= 0x39:
-            at += 1
+        first, at = at, skip_digits(at)
         if at == first:
             return 0
     return at
@@ -325,27 +326,20 @@ def find_key(
 @kernel
 def read_span(at: int) -> tuple[int, int, int, float]:
     """Return (address after, start, end, score) of the ``[start,end,score]`` at `at`; the address is 0 when it is none."""
-    if byte_at(at) != _OPEN_ARRAY:
-        return 0, 0, 0, 0.0
-    at, start = read_integer(skip_space(at + 1))
-    if at == 0:
-        return 0, 0, 0, 0.0
-    at = skip_space(at)
-    if byte_at(at) != _COMMA:
-        return 0, 0, 0, 0.0
-    at, end = read_integer(skip_space(at + 1))
-    if at == 0:
-        return 0, 0, 0, 0.0
-    at = skip_space(at)
-    if byte_at(at) != _COMMA:
-        return 0, 0, 0, 0.0
-    at, score = read_number(skip_space(at + 1))
-    if at == 0:
-        return 0, 0, 0, 0.0
-    at = skip_space(at)
-    if byte_at(at) != _CLOSE_ARRAY:
-        return 0, 0, 0, 0.0
-    return at + 1, start, end, score
+    start, end, score = 0, 0, 0.0
+    for part in range(3):
+        if byte_at(at) != (_COMMA if part else _OPEN_ARRAY):
+            return 0, 0, 0, 0.0
+        at = skip_space(at + 1)
+        if part == 2:
+            at, score = read_number(at)
+        else:
+            start = end
+            at, end = read_integer(at)
+        if at == 0:
+            return 0, 0, 0, 0.0
+        at = skip_space(at)
+    return (at + 1, start, end, score) if byte_at(at) == _CLOSE_ARRAY else (0, 0, 0, 0.0)
 
 
 @kernel

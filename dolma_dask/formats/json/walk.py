@@ -5,6 +5,8 @@ one compiled kernel serves every list of fields. Levels that can hold requested 
 object in it, and objects of numbers inside that; all other values are checked and passed over.
 """
 
+from typing import Any
+
 import numpy as np
 
 from dolma_dask.formats.json.numbers import read_number
@@ -50,24 +52,10 @@ _FOUR_BYTES = 0xFFFF_FFFF
 
 @kernel
 def walk_lines(
-    base: int,
-    tail_base: int,
-    tail_row: int,
-    starts: np.ndarray,
-    keys: np.ndarray,
-    store: np.ndarray,
-    buckets: np.ndarray,
-    used: np.ndarray,
-    n_required: int,
-    extents: np.ndarray,
-    numbers: np.ndarray,
-    present: np.ndarray,
-    lists: np.ndarray,
-    bounds: np.ndarray,
-    scores: np.ndarray,
+    base: int, tail_base: int, tail_row: int, starts: np.ndarray, table: Any, n_required: int, values: Any,
     status: np.ndarray,
-) -> int:
-    """Walk all lines whose `status` is 0; return the number of spans found.
+) -> None:  # fmt: skip
+    """Walk all lines whose `status` is 0.
 
     Parameters
     ----------
@@ -77,31 +65,27 @@ def walk_lines(
         First row of the copy.
     starts : int64[rows + 1]
         Where lines start in the block; each ends in a newline.
-    keys, store, buckets, used
+    table : tuple of arrays
         The table of keys, see `find_key`; keys met are added to it.
     n_required : int
-        How many rows of `keys` have REQUIRED set: a line must have a value other than null for all of them.
-    extents : int64[strings, 2, rows]
-        Out: begin and end of string contents and raw values in the block; -1, -1 for none.
-    numbers, present : float64[numbers, rows], uint8[numbers, rows]
-        Out: values (booleans: 0 or 1) and whether there is one.
-    lists : int64[lists, 2, rows]
-        Out: first row in `bounds` and number of spans; -1 spans for none.
-    bounds, scores : int64[m, 2], float64[m]
-        Out: the spans of all keys in the order of the file. A span takes 8 bytes of JSON or more: m = bytes / 8 is enough.
+        How many rows of the table have REQUIRED set: a line must have a value other than null for all of them.
+    values : tuple of arrays
+        Out. ``extents`` int64[strings, 2, rows]: begin and end of string contents and raw values in the block; -1, -1 for none.
+        ``numbers`` float64[numbers, rows], ``present`` uint8[numbers, rows]: values (booleans: 0 or 1) and whether there is one.
+        ``lists`` int64[lists, 2, rows]: first row in ``bounds`` and number of spans; -1 spans for none. ``bounds`` int64[m, 2], ``scores``
+        float64[m]: the spans of all keys in the order of the file. A span takes 8 bytes of JSON or more: m = bytes / 8 is enough.
     status : uint8[rows]
         In: lines to pass over. Out: 1 for lines that are declined; they have no value in any column.
     """
+    keys, store, buckets, used = table
+    extents, _, present, lists, _, _ = values
     rows = len(starts) - 1
     n_spans = int(np.int64(0))  # a literal 0 has a type of its own and would be compiled for separately
     file_requested_keys(keys, store, buckets, used)
     for row in range(rows):
         if status[row] == 0:
             origin = base if row < tail_row else tail_base
-            end, spans = walk_line(
-                origin, starts[row], row, keys, store, buckets, used, n_required, extents, numbers, present, lists, bounds,
-                scores, n_spans,
-            )  # fmt: skip
+            end, spans = walk_line(origin, starts[row], row, table, n_required, values, n_spans)
             if end != 0 and skip_space(end) == origin + starts[row + 1] - 1:
                 n_spans = spans
                 continue
@@ -113,28 +97,15 @@ def walk_lines(
             present[column, row] = 0
         for column in range(lists.shape[0]):
             lists[column, 1, row] = -1
-    return n_spans
 
 
 @kernel
 def walk_line(
-    origin: int,
-    start: int,
-    row: int,
-    keys: np.ndarray,
-    store: np.ndarray,
-    buckets: np.ndarray,
-    used: np.ndarray,
-    n_required: int,
-    extents: np.ndarray,
-    numbers: np.ndarray,
-    present: np.ndarray,
-    lists: np.ndarray,
-    bounds: np.ndarray,
-    scores: np.ndarray,
-    n_spans: int,
+    origin: int, start: int, row: int, table: Any, n_required: int, values: Any, n_spans: int
 ) -> tuple[int, int]:
     """Walk one line; return (address after its object, spans so far), or (0, 0) when the line is declined."""
+    keys, store, buckets, used = table
+    extents, numbers, present, lists, bounds, scores = values
     names = address_of(store)
     scope = int(np.int64(0))
     outer, level, last, n_met = 0, 0, ROOT, 0

@@ -26,7 +26,18 @@ MAX_NUMBER = 24
 MAX_INTEGER = 20
 """Length of the longest int64, with its sign."""
 LEFT_OUT, EASY, HARD = 0, 1, 2
-QUOTE, COMMA, MINUS, POINT, ZERO, OPEN, BACKSLASH, CLOSE = 34, 44, 45, 46, 48, 91, 92, 93
+QUOTE, COMMA, MINUS, POINT, ZERO, OPEN, BACKSLASH, CLOSE, UNICODE = 34, 44, 45, 46, 48, 91, 92, 93, 117
+
+
+def _escapes() -> Bytes:
+    """Return uint8[256]: what stands behind the backslash of each byte that is escaped, 0 for the others."""
+    escapes = np.zeros(256, np.uint8)
+    escapes[:32] = UNICODE
+    escapes[list(b'\b\t\n\f\r"\\')] = list(b'btnfr"\\')
+    return escapes
+
+
+_ESCAPES = _escapes()
 
 
 @dataclass(frozen=True)
@@ -250,28 +261,17 @@ def _write_strings(offsets, data, out, ends):  # type: ignore[no-untyped-def]
 
 @kernel
 def _put_escaped(out, p, byte):  # type: ignore[no-untyped-def]
-    if byte >= 32 and byte != QUOTE and byte != BACKSLASH:
+    short = _ESCAPES[byte]
+    if short == 0:
         out[p] = byte
         return p + 1
     out[p] = BACKSLASH
-    short = byte
-    if byte == 8:
-        short = 98  # \b
-    elif byte == 9:
-        short = 116  # \t
-    elif byte == 10:
-        short = 110  # \n
-    elif byte == 12:
-        short = 102  # \f
-    elif byte == 13:
-        short = 114  # \r
-    elif byte < 32:
-        out[p + 1] = 117  # \u00
-        out[p + 2] = ZERO
-        out[p + 3] = ZERO
-        out[p + 4] = ZERO + (byte >> 4)
-        low = byte & 15
-        out[p + 5] = ZERO + low if low < 10 else 87 + low
-        return p + 6
     out[p + 1] = short
-    return p + 2
+    if short != UNICODE:
+        return p + 2
+    out[p + 2] = ZERO
+    out[p + 3] = ZERO
+    out[p + 4] = ZERO + (byte >> 4)
+    low = byte & 15
+    out[p + 5] = ZERO + low if low < 10 else 87 + low
+    return p + 6

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.exchange.contract import ROW_BITS, Records, key_dtype, keyed, locations
-from dolma_dask.formats.keys import keys128
+from dolma_dask.formats.digests import keys128
 from dolma_dask.io import files
 from dolma_dask.io.attributes import AttributeFile
 from dolma_dask.io.id_keys import contains, entry_keys, list_keys

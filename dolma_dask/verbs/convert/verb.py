@@ -271,7 +271,7 @@ class ConvertStage:
         """Convert one shard; see `dolma_dask.engine.Stage`."""
         shard: RawShard = task.work
         unit = task.units[0]
-        quarantine = Quarantine(self.target, self.verb, shard.path, self.policy)
+        quarantine = Quarantine(self.policy)
         digests = DocumentDigests()
         counts = dict.fromkeys(("documents_in", "documents_out", "text_bytes_out"), 0)
         inputs: list[InputRecord] = []
@@ -282,7 +282,7 @@ class ConvertStage:
                 counts["text_bytes_out"] += text_bytes(batch.column("text"))
                 parts.write(batch.column("raw"))
         self._remove_left_over(unit.name, {item.path for item in parts.records})
-        kept = quarantine.close()
+        kept = quarantine.publish(self.target, self.verb, shard.path)
         record = Record(
             unit=unit.name,
             shard=shard.path,

@@ -17,7 +17,7 @@ from dolma_dask.engine import Task
 from dolma_dask.errors import DataError
 from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.exchange.contract import ROW_BITS, Records, key_dtype, keyed, locations
-from dolma_dask.formats.keys import keys128, number_keys, rank_bits, text_keys
+from dolma_dask.formats.digests import keys128, number_keys, rank_bits, text_keys
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Record
 from dolma_dask.text.columns import validity

@@ -16,7 +16,7 @@ import dolma_dask
 from dolma_dask.display import counted
 from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Unit, WorkDir, resume, work_dir
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.hdf5 import PARAMS_NAME, DataParams, RowCounts, TextCounts
+from dolma_dask.formats.hdf5 import PARAMS_NAME, RowCounts, TextCounts, data_params
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.quarantine import RecordPolicy
@@ -238,7 +238,7 @@ class Hdf5Job:
     def _params(self, known: Record, records: Iterable[Record]) -> bytes:
         """Return the content of ``data_params.json``: from the records of what was written."""
         specials = self.mode.specials
-        params = DataParams(
+        params = data_params(
             self.mode.features,
             specials.eos_id,
             specials.pad_id,
@@ -247,7 +247,7 @@ class Hdf5Job:
             _row_counts(records),
             self.sections,
         )
-        return msgspec.json.format(msgspec.json.encode(params.to_json()), indent=2) + b"\n"
+        return msgspec.json.format(msgspec.json.encode(params), indent=2) + b"\n"
 
     def _has_params(self, params: bytes) -> bool:
         url = files.join(self.root, PARAMS_NAME)

@@ -20,12 +20,12 @@ from dolma_dask.display import counted
 from dolma_dask.engine import Input, inputs_of
 from dolma_dask.errors import SchemaError, UsageError
 from dolma_dask.formats.documents import schema_of, text_bytes
-from dolma_dask.formats.json.exact import LineError, kind_of, parse_object
-from dolma_dask.formats.json.lines import Field, scan_fields
+from dolma_dask.formats.json.exact import Field, LineError, kind_of, parse_object
+from dolma_dask.formats.json.lines import scan_fields
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.parquet import open_parquet, read_batches
-from dolma_dask.io.quarantine import Quarantines, RecordPolicy
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import BadRecord, Block, InputRecord
 from dolma_dask.io.stream import BLOCK_BYTES, LineBlock, StoredFile
 from dolma_dask.sources.base import finish
@@ -108,7 +108,7 @@ class TextField:
 
     def scan(self, lines: LineBlock) -> pa.RecordBatch | None:
         """Return the texts of objects that all have a string in the field; None if any has not."""
-        batch, status = scan_fields(lines.data, lines.starts, (Field(self.key),), (self.key,))
+        batch, status = scan_fields(lines.data, lines.starts, [Field(self.key, required=True)])
         if status.any():
             return None
         texts = batch.column(0)
@@ -156,7 +156,7 @@ class RawSource:
         return inputs_of(self.base, self.infos)
 
     def read(
-        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantines, facts: ShardFacts
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
     ) -> Iterator[DocumentRows]:
         """Yield the texts."""
         if columns != {"text"}:

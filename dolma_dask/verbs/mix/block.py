@@ -15,8 +15,8 @@ from dolma_dask.errors import SchemaError
 from dolma_dask.formats import layout
 from dolma_dask.formats.attribute_columns import column_texts
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS
-from dolma_dask.formats.json.attributes import AttributeKind, scan_attributes
-from dolma_dask.formats.json.block import SPAN, Lines
+from dolma_dask.formats.json.attributes import AttributeKind, scan_objects
+from dolma_dask.formats.json.lines import SPAN, Lines
 from dolma_dask.formats.json.write import string_texts
 from dolma_dask.io.attributes import OBJECT, member_texts
 from dolma_dask.io.records import Block
@@ -139,11 +139,10 @@ class MixBlock:
 
     @cached_property
     def _own_columns(self) -> Mapping[str, pa.Array]:
-        lines = Lines.of(join_texts('{"id":"","attributes":', self.own.fill_null("{}"), "}\n"))
-        batch = scan_attributes(lines.block, lines.starts, self.recipe.own)
-        for row, error in batch.errors:
+        columns, errors = scan_objects(self.own.fill_null("{}"), self.recipe.own)
+        for row, error in errors:
             raise self.error(row, f"{error.expected}, as in earlier documents")
-        return batch.columns
+        return columns
 
     def objects(self) -> pa.LargeStringArray:
         """Return all attributes of each row as one JSON object: the documents' own, and over them those of the sets."""

@@ -22,7 +22,7 @@ from dolma_dask.formats.documents import METADATA, OPTIONAL, RAW, text_bytes
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io import files
-from dolma_dask.io.quarantine import Quarantines, RecordPolicy
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, RuleCount
 from dolma_dask.journal import work_key
 from dolma_dask.reading import AlignedShard, AttributeSets, AttributeSource
@@ -146,7 +146,7 @@ class MixSource:
         return tuple(replace(item, info=replace(item.info, path=item.url)) for item in inputs)
 
     def read(
-        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantines, facts: ShardFacts
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
     ) -> Iterator[DocumentRows]:
         """Yield the documents that go on."""
         transform = Transform(self.shard, self.recipe, columns)

@@ -116,7 +116,7 @@ class ValueStage:
 
     def _batches(self, work: AlignedShard, done: "_Done") -> Iterator[pa.RecordBatch]:
         """Yield the sampled rows of a shard, and take down what is known of it at its end."""
-        quarantine = Quarantine(self.root, self.verb, work.shard.path, self.policy)
+        quarantine = Quarantine(self.policy)
         reader = work.open(max_record_bytes=self.policy.max_record_bytes, quarantine=quarantine)
         for block in reader:
             batch = block.batch
@@ -128,7 +128,7 @@ class ValueStage:
                 )
                 done.counts["documents_sampled"] += batch.num_rows
             yield batch
-        done.take(reader, quarantine.close())
+        done.take(reader, quarantine.publish(self.root, self.verb, work.shard.path))
 
 
 @dataclass

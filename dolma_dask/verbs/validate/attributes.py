@@ -6,7 +6,7 @@ What is wrong with the values of a row stops nothing; a row that cannot be read 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,6 @@ from dolma_dask.dataset import Shard
 from dolma_dask.errors import BadRecordError, DataError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import AttributeKind, guess_form, scan_attributes
-from dolma_dask.formats.json.exact import LineError
 from dolma_dask.io import files
 from dolma_dask.io.attributes import sample_file
 from dolma_dask.io.records import TOO_LARGE, Block, InputRecord, too_large
@@ -176,19 +175,9 @@ def _unreadable(lines: LineBlock, kinds: Mapping[str, AttributeKind]) -> Iterato
         expected = too_large(lines.oversize_bytes, MAX_RECORD_BYTES)
         yield lines.first_row, lines.byte_offset, TOO_LARGE, expected
         return
-    batch = scan_attributes(lines.data, lines.starts, kinds, _form(lines))
+    batch = scan_attributes(lines.data, lines.starts, kinds, guess_form(lines))
     for row, error in batch.errors:
         yield lines.first_row + row, lines.byte_offset + int(lines.starts[row]), error.reason, error.expected
-
-
-def _form(lines: LineBlock) -> Any:
-    """Return the form of the first row that can be read."""
-    for row in range(len(lines.starts) - 1):
-        try:
-            return guess_form(lines.data[lines.starts[row] : lines.starts[row + 1]].tobytes())
-        except LineError:
-            continue
-    return "nested"
 
 
 # ------------------------------------------------------------------------------------------------ values

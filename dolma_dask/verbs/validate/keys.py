@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from dolma_dask.engine import Input, Task
 from dolma_dask.errors import DataError, SourceChangedError
 from dolma_dask.exchange.contract import Emitted, Records, key_dtype, keyed, locations
-from dolma_dask.formats.keys import keys128
+from dolma_dask.formats.digests import keys128
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.files import FileInfo

@@ -18,7 +18,7 @@ from dolma_dask.dataset import Shard
 from dolma_dask.engine import Task, Unit, inputs_of
 from dolma_dask.errors import DataError
 from dolma_dask.formats import layout
-from dolma_dask.formats.digests import RowDigest
+from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
@@ -145,7 +145,7 @@ class ShardCheck:
             max_record_bytes=stage.max_record_bytes,
         )
         needs_digests = any(source.proof for source in self._work.sources)
-        digests = RowDigest(), RowDigest()
+        digests = DocumentDigests()
         with ExitStack() as stack:
             attributes = [
                 AttributeCheck(
@@ -156,7 +156,7 @@ class ShardCheck:
             is_complete = self._read(reader, attributes, digests if needs_digests else None, keys)
             if is_complete:
                 for one in attributes:
-                    one.finish(*(digest.hexdigest() for digest in digests))
+                    one.finish(digests.ids, digests.content)
         self.unproved = [one.name for one in attributes if one.is_good and not one.is_proved]
         self.kinds = {one.name: one.kinds for one in attributes}
         url, stored = reader.url, reader.stored
@@ -171,7 +171,7 @@ class ShardCheck:
         self,
         reader: DocumentFile,
         attributes: list[AttributeCheck],
-        digests: tuple[RowDigest, RowDigest] | None,
+        digests: DocumentDigests | None,
         keys: PublishedFile,
     ) -> bool:
         """Read all rows; tell whether the document file could be read to its end."""
@@ -179,7 +179,7 @@ class ShardCheck:
             for block in reader:
                 self._check_records(block)
                 if digests is not None:
-                    _digest(block, *digests)
+                    digests.update(block.batch)
                 if block.num_rows:
                     keys.write(row_keys(block.batch.column("id"), block.batch.column("source")))
                 if any(one.is_open for one in attributes):
@@ -223,9 +223,3 @@ class ShardCheck:
             found = f"{item.bytes:,} bytes with checksum {item.checksum}"
             expected = f"the {known.bytes:,} bytes with checksum {known.checksum} that {known.verb} wrote"
             self.problems.add("journal_mismatch", item.path, found, expected=expected)
-
-
-def _digest(block: Block, ids: RowDigest, content: RowDigest) -> None:
-    source, identity, text = (block.batch.column(name) for name in ("source", "id", "text"))
-    ids.update(source, identity)
-    content.update(source, identity, text)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dolma_dask.errors import SchemaError
-from dolma_dask.formats.keys import LOWEST, keys128, number_keys, rank_bits, text_keys
+from dolma_dask.formats.digests import LOWEST, keys128, number_keys, rank_bits, text_keys
 from dolma_dask.text.xxh3 import hash_strings
 
 TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=40), st.text(min_size=100, max_size=300)), max_size=20)

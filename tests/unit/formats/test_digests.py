@@ -1,18 +1,15 @@
 """Digests of rows against one that hashes value by value."""
 
-import os
 import struct
 
 import pyarrow as pa
-import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.errors import SchemaError
-from dolma_dask.formats import digests
-from dolma_dask.formats.digests import RowDigest
+from dolma_dask.formats.digests import DocumentDigests
 
+NAMES = ("source", "id", "text")
 values = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
@@ -25,69 +22,43 @@ def oracle(rows):
     return digest.hexdigest()
 
 
-def columns_of(rows, width, offset=0):
+def batch_of(rows, width=3, offset=0):
     padded = [("padding",) * width] * offset + list(rows)
-    return [pa.array([row[k] for row in padded], pa.large_string()).slice(offset) for k in range(width)]
+    columns = [pa.array([row[k] for row in padded], pa.large_string()).slice(offset) for k in range(width)]
+    return pa.record_batch(columns, NAMES[:width])
 
 
-@given(st.data(), st.integers(1, 3), st.integers(16, 200), st.integers(0, 3))
+@given(st.data(), st.lists(st.tuples(values, values, values), max_size=30), st.integers(0, 3))
 @settings(deadline=None)
-def test_equals_the_oracle_however_it_is_cut(data, width, buffer_bytes, offset):
-    rows = data.draw(st.lists(st.tuples(*[values] * width), max_size=30))
+def test_equal_the_oracle_however_they_are_cut(data, rows, offset):
     cut = data.draw(st.integers(0, len(rows)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digests, "BUFFER_BYTES", buffer_bytes)  # long rows, and many fillings of the buffer
-        digest = RowDigest()
-        for part in (rows[:cut], rows[cut:]):
-            digest.update(*columns_of(part, width, offset))
-    assert digest.hexdigest() == oracle(rows)
-    assert digest.rows == len(rows)
-
-
-def test_rows_around_the_size_of_the_buffer():
-    sizes = [0, 1, digests.BUFFER_BYTES - 4, digests.BUFFER_BYTES - 3, 3 * digests.BUFFER_BYTES, 5]
-    rows = [(os.urandom(size // 2).hex() + "x" * (size % 2),) for size in sizes]
-    digest = RowDigest()
-    digest.update(*columns_of(rows, 1))
-    assert digest.hexdigest() == oracle(rows)
+    digests = DocumentDigests()
+    for part in (rows[:cut], rows[cut:]):
+        digests.update(batch_of(part, offset=offset))
+    assert digests.ids == oracle(row[:2] for row in rows)
+    assert digests.content == oracle(rows)
 
 
 def test_values_cannot_move_between_columns():
+    pairs = [("ab", "c"), ("a", "bc"), ("abc", ""), ("abc", None), (None, "abc"), ("", "abc")]
     seen = set()
-    for rows in (
-        [("ab", "c")],
-        [("a", "bc")],
-        [("abc", "")],
-        [("abc", None)],
-        [(None, "abc")],
-        [("", "abc")],
-    ):
-        digest = RowDigest()
-        digest.update(*columns_of(rows, 2))
-        seen.add(digest.hexdigest())
-    assert len(seen) == 6
+    for pair in pairs:
+        digests = DocumentDigests()
+        digests.update(batch_of([pair], 2))
+        seen.add(digests.ids)
+    assert len(seen) == len(pairs)
 
 
 def test_value_hidden_below_a_null_does_not_count():
-    hidden = pa.Array.from_buffers(
-        pa.large_string(),
-        1,
-        [pa.py_buffer(b"\x00"), pa.py_buffer(struct.pack("<qq", 0, 3)), pa.py_buffer(b"abc")],
-    )
+    buffers = [pa.py_buffer(b"\x00"), pa.py_buffer(struct.pack("<qq", 0, 3)), pa.py_buffer(b"abc")]
+    hidden = pa.Array.from_buffers(pa.large_string(), 1, buffers)
     assert hidden.to_pylist() == [None]
-    digest = RowDigest()
-    digest.update(hidden)
-    assert digest.hexdigest() == oracle([(None,)])
+    digests = DocumentDigests()
+    digests.update(pa.record_batch([hidden, hidden], ["source", "id"]))
+    assert digests.ids == oracle([(None, None)])
 
 
-def test_no_rows():
-    assert RowDigest().hexdigest() == oracle([])
-
-
-def test_columns_that_cannot_be_digested_together():
-    digest = RowDigest()
-    digest.update(*columns_of([("a", "b")], 2))
-    with pytest.raises(SchemaError, match="over 2 columns was given 1"):
-        digest.update(*columns_of([("a",)], 1))
-    with pytest.raises(SchemaError, match=r"\[1, 2\] rows"):
-        digest.update(pa.array(["a"], pa.large_string()), pa.array(["a", "b"], pa.large_string()))
+def test_rows_without_such_columns_have_the_digests_of_nothing():
+    digests = DocumentDigests()
+    digests.update(pa.record_batch([pa.array(["x"], pa.large_string())], ["text"]))
+    assert digests.ids == digests.content == oracle([])

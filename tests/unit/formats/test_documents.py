@@ -27,19 +27,9 @@ def test_columns_that_a_reader_can_give() -> None:
         documents.check_columns(["id", "words"])
 
 
-def test_what_may_not_be_null() -> None:
-    assert documents.required_of(("raw", "text", "id", "source", "created"), False) == (
-        "text",
-        "id",
-        "source",
-    )
-    assert documents.required_of(("source", "id"), True) == ("id",)
-    assert documents.required_of(("raw", "metadata"), False) == ()
-
-
-def test_rows_of_nothing() -> None:
-    batch = documents.null_batch(("id", "raw"), 2)
-    assert batch.to_pylist() == [{"id": None, "raw": None}] * 2
+def test_a_row_of_nothing() -> None:
+    batch = documents.null_row(("id", "raw"))
+    assert batch.to_pylist() == [{"id": None, "raw": None}]
     assert batch.schema == documents.schema_of(("id", "raw"))
     assert documents.schema_of(("id", "raw")).types == [pa.large_string(), pa.large_binary()]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dolma_dask.errors import DataError, UsageError
-from dolma_dask.formats.hdf5 import DataParams, RowCounts, RowShape, TextCounts, part_name
+from dolma_dask.formats.hdf5 import RowCounts, RowShape, TextCounts, data_params, part_name
 
 
 def test_names_sort_as_rows_do():
@@ -50,7 +50,7 @@ def test_data_params():
         detokenized_bytes=70,
         detokenized_chars=60,
     )
-    content = DataParams(("input_ids",), 0, 1, 300, texts, rows, {"setup": {"mode": "LMData"}}).to_json()
+    content = data_params(("input_ids",), 0, 1, 300, texts, rows, {"setup": {"mode": "LMData"}})
     assert content["setup"] == {"mode": "LMData"}
     assert content["features"] == ["input_ids"]
     assert content["post-process"] == {
@@ -81,7 +81,5 @@ def test_data_params():
         "num_sequences": 2,
         "num_tokens": 16,
     }
-    assert (
-        DataParams((), None, 0, 1, texts, RowCounts()).to_json()["post-process"]["average_bytes_per_sequence"]
-        == 0
-    )
+    nothing = data_params((), None, 0, 1, texts, RowCounts(), {})
+    assert nothing["post-process"]["average_bytes_per_sequence"] == 0

@@ -10,37 +10,29 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.json.block import PADDING, fill_strings
-from dolma_dask.formats.json.lines import (
-    Field,
-    LineError,
-    line_starts,
-    parse_fields,
-    scan_documents,
-    scan_fields,
-)
+from dolma_dask.formats.json.exact import Field, LineError, parse_line
+from dolma_dask.formats.json.lines import scan_documents, scan_fields
+from dolma_dask.formats.json.strings import line_starts
 
 FIELDS = [Field("id"), Field("text"), Field("metadata", "raw")]
 
 
-def scan(
-    data: bytes, fields: list[Field] = FIELDS, required: tuple[str, ...] = ()
-) -> tuple[pa.RecordBatch, list]:
+WITH_ID = [Field("id", required=True), *FIELDS[1:]]
+
+
+def blocks(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     block = np.frombuffer(data, np.uint8)
-    return scan_documents(block, line_starts(block), fields, required)
+    return block, line_starts(block)
 
 
-def refusal(line: bytes, fields: list[Field] = FIELDS, required: tuple[str, ...] = ("id",)) -> LineError:
+def scan(data: bytes, fields: list[Field] = FIELDS) -> tuple[pa.RecordBatch, list]:
+    return scan_documents(*blocks(data), fields)
+
+
+def refusal(line: bytes, fields: list[Field]) -> LineError:
     with pytest.raises(LineError) as caught:
-        parse_fields(line, fields, required)
+        parse_line(line, fields)
     return caught.value
-
-
-def test_strings_are_decoded_and_raw_values_kept_byte_for_byte() -> None:
-    batch, errors = scan(b'{"id":"a\\u00e9\\n","metadata" : { "b":[1, 2.50] } ,"text":null}\r\n')
-    assert not errors
-    assert batch.to_pylist() == [{"id": "aé\n", "text": None, "metadata": '{ "b":[1, 2.50] }'}]
-    assert {field.type for field in batch.schema} == {pa.large_string()}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +44,13 @@ def test_strings_are_decoded_and_raw_values_kept_byte_for_byte() -> None:
         (b'{"id":"\0"}', "nul_byte", 7, "no NUL byte, found one at byte 7; JSON writes it as \\u0000"),
         (b'{"id":"a"} {}', "invalid_json", 11, "one JSON object per line; trailing characters at byte 11"),
         (b'{"id":"a"', "invalid_json", 9, "one JSON object per line; the line ends too early at byte 9"),
+        (b'{"id":"\xed\xa0\x80"}', "invalid_utf8", 7, "UTF-8; 0xED at byte 7 is no part of it"),
+        (
+            b'{"id":"a",}',
+            "invalid_json",
+            10,
+            "one JSON object per line; trailing comma in object at byte 10",
+        ),
         (b'{"id":NaN}', "invalid_json", 6, "one JSON object per line; invalid character at byte 6"),
         (b"\xef\xbb\xbf{}", "invalid_json", 0, "one JSON object per line; no byte order mark before it"),
         (b"[" * 3000, "invalid_json", 0, "arrays and objects that are nested less deeply"),
@@ -65,71 +64,17 @@ def test_strings_are_decoded_and_raw_values_kept_byte_for_byte() -> None:
     ],
 )
 def test_a_bad_line_says_what_was_expected(line: bytes, reason: str, offset: int, expected: str) -> None:
-    error = refusal(line)
+    error = refusal(line, WITH_ID)
     assert (error.reason, error.offset, error.expected) == (reason, offset, expected)
-    _, errors = scan(b'{"id":"before"}\n' + line + b'\n{"id":"behind"}\n', FIELDS, ("id",))
+    _, errors = scan(b'{"id":"before"}\n' + line + b'\n{"id":"behind"}\n', WITH_ID)
     assert [(row, error.reason) for row, error in errors] == [(1, reason)]
 
 
 def test_a_required_raw_field_may_hold_anything_but_null() -> None:
-    fields = [Field("metadata", "raw")]
-    assert parse_fields(b'{"metadata":0}', fields, ("metadata",)) == {"metadata": "0"}
-    assert (
-        refusal(b'{"metadata":null}', fields, ("metadata",)).expected
-        == "a value in field 'metadata', found null"
-    )
-    assert refusal(b"{}", fields, ("metadata",)).reason == "missing_field"
-
-
-def test_bad_rows_are_null_in_every_column_and_good_ones_keep_their_place() -> None:
-    batch, errors = scan(
-        b'{"id":"a","text":"x"}\n{"id":"b"}\n\n{"te\\u0078t":"y","id":"d"}\n', FIELDS, ("id", "text")
-    )
-    assert [(row, error.reason) for row, error in errors] == [(1, "missing_field"), (2, "blank_line")]
-    assert batch.column("id").to_pylist() == ["a", None, None, "d"]
-    assert batch.column("text").to_pylist() == ["x", None, None, "y"]
-
-
-def test_no_fields_only_checks_and_still_counts_rows() -> None:
-    batch, errors = scan(b"{}\n[]\n{}\n", [])
-    assert (batch.num_rows, batch.num_columns) == (3, 0)
-    assert [row for row, _ in errors] == [1]
-
-
-def test_an_empty_block_has_no_rows() -> None:
-    assert line_starts(np.zeros(0, np.uint8)).tolist() == [0]
-    batch, errors = scan(b"")
-    assert (batch.num_rows, errors) == (0, [])
-
-
-def test_numbers_nobody_reads_may_be_of_any_size() -> None:
-    batch, status = scan_fields(*blocks(b'{"id":"a","n":1e999,"m":' + b"9" * 5000 + b"}\n"), FIELDS)
-    assert (status.tolist(), batch.column("id").to_pylist()) == ([0], ["a"])
-
-
-def blocks(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    block = np.frombuffer(data, np.uint8)
-    return block, line_starts(block)
-
-
-@pytest.mark.parametrize(
-    "line", [b'{"\\u0069d":"a"}', b'{"id":"z","id":"a"}', b'{"id":"a","x":' + b"[" * 70 + b"]" * 70 + b"}"]
-)
-def test_what_the_kernel_declines_the_exact_parser_reads(line: bytes) -> None:
-    _, status = scan_fields(*blocks(line + b"\n"), FIELDS)
-    assert status.tolist() == [1]
-    batch, errors = scan(line + b"\n")
-    assert (batch.column("id").to_pylist(), errors) == (["a"], [])
-
-
-def test_data_buffers_have_room_behind_them() -> None:
-    """Kernels that load whole vectors read up to 64 bytes behind the last value."""
-    declined = b'{"id":"a","text":"b"}\n{"\\u0069d":"c","text":"d"}\n'
-    for data in (b'{"id":"a","text":"' + b"x" * 1000 + b'"}\n', declined):
-        batch, _ = scan(data)
-        for column in batch.columns[:2]:
-            buffer = column.buffers()[2]
-            assert buffer.parent.size >= buffer.size + PADDING
+    fields = [Field("metadata", "raw", required=True)]
+    assert parse_line(b'{"metadata":0}', fields) == ["0"]
+    assert refusal(b'{"metadata":null}', fields).expected == "a value in field 'metadata', found null"
+    assert refusal(b"{}", fields).reason == "missing_field"
 
 
 def test_a_block_may_end_where_memory_ends() -> None:
@@ -139,13 +84,13 @@ def test_a_block_may_end_where_memory_ends() -> None:
         line = b'{"id":"' + b"v" * size + b'"}\n'
         page[-len(line) :] = np.frombuffer(line, np.uint8)
         block = page[-len(line) :]
-        batch, errors = scan_documents(block, line_starts(block), FIELDS, ())
+        batch, errors = scan_documents(block, line_starts(block), FIELDS)
         assert (batch.column("id").to_pylist(), errors) == (["v" * size], [])
 
 
 def test_starts_may_be_a_part_of_the_lines() -> None:
     block, starts = blocks(b'{"id":"a"}\nno json\n{"id":"c"}\n')
-    batch, errors = scan_documents(block, starts[2:], FIELDS, ())
+    batch, errors = scan_documents(block, starts[2:], FIELDS)
     assert (batch.column("id").to_pylist(), errors) == (["c"], [])
 
 
@@ -158,8 +103,6 @@ def test_starts_outside_of_the_lines_are_refused(starts: list[int]) -> None:
 def test_fields_that_cannot_be_read_are_refused() -> None:
     with pytest.raises(UsageError, match="found twice: 'id'"):
         scan(b"{}\n", [Field("id"), Field("id", "raw")])
-    with pytest.raises(UsageError, match="missing there: 'text'"):
-        scan(b"{}\n", [Field("id")], ("id", "text"))
 
 
 def test_many_keys_are_more_than_the_kernel_learns() -> None:
@@ -169,17 +112,11 @@ def test_many_keys_are_more_than_the_kernel_learns() -> None:
     assert batch.column("id").to_pylist() == [row["id"] for row in rows]
 
 
-def test_fill_strings_replaces_null_rows_only() -> None:
-    column = pa.array(["a", None, "", None, "é", None], pa.large_string())
-    assert fill_strings(column, {1: "bb", 3: None, 5: "漢"}).to_pylist() == ["a", "bb", "", None, "é", "漢"]
-    assert fill_strings(column, {}) is column
-
-
 @pytest.mark.conformance
 def test_the_corpus_reads_as_msgspec_reads_it(shared: Path) -> None:
     for path in sorted((shared / "corpus" / "documents").glob("*.gz")):
         data = gzip.decompress(path.read_bytes())
-        batch, errors = scan(data, FIELDS, ("id", "text"))
+        batch, errors = scan(data)
         rows = [msgspec.json.decode(line) for line in data.splitlines()]
         assert not errors
         assert batch.column("id").to_pylist() == [row["id"] for row in rows]

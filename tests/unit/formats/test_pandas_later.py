@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
-CODE = """
+import pytest
+
+SERIES = """
 import sys
 import dolma_dask.formats
 import pyarrow as pa
@@ -15,14 +17,10 @@ assert pa.array(pd.Series([1.0, np.nan])).null_count == 1, "a missing value of a
 assert pa.Table.from_pandas(pd.DataFrame({"a": [1, 2]})).to_pandas()["a"].sum() == 3
 assert not any(type(hook).__name__ == "_Watch" for hook in sys.meta_path)
 """
+FRAME = "import dolma_dask.formats, pyarrow as pa; assert len(pa.table({'a': [1]}).to_pandas()) == 1"
 
 
-def test_series_are_known_once_pandas_is_loaded():
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_frame_needs_no_import_by_the_caller():
-    code = "import dolma_dask.formats, pyarrow as pa; assert len(pa.table({'a': [1]}).to_pandas()) == 1"
+@pytest.mark.parametrize("code", [SERIES, FRAME], ids=["series", "frame"])
+def test_pandas_is_known_once_it_is_needed(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

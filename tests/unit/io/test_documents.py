@@ -1,8 +1,6 @@
 """Documents: which lines are documents, what is said of the others, and that nothing of a line is lost."""
 
 import json
-import os
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,49 +38,25 @@ def read(url: str, columns: tuple[str, ...] = ("id", "text", "source"), **option
 
 BAD = {
     "blank_line": (b"", "one JSON object per line"),
-    "blank_line space": (b" \t\r", "one JSON object per line"),
-    "invalid_utf8": (
-        b'{"id":"x","text":"\xff","source":"s"}',
-        "UTF-8; 0xFF at byte 18 is no part of it",
-    ),
-    "invalid_utf8 elsewhere": (b'{"id":"x","text":"a","source":"s","n":"\xc3\x28"}', "0xC3 at byte 39"),
-    "invalid_utf8 surrogate": (b'{"id":"x","text":"\xed\xa0\x80","source":"s"}', "0xED at byte 18"),
+    "invalid_utf8": (b'{"id":"x","text":"\xff","source":"s"}', "UTF-8; 0xFF at byte 18 is no part of it"),
     "nul_byte": (b'{"id":"x","text":"a\0b","source":"s"}', "no NUL byte, found one at byte 19; JSON writes"),
-    "invalid_json cut": (b'{"id":"x","text":"a","source":"s"', "the line ends too early at byte 33"),
-    "invalid_json two": (b'{"id":"x","text":"a","source":"s"}{"id":"y"}', "one JSON object per line;"),
-    "invalid_json comma": (b'{"id":"x","text":"a","source":"s",}', "at byte 34"),
-    "invalid_json control": (b'{"id":"x","text":"a\tb","source":"s"}', "one JSON object per line;"),
-    "invalid_json half pair": (b'{"id":"x","text":"\\ud800","source":"s"}', "one JSON object per line;"),
-    "invalid_json mark": (
-        b'\xef\xbb\xbf{"id":"x","text":"a","source":"s"}',
-        "one JSON object per line; no byte order mark before it",
-    ),
-    "invalid_json NaN": (b'{"id":"x","text":"a","source":"s","n":NaN}', "one JSON object per line;"),
+    "invalid_json": (b'{"id":"x","text":"a","source":"s"', "the line ends too early at byte 33"),
     "not_an_object": (b"[1]", "a JSON object, found an array"),
-    "not_an_object string": (b'"a"', "a JSON object, found a string"),
     "missing_field id": (b'{"text":"a","source":"s"}', "a string in field 'id', which is missing"),
     "missing_field text": (b'{"id":"x","source":"s"}', "a string in field 'text', which is missing"),
     "missing_field source": (
         b'{"id":"x","text":"a"}',
         "a string in field 'source', which is missing (or give the source once for the whole dataset: source=..., --source)",
     ),
-    "wrong_type id": (b'{"id":7,"text":"a","source":"s"}', "a string in field 'id', found a number"),
-    "wrong_type null id": (b'{"id":null,"text":"a","source":"s"}', "a string in field 'id', found null"),
     "wrong_type text": (b'{"id":"x","text":["a"],"source":"s"}', "a string in field 'text', found an array"),
-    "wrong_type null text": (b'{"id":"x","text":null,"source":"s"}', "a string in field 'text', found null"),
-    "wrong_type source": (
-        b'{"id":"x","text":"a","source":{}}',
-        "a string in field 'source', found an object",
-    ),
-    "wrong_type bool": (b'{"id":true,"text":"a","source":"s"}', "a string in field 'id', found a boolean"),
+    "wrong_type null": (b'{"id":null,"text":"a","source":"s"}', "a string in field 'id', found null"),
 }
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json.zst"])
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_line_keeps_its_row_and_says_what_is_wrong(write: Write, name: str, case: str) -> None:
+def test_a_bad_line_keeps_its_row_and_says_what_is_wrong(write: Write, case: str) -> None:
     line, expected = BAD[case]
-    url = write(name, GOOD % (0, 0) + line + b"\n" + GOOD % (2, 2))
+    url = write("a.json.zst", GOOD % (0, 0) + line + b"\n" + GOOD % (2, 2))
     (block,) = read(url, ALL)
     (bad,) = block.bad
     offset = len(GOOD % (0, 0))
@@ -249,23 +223,6 @@ def test_a_record_that_is_too_large_at_the_end_of_the_file(write: Write) -> None
         assert "found 510;" in bad.expected  # 509 and the newline that it lacks
 
 
-def test_memory_is_bounded_by_the_limit(write: Write) -> None:
-    url = write("a.jsonl.gz", GOOD % (0, 0) + b'{"text":"' + b"x" * 40_000_000 + b'"}\n' + GOOD % (2, 2))
-    read(url, max_record_bytes=1_000)
-    tracemalloc.start()
-    try:
-        ids = [
-            id
-            for block in DocumentFile(url, max_record_bytes=1_000_000)
-            for id in block.batch["id"].to_pylist()
-        ]
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert ids == ["0", None, "2"]
-    assert peak < 15_000_000
-
-
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
 def test_an_empty_file_has_no_rows(write: Write, name: str) -> None:
     assert read(write(name, b"")) == []
@@ -344,12 +301,6 @@ def test_a_file_that_changes_while_it_is_read(write: Write) -> None:
     with pytest.raises(
         SourceChangedError, match=rf"when reading began it had {size} bytes .* run again when"
     ):
-        list(blocks)
-    blocks = iter(DocumentFile(url, block_bytes=100))
-    next(blocks)
-    stamp = Path(url).stat().st_mtime_ns
-    os.utime(url, ns=(stamp, stamp + 1))
-    with pytest.raises(SourceChangedError, match=f"mtime:{stamp + 1}.* had .*mtime:{stamp}"):
         list(blocks)
 
 

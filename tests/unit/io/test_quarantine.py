@@ -20,7 +20,7 @@ def bad(row: int, raw: bytes = b"\xff{") -> BadRecord:
 
 
 def test_the_default_is_to_fail_at_the_first(tmp_path) -> None:
-    quarantine = Quarantine(str(tmp_path), "mix", "x/a.jsonl.gz", RecordPolicy())
+    quarantine = Quarantine(RecordPolicy())
     quarantine.admit(Block(BATCH, 0))
     with pytest.raises(BadRecordError) as caught:
         quarantine.admit(Block(BATCH, 0, (bad(1), bad(2))))
@@ -38,17 +38,18 @@ def test_the_default_is_to_fail_at_the_first(tmp_path) -> None:
 
 
 def test_bad_records_go_to_a_file_with_their_place_and_bytes(root: str) -> None:
-    quarantine = Quarantine(root, "mix", "x/a.jsonl.gz", KEEP)
+    quarantine = Quarantine(KEEP)
     quarantine.admit(Block(BATCH, 0, (bad(1), bad(2))))
     quarantine.admit(Block(BATCH, 3))
     quarantine.admit(Block(BATCH, 6, (bad(7, b""),)))
     assert quarantine.count == 3
     assert files.list_files(root) == []
-    (record,) = quarantine.close()
-    assert record.path == "_quarantine/mix/x/a.jsonl.gz.jsonl"
-    url = files.join(root, record.path)
-    data = files.read_bytes(url)
-    assert (record.bytes, record.rows, record.checksum) == (len(data), 3, files.checksum(url))
+    for verb in ("mix", "ragged"):  # the same for several outputs that are made from one reading
+        (record,) = quarantine.publish(root, verb, "x/a.jsonl.gz")
+        assert record.path == f"_quarantine/{verb}/x/a.jsonl.gz.jsonl"
+        url = files.join(root, record.path)
+        data = files.read_bytes(url)
+        assert (record.bytes, record.rows, record.checksum) == (len(data), 3, files.checksum(url))
     rows = [json.loads(line) for line in data.splitlines()]
     assert rows[0] == bad(1).to_json()
     assert [(row["row"], base64.b64decode(row["raw_base64"])) for row in rows] == [
@@ -59,21 +60,20 @@ def test_bad_records_go_to_a_file_with_their_place_and_bytes(root: str) -> None:
 
 
 def test_the_file_of_an_earlier_run_goes_when_nothing_is_bad_any_more(root: str) -> None:
-    first = Quarantine(root, "mix", "a.jsonl", KEEP)
+    first = Quarantine(KEEP)
     first.admit(Block(BATCH, 0, (bad(1),)))
-    first.close()
+    first.publish(root, "mix", "a.jsonl")
     assert len(files.list_files(root)) == 1
-    assert Quarantine(root, "mix", "a.jsonl", KEEP).close() == ()
+    assert Quarantine(KEEP).publish(root, "mix", "a.jsonl") == ()
     assert files.list_files(root) == []
-    assert Quarantine(root, "mix", "a.jsonl", RecordPolicy()).close() == ()
 
 
 def test_many_bad_records_are_not_held_in_memory(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dolma_dask.io.quarantine._HELD_BYTES", 1_000)
-    quarantine = Quarantine(str(tmp_path), "mix", "a.jsonl", KEEP)
+    quarantine = Quarantine(KEEP)
     for row in range(100):
         quarantine.admit(Block(BATCH, 0, (bad(row, b"x" * 100),)))
     assert quarantine._waiting._rolled  # type: ignore[attr-defined]
-    (record,) = quarantine.close()
+    (record,) = quarantine.publish(str(tmp_path), "mix", "a.jsonl")
     lines = files.read_bytes(files.join(str(tmp_path), record.path)).splitlines()
     assert [json.loads(line)["row"] for line in lines] == list(range(100))

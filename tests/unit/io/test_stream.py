@@ -331,9 +331,3 @@ def test_a_file_that_vanishes(write: Write) -> None:
     with pytest.raises(CorruptFileError, match="no such file"):
         StoredFile(str(Path(url).parent))  # a folder is no file
     stored.close()
-
-
-def test_a_file_that_is_never_read_is_never_opened(write: Write) -> None:
-    stored = StoredFile(write("a.jsonl", TEXT))
-    assert stored.info.bytes == len(TEXT)
-    assert stored._handle is None

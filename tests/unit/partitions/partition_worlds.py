@@ -180,15 +180,15 @@ class Parsed:
 def count_parsed(patch: pytest.MonkeyPatch) -> Parsed:
     """Count in this process what is parsed, where it is parsed."""
     seen = Parsed()
-    from dolma_dask.io import attribute_table, attributes, documents, files, parquet
+    from dolma_dask.io import attributes, documents, files, parquet
 
     scan_documents, scan_attributes = documents.scan_documents, attributes.scan_attributes
     read_batches, open_read, open_parquet = parquet.read_batches, files.open_read, parquet.open_parquet
 
-    def documents_scanned(data, starts, wanted, required):
+    def documents_scanned(data, starts, wanted):
         seen.documents.update(item.name for item in wanted)
         seen.blocks += 1
-        return scan_documents(data, starts, wanted, required)
+        return scan_documents(data, starts, wanted)
 
     def attributes_scanned(data, starts, kinds, form):
         if len(starts) > 1:
@@ -211,7 +211,7 @@ def count_parsed(patch: pytest.MonkeyPatch) -> Parsed:
 
     patch.setattr(documents, "scan_documents", documents_scanned)
     patch.setattr(attributes, "scan_attributes", attributes_scanned)
-    for module in (parquet, attribute_table):
+    for module in (parquet, documents, attributes):
         patch.setattr(module, "read_batches", batches_read)
         patch.setattr(module, "open_parquet", opened(open_parquet))
     patch.setattr(files, "open_read", opened(open_read))

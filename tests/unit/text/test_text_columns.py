@@ -8,7 +8,7 @@ import pytest
 
 from dolma_dask.testing.taggers import WILD_TEXTS
 from dolma_dask.text.bits import WINDOW
-from dolma_dask.text.columns import code_point_lengths, text_buffers
+from dolma_dask.text.columns import code_point_lengths, string_parts
 
 CASES = {
     "none": pa.array([], pa.large_string()),
@@ -18,6 +18,7 @@ CASES = {
     "slice": pa.array(WILD_TEXTS, pa.large_string()).slice(3, 5),
     "slice of nothing": pa.array(WILD_TEXTS, pa.large_string()).slice(4, 0),
     "slice at the end": pa.array(["x" * 100, "yz"], pa.large_string()).slice(1),
+    "narrow slice": pa.array(["x" * 100, "yz"]).slice(1),
     "foreign memory": pa.Array.from_buffers(
         pa.large_string(), 1, [None, pa.py_buffer(np.array([0, 65])), pa.py_buffer(bytearray(b"x" * 65))]
     ),
@@ -27,7 +28,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_buffers_hold_the_texts(case):
     texts = CASES[case]
-    data, offsets = text_buffers(texts)
+    offsets, data = string_parts(texts)
     assert (data.dtype, offsets.dtype) == (np.uint8, np.int64)
     assert data.size >= WINDOW
     assert not data.flags.writeable
@@ -45,4 +46,4 @@ def test_lengths(case):
 
 def test_long_buffers_are_not_copied():
     texts = pa.array(["x" * 1000], pa.large_string())
-    assert text_buffers(texts)[0].ctypes.data == texts.buffers()[2].address
+    assert string_parts(texts)[1].ctypes.data == texts.buffers()[2].address
