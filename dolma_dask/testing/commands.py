@@ -109,7 +109,7 @@ T = TypeVar("T")
 
 
 def _answer(question: Callable[[], T], otherwise: T) -> T:
-    """Return what a process answers, or something else if it is gone."""
+    """Return the answer of a process; `otherwise` if it is gone."""
     try:
         return question()
     except psutil.Error:

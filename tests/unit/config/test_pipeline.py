@@ -16,12 +16,12 @@ HERE = {"scheduler": "synchronous", "progress": False}
 
 
 def states(summary):
-    """Of the stages convert, tag, dedupe and clean."""
+    """Return the states of convert, tag, dedupe and clean."""
     return [stage.state for stage in summary.stages]
 
 
 def change(world, old, new):
-    """Write a text of the pipeline otherwise."""
+    """Replace a part of the pipeline."""
     path = world / "p.yaml"
     path.write_text(path.read_text().replace(old, new))
 

@@ -1,4 +1,4 @@
-"""What the tests of report share: a call that reads its page back, and documents of even and odd sources."""
+"""A call of report that reads its page back, and documents of even and odd sources."""
 
 import json
 from pathlib import Path

@@ -20,7 +20,7 @@ from .conftest import TEXTS, document, read_lines, write_lines
 from .report_pages import LENGTH, ODD, QUIET, lines_of, page_of, stages
 
 LENGTHS = [len(text) for text in (TEXTS * 2)[:10]]
-"""Of the documents of `dataset`."""
+"""Lengths of the documents of `dataset`."""
 
 
 def attribute_rows(rows: list[tuple[str, dict[str, float | None]]]) -> list[str]:
