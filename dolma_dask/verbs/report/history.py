@@ -157,9 +157,9 @@ def stems_of(listed: Sequence[FileRecord | InputRecord]) -> frozenset[str]:
     return frozenset(stem(item.path.removeprefix(start)) for item in listed if item.path.startswith(start))
 
 
-def _is_of(record: Record, stems: Collection[str]) -> bool:
+def _is_of(record: Record, stems: frozenset[str]) -> bool:
     if is_packed(record):
-        return all(one in stems for one in stems_of(record.files))
+        return stems_of(record.files) <= stems
     return record.shard == record.unit or stem(record.shard) in stems
 
 
