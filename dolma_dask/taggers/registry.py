@@ -163,13 +163,7 @@ def list_taggers() -> list[TaggerInfo]:
 
 
 def check_tagger(candidate: object) -> None:
-    """Check that an object is a tagger whose attributes are well formed.
-
-    Raises
-    ------
-    UsageError
-        Saying what is missing or wrong.
-    """
+    """Refuse (`UsageError`) an object that is no tagger, or whose attributes are not well formed; the message says what is missing or wrong."""
     if isinstance(candidate, type) or not isinstance(candidate, Tagger):
         raise UsageError(
             f"{candidate!r:.100} is not a tagger; expected an object (not a class) with name, version, params, types and "

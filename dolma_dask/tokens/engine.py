@@ -139,21 +139,11 @@ class TokenEngine:
         return (near or added)[:count]
 
     def encode(self, texts: pa.LargeStringArray) -> Tokens:
-        """Turn documents into ids.
+        """Turn documents (n_docs,), strings without nulls, into ids of type `dtype`.
 
-        Raises `SchemaError`: ``texts`` is not an array of strings. Raises `DataError`: a text is null, not UTF-8, or the tokenizer cannot
-        encode it; the message names its row in the batch.
-
-        Parameters
-        ----------
-        texts : pyarrow.LargeStringArray or StringArray, shape (n_docs,)
-            Documents; no nulls.
-
-        Returns
-        -------
-        Tokens
-            Ids of type `dtype`. No special token is added (see `specials`), but one that is spelled out in a text
-            becomes its id, as in ``Tokenizer.encode``.
+        No special token is added (see `specials`), but one that is spelled out in a text becomes its id, as in ``Tokenizer.encode``. Raises
+        `SchemaError`: ``texts`` is not an array of strings. Raises `DataError`: a text is null, not UTF-8, or the tokenizer cannot encode it;
+        the message names its row in the batch.
         """
         known = _encoded.get()
         if known is None:
@@ -204,19 +194,11 @@ def encoding_once() -> Iterator[None]:
 def load_tokenizer(
     path_or_json: str | os.PathLike[str], origin: str | None = None, config: bytes | None = None
 ) -> TokenEngine:
-    """Open a tokenizer of the ``tokenizers`` library.
+    """Open a tokenizer of the ``tokenizers`` library: a local JSON file, a folder that holds ``tokenizer.json``, or the JSON text itself.
 
-    Raises `UsageError`: no such file, not JSON, not a tokenizer, or one that draws at random.
-
-    Parameters
-    ----------
-    path_or_json : str or path
-        A local JSON file, a folder that holds ``tokenizer.json``, or the JSON text itself (begins with ``{``).
-        A path must be readable by every worker; where it is not, give the text.
-    origin : str, optional
-        Where the text is from: its last part is the name that goes into the files.
-    config : bytes, optional
-        The ``tokenizer_config.json`` beside it.
+    A path must be readable by every worker; where it is not, give the text, and in `origin` where it is from: its last part is the name that
+    goes into the files; `config` is the ``tokenizer_config.json`` beside it. Raises `UsageError`: no such file, not JSON, not a tokenizer, or
+    one that draws at random.
     """
     text = os.fspath(path_or_json)
     if origin is not None or text.lstrip().startswith("{"):
