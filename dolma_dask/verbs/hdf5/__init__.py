@@ -1,4 +1,4 @@
 """Rows of tokens in HDF5 files. Begin with `verb`; `job` holds the two passes: token ids of each shard (`staging`), then rows (`rows`).
 
-`inputs` and `raw` say what is read, `lm_options` are the options of the mode LMData, whose rows `dolma_dask.tokens` makes.
+`raw` reads texts that are no dataset. What a row is, a mode says: `dolma_dask.tokens.modes`.
 """
