@@ -111,7 +111,7 @@ def _address(catalog: Catalog, name: str, selected: Sequence[str]) -> _Address:
     known = {key for each in selected for key in catalog.kinds(each)}
     is_selected = any(key == name or key.endswith(f"__{name}") for key in known)
     full, sets = find_keys(catalog, [name], selected if is_selected else ())
-    return sets.owner(full[name]), full[name]
+    return sets.set_of[full[name]], full[name]
 
 
 def _column(

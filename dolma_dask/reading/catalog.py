@@ -42,7 +42,7 @@ _DATASET_WIDE_UNIT = re.compile(f"{layout.ATTRIBUTES}/[^/]+/")
 def open_attributes(dataset: Dataset, names: Sequence[str]) -> AttributeSets:
     """Find the files, keys and proofs of attribute sets for every shard of a dataset, as they are listed now; no two may have one key."""
     sets = Catalog(dataset).open(names)
-    check_clash(sets.kinds, sets.keys)
+    check_clash(sets.kinds, sets.set_of)
     return sets
 
 

@@ -84,7 +84,7 @@ def find_columns(dataset: Dataset, names: Sequence[str], attributes: Sequence[st
             raise UsageError(f"column {name!r} is requested twice; expected each once.", name=name)
     kinds: dict[str, Kind] = {name: "text" for name in columns if name in (*STRINGS, METADATA)}
     kinds.update(fields)
-    kinds.update({name: sets.kinds[sets.owner(name)][name] for name in full.values()} if sets else {})
+    kinds.update({name: sets.kinds[sets.set_of[name]][name] for name in full.values()} if sets else {})
     return Columns(dataset, columns, {name: kinds[name] for name in columns}, fields, sets)
 
 

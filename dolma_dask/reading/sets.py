@@ -63,31 +63,22 @@ class AttributeSets:
     """Set name to the verb that made files of it, for those that a journal knows."""
 
     @cached_property
-    def owners(self) -> Mapping[str, str]:
-        """Each key and the set that it is read from: the first that has it."""
-        owners: dict[str, str] = {}
+    def set_of(self) -> Mapping[str, str]:
+        """All keys, in the order of the sets, and the set that each is read from: the first that has it."""
+        known: dict[str, str] = {}
         for name, kinds in self.kinds.items():
             for key in kinds:
-                owners.setdefault(key, name)
-        return owners
-
-    def owner(self, key: str) -> str:
-        """Return the set that `key` is read from."""
-        return self.owners[key]
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """All keys, in the order of the sets."""
-        return tuple(dict.fromkeys(key for kinds in self.kinds.values() for key in kinds))
+                known.setdefault(key, name)
+        return known
 
     def sources(self, shard: Shard, keys: Sequence[str]) -> tuple[AttributeSource, ...]:
-        """Return the files to read beside `shard`: every set, with those of `keys` that it owns."""
+        """Return the files to read beside `shard`: every set, with those of `keys` that are read from it."""
         return tuple(self._source(name, shard, keys) for name in self.files)
 
     def _source(self, name: str, shard: Shard, keys: Sequence[str]) -> AttributeSource:
         info = self.files[name][shard.path]
         kinds = {
-            key: kind for key, kind in self.kinds[name].items() if key in keys and self.owners[key] == name
+            key: kind for key, kind in self.kinds[name].items() if key in keys and self.set_of[key] == name
         }
         return AttributeSource(name, info, kinds, self.proofs.get(info.path), self.makers.get(name))
 

@@ -47,7 +47,7 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
     catalog, sets = Catalog(dataset), None
     if attributes:
         sets = catalog.open(attributes)
-        rule = resolve(rule, [*known, *sets.keys])
+        rule = resolve(rule, [*known, *sets.set_of])
         check_clash(sets.kinds, sorted(rule.names))
     elif not rule.names <= set(known):
         rule, names = _from_all(catalog, rule, known)
@@ -83,7 +83,7 @@ _EMPTY = {
 
 def _check_kinds(rule: Rule, sets: AttributeSets | None, fields: Mapping[str, AttributeKind]) -> None:
     """Refuse a rule that its columns cannot satisfy before any shard is read: types are known without rows."""
-    kinds = {name: sets.kinds[owner][name] for name, owner in sets.owners.items()} if sets else {}
+    kinds = {name: sets.kinds[each][name] for name, each in sets.set_of.items()} if sets else {}
     kinds.update(fields)
     for name in sorted(rule.names):
         if kinds.get(name) == "spans":

@@ -104,7 +104,7 @@ class World:
         limits = {name: options.pop(name) for name in ["max_record_bytes"] if name in options}
         sets = open_attributes(self.dataset, names)
         shard = next(shard for shard in self.dataset.shards if shard.path == self.shard)
-        sources = sets.sources(shard, sets.keys)
+        sources = sets.sources(shard, list(sets.set_of))
         columns = ("id", "text", "source", "raw")
         work = AlignedShard(self.root, shard, columns, sources, digests=True, **options)
         return work.open(block_bytes=block_bytes, **limits)
@@ -418,9 +418,9 @@ def test_several_sets_and_only_some_keys(world: World) -> None:
     world.attributes(GOOD)
     world.lines(b"".join(b'{"id":"a%d","x":%d,"y":true}\n' % (i, -i) for i in range(ROWS)), "h")
     sets = open_attributes(world.dataset, ["g", "h"])
-    assert sets.keys == ("g__n", "x", "y")
+    assert list(sets.set_of) == ["g__n", "x", "y"]
     assert sets.kinds == {"g": {"g__n": "document"}, "h": {"x": "number", "y": "bool"}}
-    assert (sets.owner("y"), sets.owner("g__n")) == ("h", "g")
+    assert list(sets.set_of.values()) == ["g", "h", "h"]
     (shard,) = world.dataset.shards
     sources = sets.sources(shard, ["x"])
     assert [dict(source.kinds) for source in sources] == [{}, {"x": "number"}]

@@ -174,8 +174,8 @@ class _Planner:
         read: dict[str, dict[str, AttributeKind]] = {}
         columns = {}
         if rule is not None and sets is not None:
-            for key in rule.names & sets.owners.keys():
-                name = sets.owner(key)
+            for key in rule.names & sets.set_of.keys():
+                name = sets.set_of[key]
                 read.setdefault(name, {})[key] = sets.kinds[name][key]
                 columns[key] = prefix_of(name) + key
         return [Filter(str(part), "where", part.renamed(columns)) for part in conjuncts(rule)], read

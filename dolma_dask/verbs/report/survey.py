@@ -320,7 +320,7 @@ class View:
     @property
     def sets_of_keys(self) -> dict[str, str]:
         """Signals and the attribute sets that they are read from."""
-        return {key: self.sets.owners[key] for key in self.survey.keys} if self.sets else {}
+        return {key: self.sets.set_of[key] for key in self.survey.keys} if self.sets else {}
 
     def tasks(self) -> list[Task]:
         """Return the work: at most `MOST_TASKS` tasks of equally many shards."""
@@ -355,7 +355,7 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     selection = select(shown, written, origin.attributes if written is not None else ())
     needed = tuple(selection.sets.files) if selection.sets else ()
     sets, notes = _open_sets(shown, needed)
-    kinds = {key: sets.kinds[name][key] for key, name in sets.owners.items()} if sets else {}
+    kinds = {key: sets.kinds[name][key] for key, name in sets.set_of.items()} if sets else {}
     keys = [key for key, kind in kinds.items() if kind in NUMERIC]
     parts = conjuncts(selection.rule)
     bounds = tuple(bound for bound in bounds_of(parts) if bound.key in keys)
