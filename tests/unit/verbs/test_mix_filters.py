@@ -230,7 +230,7 @@ def test_lists_and_thresholds_join_the_rule(scored: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["block", "allow"])
-def test_entries_of_a_list_that_match_nothing_are_told(scored: str, tmp_path: Path, kind: str) -> None:
+def test_entries_of_a_list_that_match_nothing_are_named(scored: str, tmp_path: Path, kind: str) -> None:
     write_lines(tmp_path / "wrong.txt", ["s,1", "s,2"])
     for name in ("v1", "v2"):  # the second time from the journal
         done = dk.mix(scored, to=str(tmp_path / name), **{kind: [str(tmp_path / "wrong.txt")]}, **HERE)

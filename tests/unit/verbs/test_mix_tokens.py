@@ -62,9 +62,10 @@ def by_way_of_documents(root: Path, tagged: Path, tokens, **options) -> Path:
     return root
 
 
-def test_same_files_as_by_way_of_documents(tagged, tmp_path, tokens):
-    other = by_way_of_documents(tmp_path / "other", tagged, tokens)
-    summary = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
+@pytest.mark.parametrize("options", [{}, {"shuffle": True, "seed": 3}, {"max_size": 200}])
+def test_same_files_as_by_way_of_documents(options, tagged, tmp_path, tokens):
+    other = by_way_of_documents(tmp_path / "other", tagged, tokens, **options)
+    summary = dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **options, **RULE, **HERE)
     assert documents_of(tmp_path / "v1") == documents_of(other / "v1")
     for name in ("arrays", "rows"):
         assert token_files(tmp_path / name) == token_files(other / name)
@@ -85,15 +86,6 @@ def test_without_documents(tagged, tmp_path, tokens):
         assert all(token_files(tmp_path / name)[path] == token_files(other / name)[path] for path in same)
     assert summary.verb == "mix"
     assert summary.counts["documents_out"] > 0
-
-
-@pytest.mark.parametrize("options", [{"shuffle": True, "seed": 3}, {"max_size": 200}])
-def test_of_packed_documents_in_their_order(options, tagged, tmp_path, tokens):
-    other = by_way_of_documents(tmp_path / "other", tagged, tokens, **options)
-    dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **options, **RULE, **HERE)
-    assert documents_of(tmp_path / "v1") == documents_of(other / "v1")
-    for name in ("arrays", "rows"):
-        assert token_files(tmp_path / name) == token_files(other / name)
 
 
 def test_every_shard_is_read_once(tagged, tmp_path, tokens, monkeypatch):
