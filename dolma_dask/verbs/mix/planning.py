@@ -17,7 +17,7 @@ from dolma_dask.formats.layout import format_of
 from dolma_dask.formats.metadata import PREFIX as METADATA_PREFIX
 from dolma_dask.io import files
 from dolma_dask.io.stream import StoredFile, compression_of, read_lines
-from dolma_dask.reading import AttributeSets, Catalog, find_fields
+from dolma_dask.reading import AttributeSets, Catalog, check_clash, find_fields
 from dolma_dask.rules.filter_columns import (
     ATTRIBUTE_PREFIX,
     LISTS,
@@ -81,8 +81,8 @@ class _Planner:
             if self.names or self.in_order or any(name in sets for sets in odd.values()) or self.touches(keys)
         }
         if not self.names and not self.in_order:
-            for key in sorted(requested):
-                _check_clash(key, [name for name, kinds in known.items() if _has(kinds, key)])
+            holding = {name: [key for key in requested if _has(kinds, key)] for name, kinds in known.items()}
+            check_clash(holding, sorted(requested))
         kinds, strange = _merged([own, *known.values()])
         return self.mixture(RowKinds(kinds, strange | odd.keys(), self.field, always=bool(known)), known, own)
 
@@ -235,14 +235,6 @@ def _merged(
             if known != kind and not {known, kind} <= set(LISTS):
                 odd.add(key)
     return merged, frozenset(odd)
-
-
-def _check_clash(key: str, sets: Sequence[str]) -> None:
-    if len(sets) > 1:
-        raise UsageError(
-            f"key {key!r} stands in the attribute sets {', '.join(sets[:-1])} and {sets[-1]}; expected one. Choose the sets to read, of which later "
-            f"ones win, such as: --attributes {sets[0]}"
-        )
 
 
 SHARDS = 8

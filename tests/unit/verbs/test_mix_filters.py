@@ -133,7 +133,7 @@ def test_later_sets_win_and_documents_lose(tmp_path: Path, slow: bool) -> None:
 
 def test_a_key_in_two_sets_is_chosen_by_whoever_asks(tmp_path: Path) -> None:
     dataset = put(tmp_path / "v0", [{}], first=[{"k": [[0, 3, 2]]}], second=[{"k": [[0, 3, 3]]}])
-    with pytest.raises(UsageError, match="stands in the attribute sets first and second"):
+    with pytest.raises(UsageError, match="stands in two attribute sets, first and second"):
         kept(dataset, include=["$.attributes.k"])
 
 
