@@ -61,6 +61,7 @@ class _Planner:
         self.options = options
         self.names = names
         self.in_order = in_order
+        self.are_named = bool(names) or in_order  # the sets to read; else those that have what is needed
         self.catalog = Catalog(self.dataset)
         self.mentioned = [attributes_in(text, syntax) for text, syntax in options.expressions]
         self.notes: list[str] = []
@@ -78,9 +79,9 @@ class _Planner:
         known = {
             name: self.catalog.kinds(name)
             for name, keys in seen.items()
-            if self.names or self.in_order or any(name in sets for sets in odd.values()) or self.touches(keys)
+            if self.are_named or any(name in sets for sets in odd.values()) or self.touches(keys)
         }
-        if not self.names and not self.in_order:
+        if not self.are_named:
             holding = {name: [key for key in requested if _has(kinds, key)] for name, kinds in known.items()}
             check_clash(holding, sorted(requested))
         kinds, strange = _merged([own, *known.values()])
@@ -89,7 +90,7 @@ class _Planner:
     def seen_keys(self) -> dict[str, frozenset[str]]:
         """Return the keys of the sets that may be read, as far as their files can be, by set."""
         names: Sequence[str] = ()
-        if self.names or self.in_order:
+        if self.are_named:
             self.catalog.open(self.names)  # all that were named have to be there
             names = self.names
         elif self.mentioned:
