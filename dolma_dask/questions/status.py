@@ -25,20 +25,6 @@ from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, RunRecord, is_there, journals
 from dolma_dask.summary import Summary
 
-_HEADING = (
-    "verb",
-    "writes",
-    "done",
-    "left",
-    "changed",
-    "bad rows",
-    "MB",
-    "seconds",
-    "last finished",
-    "state",
-)
-_UNKNOWN = "?"
-
 
 @dataclass(frozen=True)
 class StatusRow:
@@ -74,20 +60,20 @@ class StatusRow:
             return "stopped or running"
         return "to do" if self.is_open else "done"
 
-    def cells(self) -> tuple[str, ...]:
-        """Return its row of the table."""
-        return (
-            self.verb,
-            self.writes,
-            f"{self.done:,}",
-            _UNKNOWN if self.left is None else f"{self.left:,}",
-            f"{self.changed:,}",
-            f"{self.bad_rows:,}",
-            f"{self.bytes / 1e6:,.1f}",
-            f"{self.seconds:,.1f}",
-            _time(self.finished),
-            self.state,
-        )
+    def cells(self) -> dict[str, str]:
+        """Return its row of the table, by heading."""
+        return {
+            "verb": self.verb,
+            "writes": self.writes,
+            "done": f"{self.done:,}",
+            "left": "?" if self.left is None else f"{self.left:,}",
+            "changed": f"{self.changed:,}",
+            "bad rows": f"{self.bad_rows:,}",
+            "MB": f"{self.bytes / 1e6:,.1f}",
+            "seconds": f"{self.seconds:,.1f}",
+            "last finished": _time(self.finished),
+            "state": self.state,
+        }
 
 
 @dataclass(frozen=True)
@@ -132,21 +118,22 @@ class StatusSummary:
             "exit_status": self.exit_status,
         }
 
-    def _table(self) -> Sequence[tuple[str, ...]]:
-        return [_HEADING, *(row.cells() for row in self.rows)]
+    def _table(self) -> list[list[str]]:
+        rows = [row.cells() for row in self.rows]
+        return [list(cells) for cells in rows[:1]] + [list(cells.values()) for cells in rows]
 
     def _head(self) -> str:
         return f"status of {self.root}: {counted(self.shards, 'document file')}, {self.bytes / 1e6:,.1f} MB stored"
 
     def __str__(self) -> str:
-        table = [f"  {line}" for line in text_table(self._table())] if self.rows else []
+        table = [f"  {line}" for line in text_table(self._table())]
         return "\n".join([self._head(), *table, *(f"  note: {note}" for note in self.notes)])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        return f"{html_table(self._head(), self._table())}{notes}"
+        return f"{html_table(self._head(), self._table() or [[]])}{notes}"
 
 
 def _time(seconds: float | None) -> str:
