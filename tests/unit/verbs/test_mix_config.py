@@ -47,11 +47,15 @@ def stream(**more: Any) -> dict[str, Any]:
     }
 
 
+def mixed(*streams: dict[str, Any], **options: Any) -> Any:
+    return mix_config({"streams": list(streams)}, **HERE, **options)
+
+
 INCLUDE = {"include": ["$.attributes[?(@.score[0][2] >= 1)]"]}
 
 
 def test_rows_carry_attributes_and_provenance(corpus: Path) -> None:
-    mix_config({"streams": [stream(filter=INCLUDE)]}, **HERE)
+    mixed(stream(filter=INCLUDE))
     assert rows_of(corpus / "out") == [
         {
             "id": f"{name}-{row}",
@@ -161,7 +165,7 @@ def test_mistakes_are_told_with_their_places(tmp_path: Path, text: str, message:
 )
 def test_streams_that_cannot_be(corpus: Path, more: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        mix_config({"streams": [stream(**more)]}, **HERE)
+        mixed(stream(**more))
 
 
 def test_several_streams(corpus: Path) -> None:
@@ -174,7 +178,7 @@ def test_several_streams(corpus: Path) -> None:
             output={"path": "out", "discard_fields": ["n", "attributes"]},
         ),
     ]
-    summary = mix_config({"streams": streams}, **HERE)
+    summary = mixed(*streams)
     assert sorted(path.name for path in (corpus / "out").glob("*.gz")) == [
         "x-0000.jsonl.gz",
         "y-0000.jsonl.gz",
@@ -182,30 +186,20 @@ def test_several_streams(corpus: Path) -> None:
     assert summary.counts["documents_out"] == 8
     assert "stream" in str(summary)
     assert summary.to_json()["streams"]["y"]["counts"]["documents_out"] == 4
-    assert mix_config({"streams": streams}, **HERE).done == 0
+    assert mixed(*streams).done == 0
 
 
 def test_one_stream_of_several_datasets(corpus: Path) -> None:
     documents = ["two/documents/*.gz", "one/documents/*.gz"]
-    for shuffle in (True, False):
-        config = {
-            "streams": [
-                stream(
-                    documents=documents[:2] if shuffle else documents[:1], output={"path": f"out-{shuffle}"}
-                )
-            ],
-            "shuffle": shuffle,
-        }
-        mix_config(config, **HERE)
-    rows = rows_of(corpus / "out-True")
-    assert [row["id"] for row in rows] == [f"a-{row}" for row in range(4)] * 2
-    assert len(rows_of(corpus / "out-False/documents")) == 4
-    with pytest.raises(UsageError, match="written by more than one input"):
-        mix_config(
-            {"streams": [stream(documents=documents, output={"path": "out-x"})], "shuffle": False}, **HERE
-        )
-    again = mix_config({"streams": [stream(documents=documents[:2], output={"path": "out-True"})]}, **HERE)
+    both, one = stream(documents=documents), stream(documents=documents[:1], output={"path": "plain"})
+    mixed(both)
+    assert [row["id"] for row in rows_of(corpus / "out")] == [f"a-{row}" for row in range(4)] * 2
+    again = mixed(both)
     assert (again.done, again.skipped) == (0, 2)
+    mixed(one, shuffle=False)
+    assert len(rows_of(corpus / "plain/documents")) == 4
+    with pytest.raises(UsageError, match="written by more than one input"):
+        mixed({**both, "output": {"path": "other"}}, shuffle=False)
 
 
 def test_a_failed_stream_does_not_stop_the_others(corpus: Path) -> None:
@@ -213,7 +207,7 @@ def test_a_failed_stream_does_not_stop_the_others(corpus: Path) -> None:
     write_lines(corpus / "one/attributes/score/a.jsonl.gz", lines)
     streams = [stream(name="x"), stream(name="y", documents=["two/documents/*.gz"])]
     with pytest.raises(StageError, match=r"x: a\.jsonl\.gz"):
-        mix_config({"streams": streams}, **HERE)
+        mixed(*streams)
     assert [path.name for path in (corpus / "out").glob("*.gz")] == ["y-0000.jsonl.gz"]
 
 
@@ -240,22 +234,22 @@ def test_seed_and_sample(corpus: Path) -> None:
 
 
 def test_journals_never_lie_among_documents(corpus: Path) -> None:
-    mix_config({"streams": [stream(output={"path": "v1/documents"})]}, **HERE)
+    mixed(stream(output={"path": "v1/documents"}))
     assert sorted(path.name for path in (corpus / "v1").iterdir()) == ["_journal", "documents"]
     assert [path.name for path in (corpus / "v1/documents").iterdir()] == ["m-0000.jsonl.gz"]
 
 
 def test_spans_are_replaced_and_the_others_move(corpus: Path) -> None:
     replacement = [{"span": "$.attributes.spans", "min_score": 0.5, "replacement": "T"}]
-    mix_config({"streams": [stream(attributes=["score", "spans"], span_replacement=replacement)]}, **HERE)
+    mixed(stream(attributes=["score", "spans"], span_replacement=replacement))
     row = rows_of(corpus / "out")[1]
     assert (row["text"], row["attributes"]) == ("T 1", {"score": [[0, 3, 1]], "spans": []})
 
 
 def test_two_names_of_which_one_begins_with_the_other(corpus: Path) -> None:
     for name in ("m-2", "m"):
-        mix_config({"streams": [stream(name=name)]}, **HERE)
-    assert mix_config({"streams": [stream(name="m-2")]}, **HERE).done == 0
+        mixed(stream(name=name))
+    assert mixed(stream(name="m-2")).done == 0
     assert sorted(path.name for path in (corpus / "out").glob("*.gz")) == [
         "m-0000.jsonl.gz",
         "m-2-0000.jsonl.gz",
@@ -263,9 +257,9 @@ def test_two_names_of_which_one_begins_with_the_other(corpus: Path) -> None:
 
 
 def test_only_and_prune(corpus: Path) -> None:
-    mix_config({"streams": [stream()]}, only=["sub/*"], **HERE)
+    mixed(stream(), only=["sub/*"])
     assert [row["id"] for row in rows_of(corpus / "out")] == ["sub/b-0", "sub/b-1"]
-    mix_config({"streams": [stream()]}, prune=1, **HERE)
+    mixed(stream(), prune=1)
     assert [row["id"] for row in rows_of(corpus / "out")] == [f"a-{row}" for row in range(4)]
     with pytest.raises(UsageError, match="no shard of stream 'm' matches 'nope'"):
-        mix_config({"streams": [stream()]}, only=["nope"], **HERE)
+        mixed(stream(), only=["nope"])
