@@ -20,12 +20,13 @@ import pyarrow.compute as pc
 
 from dolma_dask.engine import Input, Task
 from dolma_dask.errors import DataError, SourceChangedError
-from dolma_dask.exchange.contract import Emitted, Records, key_dtype, keyed, locations
+from dolma_dask.exchange.contract import Emitted, Records, key_dtype, keyed, locations, to_words
 from dolma_dask.formats.digests import keys128
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
+from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Counts, Int, Words, kernel
 
 EARLIER = 1 << 63
@@ -204,74 +205,68 @@ class KeyReducer:
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """Return counts, and the first locations: of ``duplicates`` with the location of the first of their key, and of ``unmatched``."""
-        state = np.zeros(
-            6, np.uint64
-        )  # is open, key, first location, rows of ours, rows of the earlier version
+        # whether a key is open, the key, its first location, its rows of ours and of the earlier version
+        state = np.zeros(6, np.uint64)
         duplicates = unmatched = np.empty((0, 2), np.uint64)
         repeated = absent = 0
         for run in runs:
             more, missing = (np.empty((len(run), 2), np.uint64) for _ in range(2))
-            high, low, location = (np.ascontiguousarray(run[name]) for name in ("hi", "lo", "location"))
             counts = np.zeros(2, np.int64)
-            _walk_keys(high, low, location, state, more, missing, counts)
-            missing = missing[: counts[1]]
+            _walk_keys(for_kernel(to_words(run, run.dtype)), state, more, missing, counts)
             repeated += int(counts[0])
-            absent += int(missing[:, 1].sum())
             duplicates = self._first(duplicates, more[: counts[0]])
-            unmatched = self._first(unmatched, missing)
-        is_open, _, _, first, ours, theirs = state.tolist()
-        if is_open and ours and not theirs:
+            if self.has_earlier:
+                absent += int(missing[: counts[1], 1].sum())
+                unmatched = self._first(unmatched, missing[: counts[1]])
+        *_, first, ours, theirs = state.tolist()
+        if self.has_earlier and ours and not theirs:
             absent += ours
             unmatched = self._first(unmatched, np.array([[first, ours]], np.uint64))
-        result: dict[str, Any] = {"duplicates": repeated, "first": duplicates.tolist()}
-        if self.has_earlier:
-            result |= {"unmatched": absent, "first_unmatched": unmatched[:, 0].tolist()}
-        return result
+        return {
+            "duplicates": repeated,
+            "first": duplicates.tolist(),
+            "unmatched": absent,
+            "first_unmatched": unmatched[:, 0].tolist(),
+        }
 
     def _first(self, known: Keys, more: Keys) -> Keys:
         both = np.concatenate([known, more])
-        return both[np.argsort(both[:, 0], kind="stable")[: self.keep]]
+        if len(both) > self.keep:
+            both = both[np.argpartition(both[:, 0], self.keep)[: self.keep]]
+        return both[np.argsort(both[:, 0])]
 
     def merge(self, results: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Put the results of all ranges together."""
         results = list(results)
-        firsts = (one for item in results for one in item.get("first_unmatched", ()))
-        return {
-            "duplicates": sum(item["duplicates"] for item in results),
-            "first": sorted(pair for item in results for pair in item["first"])[: self.keep],
-            "unmatched": sum(item.get("unmatched", 0) for item in results),
-            "first_unmatched": sorted(firsts)[: self.keep],
+        counts = {name: sum(item[name] for item in results) for name in ("duplicates", "unmatched")}
+        firsts = {
+            name: sorted(one for item in results for one in item[name])[: self.keep]
+            for name in ("first", "first_unmatched")
         }
+        return {**counts, **firsts}
 
 
 @kernel
-def _walk_keys(
-    high: Words,
-    low: Words,
-    location: Words,
-    state: Words,
-    duplicates: Words,
-    unmatched: Words,
-    counts: Counts,
-) -> None:
+def _walk_keys(records: Words, state: Words, duplicates: Words, unmatched: Words, counts: Counts) -> None:
     """Walk over sorted records; `state` carries the key that is open from one call to the next."""
-    for i in range(high.size):
-        if state[0] == 0 or high[i] != state[1] or low[i] != state[2]:
+    for i in range(records.shape[0]):
+        location = records[i, 2]
+        if state[0] == 0 or records[i, 0] != state[1] or records[i, 1] != state[2]:
             if state[0] != 0 and state[4] != 0 and state[5] == 0:
                 unmatched[counts[1], 0] = state[3]
                 unmatched[counts[1], 1] = state[4]
                 counts[1] += 1
             state[0] = 1
-            state[1] = high[i]
-            state[2] = low[i]
-            state[3] = location[i]
+            state[1] = records[i, 0]
+            state[2] = records[i, 1]
+            state[3] = location
             state[4] = 0
             state[5] = 0
-        if location[i] >> np.uint64(63):
+        if location >> np.uint64(63):
             state[5] += np.uint64(1)
             continue
         if state[4] != 0:
-            duplicates[counts[0], 0] = location[i]
+            duplicates[counts[0], 0] = location
             duplicates[counts[0], 1] = state[3]
             counts[0] += 1
         state[4] += np.uint64(1)

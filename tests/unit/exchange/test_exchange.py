@@ -241,7 +241,7 @@ def test_local_and_remote(root):
         assert sorted(path.name for path in Path(root).iterdir()) == ["in"], "no folder stays"
 
 
-def test_what_the_emitter_told(world):
+def test_what_the_emitter_says(world):
     done = world.run()
     assert list(done.emitted) == ["000", "001", "002", "003", "004"]
     record = done.emitted["003"]
@@ -317,7 +317,7 @@ def test_one_key_in_all_records(tmp_path):
     assert reducer.chunks[0] >= 900 // 20, "a key goes on in many chunks of bounded size"
 
 
-def told(record):
+def described(record):
     return (record.shard, record.inputs, record.files, record.rows, record.counts, record.info)
 
 
@@ -328,7 +328,7 @@ def test_nothing_is_done_twice(world, more):
     again = world.run(emitter, reducer, **more)
     assert (emitter.seen, reducer.chunks) == ([], [])
     assert (again.infos, again.by_shard) == (first.infos, first.by_shard)
-    assert list(map(told, again.emitted.values())) == list(map(told, first.emitted.values()))
+    assert list(map(described, again.emitted.values())) == list(map(described, first.emitted.values()))
     world.check(again)
     assert len(world.run(emitter, reducer, replace(HERE, overwrite=True), **more).emitted) == 5
     assert len(emitter.seen) == 5
