@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.exact import Field, LineError, Value, parse_line
-from dolma_dask.formats.json.scan import (
+from dolma_dask.formats.json.strings import copy_strings, is_utf8, mark_invalid_utf8
+from dolma_dask.formats.json.walk import (
     BOOLEAN,
     DECLINE,
     DOCUMENT,
@@ -34,9 +35,8 @@ from dolma_dask.formats.json.scan import (
     SEEN,
     SPANS,
     STRING,
+    walk_lines,
 )
-from dolma_dask.formats.json.strings import copy_strings, is_utf8, mark_invalid_utf8
-from dolma_dask.formats.json.walk import walk_lines
 from dolma_dask.text.columns import bitmap, large_strings, string_parts
 from dolma_dask.text.kernels import kernel
 

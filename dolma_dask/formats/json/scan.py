@@ -1,14 +1,7 @@
-"""Kernels that walk JSON lines: the grammar of RFC 8259, and the values of requested keys.
-
-One pass checks every byte of every line and records where requested values lie; nothing is copied or decoded here. A line is
-either accepted with certainty or declined (status 1) and left to the exact parser; the kernel never guesses.
+"""Kernels that pass over JSON: the grammar of RFC 8259. What they accept is valid with certainty.
 
 Every loop stops at a newline, because no token of JSON may hold one. So a block that ends in a newline and is followed by 64
 readable bytes needs no other bounds check: the callers in `dolma_dask.formats.json.lines` see to both.
-
-Keys: most files repeat the same keys in the same order, so each key remembers which one came next the last time. If the
-bytes at hand equal that one (one 64-byte compare), the key is known without being scanned or hashed. Other keys are
-learned too, since passing them over is the larger part of the work when 1 of 24 is requested.
 
 Cost: 7 GB/s per core on long strings with one escape in fifty bytes, 2 GB/s on rows of many short numbers, 15 ns per short
 string; compiling takes about 3 s once.
@@ -16,9 +9,7 @@ string; compiling takes about 3 s once.
 
 import numpy as np
 
-from dolma_dask.formats.json.numbers import read_integer, read_number
 from dolma_dask.text.bits import (
-    address_of,
     byte_at,
     differing64,
     equal64,
@@ -31,20 +22,6 @@ from dolma_dask.text.kernels import kernel
 
 MAX_LEVELS = 64
 """Arrays and objects inside each other that the kernel follows, the outermost object included."""
-
-BEGIN, SIZE, SCOPE, NEXT, ACTION, TARGET, SEEN, REQUIRED = range(8)
-"""Columns of the key table: where the key's bytes (closing quote included) lie and how many they are; the object it belongs
-to; the key that followed it last; what to do with its value and which output column or scope that is for; the last row it was
-seen in; whether a row without a value for it is declined."""
-
-ROOT = 0
-"""Row of the key table that stands for "before the first key"."""
-
-SKIP, STRING, RAW, NUMBER, BOOLEAN, DOCUMENT, SPANS, ENTER, DECLINE = range(9)
-"""Actions. ENTER looks for requested keys inside the object that is the value; DECLINE leaves the line to the exact parser."""
-
-MAX_KEY = 512
-"""Bytes of the longest key that is learned; requested keys may be longer."""
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON = 0x22, 0x5C, 0x2C, 0x3A
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = 0x7B, 0x7D, 0x5B, 0x5D
@@ -262,123 +239,3 @@ def same_bytes(first: int, second: int, size: int) -> bool:
         second += 64
         size -= 64
     return bool(first_bit(differing64(first, second)) >= size)
-
-
-@kernel
-def hash_key(at: int, size: int, scope: int) -> int:
-    """Return a hash of a key by its length, its first and its last bytes; `size` includes the closing quote."""
-    head = word_at(at)
-    if size < 8:
-        head &= (1 << (8 * size)) - 1
-    tail = word_at(at + size - 8) if size > 8 else 0
-    middle = word_at(at + (size >> 1)) if size > 24 else 0
-    mixed: int = (head ^ (tail << 1) ^ (middle << 2) ^ scope) * -7046029254386353131 + size
-    return (mixed ^ (mixed >> 32)) & 0x7FFF_FFFF
-
-
-@kernel
-def file_requested_keys(keys: np.ndarray, store: np.ndarray, buckets: np.ndarray, used: np.ndarray) -> None:
-    """Enter the rows of `keys` that are in use into the empty table `buckets`, see `find_key`."""
-    address = address_of(store)
-    for row in range(1, used[0]):
-        slot = hash_key(address + keys[row, BEGIN], keys[row, SIZE], keys[row, SCOPE]) & (len(buckets) - 1)
-        while buckets[slot] != 0:
-            slot = (slot + 1) & (len(buckets) - 1)
-        buckets[slot] = row
-
-
-@kernel
-def find_key(
-    at: int, size: int, scope: int, keys: np.ndarray, store: np.ndarray, buckets: np.ndarray, used: np.ndarray
-) -> int:
-    """Return the row of a key in the table; it is added when there is room, else the answer is -1.
-
-    `keys` is int64[n, 8], `store` the bytes of all keys, `buckets` an open-addressing table of rows (0: free; a power of
-    two long), `used` int64[2]: rows of `keys` and bytes of `store` in use.
-    """
-    address = address_of(store)
-    mask = len(buckets) - 1
-    slot = hash_key(at, size, scope) & mask
-    while buckets[slot] != 0:
-        row: int = buckets[slot]
-        if (
-            keys[row, SIZE] == size
-            and keys[row, SCOPE] == scope
-            and same_bytes(at, address + keys[row, BEGIN], size)
-        ):
-            return row
-        slot = (slot + 1) & mask
-    row = used[0]
-    if row == len(keys) or size > MAX_KEY or used[1] + size + 64 > len(store):
-        return -1
-    for i in range(size):
-        store[used[1] + i] = byte_at(at + i)
-    keys[row, BEGIN] = used[1]
-    keys[row, SIZE] = size
-    keys[row, SCOPE] = scope
-    keys[row, ACTION] = SKIP
-    used[0] += 1
-    used[1] += size
-    buckets[slot] = row
-    return row
-
-
-@kernel
-def read_span(at: int) -> tuple[int, int, int, float]:
-    """Return (address after, start, end, score) of the ``[start,end,score]`` at `at`; the address is 0 when it is none."""
-    start, end, score = 0, 0, 0.0
-    for part in range(3):
-        if byte_at(at) != (_COMMA if part else _OPEN_ARRAY):
-            return 0, 0, 0, 0.0
-        at = skip_space(at + 1)
-        if part == 2:
-            at, score = read_number(at)
-        else:
-            start = end
-            at, end = read_integer(at)
-        if at == 0:
-            return 0, 0, 0, 0.0
-        at = skip_space(at)
-    return (at + 1, start, end, score) if byte_at(at) == _CLOSE_ARRAY else (0, 0, 0, 0.0)
-
-
-@kernel
-def read_document_score(at: int) -> tuple[int, bool, float]:
-    """Return (address after, whether there is a span, its score) of the ``[[0,n,score]]`` or ``[]`` at `at`."""
-    if byte_at(at) != _OPEN_ARRAY:
-        return 0, False, 0.0
-    at = skip_space(at + 1)
-    if byte_at(at) == _CLOSE_ARRAY:
-        return at + 1, False, 0.0
-    at, start, _, score = read_span(at)
-    if at == 0 or start != 0:
-        return 0, False, 0.0
-    at = skip_space(at)
-    if byte_at(at) != _CLOSE_ARRAY:
-        return 0, False, 0.0
-    return at + 1, True, score
-
-
-@kernel
-def read_spans(at: int, count: int, bounds: np.ndarray, scores: np.ndarray) -> tuple[int, int]:
-    """Append the spans of the list at `at` to `bounds` int64[m, 2] and `scores`; return (address after, new count)."""
-    if byte_at(at) != _OPEN_ARRAY:
-        return 0, 0
-    at = skip_space(at + 1)
-    if byte_at(at) == _CLOSE_ARRAY:
-        return at + 1, count
-    while True:
-        at, start, end, score = read_span(at)
-        if at == 0:
-            return 0, 0
-        bounds[count, 0] = start
-        bounds[count, 1] = end
-        scores[count] = score
-        count += 1
-        at = skip_space(at)
-        byte = byte_at(at)
-        if byte == _CLOSE_ARRAY:
-            return at + 1, count
-        if byte != _COMMA:
-            return 0, 0
-        at = skip_space(at + 1)
