@@ -30,7 +30,7 @@ from dolma_dask.journal import Record
 from dolma_dask.reading import AlignedShard
 from dolma_dask.text.columns import code_point_lengths
 from dolma_dask.writers.attributes import AttributeWriter
-from dolma_dask.writers.table import ArrowSink
+from dolma_dask.writers.base import ArrowSink
 
 COLUMNS = ("id", "source", "text")
 """Columns that are read of every document, in this order, before any others."""

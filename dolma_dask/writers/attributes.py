@@ -19,8 +19,8 @@ from dolma_dask.formats.json.attributes import AttributeKind, scan_attributes
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.attributes import KINDS_KEY
 from dolma_dask.io.records import FileRecord
+from dolma_dask.writers.base import TableFile
 from dolma_dask.writers.jsonl import JsonlWriter
-from dolma_dask.writers.table import TableFile
 
 ROW_GROUP_ROWS = 131_072
 """Rows per Parquet row group; a fixed number, so that the file does not depend on batches."""

@@ -4,8 +4,8 @@ import pyarrow as pa
 
 from dolma_dask.formats.documents import documents_table
 from dolma_dask.formats.layout import format_of
+from dolma_dask.writers.base import TableFile
 from dolma_dask.writers.jsonl import JsonlWriter
-from dolma_dask.writers.table import TableFile
 
 ROW_GROUP_BYTES = 64_000_000
 """Bytes of JSON per row group, about; cut at a record, so that it does not depend on batches."""
