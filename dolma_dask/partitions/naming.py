@@ -115,12 +115,7 @@ def _address(catalog: Catalog, name: str, selected: Sequence[str]) -> _Address:
 
 
 def _column(
-    address: _Address,
-    fields: Mapping[str, Kind],
-    sets: AttributeSets | None,
-    *,
-    prefix: bool,
-    spans: bool,
+    address: _Address, fields: Mapping[str, Kind], sets: AttributeSets | None, *, prefix: bool, spans: bool
 ) -> Column:
     name, key = address
     if name is None or sets is None:

@@ -96,9 +96,7 @@ def find_keys(
     if attributes:
         catalog.open(attributes)  # all that were named have to be there
     full, keys = look_up(
-        catalog,
-        sets,
-        lambda known: {name: full_name(name, [*STRINGS, METADATA, *known]) for name in names},
+        catalog, sets, lambda known: {name: full_name(name, [*STRINGS, METADATA, *known]) for name in names}
     )
     check_clash(keys, sorted(full.values()))
     return full, catalog.open([name for name in sets if not keys[name].isdisjoint(full.values())])

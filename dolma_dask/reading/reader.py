@@ -28,14 +28,7 @@ from dolma_dask.io.quarantine import Quarantine
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stored import WHOLE, Section
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES
-from dolma_dask.reading.follower import (
-    REMEMBERED,
-    Follower,
-    checksum_of,
-    count_rows,
-    is_still,
-    remembered,
-)
+from dolma_dask.reading.follower import REMEMBERED, Follower, checksum_of, count_rows, is_still, remembered
 from dolma_dask.reading.sets import AttributeSource, Proof, shard_inputs
 
 _DIGESTED = ("id", "text", "source")

@@ -155,10 +155,7 @@ class TokenEngine:
             *(None if part is None else part.address for part in texts.buffers()),
         )
         if key not in known:
-            known[key] = (
-                texts,
-                self._encode(texts),
-            )  # the texts stay, so that no others get their address
+            known[key] = (texts, self._encode(texts))  # the texts stay, so that no others get their address
         return known[key][1]
 
     def _encode(self, texts: pa.LargeStringArray) -> Tokens:

@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import (
-    AlignmentError,
-    ExpressionError,
-    SchemaError,
-    UsageError,
-)
+from dolma_dask.errors import AlignmentError, ExpressionError, SchemaError, UsageError
 from dolma_dask.io import documents as documents_module
 from dolma_dask.reading import columns as columns_module
 from dolma_dask.reading import find_columns

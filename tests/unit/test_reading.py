@@ -27,13 +27,7 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record
-from dolma_dask.reading import (
-    AlignedReader,
-    AlignedShard,
-    ReadState,
-    open_attributes,
-    shard_inputs,
-)
+from dolma_dask.reading import AlignedReader, AlignedShard, ReadState, open_attributes, shard_inputs
 from dolma_dask.writers.attributes import AttributeWriter
 from dolma_dask.writers.documents import open_writer
 
@@ -224,11 +218,7 @@ AGAIN = "No journal knows attribute set g: make its file for x/en_00 again with 
         (GOOD[:42] + GOOD[43:], 99, "row 42 (id 'a43', expected 'a42')"),
         ([*GOOD, ("a100", "s", 1.0), ("a101", "s", 1.0)], 102, "row 100 (id 'a100', expected the end)"),
         ([*GOOD[:12], GOOD[13], GOOD[12], *GOOD[14:]], 100, "row 12 (id 'a13', expected 'a12')"),
-        (
-            [*GOOD[:50], ("a50", "other", 1.0), *GOOD[51:]],
-            100,
-            "row 50 (source 'other', expected 's')",
-        ),
+        ([*GOOD[:50], ("a50", "other", 1.0), *GOOD[51:]], 100, "row 50 (source 'other', expected 's')"),
         ([*GOOD[:5], (None, None, None), *GOOD[6:]], 100, "row 5 (id none, expected 'a5')"),
     ],
 )

@@ -37,9 +37,7 @@ FIELDS = ("metadata.lang", "metadata.n", "metadata.ok")
 
 
 @dk.tagger(
-    name="shape_v1",
-    types={"length": "document", "words": "spans", "count": int, "short": bool},
-    version=1,
+    name="shape_v1", types={"length": "document", "words": "spans", "count": int, "short": bool}, version=1
 )
 def shape(text: str) -> dict[str, Any] | None:
     """Everything that an attribute can be."""

@@ -112,11 +112,7 @@ def test_frames_can_be_written_to(gz):
 PROJECTIONS = {
     "one document column": (lambda df: df["id"].compute(), {"id"}, set()),
     "one attribute": (lambda df: df[COUNT].mean().compute(), set(), {COUNT}),
-    "filter, then project": (
-        lambda df: df[df[COUNT] > 4]["id"].compute(),
-        {"id"},
-        {COUNT},
-    ),
+    "filter, then project": (lambda df: df[df[COUNT] > 4]["id"].compute(), {"id"}, {COUNT}),
     "filter on two sets": (
         lambda df: df[(df[COUNT] > 4) & (df[FIRST] == "the")][LENGTH].sum().compute(),
         set(),

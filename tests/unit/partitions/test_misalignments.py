@@ -131,8 +131,7 @@ def test_documents_edited_to_the_same_size_are_not_read_at_old_places(plain):
 def test_lines_joined_within_a_part_are_found(plain):
     """All places of the journal are still starts of lines."""
     rewrite(
-        plain / "documents/a.jsonl",
-        lambda lines: [lines[0][:-1] + b" " * len(lines[1]) + b"\n", *lines[2:]],
+        plain / "documents/a.jsonl", lambda lines: [lines[0][:-1] + b" " * len(lines[1]) + b"\n", *lines[2:]]
     )
     df = read_dataframe(str(plain), ["id"], only="a.jsonl", partition_bytes=MANY)
     with pytest.raises(SourceChangedError, match=r"a\.jsonl has \d+ rows; expected \d+ rows from row 0 on"):

@@ -95,9 +95,7 @@ def test_json_text_in_a_metadata_column_becomes_an_object(tmp_path: Path) -> Non
     assert raws[0].endswith(b'"metadata":{"n":1.00,"deep":{"a":"\\u0041"},"url":"u"}}\n')
     assert [document["metadata"] for document in documents(blocks)[1:]] == [
         {"url": "u", "metadata": "no object"} if i == 0 else item
-        for i, item in enumerate(
-            [None, {"url": "u", "metadata": "{broken"}, {"url": "u"}],
-        )
+        for i, item in enumerate([None, {"url": "u", "metadata": "{broken"}, {"url": "u"}])
     ]
 
 
