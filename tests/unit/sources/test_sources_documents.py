@@ -125,8 +125,8 @@ def expected(record: dict[str, Any], mapping: FieldMapping, row: int) -> dict[st
 numbers = st.sampled_from([0, -1, 10**30, 1.5, -0.0, 1e300])
 scalars = st.none() | st.booleans() | numbers | st.text(max_size=5) | st.characters(codec="utf-8")
 names = st.sampled_from(
-    "id text source added created metadata url url_raw url_raw_raw meta meta.id body é".split()
-)
+    ["id", "text", "source", "added", "created", "metadata", "url", "url_raw", "url_raw_raw", "meta", "meta.id", "body", "é"]
+)  # fmt: skip
 values = st.recursive(
     scalars,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=3),
