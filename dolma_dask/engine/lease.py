@@ -1,14 +1,17 @@
 """Leases of work folders: one run at a time in ``_work/<verb>-<name>/``, or two would remove and replace each other's files.
 
-The holder says so in ``.lease.json`` there: host, process and when it started, renewed every `RENEW_SECONDS`. On this host a holder is dead when
-its process is gone (or another one has its number). Elsewhere, also in another container, it counts as dead when it has not renewed its lease
-for `EXPIRE_SECONDS`, so clocks may differ by minutes. The lease of a dead holder is taken over. Cost: one small file, written twice a minute.
+A holder has a file in ``.leases/`` there: host, process and when it started, renewed every `RENEW_SECONDS`. Whoever wants the folder writes its file
+first and then looks for others; who finds one withdraws its own, and tries again after a moment of random length. So two at once never both go on, on any
+file system or store that lists what has been written; there are no locks. On this host a holder is dead when its process is gone (or another one
+has its number). Elsewhere, also in another container, it counts as dead when it has not renewed its lease for `EXPIRE_SECONDS`, so clocks may
+differ by minutes. Leases of dead holders are removed. Cost: one small file, written twice a minute, and a listing.
 """
 
-import fcntl
 import os
+import random
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -18,7 +21,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.publish import is_running, process_space, process_state, publish, sweep
 
-LEASE = ".lease.json"
+LEASES = ".leases"
 """Hidden, so that listings of results leave it out."""
 
 RENEW_SECONDS = 30.0
@@ -26,15 +29,17 @@ RENEW_SECONDS = 30.0
 EXPIRE_SECONDS = 300.0
 """Ten renewals."""
 
-LOCK_SECONDS = 10.0
+_ATTEMPTS = 8
+"""Tries to take a folder that another one holds, wants at the same time, or removes."""
 
-_ATTEMPTS = 20
-"""Tries to take the lease of a folder that others remove at the same time."""
+_PAUSE_SECONDS = 0.05
+"""Between two tries, on average."""
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """Holder of a folder, as it stands in the file."""
+    """Holder of a folder, as it stands in its file."""
 
+    id: str  # name of the file
     verb: str
     host: str
     namespace: int  # of process numbers, in containers
@@ -49,16 +54,12 @@ class Lease(msgspec.Struct, frozen=True):
         return (self.host, self.namespace) == process_space()
 
     @property
-    def is_own(self) -> bool:
-        """Whether it belongs to this process."""
-        return self.is_here and (self.pid, self.born) == (os.getpid(), _born(os.getpid()))
-
-    def is_held(self, folder: str) -> bool:
-        """Tell whether the holder still works, as far as can be known."""
+    def is_held(self) -> bool:
+        """Whether the holder still works, as far as can be known."""
         if not self.is_here:
             return time.time() - self.renewed < EXPIRE_SECONDS
-        if self.is_own:
-            return folder in _renewals
+        if (self.pid, self.born) == (os.getpid(), _born(os.getpid())):
+            return self.id in _renewals
         return is_running(self.pid) and self.born in (0, _born(self.pid))
 
 
@@ -71,61 +72,87 @@ def leased(folder: str, verb: str) -> Iterator[None]:
     UsageError
         Another run holds it.
     """
-    _acquire(folder, verb)
+    own = _acquire(folder, verb)
     try:
         yield
     finally:
-        release(folder)
+        _withdraw(folder, own)
 
 
-def _acquire(folder: str, verb: str) -> None:
+def _acquire(folder: str, verb: str) -> Lease:
+    others: list[Lease] = []
     for _ in range(_ATTEMPTS):
-        with suppress(FileNotFoundError), _alone(folder):  # an earlier holder may remove the folder now
-            lease = read_lease(folder)
-            if lease is not None and lease.is_held(folder):
-                raise _busy(folder, lease, verb)
-            own = _new(verb)
+        own = _new(verb)
+        stop = _renewals[own.id] = threading.Event()
+        try:
             _write(folder, own)
-            _keep_renewing(folder, own)
-            return
+            working = {lease.id: lease for lease in holders(folder)}
+            others = [lease for name, lease in working.items() if name != own.id]
+            if own.id in working and not others:
+                threading.Thread(target=_renew, args=(folder, own, stop), daemon=True).start()
+                return own
+        except (FileNotFoundError, FileExistsError):
+            pass  # an earlier holder removes the folder now
+        except BaseException:
+            _withdraw(folder, own)
+            raise
+        _withdraw(folder, own)
+        time.sleep(random.uniform(0, 2 * _PAUSE_SECONDS))
+    if others:
+        raise _busy(folder, others[0], verb)
     raise UsageError(
         f"{folder} was removed again and again by another {verb}; expected one at a time. Run the same command again."
     )
 
 
-def release(folder: str) -> None:
-    """Give up the own lease of a folder, or clear away that of a dead holder."""
+def _withdraw(folder: str, own: Lease) -> None:
     with _writing:
-        stop = _renewals.pop(folder, None)
-        if stop is not None:
-            stop.set()
-    lease = read_lease(folder)
-    if lease is not None and not lease.is_held(folder):
-        files.remove(files.join(folder, LEASE))
-    sweep(folder)  # of a holder that was killed while it wrote the file
-    if files.is_local(folder):  # object stores have no empty folders
-        path = files.local_path(folder)
-        with suppress(OSError):
-            path.rmdir()
-            path.parent.rmdir()
+        _renewals.pop(own.id).set()
+        files.remove(_url(folder, own.id))
+    remove_dead(folder)
 
 
-def is_leased(folder: str) -> bool:
-    """Tell whether a run works in a folder."""
-    lease = read_lease(folder)
-    return lease is not None and lease.is_held(folder)
+def holders(folder: str) -> list[Lease]:
+    """Return the leases of those who work in a folder."""
+    return [lease for lease in _read_all(folder).values() if lease is not None and lease.is_held]
 
 
-def read_lease(folder: str) -> Lease | None:
-    """Return the lease of a folder; None if there is none that can be read."""
+def remove_dead(folder: str) -> None:
+    """Remove the leases of dead holders; of a local folder also itself and the one above it, if nothing else is in them."""
+    for name, lease in _read_all(folder).items():
+        if lease is None or not lease.is_held:
+            files.remove(_url(folder, name))
+    with suppress(FileNotFoundError):
+        sweep(_url(folder))  # of a holder that was killed while it wrote its file
+    if files.is_local(folder):
+        path = files.local_path(_url(folder))
+        for each in (path, path.parent, path.parent.parent):
+            with suppress(OSError):
+                each.rmdir()
+
+
+def _url(folder: str, name: str = "") -> str:
+    return files.join(files.join(folder, LEASES), name)
+
+
+def _read_all(folder: str) -> dict[str, Lease | None]:
+    """Return the leases of a folder by name of their file; None for one that cannot be read."""
     try:
-        return msgspec.json.decode(files.read_bytes(files.join(folder, LEASE)), type=Lease)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        names = [info.path for info in files.list_files(_url(folder))]
+    except FileNotFoundError:  # removed while it was listed
+        names = []
+    return {name: _read(_url(folder, name)) for name in names}
+
+
+def _read(url: str) -> Lease | None:
+    try:
+        return msgspec.json.decode(files.read_bytes(url), type=Lease)
+    except (FileNotFoundError, msgspec.DecodeError):
         return None
 
 
 def _write(folder: str, lease: Lease) -> None:
-    with publish(files.join(folder, LEASE)) as out:
+    with publish(_url(folder, lease.id)) as out:
         out.write(msgspec.json.encode(lease))
 
 
@@ -141,31 +168,17 @@ def _busy(folder: str, lease: Lease, verb: str) -> UsageError:
     )
 
 
-def _lock(descriptor: int) -> None:
-    """Lock a folder; not where the file system cannot, nor for longer than `LOCK_SECONDS` behind a process that stands still."""
-    deadline = time.monotonic() + LOCK_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.05)
-        except OSError:
-            return
-        else:
-            return
-
-
 _renewals: dict[str, threading.Event] = {}
-"""Folders held by this process, and what stops the renewal of each."""
+"""Leases of this process by their id, and what stops the renewal of each."""
 
 _writing = threading.Lock()
-"""Held while a lease is renewed, so that it is not after it was released."""
+"""Held while a lease is renewed, so that it is not after it was given up."""
 
 
 def _new(verb: str) -> Lease:
     host, namespace = process_space()
     pid, now = os.getpid(), time.time()
-    return Lease(verb, host, namespace, pid, _born(pid), now, now)
+    return Lease(f"{uuid.uuid4().hex}.json", verb, host, namespace, pid, _born(pid), now, now)
 
 
 def _born(pid: int) -> int:
@@ -174,35 +187,8 @@ def _born(pid: int) -> int:
     return int(stat[19]) if stat else 0
 
 
-def _keep_renewing(folder: str, lease: Lease) -> None:
-    stop = _renewals[folder] = threading.Event()
-    threading.Thread(target=_renew, args=(folder, lease, stop), daemon=True, name="dolma-dask-lease").start()
-
-
 def _renew(folder: str, own: Lease, stop: threading.Event) -> None:
     while not stop.wait(RENEW_SECONDS):
-        with suppress(Exception):  # a store that is away for a moment; the next renewal may succeed
-            lease = read_lease(folder)
-            if lease is None or (lease.pid, lease.born, lease.started) != (own.pid, own.born, own.started):
-                return  # removed, or taken over while this process was asleep
-            with _writing, _alone(folder):
-                if not stop.is_set():
-                    _write(folder, msgspec.structs.replace(lease, renewed=time.time()))
-
-
-@contextmanager
-def _alone(folder: str) -> Iterator[None]:
-    """Keep other processes of this host out of the same block; nothing does between hosts."""
-    if not files.is_local(folder):
-        yield
-        return
-    path = files.local_path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        _lock(descriptor)
-        if not path.exists():
-            raise FileNotFoundError(path)
-        yield
-    finally:
-        os.close(descriptor)
+        with suppress(Exception), _writing:  # a store may be away for a moment; the next renewal may succeed
+            if not stop.is_set() and _read(_url(folder, own.id)) is not None:  # else it was taken for dead
+                _write(folder, msgspec.structs.replace(own, renewed=time.time()))

@@ -53,14 +53,14 @@ class WorkDir:
 
     def remove_abandoned(self) -> None:
         """Delete everything of this verb and name, unless a run works there."""
-        if not lease.is_leased(self.parent):
+        if not lease.holders(self.parent):
             self.remove()
 
     def remove(self) -> None:
-        """Delete everything of this verb and name, and give up the lease."""
+        """Delete everything of this verb and name, but the lease of who works there."""
         self.clear_others()
         self.clear()
-        lease.release(self.parent)
+        lease.remove_dead(self.parent)
 
 
 def remove_abandoned(root: str, verb: str) -> None:

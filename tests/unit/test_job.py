@@ -146,4 +146,4 @@ def test_another_run_at_work(root):
     (root / "documents/1.jsonl").write_text("no JSON\n")
     with pytest.raises(StageError, match=r"1 of 3 shards failed.*1\.jsonl"):
         run(root)
-    assert not list(root.rglob(".lease.json"))
+    assert not list(root.rglob("*.leases*"))
