@@ -11,6 +11,7 @@ import xxhash
 
 from dolma_dask.errors import CorruptFileError, SourceChangedError
 from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, open_with_info, stat
+from dolma_dask.io.records import InputRecord
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,10 @@ class StoredFile:
     def checksum(self) -> str:
         """The xxh3-128 hex digest of the bytes read so far: of the file, once a whole file has been read."""
         return self._digest.hexdigest()
+
+    def record(self, path: str) -> InputRecord:
+        """Return what was read, once a whole file has been; `path` is relative to its dataset."""
+        return InputRecord(path, self.info.bytes, self.info.stamp, self.checksum)
 
     def check_unchanged(self) -> None:
         """Compare size and stamp with those at the start.

@@ -156,7 +156,7 @@ class Follower:
                 f"{self.source.info.path} is not what `{proof.verb}` wrote, and its rows depend on more than their own shard; expected the file "
                 "as it was written.",
             )
-        return InputRecord(self.source.info.path, stored.info.bytes, stored.info.stamp, stored.checksum)
+        return stored.record(self.source.info.path)
 
     def finish_part(self, is_last: bool) -> None:
         """Check that the file did not change, and that no row is left if the part was the last one."""

@@ -219,7 +219,9 @@ class AlignedReader:
             state.ids_digest = digests.ids if {"id", "source"} <= set(columns) else ""
             state.content_digest = digests.content if set(_DIGESTED) <= set(columns) else ""
             proved = [follower.finish(state.ids_digest, state.content_digest) for follower in followers]
-        state.inputs = (self._known_input() if documents is None else self._input(documents), *proved)
+        path = layout.document_path(self.work.shard.path)
+        read = self._known_input() if documents is None else documents.stored.record(path)
+        state.inputs = (read, *proved)
         state.unproved = tuple(follower.source.name for follower in followers if not follower.proved)
 
     def _blocks(
@@ -283,11 +285,6 @@ class AlignedReader:
         )
         stack.callback(follower.close)
         return follower
-
-    def _input(self, documents: DocumentFile) -> InputRecord:
-        stored = documents.stored
-        path = layout.document_path(self.work.shard.path)
-        return InputRecord(path, stored.info.bytes, stored.info.stamp, stored.checksum)
 
     def _known_input(self) -> InputRecord:
         """Return the document file, which was not read, as the journal knows it."""

@@ -116,5 +116,5 @@ def finish(stored: StoredFile, path: str, inputs: list[InputRecord] | None) -> N
     if inputs is not None:
         while stored.read():
             pass
-        inputs.append(InputRecord(path, stored.info.bytes, stored.info.stamp, stored.checksum))
+        inputs.append(stored.record(path))
     stored.check_unchanged()

@@ -26,7 +26,7 @@ from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.files import join
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.io.records import Block
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.summary import Summary
 from dolma_dask.taggers.base import Tagger, ViewTagger
@@ -223,8 +223,7 @@ class TagStage:
                 counts["text_bytes"] += text_bytes(block.batch.column("text"))
                 view = self._write(block, writers, kinds, view)
             kept = quarantine.publish(self.root, self.verb, shard.path)
-        stored = reader.stored
-        source = InputRecord(document, stored.info.bytes, stored.info.stamp, stored.checksum)
+        source = reader.stored.record(document)
         totals = {**counts, "bad_records": quarantine.count}
         return [
             Record(

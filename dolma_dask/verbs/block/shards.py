@@ -21,7 +21,6 @@ from dolma_dask.io.attributes import AttributeFile
 from dolma_dask.io.id_keys import contains, entry_keys, list_keys
 from dolma_dask.io.id_lists import IdListFile, ListFacts
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Record
 from dolma_dask.rules.membership import FREE
 from dolma_dask.verbs.flag_rows import (
@@ -118,7 +117,7 @@ class ListEmitter:
             entries += len(block)
         (item,) = task.inputs
         stored = file.stored
-        read = InputRecord(item.info.path, stored.info.bytes, stored.info.stamp, stored.checksum)
+        read = stored.record(item.info.path)
         return Emitted(inputs=(read,), rows=entries, info={"shards": []})
 
     def _records(self, rows: FlagRows, _: pa.RecordBatch, shard: ShardKeys) -> Iterator[Records]:

@@ -87,7 +87,7 @@ class KeyFile:
             inputs.append(self.known)
             return
         stored = documents.stored
-        inputs.append(InputRecord(self.info.path, stored.info.bytes, stored.info.stamp, stored.checksum))
+        inputs.append(stored.record(self.info.path))
 
     def _is_kept(self) -> bool:
         with suppress(FileNotFoundError):
