@@ -121,7 +121,7 @@ MAGIC = b"DDBUCKET"
 VERSION = 2
 
 _TAIL = struct.Struct("<8sQQQQQQQQ")
-"""Magic, version, buckets, segments, words of a record, records, place and xxh3-64 of the table, xxh3-64 of what stands before."""
+"""Magic, version, buckets, segments, words of a record, records, offset and xxh3-64 of the table, xxh3-64 of what stands before."""
 
 ENTRY = np.dtype([("start", "<u8"), ("checksum", "<u8")])
 _EMPTY = xxhash.xxh3_64_intdigest(b"")

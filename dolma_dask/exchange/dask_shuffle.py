@@ -68,8 +68,8 @@ def _compute(
     in_memory = files.is_in_memory(shuffle.work.url)
     with clusters.open_placement(
         options.scheduler, options.workers, sizes, verb=shuffle.work.verb, in_memory=in_memory
-    ) as place:
-        scheduler = place.client or place.scheduler
+    ) as placement:
+        scheduler = placement.client or placement.scheduler
         label = f"{shuffle.work.verb}-{uuid.uuid4().hex[:8]}"  # or Dask might give back what an earlier call has shuffled
         numbered = [Quoted(pair) for pair in enumerate(tasks)]
         with dask.config.set(scheduler=scheduler):

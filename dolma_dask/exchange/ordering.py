@@ -137,8 +137,8 @@ def joined(parts: list[Words]) -> Words:
 
 
 def _open_spill(folder: str) -> IO[bytes]:
-    place = files.local_path(folder) if files.is_local(folder) else None
-    return tempfile.TemporaryFile(dir=place, prefix=".spill-", buffering=0)
+    local = files.local_path(folder) if files.is_local(folder) else None
+    return tempfile.TemporaryFile(dir=local, prefix=".spill-", buffering=0)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The passes of an exchange as steps of a job: scatter records by key, reduce ranges of keys, regroup what came out by shard.
 
 `scatter` cuts the records of every task into buckets by the top bits of the key and writes one file per task. `reduce` reads ranges of
-neighbouring buckets, chosen from the summed histogram to fit in memory, from all files, in order; a range that does not fit goes through sorted
+neighbouring buckets, cut from the summed histogram to fit in memory, from all files, in order; a range that does not fit goes through sorted
 runs on disk. What the reducer gives out can be reduced again by another key, or regrouped by shard (`by_shard`), so that each shard's writer
 reads one slice. `exchange` is the three in a row. Files are freed as soon as the next pass is done: disk holds the records once (those of the
 largest range twice while it is sorted) and what the reducer gives out once. A pass that was killed goes on with the tasks that are left.

@@ -258,9 +258,9 @@ def _split(texts: pa.LargeStringArray, at: npt.NDArray[np.int64]) -> tuple[pa.Ar
     pieces[0::2] = starts
     pieces[1::2] = starts[:-1] + at + 1
     both = pa.Array.from_buffers(pa.large_string(), 2 * len(texts), [None, pa.py_buffer(pieces), data])
-    places = np.arange(len(texts))
-    sources = _without_empty(pc.ascii_rtrim(both.take(pa.array(2 * places)), "\t"))
-    return both.take(pa.array(2 * places + 1)), sources
+    rows = np.arange(len(texts))
+    sources = _without_empty(pc.ascii_rtrim(both.take(pa.array(2 * rows)), "\t"))
+    return both.take(pa.array(2 * rows + 1)), sources
 
 
 # ------------------------------------------------------------------------------------------------ tables

@@ -80,11 +80,11 @@ class ValueWriter:
             start += count
 
     def _take(self, codes: Codes, columns: Sequence[pa.Array]) -> None:
-        place = slice(self._waiting, self._waiting + len(codes))
+        part = slice(self._waiting, self._waiting + len(codes))
         if self._codes.size:
-            self._codes[place] = codes
+            self._codes[part] = codes
         for keys, column, extents in zip(self._keys, columns, self._extents, strict=True):
-            write_keys(column, codes, keys[place], extents)
+            write_keys(column, codes, keys[part], extents)
         self._waiting += len(codes)
         if self._waiting == self._segment_rows:
             self._flush()
@@ -153,7 +153,7 @@ class ValueFile:
         return Extents(counts, np.frombuffer(data, np.uint64, groups * 2, groups * 24).reshape(groups, 2))
 
     def blocks(self, signal: int, grouped: bool = True) -> Iterator[tuple[Words, Codes]]:
-        """Yield the keys of a signal and the codes of their rows, segment by segment; no codes if there are none or they are not wanted."""
+        """Yield the keys of a signal and the codes of their rows, segment by segment; no codes if there are none or they are not needed."""
         tail = self.tail
         offset = 0
         with files.open_read(self.url) as handle:

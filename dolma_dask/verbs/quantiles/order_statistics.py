@@ -1,6 +1,6 @@
 """Exact order statistics of more values than fit into memory, for many groups at once: a few passes over keys.
 
-The first pass counts in bins that cover the range of all keys; the bins in which wanted order statistics lie become cells, and further
+The first pass counts in bins that cover the range of all keys; the bins in which requested order statistics lie become cells, and further
 passes count inside of the cells until each holds one distinct key, or so few keys are left that they can be collected. Counts and
 keys are integers, so the result depends on the values alone, not on how they were cut into blocks.
 
@@ -57,7 +57,7 @@ def order_statistics(read: Callable[[], Iterable[Block]], extents: Extents, rank
         search.count_cells()
     if len(search.cells.sizes):
         search.collect()
-    return np.split(search.answers, np.cumsum([len(wanted) for wanted in ranks])[:-1])
+    return np.split(search.answers, np.cumsum([len(of_row) for of_row in ranks])[:-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class _Cells:
 
 
 class _Search:
-    """Where the wanted order statistics are known to lie, ever closer from pass to pass."""
+    """Where the requested order statistics are known to lie, ever closer from pass to pass."""
 
     def __init__(self, read: Callable[[], Iterable[Block]], extents: Extents, ranks: list[Ints]) -> None:
         """Begin with one cell per row, over all keys."""
@@ -90,7 +90,7 @@ class _Search:
             extents.counts[:, 0].astype(np.int64),
         )
         self._ranks = np.concatenate(ranks).astype(np.int64)
-        self._cell_of = np.repeat(np.arange(rows), [len(wanted) for wanted in ranks])  # -1: it is answered
+        self._cell_of = np.repeat(np.arange(rows), [len(of_row) for of_row in ranks])  # -1: it is answered
         self.answers = np.zeros(len(self._ranks), np.uint64)
 
     def count_first(self) -> None:
@@ -127,13 +127,13 @@ class _Search:
             _collect_cells(keys, codes, self._first, *tables, ends, stops, collected)
         _check(ends - starts, cells.sizes)
         for of_row in np.split(collected, starts[1:][np.diff(cells.rows) > 0]):
-            of_row.sort()  # the cells of a row lie in the order of their keys, so each is sorted in its place
+            of_row.sort()  # the cells of a row lie in the order of their keys, so each is sorted where it lies
         is_open = self._cell_of >= 0
         own = self._cell_of[is_open]
         self.answers[is_open] = collected[starts[own] + self._ranks[is_open] - cells.below[own]]
 
     def _narrow(self, counts: Counts, shifts: Words, least: Words, greatest: Words) -> None:
-        """Make cells of the bins that hold the wanted ranks, given what a pass has counted in each cell, (n, bins)."""
+        """Make cells of the bins that hold the requested ranks, given what a pass has counted in each cell, (n, bins)."""
         cells, width = self.cells, counts.shape[1]
         _check(counts.sum(axis=1), cells.sizes)
         before = np.cumsum(cells.sizes) - cells.sizes  # keys of the cells before each
@@ -162,7 +162,7 @@ class _Search:
         low, _, shift = self._first
         bins = ((cells.low - low) >> shift).astype(np.int64)
         table = np.full(self._shape, -1, np.int32)
-        # backwards: the first of several cells in one place is written last
+        # backwards: the first of several cells in one bin is written last
         table[cells.rows[::-1], bins[::-1]] = np.arange(len(bins) - 1, -1, -1, dtype=np.int32)
         has_next = np.append((np.diff(cells.rows) == 0) & (np.diff(bins) == 0), False)
         return table, cells.low, cells.high, has_next
@@ -243,12 +243,12 @@ def _count_cells(
         key = keys[i]
         if key - first[0] > first[1]:
             continue
-        place = np.int64((key - first[0]) >> first[2])
-        cell = _cell_of(key, np.int64(table[0, place]), low, high, has_next)
+        at = np.int64((key - first[0]) >> first[2])
+        cell = _cell_of(key, np.int64(table[0, at]), low, high, has_next)
         if cell >= 0:
             _count(key, cell, low, shifts, counts, least, greatest)
         if codes.size > 0 and codes[i] > 0:
-            cell = _cell_of(key, np.int64(table[codes[i], place]), low, high, has_next)
+            cell = _cell_of(key, np.int64(table[codes[i], at]), low, high, has_next)
             if cell >= 0:
                 _count(key, cell, low, shifts, counts, least, greatest)
 
@@ -278,11 +278,11 @@ def _collect_cells(
         key = keys[i]
         if key - first[0] > first[1]:
             continue
-        place = np.int64((key - first[0]) >> first[2])
-        cell = _cell_of(key, np.int64(table[0, place]), low, high, has_next)
+        at = np.int64((key - first[0]) >> first[2])
+        cell = _cell_of(key, np.int64(table[0, at]), low, high, has_next)
         if cell >= 0:
             _append(key, cell, ends, stops, out)
         if codes.size > 0 and codes[i] > 0:
-            cell = _cell_of(key, np.int64(table[codes[i], place]), low, high, has_next)
+            cell = _cell_of(key, np.int64(table[codes[i], at]), low, high, has_next)
             if cell >= 0:
                 _append(key, cell, ends, stops, out)

@@ -123,7 +123,7 @@ class SignalValues:
 
     kept: tuple[ValueFile, ...]  # the files
     # for each file, code to row: 0 stands for all documents, and for those without a label
-    places: tuple[npt.NDArray[np.uint16], ...]
+    row_of: tuple[npt.NDArray[np.uint16], ...]
     signal: int  # its number
     extents: Extents  # of each row; one row alone if all documents have the same label
     is_one_group: bool
@@ -133,20 +133,20 @@ class SignalValues:
         """Read the ends of all files."""
         kept = tuple(ValueFile.open(folder, one) for one in index.kept)
         rows = {label: row for row, label in enumerate(index.labels, 1)}
-        places = tuple(np.array([0, *(rows[label] for label in one.tail.labels)], np.uint16) for one in kept)
+        row_of = tuple(np.array([0, *(rows[label] for label in one.tail.labels)], np.uint16) for one in kept)
         extents = Extents.empty(len(rows) + 1)
-        for one, place in zip(kept, places, strict=True):
-            extents.add(one.extents(signal), place.astype(np.int64))
+        for one, codes in zip(kept, row_of, strict=True):
+            extents.add(one.extents(signal), codes.astype(np.int64))
         is_one_group = len(rows) == 1 and not extents.counts[0].any()
         total = extents.total()
         extents.counts[0], extents.bounds[0] = total.counts[0], total.bounds[0]
         if is_one_group:
             extents = total
-        return cls(kept, places, signal, extents, is_one_group)
+        return cls(kept, row_of, signal, extents, is_one_group)
 
     def blocks(self) -> Iterator[Block]:
         """Yield the keys of the signal, and the row of each if there are groups."""
         grouped = len(self.extents.counts) > 1
-        for one, places in zip(self.kept, self.places, strict=True):
+        for one, row_of in zip(self.kept, self.row_of, strict=True):
             for keys, codes in one.blocks(self.signal, grouped):
-                yield keys, places[codes]
+                yield keys, row_of[codes]

@@ -1,4 +1,4 @@
-"""What `quantiles` returns: a table of signals and groups, and the thresholds of the level that was asked for, as a rule."""
+"""The outcome of `quantiles`: a table of signals and groups, and the thresholds of a level, as a rule."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ from dolma_dask.rules.thresholds import Thresholds, short_name, short_names
 from dolma_dask.summary import Summary
 
 MOST_SHOWN = 40
-"""Lines of the table; how many more there are is told."""
+"""Lines of the table, which says how many more there are."""
 
 _SHOWN = ("0.1", "0.5", "0.9")
 
 
 @dataclass(frozen=True, repr=False)
 class QuantilesSummary(Summary):
-    """The outcome of `quantiles`; joins with rules by ``& | ~`` if a level was asked for.
+    """The outcome of `quantiles`; joins with rules by ``& | ~`` if a level was requested.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class QuantilesSummary(Summary):
     quantiles : Mapping
         What the file holds: signal to group to ``n``, ``nulls``, ``min``, ``max`` and ``q``; empty under ``dry_run``.
     thresholds : Thresholds or None
-        Of the level that was asked for.
+        Of the requested level.
     """
 
     file: str = ""
@@ -45,7 +45,7 @@ class QuantilesSummary(Summary):
         Raises
         ------
         UsageError
-            No level was asked for.
+            No level was requested.
         """
         if self.thresholds is None:
             raise UsageError(
@@ -87,12 +87,12 @@ class QuantilesSummary(Summary):
         return [*super().rows(), *where, *self._method()]
 
     def _method(self) -> list[tuple[str, str]]:
-        told = self.parameters
-        if not told:
+        known = self.parameters
+        if not known:
             return []
         how = "exact"
-        if "sample" in told:
-            how += f", of a sample of {told['sample']:g} of the documents (seed {told['seed']})"
+        if "sample" in known:
+            how += f", of a sample of {known['sample']:g} of the documents (seed {known['seed']})"
         return [("quantiles", how)]
 
     def table(self) -> list[tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """quantiles: exact quantiles of signals, for all documents and for groups of them, and the thresholds that follow from them.
 
-Two parts, both of which go on where they were stopped. The first reads the asked columns once and keeps the values as keys below
+Two parts, both of which go on where they were stopped. The first reads the requested columns once and keeps the values as keys below
 ``_work/`` (8 bytes per value, removed at the end); the second finds the order statistics of each signal in a few passes over the
 kept values. The result depends on the values alone: any number of workers, any cut into shards, the same bytes. Nothing but the result
 reaches the caller's process. ``sample`` is the way to huge data.
