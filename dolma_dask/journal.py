@@ -197,7 +197,7 @@ class Journal:
         """Append records outside of a run; nothing is written for none."""
         if not records:
             return
-        writer = JournalWriter(self, _run_name())
+        writer = JournalWriter(self)
         for record in records:
             writer.add(record)
         writer.close()
@@ -206,10 +206,8 @@ class Journal:
         self, params: Mapping[str, Any], writes: Sequence[str], version: str, origin: str = ""
     ) -> "JournalWriter":
         """Announce a run and return the writer of its records."""
-        run = _run_name()
-        writer = JournalWriter(self, run)
-        writer.announce(RunRecord(run, self.verb, dict(params), tuple(writes), time.time(), version, origin))
-        return writer
+        run = RunRecord(_run_name(), self.verb, dict(params), tuple(writes), time.time(), version, origin)
+        return JournalWriter(self, run)
 
 
 def _run_name() -> str:
@@ -219,19 +217,16 @@ def _run_name() -> str:
 class JournalWriter:
     """Appends records of one run to its journal, and to the `Journal` in memory; safe to use from several threads."""
 
-    def __init__(self, journal: Journal, run: str) -> None:
+    def __init__(self, journal: Journal, announced: RunRecord | None = None) -> None:
         self._journal = journal
-        self._run = run
+        self._announced = announced
+        self._run = _run_name() if announced is None else announced.run
         self._waiting: list[bytes] = []
         self._written = 0
         self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
-
-    def announce(self, run: RunRecord) -> None:
-        """Write the run's first line at once."""
-        self._announced = run
-        with self._lock:
-            self._take(_encoder.encode(run))
+        if announced is not None:  # its first line is on disk before anything else
+            self._take(_encoder.encode(announced))
             self.flush()
 
     def add(self, record: Record) -> None:
@@ -250,7 +245,9 @@ class JournalWriter:
                 self._start_timer()
 
     def finish(self, missing: int) -> None:
-        """Record that the run has ended by itself, with so many units left undone."""
+        """Record that the announced run has ended by itself, with so many units left undone."""
+        if self._announced is None:
+            return
         with self._lock:
             ended = msgspec.structs.replace(self._announced, finished=time.time(), missing=missing)
             self._take(_encoder.encode(ended))

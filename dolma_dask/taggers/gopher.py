@@ -27,8 +27,14 @@ import pyarrow as pa
 
 from dolma_dask.taggers.base import ViewTagger
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, Positions, Words, kernel
-from dolma_dask.text.lines import count_duplicates
-from dolma_dask.text.ngrams import count_longer, count_pairs, keep_neighbours, keep_repeated, slots_for
+from dolma_dask.text.ngrams import (
+    count_duplicates,
+    count_longer,
+    count_pairs,
+    keep_neighbours,
+    keep_repeated,
+    slots_for,
+)
 from dolma_dask.text.view import TextView
 from dolma_dask.text.words import ELLIPSIS, LETTER, NUMBER_SIGN, ends_with_ellipsis, length_at
 

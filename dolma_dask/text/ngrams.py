@@ -1,4 +1,4 @@
-"""Repeated word n-grams of a document, for one n after the other, at almost no cost for normal text.
+"""Repeated lines of a document, and repeated word n-grams, for one n after the other, at almost no cost for normal text.
 
 An n-gram can occur twice only if both (n-1)-grams in it do, so after the pairs only the few positions that still repeat
 are looked at. From n = 3 on an n-gram is named by the first positions of its two (n-1)-grams: two small integers, exact,
@@ -10,7 +10,8 @@ generation empties it, and a document uses only as many slots as it has words, s
 
 import numpy as np
 
-from dolma_dask.text.kernels import Bools, Int, Positions, Words, kernel
+from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, Positions, Words, kernel
+from dolma_dask.text.tables import code_points
 
 SMALLEST_TABLE = 64
 """Slots of the smallest table."""
@@ -122,3 +123,28 @@ def keep_neighbours(positions: Positions, kept: Int) -> Int:
         positions[still] = position
         still += positions[k + 1] == position + 1
     return still
+
+
+@kernel
+def count_duplicates(
+    data: Bytes, text_at: Int, starts: Counts, sizes: Counts, hashes: Words, kept: Counts, lines: Int,
+    table: Words, generation: Int, repeated: Bools,
+) -> tuple[Int, Int]:  # fmt: skip
+    """Count (lines that occur more than once, code points in them), all copies included.
+
+    The lines are ``kept[:lines]`` of `find_lines`, of a text that begins at byte `text_at`. `table` is that of `find_or_add`;
+    ``repeated[:lines]`` is overwritten.
+    """
+    slots = slots_for(lines)
+    duplicates, chars = np.int64(0), np.int64(0)
+    for k in range(lines):
+        repeated[k] = False
+        line = kept[k]
+        first = find_or_add(table, slots, generation, hashes[line], k)
+        if first != k:
+            copies = 1 if repeated[first] else 2
+            repeated[first] = True
+            duplicates += copies
+            at = text_at + starts[line]
+            chars += copies * code_points(data, at, at + sizes[line])
+    return duplicates, chars

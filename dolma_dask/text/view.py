@@ -16,9 +16,8 @@ import pyarrow as pa
 from dolma_dask.errors import DataError
 from dolma_dask.text.columns import code_point_lengths, string_parts
 from dolma_dask.text.kernels import Bytes, Counts, Words
-from dolma_dask.text.lines import find_lines
 from dolma_dask.text.tables import load_tables
-from dolma_dask.text.words import find_words
+from dolma_dask.text.words import find_lines, find_words
 
 LONGEST_TEXT = 2**31 - 1
 """Bytes of the longest text in which words are found: their positions are held in 32 bits."""

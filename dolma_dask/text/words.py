@@ -1,4 +1,4 @@
-"""Words as `str.split` makes them: where they begin and end in UTF-8.
+"""Words as `str.split` makes them, and lines: where they begin and end in UTF-8.
 
 White space is Python's: ten ASCII characters (U+0009 to U+000D, U+001C to U+0020) and the nineteen others whose
 UTF-8 begins with one of the four bytes C2, E1, E2 and E3. So sixty-four bytes are tested at once, and a character is
@@ -12,7 +12,7 @@ from dolma_dask.text.kernels import Bytes, Counts, Int, Positions, Words, kernel
 from dolma_dask.text.tables import code_points, holds_letter
 
 _TAB, _CARRIAGE_RETURN, _FILE_SEPARATOR, _BLANK = (np.uint8(byte) for byte in (0x09, 0x0D, 0x1C, 0x20))
-_NUMBER_SIGN = np.uint8(ord("#"))
+_NUMBER_SIGN, _NEWLINE = np.uint8(ord("#")), np.uint8(0x0A)
 _UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = (np.uint8(ord(char)) for char in "AZaz")
 _E2, _NOT_ASCII, _LAST_CONTINUATION, _LAST_BYTE = (np.uint8(byte) for byte in (0xE2, 0x80, 0xBF, 0xFF))
 _C2, _E1, _E3 = np.uint8(0xC2), np.uint8(0xE1), np.uint8(0xE3)
@@ -190,4 +190,34 @@ def find_words(
                 hashes[n] = hash_bytes(data, at, stop)
                 n += 1
             at = word_start(data, stop, end)
+        bounds[row + 1] = n
+
+
+@kernel
+def line_end(data: Bytes, at: Int, end: Int) -> Int:
+    """Byte of the first newline from byte `at` on, or `end`."""
+    while at < end:
+        newlines = range_bits(data, at, _NEWLINE, _NEWLINE)
+        if newlines:
+            return min(at + first_bit(newlines), end)
+        at += 64
+    return end
+
+
+@kernel
+def find_lines(
+    data: Bytes, offsets: Counts, bounds: Counts, starts: Counts, sizes: Counts, hashes: Words
+) -> None:
+    """Find the lines of all texts; see `dolma_dask.text.view.LineTable`."""
+    n = 0
+    for row in range(offsets.size - 1):
+        at, end = offsets[row], offsets[row + 1]
+        while True:
+            stop = line_end(data, at, end)
+            starts[n], sizes[n] = at - offsets[row], stop - at
+            hashes[n] = hash_bytes(data, at, stop)
+            n += 1
+            if stop >= end:
+                break
+            at = stop + 1
         bounds[row + 1] = n

@@ -208,13 +208,6 @@ def test_sweep_removes_only_what_is_certainly_left_behind(
     assert sweep(str(tmp_path)) == 0
 
 
-def test_our_own_open_file_survives_a_sweep(tmp_path: Path) -> None:
-    with publish(str(tmp_path / "a")) as out:
-        out.write(b"x")
-        assert sweep(str(tmp_path)) == 0
-    assert (tmp_path / "a").read_bytes() == b"x"
-
-
 def test_nothing_to_sweep(root: str) -> None:
     assert sweep(files.join(root, "nowhere")) == 0
 

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dolma_dask.text.lines import count_duplicates, line_end
+from dolma_dask.text.ngrams import count_duplicates
 from dolma_dask.text.view import TextView
+from dolma_dask.text.words import line_end
 
 
 def buffer(text):
