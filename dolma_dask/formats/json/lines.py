@@ -14,6 +14,7 @@ Cost: about 1.6 GB/s of JSON per core with four fields, of which UTF-8 validatio
 """
 
 from collections.abc import Callable, Sequence
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -49,26 +50,18 @@ LEARNED_KEYS = 1024
 SPAN = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())])
 """One span: code points `start` to `end`, end exclusive, and its score."""
 
-_ACTIONS = {
-    "string": STRING,
-    "raw": RAW,
-    "number": NUMBER,
-    "bool": BOOLEAN,
-    "document": DOCUMENT,
-    "spans": SPANS,
-    "object": ENTER,
-    "none": DECLINE,
+_TEXTS, _NUMBERS, _LISTS, _NOTHING = range(4)
+_KINDS = {
+    "string": (STRING, _TEXTS),
+    "raw": (RAW, _TEXTS),
+    "number": (NUMBER, _NUMBERS),
+    "bool": (BOOLEAN, _NUMBERS),
+    "document": (DOCUMENT, _NUMBERS),
+    "spans": (SPANS, _LISTS),
+    "object": (ENTER, _NOTHING),
+    "none": (DECLINE, _NOTHING),
 }
-_TEXTS, _NUMBERS, _LISTS = range(3)
-_GROUPS = {
-    "string": _TEXTS,
-    "raw": _TEXTS,
-    "number": _NUMBERS,
-    "bool": _NUMBERS,
-    "document": _NUMBERS,
-    "spans": _LISTS,
-}
-"""Arrays of the kernel that hold the values of a kind."""
+"""Action of the kernel for each kind of field, and the arrays that hold its values."""
 
 
 class Lines:
@@ -125,8 +118,10 @@ class Lines:
 
         `status` is set to 1 where a line is declined, and all columns are null there.
         """
-        rows, targets = len(self), _targets(fields)
-        texts, numeric, listed = ([_GROUPS.get(field.kind) for field in fields].count(k) for k in range(3))
+        rows, groups = len(self), [_KINDS[field.kind][1] for field in fields]
+        texts, numeric, listed = (groups.count(group) for group in (_TEXTS, _NUMBERS, _LISTS))
+        numbered = [count() for _ in range(_NOTHING + 1)]
+        targets = [next(numbered[group]) for group in groups]  # the place of each among those of its group
         n_spans = (int(self.starts[-1] - self.starts[0]) // 8 if listed else 0) + 1
         extents = np.full((texts, 2, rows), -1, np.int64)
         numbers, present = np.zeros((numeric, rows), np.float64), np.zeros((numeric, rows), np.uint8)
@@ -136,8 +131,7 @@ class Lines:
         table, n_required = _key_table(fields, targets), sum(field.required for field in fields)
         walk_lines(self.base, self.tail_base, self.tail_row, self.starts, table, n_required, values, status)
         columns = []
-        for field, at in zip(fields, targets, strict=True):
-            group = _GROUPS.get(field.kind)
+        for field, group, at in zip(fields, groups, targets, strict=True):
             if group == _TEXTS:
                 columns.append(self._strings(extents[at], unescape=field.kind == "string"))
             elif group == _NUMBERS:
@@ -194,18 +188,6 @@ def _gather_spans(
             n += 1
 
 
-def _targets(fields: Sequence[Field]) -> list[int]:
-    """Return where the values of each field go: their place among those of its group, or the number of the object that it is."""
-    taken = [0, 0, 0]
-    targets = []
-    for field in fields:
-        group = _GROUPS.get(field.kind)
-        targets.append(field.inside if group is None else taken[group])
-        if group is not None:
-            taken[group] += 1
-    return targets
-
-
 def _key_table(fields: Sequence[Field], targets: Sequence[int]) -> tuple[np.ndarray, ...]:
     """Return the table of keys for `walk_lines`; names that JSON can only write with an escape are left to the exact parser."""
     names = [field.name.encode("utf-8", "surrogatepass") + b'"' for field in fields]
@@ -219,8 +201,9 @@ def _key_table(fields: Sequence[Field], targets: Sequence[int]) -> tuple[np.ndar
         if not _is_plain(name):
             continue
         store[begin : begin + len(name)] = np.frombuffer(name, np.uint8)
-        action = _ACTIONS[field.kind]
-        keys[row] = begin, len(name), field.scope, ROOT, action, target, -1, field.required
+        action, group = _KINDS[field.kind]
+        to = field.inside if group == _NOTHING else target
+        keys[row] = begin, len(name), field.scope, ROOT, action, to, -1, field.required
         row, begin = row + 1, begin + len(name)
     buckets = np.zeros(1 << (2 * rows).bit_length(), np.int64)
     return keys, store, buckets, np.array([row, begin], np.int64)
