@@ -134,7 +134,12 @@ class Journal:
         self._lines: dict[str, bytes] = {}  # of each record, likewise
         self.foreign: set[str] = set()  # units with records of another format
         self._segments: set[str] = set()  # read in full, so that compaction may remove them
+        self._listed: set[str] = set()
         self._read()
+
+    def is_current(self) -> bool:
+        """Tell whether no other run has written into it since it was read."""
+        return {info.path for info in files.list_files(self.folder)} == self._listed
 
     def _read(self) -> None:
         """Read all segments; again from a new listing if another run's compaction removed one meanwhile."""
@@ -142,6 +147,7 @@ class Journal:
         for _ in range(_LISTINGS):
             names = [info.path for info in files.list_files(self.folder) if info.path not in seen]
             missing = [name for name in names if not self._read_segment(name)]
+            self._listed = (self._listed | set(names)) - set(missing)
             if not missing:
                 return
             seen.update(names)

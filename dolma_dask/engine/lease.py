@@ -1,6 +1,7 @@
-"""Leases of work folders: one run at a time in ``_work/<verb>-<name>/``, or two would remove and replace each other's files.
+"""Leases: runs that would remove or replace each other's files exclude each other.
 
-A holder has a file in ``.leases/`` there: host, process and when it started, renewed every `RENEW_SECONDS`. Whoever wants the folder writes its file
+A job leases its work folder; every run leases what it writes, an attribute set, a prefix of documents or of token shards, by a folder ``_work/<prefix>/`` beside it.
+Runs with the same options may share an output, as the jobs of an array do. A holder has a file in ``.leases/`` of the folder: host, process and when it started, renewed every `RENEW_SECONDS`. Whoever wants the folder writes its file
 first and then looks for others; who finds one withdraws its own, and tries again after a moment of random length. So two at once never both go on, on any
 file system or store that lists what has been written; there are no locks. On this host a holder is dead when its process is gone (or another one
 has its number). Elsewhere, also in another container, it counts as dead when it has not renewed its lease for `EXPIRE_SECONDS`, so clocks may
@@ -41,6 +42,7 @@ class Lease(msgspec.Struct, frozen=True):
 
     id: str  # name of the file
     verb: str
+    key: str  # digest of the options; holders with the same may share the folder, with none nobody
     host: str
     namespace: int  # of process numbers, in containers
     pid: int
@@ -64,30 +66,32 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def leased(folder: str, verb: str) -> Iterator[None]:
-    """Hold the lease of a folder while the block runs.
+def leased(folder: str, verb: str, key: str = "", output: str = "") -> Iterator[None]:
+    """Hold the lease of a folder while the block runs; `output` is what a person knows it by.
 
     Raises
     ------
     UsageError
-        Another run holds it.
+        Another run holds it, and may not share it.
     """
-    own = _acquire(folder, verb)
+    own = _acquire(folder, verb, key, output or folder)
     try:
         yield
     finally:
         _withdraw(folder, own)
 
 
-def _acquire(folder: str, verb: str) -> Lease:
+def _acquire(folder: str, verb: str, key: str, output: str) -> Lease:
     others: list[Lease] = []
     for _ in range(_ATTEMPTS):
-        own = _new(verb)
+        own = _new(verb, key)
         stop = _renewals[own.id] = threading.Event()
         try:
             _write(folder, own)
             working = {lease.id: lease for lease in holders(folder)}
-            others = [lease for name, lease in working.items() if name != own.id]
+            others = [
+                lease for name, lease in working.items() if name != own.id and not (key and lease.key == key)
+            ]
             if own.id in working and not others:
                 threading.Thread(target=_renew, args=(folder, own, stop), daemon=True).start()
                 return own
@@ -99,7 +103,7 @@ def _acquire(folder: str, verb: str) -> Lease:
         _withdraw(folder, own)
         time.sleep(random.uniform(0, 2 * _PAUSE_SECONDS))
     if others:
-        raise _busy(folder, others[0], verb)
+        raise _busy(output, others[0], verb)
     raise UsageError(
         f"{folder} was removed again and again by another {verb}; expected one at a time. Run the same command again."
     )
@@ -156,13 +160,14 @@ def _write(folder: str, lease: Lease) -> None:
         out.write(msgspec.json.encode(lease))
 
 
-def _busy(folder: str, lease: Lease, verb: str) -> UsageError:
+def _busy(output: str, lease: Lease, verb: str) -> UsageError:
     alive = "" if lease.is_here else f", which was alive {max(time.time() - lease.renewed, 0):,.0f} s ago"
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(lease.started))
+    other = f"another {lease.verb} with other options" if lease.key else f"another {lease.verb}"
     return UsageError(
-        f"another {lease.verb} works in {folder} (process {lease.pid} on {lease.host}, since {since}{alive}); expected one at a time. Wait for "
+        f"{other} works in {output} (process {lease.pid} on {lease.host}, since {since}{alive}); expected one at a time. Wait for "
         f"it and run the same command again, or give this {verb} another name or target.",
-        folder=folder,
+        output=output,
         pid=lease.pid,
         host=lease.host,
     )
@@ -175,10 +180,10 @@ _writing = threading.Lock()
 """Held while a lease is renewed, so that it is not after it was given up."""
 
 
-def _new(verb: str) -> Lease:
+def _new(verb: str, key: str) -> Lease:
     host, namespace = process_space()
     pid, now = os.getpid(), time.time()
-    return Lease(f"{uuid.uuid4().hex}.json", verb, host, namespace, pid, _born(pid), now, now)
+    return Lease(f"{uuid.uuid4().hex}.json", verb, key, host, namespace, pid, _born(pid), now, now)
 
 
 def _born(pid: int) -> int:

@@ -80,6 +80,7 @@ class Plan:
     tasks: Sequence[Task]  # all that were requested
     params: Mapping[str, Any]  # as the user gave them, for the journal and the report
     writes: tuple[str, ...]  # folders or file prefixes, relative to `root`, that the run may fill
+    options_key: str = ""  # digest of all options that decide bytes, if the keys of the units differ
     version: str = ""  # of this package, for the journal
     origin: str = ""  # root of what is read, if outputs made from another one must not be replaced silently
     # units of the whole listing, if files that do not belong to it must not stay; None: others may stay

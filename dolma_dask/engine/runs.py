@@ -16,7 +16,7 @@ import msgspec
 
 from dolma_dask import clusters
 from dolma_dask.display import counted
-from dolma_dask.engine import resume
+from dolma_dask.engine import lease, resume
 from dolma_dask.engine.attempts import Outcome, Take
 from dolma_dask.engine.plan import Plan, RunOptions, Stage, Task
 from dolma_dask.engine.resume import RunState
@@ -127,16 +127,24 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
     running = [_look_back(plan, options) for plan in plans]
     if options.dry_run:
         return [_rehearsed(each, started) for each in running]
-    working = [each for each in running if each.has_work]
-    for each in running:
-        # a run may have been killed while it merged the segments, its last act
-        if not each.has_work:
-            sweep(each.state.journal.folder)
-    if working:
-        _work(working, stage, options)
-    for each in running:
-        for path in [] if each.failures else each.orphans:
-            files.remove(files.join(each.plan.root, path))
+    with ExitStack() as stack:
+        if any(each.has_work for each in running):
+            for each in running:
+                if each.has_work and not each.plan.is_staging:
+                    stack.enter_context(_leased(each.plan))
+            # another run may have been here meanwhile
+            running = [
+                each if each.state.journal.is_current() else _look_back(each.plan, options)
+                for each in running
+            ]
+        for each in running:
+            if not each.has_work:
+                _clear_away(each)
+        if working := [each for each in running if each.has_work]:
+            _work(working, stage, options)
+        for each in running:
+            for path in [] if each.failures else each.orphans:
+                files.remove(files.join(each.plan.root, path))
     return [each.ran(_conclude(each, stage.verb, time.monotonic() - started)) for each in running]
 
 
@@ -150,6 +158,30 @@ def _look_back(plan: Plan, options: RunOptions) -> _Running:
     notes = (*plan.notes, *_notes(state, orphans, options))
     summary = Summary(plan.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
     return _Running(plan, state, orphans, summary, dict(state.finished))
+
+
+@contextmanager
+def _leased(plan: Plan) -> Iterator[None]:
+    """Keep runs with other options from the outputs of a plan."""
+    with ExitStack() as stack:
+        for prefix, folder in _lease_folders(plan):
+            keys = {unit.key for task in plan.tasks for unit in task.units if unit.name.startswith(prefix)}
+            key = plan.options_key or (keys.pop() if len(keys) == 1 else "")
+            stack.enter_context(lease.leased(folder, plan.verb, key, files.join(plan.root, prefix)))
+        yield
+
+
+def _lease_folders(plan: Plan) -> list[tuple[str, str]]:
+    """Return the prefixes of the outputs, each with the folder whose lease stands for it."""
+    names = [(prefix, prefix.strip("/").replace("/", "+")) for prefix in plan.writes]
+    return [(prefix, files.join(plan.root, f"{layout.WORK}/{name}")) for prefix, name in names]
+
+
+def _clear_away(each: _Running) -> None:
+    """Remove what a run has left that was killed in its last act, the merging of segments."""
+    sweep(each.state.journal.folder)
+    for _, folder in [] if each.plan.is_staging else _lease_folders(each.plan):
+        lease.remove_dead(folder)
 
 
 def _rehearsed(running: _Running, started: float) -> Ran:

@@ -430,6 +430,25 @@ class VerbLaws:
         self.check(name, world, worlds)
         assert self.run(self.cases[name].command(world, "--scheduler", NOWHERE))["done"] == 0
 
+    @_cases(lambda case: case.others)
+    def test_two_commands_with_other_options_at_once(
+        self, name: str, world: Path, worlds: Worlds, tmp_path: Path
+    ) -> None:
+        """Never a mixture: the faster one says that the other is at work, or makes all anew when that has ended."""
+        case, place = self.cases[name], Path(shutil.copytree(world, tmp_path / "other/world"))
+        other = shlex.split(case.others[0])
+        allowed = (worlds.expected[name], self.fresh(name, place, *other))
+        words, watched = [*case.command(world), "--scheduler", "synchronous"], Watched(world)
+        with self.process(words, tmp_path / "a", **SLOW_DISK) as one:
+            wait_until(lambda: watched.count() > 2 or not one.running(), "files")
+            with self.process([*case.command(world, *other), *words[-2:]], tmp_path / "b") as two:
+                statuses = sorted((one.wait(), two.wait()))
+            said = one.output + two.output
+        assert statuses in ([0, 0], [0, 2]), said
+        assert statuses == [0, 0] or "expected one at a time" in said
+        assert tree(world, case.writes) in allowed
+        assert leftovers(world) == []
+
 
 def _files(top: Path) -> Iterator[Path]:
     """Yield a file, or those of a folder whose folders may vanish meanwhile."""

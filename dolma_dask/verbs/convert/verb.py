@@ -179,6 +179,7 @@ def convert(
             }
         ),
         writes=(f"{layout.DOCUMENTS}/{folder}",),
+        options_key=stage.key(base=base),
         version=dolma_dask.__version__,
         origin=base,
         reads=layout.DOCUMENT_SUFFIXES,
@@ -254,17 +255,20 @@ class ConvertStage:
     policy: RecordPolicy = field(default_factory=RecordPolicy)  # what happens to bad records
     verb: str = "convert"
 
-    def task(self, shard: RawShard) -> Task:
-        """Return the work on one shard."""
+    def key(self, **more: Any) -> str:
+        """Return the digest of the options and of `more`."""
         params = {
             "mapping": self.mapping.canonical(),
             "converter": CONVERTER_VERSION,
             "shard_bytes": self.shard_bytes,
             "max_record_bytes": self.policy.max_record_bytes,
             "on_bad_record": self.policy.on_bad_record,
-            "files": [info.path for info in shard.files],
         }
-        unit = Unit(layout.document_path(shard.path), work_key(self.verb, VERSION, params))
+        return work_key(self.verb, VERSION, {**params, **more})
+
+    def task(self, shard: RawShard) -> Task:
+        """Return the work on one shard."""
+        unit = Unit(layout.document_path(shard.path), self.key(files=[info.path for info in shard.files]))
         return Task(shard.path, (unit,), inputs_of(self.base, shard.files), shard)
 
     def run_shard(self, task: Task) -> list[Record]:

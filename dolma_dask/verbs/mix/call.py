@@ -15,6 +15,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.journal import work_key
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix import transform
 from dolma_dask.verbs.mix.cutting import DEFAULT_SIZE, FilePacking
@@ -169,6 +170,7 @@ def documents_job(
         tasks=tasks,
         params=params,
         writes=(f"{output.prefix}{layout.DOCUMENTS}/",),
+        options_key=work_key("mix", transform.VERSION, {"streams": sorted(set(keys.values()))}),
         version=dolma_dask.__version__,
         origin=parts[0].mixture.dataset.root,
         reads=layout.DOCUMENT_SUFFIXES,
