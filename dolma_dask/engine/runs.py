@@ -30,7 +30,7 @@ from dolma_dask.errors import (
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.publish import sweep
-from dolma_dask.io.records import merge_rules
+from dolma_dask.io.records import merge_rules, sum_counts
 from dolma_dask.journal import JournalWriter, Record
 from dolma_dask.progress import make_progress
 from dolma_dask.summary import Summary
@@ -402,11 +402,7 @@ def _totals(records: Iterable[Record]) -> dict[str, float]:
     for record in records:
         known = by_shard[record.shard]
         known.update({name: max(count, known.get(name, count)) for name, count in record.counts.items()})
-    totals: dict[str, float] = {}
-    for counts in by_shard.values():
-        for name, count in counts.items():
-            totals[name] = totals.get(name, 0) + count
-    return totals
+    return sum_counts(by_shard.values())
 
 
 def _stage_error(

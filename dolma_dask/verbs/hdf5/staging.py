@@ -94,20 +94,10 @@ class StagedFile:
         data = self._read(start, self._part.sequences * LENGTH_DTYPE.itemsize)
         return np.frombuffer(data, LENGTH_DTYPE).astype(np.int32)
 
-    def _read(self, offset: int, count: int) -> bytes:
-        self._file.seek(offset)
-        pieces, left = [], count
-        while left:
-            piece = self._file.read(left)
-            if not piece:
-                raise CorruptFileError(
-                    f"{self._url} ends {left} bytes too early for {self._part.tokens} ids and {self._part.sequences} lengths; expected it as it "
-                    "was written. Run the same command again: it is made anew.",
-                    url=self._url,
-                )
-            pieces.append(piece)
-            left -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    def _read(self, offset: int, count: int) -> bytearray:
+        data = bytearray(count)
+        files.read_into(self._file, offset, memoryview(data), self._url)
+        return data
 
     def close(self) -> None:
         """Close the file."""
