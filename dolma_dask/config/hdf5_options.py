@@ -25,7 +25,7 @@ OUTPUT_DIR = "./data_dir/"
 """Where files go if nothing is said."""
 
 SECTIONS = ("setup", "processing", "dataset")
-"""Of the YAML file; keys may also stand without them."""
+"""Sections of the YAML file; keys may also stand without them."""
 
 TOKENIZERS = ("GPT2Tokenizer", "NeoXTokenizer", "HuggingFaceTokenizer")
 

@@ -1,4 +1,4 @@
-"""What happens to a task where it runs: tried, tried again where that may help, timed, and never allowed to stop its neighbours."""
+"""Attempts at a task, where it runs: tried again where that may help, timed, and never allowed to stop its neighbours."""
 
 import errno
 import time
@@ -19,7 +19,7 @@ RETRIES = 2
 RETRY_SECONDS = 0.5
 
 Outcome = Any
-"""What a task came to: the records of its units (for a stage that only reads, what it returns), or a `Failure`."""
+"""Result of a task: the records of its units (for a stage that only reads, what it returns), or a `Failure`."""
 
 Take = Callable[[Task, Outcome], None]
 """Gets each task once, with what it came to."""

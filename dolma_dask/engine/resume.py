@@ -1,4 +1,4 @@
-"""What is left of a plan: read from its journal and from a listing, before any cluster is started.
+"""Resume: what is left of a plan, read from its journal and from a listing before any cluster is started.
 
 A unit is finished if its newest record has its key, its outputs are there with their recorded sizes, and its inputs are the files that the
 record names. Outputs that a later run was about to make again are believed only if they hold the recorded bytes. Cost: one walk over the folders

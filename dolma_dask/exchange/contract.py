@@ -1,4 +1,4 @@
-"""What a caller of the exchange brings: an emitter of records, a reducer of key ranges, and the types of their records.
+"""Contract of the exchange: a caller brings an emitter of records, a reducer of key ranges, and the types of their records.
 
 A record is a row of unsigned 64-bit words. The first word (and for keys of 16 bytes the second) is the key; records are ordered by all
 their words. Inside the exchange a block of records is an array of words, shape (n_records, n_words), so that one set of kernels serves
@@ -31,7 +31,7 @@ ROW_BITS = 32
 
 @dataclass(frozen=True)
 class Emitted:
-    """What an emitter tells of a task besides its records.
+    """Facts about a task that an emitter returns besides its records.
 
     Attributes
     ----------

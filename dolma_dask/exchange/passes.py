@@ -66,7 +66,7 @@ DEFAULT = Limits()
 
 @dataclass(frozen=True)
 class Staged:
-    """What a pass leaves: its bucket files."""
+    """Bucket files that a pass leaves."""
 
     folder: str  # URL of the work folder
     name: str  # of the pass

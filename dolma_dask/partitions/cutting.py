@@ -168,7 +168,7 @@ class ShardPart:
     part: RowRange | None = None  # None: all of the shard
     rows: int | None = None  # how many rows that is; None: not known
     checksum: str = ""
-    """Of the document file that the number of rows is about; empty: the listed one is known to be that."""
+    """Checksum of the document file that the number of rows is about; empty: the listed one is known to be that."""
 
 
 @dataclass(frozen=True)

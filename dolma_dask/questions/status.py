@@ -55,7 +55,7 @@ class StatusRow:
 
     @property
     def state(self) -> str:
-        """What a person should know of it, in a word or two."""
+        """Word or two for a person."""
         if self.stopped:
             return "stopped or running"
         return "to do" if self.is_open else "done"
@@ -89,7 +89,7 @@ class Leftover:
 
 @dataclass(frozen=True, repr=False)
 class StatusSummary:
-    """What is done, left and changed in a dataset; prints as a table."""
+    """Work done, left and changed in a dataset; prints as a table."""
 
     root: str  # of the dataset
     # its document files, and their stored bytes

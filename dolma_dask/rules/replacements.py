@@ -43,7 +43,7 @@ class Replacement:
     min_score: float | None = None  # only spans with a score in ``[min_score, max_score)``
     max_score: float | None = None
     replacement: str = ""
-    """What they are replaced with; ``{}`` stands for the span's text. One that begins with ``$`` is a path to a string of the document, such as
+    """Replacement text; ``{}`` stands for the span's text. One that begins with ``$`` is a path to a string of the document, such as
     ``$.id``, or an expression in jq behind the ``$``."""
     syntax: Syntax = "jsonpath"  # language of `span`
 

@@ -31,7 +31,7 @@ _MAX_BLOCK_ROWS = 16_384
 
 
 def _encode_other(value: Any) -> Any:
-    """What msgspec does not know: subclasses of its types, such as nanosecond time stamps."""
+    """Return what msgspec does not know as JSON values: subclasses of its types, such as nanosecond time stamps."""
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

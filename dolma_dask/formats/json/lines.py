@@ -87,7 +87,7 @@ class Lines:
 
     @property
     def parts(self) -> tuple[int, int, int, np.ndarray, np.ndarray]:
-        """What kernels take first: base, tail_base, tail_row, starts, data."""
+        """First arguments of kernels: base, tail_base, tail_row, starts, data."""
         return self.base, self.tail_base, self.tail_row, self.starts, self.block
 
     def _check(self) -> None:

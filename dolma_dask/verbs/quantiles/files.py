@@ -1,4 +1,4 @@
-"""What `quantiles` keeps between its passes: the values of some shards as keys, column by column.
+"""Staging files of `quantiles`: the values of some shards as keys, column by column.
 
 A file of values is a row of segments, each with the group codes (uint16) of its rows, if there are groups, and then the keys (uint64,
 `dolma_dask.rules.ordered_bits`) of one signal after the other; behind them stand the extents of all signals, and a tail that says how

@@ -133,7 +133,7 @@ class ValueStage:
 
 @dataclass
 class _Done:
-    """What was read so far of a group of shards."""
+    """Values read so far of a group of shards."""
 
     inputs: list[InputRecord] = field(default_factory=list)
     unproved: set[str] = field(default_factory=set)

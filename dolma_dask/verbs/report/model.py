@@ -1,4 +1,4 @@
-"""What a report says, as plain frozen records, with no idea of how it looks.
+"""Content of a report as plain frozen records, with no idea of how it looks.
 
 A stage fills these from journals, attribute files and histograms; `dolma_dask.verbs.report.page` turns them into a web
 page and into JSON. Keeping the two apart lets a report be tested without a dataset and drawn without Dask.

@@ -298,7 +298,7 @@ def left_out_notes(left_out: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class View:
-    """What is read: shards, attribute sets, and fields of the metadata that the rule names."""
+    """Reading for a page: shards, attribute sets, and fields of the metadata that the rule names."""
 
     dataset: Dataset
     sets: AttributeSets | None
