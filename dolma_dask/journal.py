@@ -172,7 +172,10 @@ class Journal:
                 run = _run_decoder.decode(line)
                 self._runs[run.run], self._run_lines[run.run] = run, line
             elif _is_current(line):
-                self._merge(_record_decoder.decode(line), line)
+                record = _record_decoder.decode(line)
+                if not all(map(_is_inside, (record.unit, *(file.path for file in record.files)))):
+                    return False  # a dataset from elsewhere may be hostile: what records name may be removed
+                self._merge(record, line)
             else:
                 self.foreign.add(_any_decoder.decode(line).unit)
                 return False
@@ -214,6 +217,11 @@ class Journal:
         """Announce a run and return the writer of its records."""
         run = RunRecord(_run_name(), self.verb, dict(params), tuple(writes), time.time(), version, origin)
         return JournalWriter(self, run)
+
+
+def _is_inside(path: str) -> bool:
+    """Tell whether a relative path stays below its root."""
+    return not path.startswith("/") and ".." not in path.split("/")
 
 
 def _run_name() -> str:

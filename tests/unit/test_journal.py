@@ -52,6 +52,19 @@ def _now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dolma_dask.journal.FLUSH_RECORDS", 2)
 
 
+@pytest.mark.parametrize(
+    "path", ["../../precious.txt", "/etc/precious", "attributes/../../precious.txt", ".."]
+)
+def test_records_of_files_outside_of_the_root_are_not_believed(root: str, path: str) -> None:
+    outside = record("attributes/x/a.jsonl", files=(FileRecord(path, 7, "c1"),))
+    lines = [msgspec.json.encode(each) for each in (outside, record(path), record("attributes/x/..a.jsonl"))]
+    put(root, "1.jsonl", b"\n".join([*lines, b""]))
+    journal = Journal(root, "tag")
+    assert list(journal.records) == ["attributes/x/..a.jsonl"]
+    with pytest.raises(DataError):
+        journal.append(outside)
+
+
 FULL = Record(
     unit="attributes/x/a.jsonl.gz",
     shard="a.jsonl.gz",

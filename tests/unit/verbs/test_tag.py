@@ -153,3 +153,19 @@ def test_a_budget_of_rows_is_refused_because_all_rows_are_kept(dataset):
 def test_one_tagger_needs_no_list(dataset, one):
     assert dk.tag(str(dataset), one, progress=False).done == 2
     assert [path.name for path in (dataset / "attributes").iterdir()] == ["char_length_v1"]
+
+
+def test_a_hostile_journal_removes_nothing_outside_of_the_dataset(tmp_path):
+    root, precious = tmp_path / "lake/v0", tmp_path / "precious.txt"
+    (root / "documents").mkdir(parents=True)
+    (root / "documents/a.jsonl").write_text('{"id": "1", "text": "x", "source": "s"}\n')
+    precious.write_text("precious")
+    dk.tag(str(root), ["char_length_v1"], scheduler="synchronous", progress=False)
+    for segment in root.glob("_journal/tag/*.jsonl"):
+        segment.write_text(
+            segment.read_text().replace('"path":"attributes/', '"path":"../../precious.txt","x":"')
+        )
+    assert "precious" in "".join(path.read_text() for path in root.glob("_journal/tag/*.jsonl"))
+    summary = dk.tag(str(root), ["char_length_v1"], scheduler="synchronous", progress=False, overwrite=True)
+    assert summary.done == 1
+    assert precious.read_text() == "precious"
