@@ -35,6 +35,9 @@ _ALIASES = {
 CONNECT_SECONDS = 30.0
 """How long a scheduler may take to answer."""
 
+START_ATTEMPTS = 2
+"""How often a LocalCluster is started: a worker may be killed before it answers."""
+
 _CONFIG = {
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -300,7 +303,7 @@ def _start_local(workers: int, *, dashboard: bool) -> Iterator["Client"]:
                 stack.close()
 
 
-def _local_cluster(workers: int, dashboard: bool) -> Any:
+def _local_cluster(workers: int, dashboard: bool, attempts: int = START_ATTEMPTS) -> Any:
     from distributed import LocalCluster
 
     try:
@@ -313,9 +316,11 @@ def _local_cluster(workers: int, dashboard: bool) -> Any:
             env=dict(os.environ),  # the server that forks workers may be older
         )
     except RuntimeError as error:
+        if attempts > 1:
+            return _local_cluster(workers, dashboard, attempts - 1)
         raise UsageError(
-            f"no worker process could be started ({error}); expected {workers} of them. In a script, verbs that start processes must be "
-            "called below `if __name__ == '__main__':`; else run in this process: scheduler='threads'."
+            f"no worker process could be started ({error}); expected {workers} of them. In a script, dk.cluster() and scheduler='cluster' "
+            "belong below `if __name__ == '__main__':`; else run in this process: scheduler='threads'."
         ) from error
 
 

@@ -145,7 +145,8 @@ class Watched:
         self.new: set[str] = set()
 
     def _walk(self) -> list[str]:
-        return [os.path.join(where, name) for where, _, names in os.walk(self._folder) for name in names]  # noqa: PTH118
+        every = (os.path.join(where, name) for where, _, names in os.walk(self._folder) for name in names)  # noqa: PTH118
+        return [path for path in every if "/.leases/" not in path]  # they come before any work
 
     def count(self) -> int:
         """Return how many files have appeared."""

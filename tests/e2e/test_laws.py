@@ -205,6 +205,17 @@ def test_ctrl_c_stops_and_keeps_what_is_finished(scheduler, group, tmp_path):
     assert summary["done"] + summary["skipped"] == HOSTILE_SHARDS
 
 
+def test_a_worker_killed_while_it_starts(tmp_path):
+    hostile_dataset(tmp_path / "v0", "", "")
+    words = ["tag", f"{tmp_path}/v0", "--taggers", "tarry_v1", "--scheduler", "cluster", "--workers", "2"]
+    with Command(words, tmp_path / "log", **PLUGIN) as command:
+        wait_until(lambda: command.workers() or not command.running(), "a worker process")
+        command.workers()[0].kill()
+        assert command.wait() == 0, command.output
+        assert "Traceback" not in command.output
+    assert len(tree(tmp_path / "v0/attributes")) == HOSTILE_SHARDS
+
+
 def test_ctrl_c_while_workers_start(tmp_path):
     """In a terminal it reaches the workers too, which are still importing."""
     hostile_dataset(tmp_path / "v0", "7", "tarry")
