@@ -173,7 +173,10 @@ class Journal:
                 self._runs[run.run], self._run_lines[run.run] = run, line
             elif _is_current(line):
                 record = _record_decoder.decode(line)
-                if not all(map(_is_inside, (record.unit, *(file.path for file in record.files)))):
+                paths = [file.path for file in record.files]
+                if self.verb != "report":  # a page may lie anywhere, and is no file of its record
+                    paths.append(record.unit)
+                if not all(map(_is_inside, paths)):
                     return False  # a dataset from elsewhere may be hostile: what records name may be removed
                 self._merge(record, line)
             else:
