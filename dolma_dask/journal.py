@@ -142,15 +142,18 @@ class Journal:
         return {info.path for info in files.list_files(self.folder)} == self._listed
 
     def _read(self) -> None:
-        """Read all segments; again from a new listing if another run's compaction removed one meanwhile."""
+        """Read all segments; again from a new listing if another run's compaction removed one meanwhile.
+
+        The listing of a local folder that changes may miss what is merged and what it was merged from: it is complete if the next one says the same.
+        """
         seen: set[str] = set()
         for _ in range(_LISTINGS):
-            names = [info.path for info in files.list_files(self.folder) if info.path not in seen]
-            missing = [name for name in names if not self._read_segment(name)]
-            self._listed = (self._listed | set(names)) - set(missing)
-            if not missing:
+            names = {info.path for info in files.list_files(self.folder)} - seen
+            missing = {name for name in sorted(names) if not self._read_segment(name)}
+            self._listed |= names - missing
+            if not missing and not (names and files.is_local(self.folder)):
                 return
-            seen.update(names)
+            seen |= names
 
     def _read_segment(self, name: str) -> bool:
         try:
