@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from dolma_dask.errors import UsageError
 from dolma_dask.placement import choose
-from dolma_dask.processes import WORKER_ENVIRONMENT, interrupts_held_back, process_context, start_processes
+from dolma_dask.processes import (
+    WORKER_ENVIRONMENT,
+    Setting,
+    interrupts_held_back,
+    process_context,
+    start_processes,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -296,11 +302,23 @@ def _start_local(workers: int, *, dashboard: bool) -> Iterator["Client"]:
             stack.enter_context(dask.config.set(options))
             started = stack.enter_context(_local_cluster(workers, dashboard))
             client = stack.enter_context(Client(started, set_as_default=False))
+            client.register_plugin(_taking_over(Setting.here()), name="setting")
         try:
             yield client
         finally:
             with interrupts_held_back():
                 stack.close()
+
+
+def _taking_over(setting: Setting) -> Any:
+    """Return a plugin of workers, also of those that are started again, with which they take over the setting of this process."""
+    from distributed import WorkerPlugin
+
+    class TakingOver(WorkerPlugin):
+        def setup(self, worker: Any) -> None:
+            setting.take_over()
+
+    return TakingOver()
 
 
 def _local_cluster(workers: int, dashboard: bool, attempts: int = START_ATTEMPTS) -> Any:
@@ -313,7 +331,6 @@ def _local_cluster(workers: int, dashboard: bool, attempts: int = START_ATTEMPTS
             processes=True,
             dashboard_address="127.0.0.1:0" if dashboard else None,
             silence_logs=50,
-            env=dict(os.environ),  # the server that forks workers may be older
         )
     except RuntimeError as error:
         if attempts > 1:

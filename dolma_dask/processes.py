@@ -9,7 +9,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -28,8 +29,42 @@ WORKER_ENVIRONMENT = {
 _FORKS = sys.platform == "linux"
 """Elsewhere a process that has loaded the system's libraries must not fork; processes then import everything themselves."""
 
-_server_runs = False
-"""Whether this process has a server that forks processes; it ends with this process."""
+_served: set[str] = set()
+"""Variables of the server that forks processes; empty: none runs. It ends with this process."""
+
+_starting = threading.Lock()
+"""Held while processes are started."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """State of this process that those it starts take over, however old the server is that forks them."""
+
+    environment: dict[str, str]
+    gone: tuple[str, ...]  # variables that the server had
+    umask: int
+    stores: dict[str, Any]  # fsspec's configuration
+
+    @classmethod
+    def here(cls) -> "Setting":
+        """Return that of this process."""
+        umask = os.umask(0o077)
+        os.umask(umask)
+        config = sys.modules.get("fsspec.config")
+        gone = tuple(_served - os.environ.keys())
+        return cls(dict(os.environ), gone, umask, dict(config.conf) if config else {})
+
+    def take_over(self) -> None:
+        """Make it that of this process."""
+        for name in self.gone:
+            os.environ.pop(name, None)
+        os.environ.update({**WORKER_ENVIRONMENT, **self.environment})
+        os.umask(self.umask)
+        if self.stores:
+            from fsspec.config import conf
+
+            conf.clear()
+            conf.update(self.stores)
 
 
 def process_context(*modules: str) -> Any:
@@ -44,13 +79,12 @@ def process_context(*modules: str) -> Any:
     if not _FORKS:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    global _server_runs
-    if not _server_runs:
+    if not _served:
         ours = sorted(name for name in sys.modules if name.partition(".")[0] == "dolma_dask")
         context.set_forkserver_preload([*ours, "numba.core.typing", *modules])
         with _environment(WORKER_ENVIRONMENT):
             forkserver.ensure_running()
-        _server_runs = True
+            _served.update(os.environ)
     return context
 
 
@@ -70,13 +104,14 @@ def start_processes(workers: int) -> "ProcessPoolExecutor":
     """Return a pool whose processes have been started."""
     from concurrent.futures import ProcessPoolExecutor
 
-    with interrupts_held_back(), _script_left_out():
-        pool = ProcessPoolExecutor(
-            workers, process_context(), initializer=_prepare_process, initargs=(dict(os.environ),)
+    with _starting, interrupts_held_back(), _script_left_out():
+        context = process_context()
+        pool: Any = ProcessPoolExecutor(
+            workers, context, initializer=_prepare_process, initargs=(Setting.here(),)
         )
-        for _ in range(workers):
-            pool.submit(int)  # starts a process, while Ctrl-C is kept from it
-    return pool
+        pool._safe_to_dynamically_spawn_children = False  # all now: later ones would import the script
+        pool.submit(int)
+    return cast("ProcessPoolExecutor", pool)
 
 
 @contextmanager
@@ -94,10 +129,10 @@ def _script_left_out() -> Iterator[None]:
         main.update(hidden)
 
 
-def _prepare_process(environment: dict[str, str]) -> None:
-    """Ready a process of Dask's own scheduler: variables as in the command, libraries use one thread, and it never outlives the command."""
+def _prepare_process(setting: Setting) -> None:
+    """Ready a process of Dask's own scheduler: settings as in the command, libraries use one thread, and it never outlives the command."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.update({**WORKER_ENVIRONMENT, **environment})
+    setting.take_over()
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 
 

@@ -39,9 +39,15 @@ class FileInfo:
     stamp: str  # changes whenever the file is written again; empty if the store has no such thing
 
 
+_LOCAL = ("file://", "local://")
+
+_ALIASES = {"s3a": "s3", "gcs": "gs"}
+"""Further names of stores."""
+
+
 def is_local(url: str) -> bool:
     """Tell whether `url` is a path of this machine."""
-    return "://" not in url or url.startswith("file://")
+    return "://" not in url or url.startswith(_LOCAL)
 
 
 def is_in_memory(url: str) -> bool:
@@ -51,7 +57,7 @@ def is_in_memory(url: str) -> bool:
 
 def local_path(url: str) -> Path:
     """Return the path behind a local `url`."""
-    return Path(url.removeprefix("file://"))
+    return Path(url.partition("://")[2] if url.startswith(_LOCAL) else url)
 
 
 def join(root: str, path: str) -> str:
@@ -72,8 +78,11 @@ def normalize(url: str) -> str:
 
 
 def resolved(url: str) -> str:
-    """Return `url` with links of a local path followed, so that two names of one folder are equal."""
-    return str(local_path(url).resolve()) if is_local(url) else url
+    """Return `url` with links of a local path followed and one name for a store, so that two names of one folder are equal."""
+    if is_local(url):
+        return str(local_path(url).resolve())
+    protocol, _, path = url.partition("://")
+    return f"{_ALIASES.get(protocol, protocol)}://{path}"
 
 
 def stat(url: str) -> FileInfo | None:

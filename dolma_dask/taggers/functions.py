@@ -57,13 +57,25 @@ class FunctionTagger:
         return digest(self.source, surroundings(self.function), shape)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "fixed_version": self.version}
+        is_imported = self.fixed_version is None and self.function.__module__ != "__main__"
+        return {**vars(self), "fixed_version": self.version, "is_imported": is_imported}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({**state, "fixed_version": None})
+        is_same = not state["is_imported"] or self.version == state["fixed_version"]
+        vars(self).update(state, is_same=is_same)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Tag a batch; see `Tagger`.
 
         Raises `DataError` if the function fails on a document, or returns something that its types do not announce.
         """
+        if not vars(self).get("is_same", True):
+            raise DataError(
+                f"tagger {self.name!r} would do something else in this process: values or functions of {self.function.__module__} that it uses "
+                "were changed after the import, or its file was. Let it hold its values itself, or give scheduler='threads'.",
+                tagger=self.name,
+            )
         return self._tag_batch(batch) if self.whole_batch else self._tag_texts(batch)
 
     def _tag_texts(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -150,7 +150,7 @@ def script_v1(text):
     return 1.0
 
 print("script runs", flush=True)
-dk.tag(sys.argv[1], [script_v1], scheduler=sys.argv[2], workers=2, progress=False)
+dk.tag(sys.argv[1], [script_v1], scheduler=sys.argv[2], workers=8, progress=False)
 """
 """Without a ``__main__`` guard, and with a tagger of its own."""
 
@@ -236,29 +236,44 @@ def test_ctrl_c_while_workers_start(tmp_path):
 
 
 CLUSTER = """
-import os, dolma_dask as dk
+import operator, os, cloudpickle, dolma_dask as dk
 from dolma_dask import clusters
 
 def facts():
-    import numba.core.typing
-    return os.getppid(), os.environ["SET_LATER"], os.environ["MALLOC_TRIM_THRESHOLD_"]
+    import fsspec
+    umask = os.umask(0o077)
+    os.umask(umask)
+    environment = [os.environ.get(name) for name in ("SET_LATER", "SET_EARLIER", "MALLOC_TRIM_THRESHOLD_")]
+    return os.getppid(), *environment, umask, fsspec.config.conf.get("memory")
+
+class Sent:
+    def __reduce__(self):
+        return cloudpickle.loads, (cloudpickle.dumps(facts),)
 
 if __name__ == "__main__":
+    os.umask(0o022)
+    os.environ["SET_EARLIER"] = "yes"
     with clusters.process_pool(1) as pool:
-        assert pool.submit(int).result() == 0
-    os.environ["SET_LATER"] = "yes"
+        assert pool.submit(operator.call, Sent()).result()[1:] == (None, "yes", str(64 << 20), 0o022, None)
+    os.environ["SET_LATER"] = os.environ.pop("SET_EARLIER")
+    os.umask(0o027)
+    import fsspec
+    fsspec.config.conf["memory"] = {"x": 1}
+    now = ("yes", None, str(64 << 20), 0o027, {"x": 1})
+    with clusters.process_pool(1) as pool:
+        assert pool.submit(operator.call, Sent()).result()[1:] == now
     with dk.cluster(workers=2) as client:
         found = client.run(facts)
         assert len(found) == 2, found
         assert client.dashboard_link
-    assert {fact[1:] for fact in found.values()} == {("yes", str(64 << 20))}, found
+    assert [fact[1:] for fact in found.values()] == [now, now], found
     assert len({parent for parent, *_ in found.values()} - {os.getpid()}) == 1, found
 """
 """Two workers, when the server that forks processes runs already."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are started, not forked")
-def test_workers_of_a_cluster_are_forked_from_one_server_with_the_environment_of_now(tmp_path):
+def test_workers_are_forked_from_one_server_with_the_settings_of_now(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CLUSTER)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)

@@ -200,3 +200,10 @@ def test_a_remote_root_may_be_a_bucket() -> None:
         assert "bucket-of-test/a/b" in [info.path for info in files.list_files("memory://")]
     finally:
         fs.rm("/bucket-of-test", recursive=True)
+
+
+def test_two_names_of_one_folder_are_equal(tmp_path):
+    names = [f"{prefix}{tmp_path}/a/../b" for prefix in ("", "file://", "local://")]
+    assert {files.resolved(files.normalize(name)) for name in names} == {str(tmp_path / "b")}
+    assert files.resolved("s3a://bucket/x") == files.resolved("s3://bucket/x")
+    assert files.resolved("gcs://bucket/x") == "gs://bucket/x"

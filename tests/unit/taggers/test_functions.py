@@ -1,5 +1,7 @@
 """Taggers made from functions: what they may return, and what is said when they return something else."""
 
+import importlib
+import os
 import pickle
 import re
 import subprocess
@@ -277,3 +279,37 @@ def test_version_is_fixed_by_pickling():
     assert sent.fixed_version == made.version
     assert made.fixed_version is None
     assert tagger(name="n_v1", types="n", version=7)(divide).version == 7
+
+
+LATE = """
+import pickle, sys
+import late_values
+from dolma_dask.errors import DataError
+import pyarrow as pa
+batch = pa.record_batch({"text": pa.array(["x"], pa.large_string())})
+tagger = pickle.loads(bytes.fromhex(sys.argv[1]))
+try:
+    print(tagger(batch).to_pydict())
+except DataError as error:
+    print(error)
+"""
+
+
+def test_values_changed_after_the_import_do_not_get_lost_in_another_process(tmp_path, monkeypatch):
+    """Attributes would be known under a version that is not theirs."""
+    source = "from dolma_dask import tagger\nK = 1.0\ndef score(text):\n    return K\n@tagger(name='late', types='n')\ndef late(text: str) -> float:\n    return score(text)\n"
+    (tmp_path / "late_values.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("late_values")
+
+    def elsewhere() -> str:
+        words = [sys.executable, "-c", LATE, cloudpickle.dumps(module.late).hex()]
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path}
+        )
+        return done.stdout
+
+    assert elsewhere() == "{'n': [1.0]}\n"
+    module.K = 5.0
+    assert "'late' would do something else in this process" in elsewhere()
