@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import pyarrow as pa
 
 from dolma_dask.errors import UsageError
-from dolma_dask.taggers.base import Kind, Tagger
+from dolma_dask.taggers.base import Kind, Tagger, ViewTagger
 from dolma_dask.taggers.digest import source_of
 from dolma_dask.taggers.functions import SCALARS, FunctionTagger
 
@@ -277,8 +277,9 @@ def _load(point: "EntryPoint") -> Tagger:
 
 
 def _describe(known: Tagger, origin: str) -> TaggerInfo:
-    """Describe a tagger by the first line of its function's docstring, or of its class's."""
-    text = (inspect.getdoc(getattr(known, "function", type(known))) or "").partition("\n")[0]
+    """Describe a tagger by its attribute ``description``, or the first line of the docstring of its function, or of its class."""
+    source = known.function if isinstance(known, (FunctionTagger, ViewTagger)) else type(known)
+    text = getattr(known, "description", None) or (inspect.getdoc(source) or "").partition("\n")[0]
     return TaggerInfo(known.name, known.version, known.types, known.reads, text, origin)
 
 

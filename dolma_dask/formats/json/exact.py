@@ -137,13 +137,20 @@ def parse_line(line: bytes, fields: Sequence[Field]) -> list[Value]:
     return read_values(parse_object(line), fields)
 
 
+_FIELDS = ("id", "text", "source", "added", "created", "metadata", "attributes")
+"""Fields of documents and attribute rows."""
+
+
 def read_values(members: dict[str, bytes], fields: Sequence[Field]) -> list[Value]:
     """Read the fields of an object; see `parse_line`."""
     objects = {0: members}
     values: list[Value] = []
     for field in fields:
         raw = objects[field.scope].get(field.name)
-        where = f"{'attribute' if field.scope else 'field'} '{field.name}'"
+        is_attribute = (
+            field.scope or field.name not in _FIELDS
+        )  # flat rows hold attributes beside their own fields
+        where = f"{'attribute' if is_attribute else 'field'} '{field.name}'"
         if raw is None or raw == b"null":
             if field.required and raw:
                 raise _wrong(_expected(field.kind), where, raw)

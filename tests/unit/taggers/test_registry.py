@@ -207,3 +207,15 @@ def test_session_tagger_comes_before_a_plug_in(plug_ins):
         "builtins",
         "plug_pack",
     ]
+
+
+def test_a_taggers_own_description_counts():
+    class Described:
+        """Docstring of the class."""
+
+        name, version, params, types, reads = "described_v1", 1, "{}", {"n": "document"}, ("text",)
+        function = len
+
+    assert registry._describe(Described(), "here").description == "Docstring of the class."
+    Described.description = "Words of its own."
+    assert registry._describe(Described(), "here").description == "Words of its own."
