@@ -22,6 +22,9 @@ MAX_BAD_FRACTION = 0.01
 _HELD_BYTES = 8 << 20
 """Bytes of bad records that are held in memory; more wait in a temporary file."""
 
+NAMED_MEMBERS = 20
+"""Skipped members of a shard that are kept by name."""
+
 
 @dataclass(frozen=True)
 class RecordPolicy:
@@ -51,10 +54,12 @@ class RecordPolicy:
 
 
 class Quarantine:
-    """Bad records of one shard, of which ``count`` were admitted; memory is bounded, however many there are."""
+    """Bad records of one shard, of which ``count`` were admitted, and names of skipped members; memory is bounded, however many there are."""
 
     def __init__(self, policy: RecordPolicy) -> None:
         self.count = 0
+        self.skipped = 0  # members of archives that hold no records
+        self.skipped_names: list[str] = []  # of the first of them
         self._policy = policy
         self._waiting = tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)  # noqa: SIM115  gone with this object
 
@@ -63,6 +68,8 @@ class Quarantine:
 
         Raises `BadRecordError`: the policy is to fail.
         """
+        self.skipped += len(block.skipped)
+        self.skipped_names += block.skipped[: NAMED_MEMBERS - len(self.skipped_names)]
         for record in block.bad:
             if self._policy.on_bad_record == "fail":
                 raise record.error("Mend the file, or set such rows aside with --on-bad-record quarantine.")

@@ -1,14 +1,16 @@
 """Tar archives of JSON lines or text files, such as lm_dataformat's ``.jsonl.zst.tar``.
 
-The archive is read once from front to end, never unpacked to disk. Rows count through all members, so that generated ids are unique
-in the archive; a bad record is said to stand in ``<archive>#<member>``. Folders and hidden members (``.DS_Store``, ``._x``) are passed
-over. A text member's id is the archive's stem and the member's name.
+The archive is read once from front to end, never unpacked to disk. Every byte of it is accounted for: a damaged header is an error, and so is
+what stands behind the end, unless it is another archive, which is read too. Rows count through all members, so that generated ids are unique
+in the archive; a bad record is said to stand in ``<archive>#<member>``. Hidden members (``.DS_Store``, ``._x``), links, devices and the like
+are skipped, and named in `Block.skipped`; folders hold nothing. A text member's id is the archive's stem and the member's name.
 """
 
 import tarfile
 from collections.abc import Iterator
 from contextlib import closing
-from typing import IO, cast
+from dataclasses import replace
+from typing import IO, Self, cast
 
 import xxhash
 
@@ -16,10 +18,19 @@ from dolma_dask.errors import CorruptFileError
 from dolma_dask.io.files import READ_BYTES, FileInfo
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import Member, Section, StoredFile
-from dolma_dask.sources.base import BlockBuilder, RawFile, finish
+from dolma_dask.sources.base import SCHEMA, BlockBuilder, RawFile, finish
 from dolma_dask.sources.jsonl import read_json_lines
 from dolma_dask.sources.naming import RawName, split_suffix
 from dolma_dask.sources.text import add_text
+
+_KINDS = {
+    tarfile.LNKTYPE: "hard link",
+    tarfile.SYMTYPE: "symlink",
+    tarfile.CHRTYPE: "device",
+    tarfile.BLKTYPE: "device",
+    tarfile.FIFOTYPE: "pipe",
+}
+"""Types of members that are no files, for people."""
 
 
 class TarArchive(RawFile):
@@ -31,24 +42,36 @@ class TarArchive(RawFile):
         Raises `UsageError`: a member has an unknown suffix.
         """
         with closing(StoredFile(self.url)) as stored:
-            yield from self._members(_Watched(stored))
+            yield from self._members(stored)
             finish(stored, self.path, inputs)
 
-    def _members(self, watched: "_Watched") -> Iterator[Block]:
+    def _members(self, stored: StoredFile) -> Iterator[Block]:
         row = 0
         try:
-            with tarfile.open(fileobj=cast(IO[bytes], watched), mode="r|") as archive:
-                for member in archive:
-                    content = archive.extractfile(member) if member.isfile() else None
-                    if content is None or member.name.rsplit("/", 1)[-1].startswith("."):
-                        continue
-                    for block in self._read(_MemberFile(self.url, member, content, row)):
-                        yield block
-                        row = block.first_row + block.num_rows
+            with _Archive.open(
+                fileobj=cast(IO[bytes], stored),
+                mode="r|",
+                tarinfo=_Header,
+                ignore_zeros=True,
+                encoding="utf-8",
+                errors="backslashreplace",
+            ) as archive:
+                while (member := archive.next()) is not None:
+                    archive.members.clear()
+                    if reason := _reason_to_skip(member):
+                        nothing = BlockBuilder(row, self.lines.schema if self.lines else SCHEMA).take()
+                        yield replace(nothing, skipped=(f"{self.url}#{member.name} ({reason})",))
+                    elif content := archive.extractfile(member):
+                        for block in self._read(_MemberFile(self.url, member, content, row)):
+                            yield block
+                            row = block.first_row + block.num_rows
         except tarfile.TarError as error:
-            raise self._corrupt(watched, str(error)) from error
-        if not watched.ends_in_zeros:
-            raise self._corrupt(watched, "no end-of-archive block")
+            raise CorruptFileError(
+                f"{self.url}: not a complete tar archive ({error}), before stored byte {stored.position}; expected tar headers up to two "
+                "blocks of zeros, and behind them nothing or another archive. Fetch or write the file again.",
+                url=self.url,
+                offset=stored.position,
+            ) from error
 
     def _read(self, file: "_MemberFile") -> Iterator[Block]:
         name = split_suffix(file.name)
@@ -63,38 +86,57 @@ class TarArchive(RawFile):
         add_text(builder, self, file, name.compression, path)
         return builder.take()
 
-    def _corrupt(self, watched: "_Watched", found: str) -> CorruptFileError:
-        return CorruptFileError(
-            f"{self.url}: not a complete tar archive ({found}), at stored byte {watched.position}; expected tar headers up to two "
-            "blocks of zeros. Fetch or write the file again.",
-            url=self.url,
-            offset=watched.position,
-        )
+
+def _reason_to_skip(member: tarfile.TarInfo) -> str:
+    """Say why a member has no records; empty if it has, and for a folder."""
+    if member.name.rsplit("/", 1)[-1].startswith("."):
+        return "" if member.isdir() else "hidden"
+    return "" if member.isfile() or member.isdir() else _KINDS.get(member.type, f"type {member.type!r}")
 
 
-class _Watched:
-    """Remembers how the stored bytes ended: `tarfile` takes an archive that is cut between two members for a complete one."""
+class _Archive(tarfile.TarFile):
+    """An archive, and those appended to it."""
 
-    def __init__(self, stored: StoredFile) -> None:
-        self._stored = stored
-        self._tail = b""
+    members: list[tarfile.TarInfo]  # of those read so far
+    start = 0  # where the one begins that is being read
+    zeros = 0  # blocks of zeros that have just been read
 
-    def read(self, size: int = -1) -> bytes:
-        data = self._stored.read(READ_BYTES if size < 0 else size)
-        self._tail = (
-            (self._tail + data)[-tarfile.BLOCKSIZE :]
-            if len(data) < tarfile.BLOCKSIZE
-            else data[-tarfile.BLOCKSIZE :]
-        )
-        return data
+    def check_end(self, zeros: int, at: int) -> None:
+        """Refuse blocks of zeros before a header at a byte, unless they end an archive: two of them, or up to a full record."""
+        if zeros == 1 or (zeros > 2 and (at - self.start) % tarfile.RECORDSIZE):
+            raise tarfile.ReadError(f"at byte {at}: {zeros} blocks of zeros, where members may have been")
+        self.start = at if zeros else self.start
 
-    @property
-    def position(self) -> int:
-        return self._stored.position
 
-    @property
-    def ends_in_zeros(self) -> bool:
-        return self._tail == bytes(tarfile.BLOCKSIZE)
+_ZEROS: type[tarfile.HeaderError] = tarfile.EOFHeaderError  # type: ignore[attr-defined]
+_FILE_END: type[tarfile.HeaderError] = tarfile.EmptyHeaderError  # type: ignore[attr-defined]
+
+
+class _Header(tarfile.TarInfo):
+    """The header of a member, or an error: `tarfile` itself takes a damaged one for the end."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        if len(buf) < tarfile.BLOCKSIZE and not buf.strip(b"\0"):
+            raise _FILE_END("no end-of-archive block")
+        return super().frombuf(buf, encoding, errors)
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        assert isinstance(archive, _Archive)
+        at = archive.fileobj.tell()
+        zeros, archive.zeros = archive.zeros, 0
+        try:
+            header = super().fromtarfile(archive)
+        except _ZEROS:
+            archive.zeros = zeros + 1
+            raise
+        except (tarfile.HeaderError, ValueError) as error:
+            if isinstance(error, _FILE_END) and zeros:
+                raise
+            raise tarfile.ReadError(f"at byte {at}: {error}") from error
+        archive.check_end(zeros, at)
+        return header
 
 
 class _MemberFile(StoredFile):

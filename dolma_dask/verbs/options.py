@@ -4,7 +4,7 @@ Python does not check literals, keys of an open dictionary or types; without the
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Annotated, Any, TypedDict, TypeVar
 
@@ -18,8 +18,8 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
-from dolma_dask.io.quarantine import OnBadRecord, RecordPolicy
-from dolma_dask.journal import incomplete
+from dolma_dask.io.quarantine import NAMED_MEMBERS, OnBadRecord, RecordPolicy
+from dolma_dask.journal import Record, incomplete
 from dolma_dask.rules.rules import Rule
 from dolma_dask.summary import Summary
 
@@ -210,6 +210,16 @@ def dataset_notes(dataset: Dataset) -> tuple[str, ...]:
         else None
     )
     return tuple(note for note in (ignored, *incomplete(dataset.root)) if note)
+
+
+def skipped_notes(records: Iterable[Record]) -> Iterator[str]:
+    """Name members of archives that hold no records; `records` know their number and the first names."""
+    known = [record for record in records if "skipped_members" in record.info]
+    names = [name for record in known for name in record.info["skipped_members"]]
+    count = int(sum(record.counts["skipped_members"] for record in known))
+    if count:
+        more = f" and {count - NAMED_MEMBERS:,} more" if count > NAMED_MEMBERS else ""
+        yield f"{counted(count, 'member')} of archives skipped, no file of records: {', '.join(names[:NAMED_MEMBERS])}{more}"
 
 
 def check_outside(target: str, *roots: str) -> None:

@@ -42,6 +42,7 @@ class ShardFacts:
     counts: Mapping[str, float] = field(default_factory=dict)
     rules: tuple[RuleCount, ...] = ()
     unproved: tuple[str, ...] = ()  # attribute sets that no journal speaks of
+    skipped_members: tuple[str, ...] = ()  # the first members of archives that hold no records
     ids_digest: str = ""  # of the rows that sinks took
     content_digest: str = ""
 

@@ -41,6 +41,7 @@ from dolma_dask.verbs.options import (
     checked,
     record_policy,
     run_options,
+    skipped_notes,
     without_empty,
     words_of,
 )
@@ -186,7 +187,8 @@ def convert(
         all_units=frozenset(layout.document_path(shard.path) for shard in shards),
         max_bad_fraction=budget(policy),
     )
-    return engine.run(plan, run_options(options)).summary
+    ran = engine.run(plan, run_options(options))
+    return replace(ran.summary, notes=(*ran.summary.notes, *skipped_notes(ran.records.values())))
 
 
 _RAW_OPTIONS = ("mapping", "id", "text", "source_field", "added", "created", "metadata", "generated_id", "under", "shard_bytes", "format")  # fmt: skip
@@ -299,9 +301,11 @@ class ConvertStage:
             counts={
                 **counts,
                 "bad_records": quarantine.count,
+                **({"skipped_members": quarantine.skipped} if quarantine.skipped else {}),
                 "bytes_in": task.bytes,
                 "bytes_out": sum(item.bytes for item in parts.records),
             },
+            info={"skipped_members": quarantine.skipped_names} if quarantine.skipped else {},
         )
         return [record]
 

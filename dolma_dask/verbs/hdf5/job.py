@@ -26,7 +26,7 @@ from dolma_dask.summary import Summary
 from dolma_dask.tokens.modes import Mode
 from dolma_dask.verbs.hdf5.rows import RowPlan, RowsStage
 from dolma_dask.verbs.hdf5.staging import VERB, StagedTokens, StagingOutput, staging_name
-from dolma_dask.verbs.options import without_empty
+from dolma_dask.verbs.options import skipped_notes, without_empty
 from dolma_dask.verbs.selection import rule_notes
 from dolma_dask.verbs.sinks import DocumentSource, DocumentStage
 
@@ -181,6 +181,7 @@ class Hdf5Job:
 
     def _sum(self, records: Sequence[Record], counts: Mapping[str, float]) -> Record:
         texts = reduce(add, (TextCounts(**record.info["texts"]) for record in records), TextCounts())
+        skipped = [name for record in records for name in record.info.get("skipped_members", ())]
         return Record(
             unit=self.record,
             shard=self.documents.parts[0].name,
@@ -198,6 +199,7 @@ class Hdf5Job:
                     [record.info["tokens"], record.info["sequences"], record.info["rows"]]
                     for record in records
                 ],
+                **({"skipped_members": skipped} if skipped else {}),
             },
         )
 
@@ -263,6 +265,7 @@ class Hdf5Job:
             yield f"{counted(texts.empty, 'document')} made no row: fewer tokens than min_sequence_len"
         if not rows.rows:
             yield "no row was written: there are too few tokens for one"
+        yield from skipped_notes([known])
 
 
 def _row_counts(records: Iterable[Record]) -> RowCounts:

@@ -175,6 +175,9 @@ class RawSource:
             counts["skipped_records"] += block.num_rows - len(texts) - len(block.bad)
             yield DocumentRows(pa.record_batch({"text": texts}), _NO_ROWS)
         facts.inputs = tuple(read)
+        if quarantine.skipped:
+            counts["skipped_members"] = quarantine.skipped
+            facts.skipped_members = tuple(quarantine.skipped_names)
 
     def _blocks(self, policy: RecordPolicy, read: list[InputRecord]) -> Iterator[Block]:
         if split_suffix(self.name).kind == "parquet":

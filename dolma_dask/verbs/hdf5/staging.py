@@ -153,12 +153,14 @@ class StagingSink(WriterSink[StagingWriter]):
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.verbs.sinks.Sink`."""
         mode, lengths = self._mode, self.writer.lengths
-        info = {
+        info: dict[str, Any] = {
             "tokens": self.writer.tokens,
             "sequences": len(lengths),
             "rows": len(mode.windows(lengths)) if mode.stream_tail is None else 0,
             "texts": vars(self._texts),
         }
+        if facts.skipped_members:
+            info["skipped_members"] = facts.skipped_members
         counts = {"tokens": self.writer.tokens}
         files = (self.writer.record, *quarantined)
         return facts.record(unit, files, self._texts.documents, counts=counts, info=info)

@@ -1,4 +1,4 @@
-"""Tar archives: members in order, rows through all of them, and damage found."""
+"""Tar archives: members in order, rows through all of them, damage found, and every byte accounted for."""
 
 import gzip
 import io
@@ -91,6 +91,77 @@ def test_an_archive_cut_anywhere_is_an_error(tmp_path: Path) -> None:
             read(path)
     path.write_bytes(data[: end + 1024])
     assert len(column(read(path), "id")) == 60
+
+
+@pytest.mark.parametrize("tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_damaged_header_is_an_error(tmp_path: Path, tar_format: int) -> None:
+    members = {f"{'d' * 60}/{number}{'x' * 60}.jsonl": line(number) for number in range(3)}
+    path = archive(tmp_path / "a.tar", members, format=tar_format)
+    data = path.read_bytes()
+    with tarfile.open(path) as tar:
+        headers = [member.offset for member in tar]
+    for header in headers:
+        for damage in (b"\xff", bytes(512)):
+            path.write_bytes(data[: header + 5] + damage + data[header + 5 + len(damage) :])
+            with pytest.raises(CorruptFileError, match="not a complete tar archive"):
+                read(path)
+
+
+def test_an_archive_appended_to_another_is_read(tmp_path: Path) -> None:
+    first = archive(tmp_path / "1.tar", {"a.jsonl": line(0)}).read_bytes()
+    second = archive(tmp_path / "2.tar", {"b.jsonl": line(1)}, format=tarfile.PAX_FORMAT).read_bytes()
+    short = second[: len(second.rstrip(b"\0")) // 512 * 512 + 512 + 1024]
+    path = tmp_path / "all.tar"
+    path.write_bytes(first + short + short + second + first)
+    blocks = read(path)
+    assert column(blocks, "text") == ["t0", "t1", "t1", "t1", "t0"]
+    assert len(set(column(blocks, "id"))) == 5
+
+
+@pytest.mark.parametrize("behind", [b"garbage", b"x" * 600, b"\0" * 300 + b"x", line(9) * 40])
+def test_garbage_behind_the_end_is_an_error(tmp_path: Path, behind: bytes) -> None:
+    path = archive(tmp_path / "a.tar", {"a.jsonl": line(0)})
+    path.write_bytes(path.read_bytes() + behind)
+    with pytest.raises(CorruptFileError, match="not a complete tar archive"):
+        read(path)
+
+
+def test_a_hole_of_zeros_is_an_error(tmp_path: Path) -> None:
+    path = archive(tmp_path / "a.tar", {f"{number}.jsonl": line(number) for number in range(9)})
+    data = path.read_bytes()
+    for start, size in ((1536, 512), (1536, 4096), (1536, 1536), (2560, 4096)):
+        path.write_bytes(data[:start] + bytes(size) + data[start + size :])
+        with pytest.raises(CorruptFileError, match="not a complete tar archive"):
+            read(path)
+
+
+def test_members_that_are_no_files_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, data in (("a.jsonl", line(0)), ("._a.jsonl", b"mac"), ("b.jsonl", line(1))):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+            for number, kind in enumerate((tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.FIFOTYPE, b"Z")):
+                link = tarfile.TarInfo(f"{name}.{number}")
+                link.type, link.linkname = kind, name
+                tar.addfile(link)
+    blocks = read(path)
+    assert column(blocks, "text") == ["t0", "t1"]
+    skipped = [name.removeprefix(f"{path}#") for block in blocks for name in block.skipped]
+    assert skipped[:5] == [
+        "a.jsonl.0 (hard link)",
+        "a.jsonl.1 (symlink)",
+        "a.jsonl.2 (pipe)",
+        "a.jsonl.3 (type b'Z')",
+        "._a.jsonl (hidden)",
+    ]
+    assert len(skipped) == 13
+
+
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    path = archive(tmp_path / "books.tar", {"caf\udce9.txt": b"1"}, format=tarfile.GNU_FORMAT)
+    assert column(read(path, FieldMapping(source_name="b")), "id") == [r"pile/books/caf\xe9.txt"]
 
 
 def test_a_file_of_another_kind_is_an_error(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """convert: inputs by file, folder and glob, sizes of shards, several sources in one dataset, forms of attributes."""
 
+import io
 import json
+import tarfile
 
 import pytest
 
@@ -105,6 +107,25 @@ def test_several_sources_in_one_dataset(raw, tmp_path):
         "source": "web",
     }
     assert dk.convert(str(raw / "2019"), to=to, under="one", progress=False).skipped == 1
+
+
+def test_members_of_archives_that_are_skipped_are_counted_and_named(tmp_path):
+    (tmp_path / "raw").mkdir()
+    with tarfile.open(tmp_path / "raw/a.tar", "w") as tar:
+        data = document(0).encode()
+        info = tarfile.TarInfo("a.jsonl")
+        info.size = len(data)
+        tar.addfile(info, io.BytesIO(data))
+        for number in range(25):
+            link = tarfile.TarInfo(f"b{number}.jsonl")
+            link.type, link.linkname = tarfile.LNKTYPE, "a.jsonl"
+            tar.addfile(link)
+    for _ in range(2):  # also when all is done before
+        summary = dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"), progress=False)
+        assert (summary.counts["documents_out"], summary.counts["skipped_members"]) == (1, 25)
+        assert "25 members of archives skipped" in summary.notes[-1]
+        assert "a.tar#b0.jsonl (hard link), " in summary.notes[-1]
+        assert summary.notes[-1].endswith("b19.jsonl (hard link) and 5 more")
 
 
 def test_budget_of_bad_records(tmp_path):

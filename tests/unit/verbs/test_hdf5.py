@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+import tarfile
 from pathlib import Path
 
 import h5py
@@ -275,6 +276,20 @@ def test_bad_records(dataset, tmp_path, tokenizer):
     assert (tmp_path / "out/_quarantine/hdf5/bad.jsonl.jsonl").exists()
     assert summary.counts["documents_in"] == 13
     assert pack(dataset, tmp_path / "out", tokenizer, **options).done == 0
+
+
+def test_members_of_archives_that_are_skipped_are_counted_and_named(tmp_path, tokenizer):
+    (tmp_path / "raw").mkdir()
+    write_lines(tmp_path / "a.jsonl", [document(number) for number in range(9)])
+    with tarfile.open(tmp_path / "raw/a.tar", "w") as tar:
+        tar.add(tmp_path / "a.jsonl", "a.jsonl")
+        link = tarfile.TarInfo("b.jsonl")
+        link.type, link.linkname = tarfile.SYMTYPE, "a.jsonl"
+        tar.addfile(link)
+    for _ in range(2):  # also when all is done before
+        summary = pack(RawTexts(str(tmp_path / "raw")), tmp_path / "out", tokenizer)
+        assert (summary.counts["documents_in"], summary.counts["skipped_members"]) == (9, 1)
+        assert "a.tar#b.jsonl (symlink)" in summary.notes[-1]
 
 
 def test_files_of_others_are_refused(dataset, tmp_path, tokenizer):
