@@ -60,6 +60,7 @@ class Case:
     # has several passes, for each of which the scheduler processes starts anew: left out
     passes: bool = False
     replaces: bool = True  # refuses to replace files that it did not make, without --overwrite
+    asks: bool = False  # refuses to replace its own files of other options too
 
     def command(self, world: Path, *more: str) -> list[str]:
         """Return the words in a certain world; options in `more` stand for those of that name."""
@@ -258,9 +259,9 @@ class VerbLaws:
         assert status in (0, -9), command.output
         return status != 0
 
-    def go_on(self, name: str, world: Path, worlds: Worlds) -> dict[str, Any]:
+    def go_on(self, name: str, world: Path, worlds: Worlds, *more: str) -> dict[str, Any]:
         """Run a command to its end: the bytes and counts of an undisturbed run."""
-        summary = self.run(self.cases[name].command(world))
+        summary = self.run(self.cases[name].command(world, *more))
         self.check(name, world, worlds)
         assert summary["counts"] == worlds.counts[name]
         return summary
@@ -346,13 +347,18 @@ class VerbLaws:
         self, name: str, world: Path, done: Path, worlds: Worlds, tmp_path: Path
     ) -> None:
         """And back: no file of one run passes for one of the other."""
+        leave = ["--overwrite"] if self.cases[name].asks else []
         for number, options in enumerate(self.cases[name].others):
             place = Path(shutil.copytree(world, tmp_path / f"{number}/world"))
             wanted = self.fresh(name, place, *shlex.split(options))
-            summary = self.run(self.cases[name].command(done, *shlex.split(options)))
+            summary = self.run(self.cases[name].command(done, *shlex.split(options), *leave))
             assert (summary["skipped"] if self.cases[name].redone else not summary["done"]) == 0
             assert (tree(done, self.cases[name].writes), leftovers(done)) == (wanted, [])
-        self.go_on(name, done, worlds)
+            if leave:
+                refused = self.run(self.cases[name].command(done), status=2)
+                assert "--overwrite" in refused["error"]["message"]
+                assert tree(done, self.cases[name].writes) == wanted
+        self.go_on(name, done, worlds, *leave)
 
     @_cases(lambda case: case.redone is not None)
     def test_only_prune_and_overwrite(self, name: str, world: Path, worlds: Worlds) -> None:
@@ -401,7 +407,7 @@ class VerbLaws:
         case, seen = self.cases[name], dict[str, tuple[int, int]]()
         other = shlex.split([*case.others, "--overwrite"][0])
         allowed = {*worlds.expected[name].values(), *self.fresh(name, world, *other).values()}
-        words = [*case.command(done, *other), "--scheduler", "threads"]
+        words = [*case.command(done, *other, *["--overwrite"] * case.asks), "--scheduler", "threads"]
         with self.process(words, tmp_path / "log", **SLOW_DISK) as command:
             while command.running():
                 below = (path for top in case.writes for path in _files(done / top))
@@ -441,7 +447,8 @@ class VerbLaws:
         words, watched = [*case.command(world), "--scheduler", "synchronous"], Watched(world)
         with self.process(words, tmp_path / "a", **SLOW_DISK) as one:
             wait_until(lambda: watched.count() > 2 or not one.running(), "files")
-            with self.process([*case.command(world, *other), *words[-2:]], tmp_path / "b") as two:
+            later = case.command(world, *other, *["--overwrite"] * case.asks)
+            with self.process([*later, *words[-2:]], tmp_path / "b") as two:
                 statuses = sorted((one.wait(), two.wait()))
             said = one.output + two.output
         assert statuses in ([0, 0], [0, 2]), said

@@ -111,7 +111,7 @@ class Verbs(VerbLaws):
             ["converted"], others=["--source other"], redone=1,
         ),
         "tag": Case(f"tag WORLD/untagged --taggers {' '.join(TAGGERS)}", ["untagged/attributes"], others=["--source other"], redone=2),
-        "quantiles": Case("quantiles WORLD/v0 --signals word_count char_length_v1__length --by source --level regular", ["v0/quantiles"], others=["--by none"], passes=True, replaces=False),
+        "quantiles": Case("quantiles WORLD/v0 --signals word_count char_length_v1__length --by source --level regular", ["v0/quantiles"], others=["--by none"], passes=True, replaces=False, asks=True),
         "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
         "block": Case("block WORLD/v0 WORLD/list.txt --name takedown", ["v0/attributes/takedown"], passes=True),
         "validate": Case("validate WORLD/v0 --attributes gopher_v2 --to WORLD/report.json", ["report.json"], passes=True, replaces=False),

@@ -30,7 +30,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
-from dolma_dask.journal import Record, work_key
+from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.rules.groups import MOST_GROUPS, too_many
 from dolma_dask.rules.thresholds import Level, Thresholds
 from dolma_dask.verbs.options import dataset_notes, without_empty
@@ -49,6 +49,9 @@ from dolma_dask.verbs.quantiles.values import Request, ValueStage, value_tasks
 
 VERSION = 1
 """Raised whenever quantiles writes other numbers for the same values."""
+
+_BRIEF = 60
+"""Characters of an option that a message shows."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Quantiles:
     request: Request
     name: str
     policy: RecordPolicy
+    takes_all_signals: bool = False  # of the dataset, so that there may be more than before
 
     verb: ClassVar[str] = QUANTILES
     record: ClassVar[None] = None
@@ -110,7 +114,28 @@ class Quantiles:
 
     def outputs(self, known: Record | None, overwrite: bool) -> Plan:
         """Return the plan of the one file: what it was made of decides whether it is finished."""
+        if not overwrite:
+            self._check_replaced()
         return self._plan("", None)
+
+    def _check_replaced(self) -> None:
+        """Refuse to replace quantiles of other options, or of more shards: thresholds of them would go too."""
+        path = quantiles_path(self.name)
+        record = Journal(self.root, QUANTILES).records.get(path)
+        if record is None or record.key == self.key or files.stat(files.join(self.root, path)) is None:
+            return
+        made, now = record.info["parameters"], self.parameters()
+        if self.takes_all_signals and set(made["signals"]) < set(now["signals"]):
+            now["signals"] = made["signals"]
+        differing = [name for name in sorted(made | now) if made.get(name) != now.get(name)]
+        shown = [f"{name} {_brief(made.get(name))}, now {_brief(now.get(name))}" for name in differing]
+        if len(self.selected.shards) < len(self.dataset.shards):
+            shown.append(f"now {len(self.selected.shards):,} of {counted(len(self.dataset.shards), 'shard')}")
+        if shown:
+            raise UsageError(
+                f"{self.root} holds {path}, made with other options: {'; '.join(shown)}. Expected the same ones, since thresholds may have "
+                "been made of it. Give these quantiles a name of their own with --name, or replace it with --overwrite."
+            )
 
     def _plan(self, folder: str, work: tuple[Record, tuple[FileRecord, ...]] | None) -> Plan:
         path = quantiles_path(self.name)
@@ -136,6 +161,7 @@ class Quantiles:
             records = tuple((yield Pass(first, self._value_tasks)).records.values())
             if len({label for record in records for label in record.info["labels"]}) > MOST_GROUPS:
                 raise too_many(str(request.by))
+            self._check_sample(records)
         except (StageError, UsageError) as error:
             raise self._wrong_argument(work, error) from error
         index = write_index(work.url, records, request.kind)
@@ -144,6 +170,18 @@ class Quantiles:
         results = tuple(record.files[0] for record in selected.records.values())
         ran: Ran = yield self._plan(work.url, (self._record(records), results))
         return ran
+
+    def _check_sample(self, records: Sequence[Record]) -> None:
+        """Refuse a sample that selects no document of any."""
+        rows, drawn = (
+            sum(record.counts.get(name, 0) for record in records)
+            for name in ("documents_in", "documents_sampled")
+        )
+        if self.request.sample is not None and rows and not drawn:
+            raise UsageError(
+                f"sample={self.request.sample:g} selects none of {counted(int(rows), 'document')}; expected one or more. Take a larger fraction, "
+                "or another seed."
+            )
 
     def _record(self, records: Sequence[Record]) -> Record:
         """Return the record of the file, without the file, from those of the values."""
@@ -195,9 +233,9 @@ class Quantiles:
         if summary.planned or not ran.records:
             planned = {"planned": shards if summary.planned else ()}
             return QuantilesSummary(**{**vars(summary), **planned}, file=path, parameters=self.parameters())
-        remove_outdated(self.root, self.name)
+        removed = remove_outdated(self.root, self.name)
         done, skipped = (len(shards), 0) if summary.done else (0, len(shards))
-        notes = (*summary.notes, *self._notes(summary.counts))
+        notes = (*summary.notes, *self._notes(summary.counts), *removed)
         return QuantilesSummary(
             **{**vars(summary), "done": done, "skipped": skipped, "notes": notes},
             file=path,
@@ -212,6 +250,12 @@ class Quantiles:
         infinite = int(counts.get("infinite_values", 0))
         if infinite:
             yield f"{counted(infinite, 'infinite value')}, which count as missing"
+
+
+def _brief(value: object) -> str:
+    """Show an option in a few words."""
+    shown = str(value)
+    return "default" if value is None else shown if len(shown) <= _BRIEF else f"{shown[:_BRIEF]} ..."
 
 
 def run_quantiles(job: Quantiles, level: Level | None, options: RunOptions) -> QuantilesSummary:

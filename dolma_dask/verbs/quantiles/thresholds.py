@@ -123,13 +123,18 @@ def read_thresholds(url: str) -> Thresholds:
     return Thresholds.from_json(_read_json(url, "dolma-dask quantiles --level regular"), url)
 
 
-def remove_outdated(root: str, name: str) -> None:
-    """Remove the thresholds that `quantiles` wrote from other quantiles of that name than there are now."""
+def remove_outdated(root: str, name: str) -> list[str]:
+    """Remove the thresholds that `quantiles` wrote from other quantiles of that name than there are now; return a note for each."""
     known = Journal(root, QUANTILES).records
+    notes = []
     for level in LEVELS:
         record = known.get(thresholds_path(name, level))
         if record is not None and _is_outdated(root, record):
             files.remove(files.join(root, record.unit))
+            notes.append(
+                f"{record.unit} removed: it was made of the quantiles that are replaced; --level {level} makes it again"
+            )
+    return notes
 
 
 def _check_current(url: str) -> None:

@@ -73,7 +73,7 @@ def quantiles(
     seed : int, optional
         Of the hash.
     name : str, optional
-        Of the file, quantiles/<name>.json.
+        Of the file, quantiles/<name>.json. Quantiles of other options need another name, or overwrite.
     attributes : list of str, optional
         Attribute sets to look in; by default all.
     source : str, optional
@@ -87,8 +87,8 @@ def quantiles(
     Raises
     ------
     UsageError
-        A signal or `by` is unknown, or has not one value per document; there are too many groups; or an argument has a value that it
-        cannot have.
+        A signal or `by` is unknown, or has not one value per document; there are too many groups; the sample holds no document; the file
+        of that name has other options; or an argument has a value that it cannot have.
     StageError
         Some shards could not be read, for example because attributes do not line up.
 
@@ -109,7 +109,7 @@ def quantiles(
         check_seed(seed),
     )
     _check_level_probabilities(strictness, request.probabilities)
-    job = Quantiles(found, part, request, name, record_policy(options))
+    job = Quantiles(found, part, request, name, record_policy(options), signals is None or signals == ())
     return run_quantiles(job, strictness, run_options(options))
 
 

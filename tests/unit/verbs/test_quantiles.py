@@ -160,8 +160,8 @@ def test_short_names_fields_and_all_signals(corpus):
     summary = ask(corpus, None)
     assert ask(corpus, ()).skipped == 3
     assert set(summary.quantiles) == {X, Y, LEVEL}
-    assert set(ask(corpus, None, by="level").quantiles) == {X, Y, LEVEL}
-    assert ask(corpus, "x", by="none").quantiles[X].keys() == {"all"}
+    assert set(ask(corpus, None, by="level", overwrite=True).quantiles) == {X, Y, LEVEL}
+    assert ask(corpus, "x", by="none", overwrite=True).quantiles[X].keys() == {"all"}
 
 
 def test_document_level_spans_of_taggers(tagged):
@@ -209,7 +209,8 @@ def test_no_values_at_all(tmp_path):
     entry = summary.quantiles[Y]["two"]
     assert (entry["n"], entry["nulls"], entry["min"], entry["q"]["0.5"]) == (0, 1, None, None)
     assert (summary.lower("y", "one"), summary.upper("x", "two")) == (2.0, 1.0)
-    assert ask(tmp_path, "metadata.n", only=["0.jsonl", "z.jsonl"]).quantiles["metadata.n"]["two"]["n"] == 1
+    part = ask(tmp_path, "metadata.n", only=["0.jsonl", "z.jsonl"], name="part")
+    assert part.quantiles["metadata.n"]["two"]["n"] == 1
 
 
 def test_probabilities_can_be_chosen(corpus):
@@ -232,8 +233,8 @@ def test_a_sample_is_a_fraction_and_the_same_in_any_cut(tmp_path):
     assert tables[0] == tables[1]
     assert 120 < tables[0][X]["all"]["n"] < 240
     assert "a sample of 0.3 of the documents (seed 5)" in str(summary)
-    assert ask(root, X, sample=0.3, seed=6).quantiles != tables[0]
-    assert ask(root, X, sample=1).quantiles[X]["all"]["n"] == 600
+    assert ask(root, X, sample=0.3, seed=6, name="other").quantiles != tables[0]
+    assert ask(root, X, sample=1, overwrite=True).quantiles[X]["all"]["n"] == 600
 
 
 # ---------------------------------------------------------------------------------------------------------- thresholds
@@ -408,4 +409,4 @@ def test_tables_for_the_terminal_and_the_notebook(corpus):
     assert summary.to_json()["thresholds"]["level"] == "regular"
     json.dumps(summary.to_json(), allow_nan=False)
     assert Path(summary.target, summary.file).exists()
-    assert "p0" in str(ask(corpus, probabilities=[0, 1]))
+    assert "p0" in str(ask(corpus, probabilities=[0, 1], name="ends"))

@@ -1,5 +1,6 @@
 """quantiles: nothing is done twice, what was kept is used after a stop, which shards, rehearsals."""
 
+import gzip
 import shutil
 
 import pytest
@@ -10,8 +11,9 @@ from dolma_dask.verbs.quantiles import job as quantile_run
 from dolma_dask.verbs.quantiles import values as quantile_values
 from dolma_dask.verbs.quantiles.select import SelectStage
 from dolma_dask.verbs.quantiles.thresholds import read_thresholds
+from dolma_dask.verbs.quantiles.verb import quantiles
 
-from .conftest import failing
+from .conftest import failing, write_lines
 from .test_quantiles import ROWS, X, Y, ask, count_calls, expected_table, stored, write_dataset
 
 
@@ -55,12 +57,62 @@ def test_a_file_that_changed_after_a_stop_is_read_again(corpus, monkeypatch, tmp
 
 def test_only_and_prune_are_about_the_chosen_shards(corpus):
     ask(corpus)
-    part = ask(corpus, prune=1)
+    with pytest.raises(UsageError, match="now 1 of 3 shards"):
+        ask(corpus, prune=1)
+    part = ask(corpus, prune=1, overwrite=True)
     assert stored(corpus) == expected_table(ROWS[:66], lambda row: row[1])
     assert (part.done, part.skipped) == (1, 0)
     assert any("1 of 3 shards" in note for note in part.notes)
     assert ask(corpus, only=["0."]).skipped == 1
     assert ask(corpus).done == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"probabilities": [0.1, 0.9]},
+        {"sample": 0.5},
+        {"by": "lang"},
+        {"signals": [X]},
+        {"prune": 1},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_other_options_ask_for_a_name_or_overwrite(corpus, other):
+    def call(**options):
+        return quantiles(str(corpus), progress=False, scheduler="synchronous", **options)
+
+    call(level="regular")
+    before = {path: path.read_bytes() for path in (corpus / "quantiles").iterdir()}
+    for more in ({}, {"level": "regular"}, {"dry_run": True}):
+        with pytest.raises(UsageError, match=r"other options.*--name.*--overwrite"):
+            call(**other, **more)
+    assert {path: path.read_bytes() for path in (corpus / "quantiles").iterdir()} == before
+    assert call(**other, name="other").done
+    assert before.items() <= {path: path.read_bytes() for path in (corpus / "quantiles").iterdir()}.items()
+    replaced = call(**other, overwrite=True)
+    assert any("quantiles.regular.json removed" in note for note in replaced.notes)
+    assert call(**other).skipped  # the same options go on
+
+
+def test_other_data_needs_no_leave(corpus):
+    def call():
+        return quantiles(str(corpus), level="regular", progress=False, scheduler="synchronous")
+
+    call()
+    write_dataset(corpus, other_rows())
+    assert call().done == 3
+    for path in (corpus / "attributes/s").iterdir():  # all signals: more than before
+        lines = gzip.decompress(path.read_bytes()).decode().replace("s__t__", "u__t__").splitlines()
+        write_lines(corpus / "attributes/u" / path.name, lines)
+    assert call().done == 3
+
+
+def test_a_sample_of_no_document_is_an_error(corpus):
+    with pytest.raises(UsageError, match="selects none of 600 documents"):
+        ask(corpus, sample=1e-9)
+    assert not (corpus / "quantiles").exists()
+    assert not (corpus / "_work").exists()
 
 
 def test_a_rehearsal_does_nothing(corpus):
@@ -148,7 +200,7 @@ def test_thresholds_that_a_person_has_changed_stay(corpus, tmp_path):
     path = corpus / "quantiles/quantiles.strict.json"
     path.write_text(path.read_text().replace("0.", "1."))
     mine = path.read_bytes()
-    ask(corpus, probabilities=[0.5])
+    ask(corpus, probabilities=[0.5], overwrite=True)
     assert path.read_bytes() == mine
     read_thresholds(str(path))
 
