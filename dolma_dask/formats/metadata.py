@@ -30,14 +30,14 @@ def metadata_kinds(texts: pa.LargeStringArray) -> dict[str, AttributeKind]:
 
 
 def scan_metadata(
-    texts: pa.LargeStringArray, kinds: Mapping[str, AttributeKind]
+    texts: pa.LargeStringArray, kinds: Mapping[str, AttributeKind], *, exact: bool = False
 ) -> tuple[dict[str, pa.Array], Sequence[tuple[int, LineError]]]:
     """Read fields of the metadata of every row; null where the field is absent or null, or the text null or no object.
 
     Also returns the rows that have another kind of value; they are null in every column.
     """
     keys = {name.removeprefix(PREFIX): kind for name, kind in kinds.items()}
-    columns, errors = scan_objects(_objects(texts), keys)
+    columns, errors = scan_objects(_objects(texts), keys, exact=exact)
     return {PREFIX + key: column for key, column in columns.items()}, errors
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import SchemaError
+from dolma_dask.formats.exact_numbers import as_exact
 from dolma_dask.formats.json.attributes import (
     AttributeKind,
     Form,
@@ -87,7 +88,8 @@ class AttributeBlock:
 class AttributeFile:
     """One attribute file as an iterable of blocks; each iteration reads it anew.
 
-    `kinds` are the keys to read and what their values must be; `with_objects` adds the column `OBJECT` (JSON lines only). A row longer
+    `kinds` are the keys to read and what their values must be; `with_objects` adds the column `OBJECT` (JSON lines only), `exact` makes numbers
+    `dolma_dask.formats.exact_numbers.EXACT`. A row longer
     than `max_record_bytes` is an error. Reading begins at `start`, a member or row group; rows from there up to `first_row` are skipped,
     lines without being parsed. After the last block ``stored.checksum`` says which file was read, unless reading began later than at its
     start.
@@ -102,6 +104,7 @@ class AttributeFile:
         kinds: Mapping[str, AttributeKind],
         *,
         with_objects: bool = False,
+        exact: bool = False,
         max_record_bytes: int = MAX_RECORD_BYTES,
         block_bytes: int = BLOCK_BYTES,
         start: Member = START,
@@ -110,6 +113,7 @@ class AttributeFile:
         self.url = url
         self.kinds = dict(kinds)
         self.with_objects = with_objects
+        self.exact = exact
         self.max_record_bytes = max_record_bytes
         self.block_bytes = block_bytes
         self.first_row = first_row
@@ -152,11 +156,12 @@ class AttributeFile:
     def _column(self, batch: pa.RecordBatch, key: str, kind: AttributeKind) -> pa.Array:
         name, member = _parts(key, kind)
         if name not in batch.schema.names:
-            return pa.nulls(batch.num_rows, _TYPES[kind])
-        column = batch.column(name)
-        if member is not None:
-            column = self._member(column, key, member)
-        return self._cast(column, key, kind)
+            column = pa.nulls(batch.num_rows, _TYPES[kind])
+        else:
+            column = batch.column(name)
+            column = column if member is None else self._member(column, key, member)
+        is_exact = self.exact and _TYPES[kind] == pa.float64() and _fits(column.type, pa.float64())
+        return as_exact(column) if is_exact else self._cast(column, key, kind)
 
     def _member(self, column: pa.Array, key: str, member: str) -> pa.Array:
         if pa.types.is_map(column.type):
@@ -201,7 +206,7 @@ class AttributeFile:
                 continue
             self._check(lines, {})  # of a line that is too long only the head is there
             form = form or guess_form(lines)
-            batch = scan_attributes(lines.data, lines.starts, self.kinds, form)
+            batch = scan_attributes(lines.data, lines.starts, self.kinds, form, exact=self.exact)
             self._check(lines, {row: (error.reason, error.expected) for row, error in batch.errors})
             columns = batch.columns
             if self.with_objects:
@@ -241,9 +246,11 @@ def sample_file(url: str) -> dict[str, AttributeKind]:
     return sample_kinds(lines, guess_form(lines))
 
 
-def empty_block(kinds: Mapping[str, AttributeKind], *, with_objects: bool = False) -> AttributeBlock:
+def empty_block(
+    kinds: Mapping[str, AttributeKind], *, with_objects: bool = False, exact: bool = False
+) -> AttributeBlock:
     """Return a block of no rows."""
-    batch = scan_attributes(np.zeros(0, np.uint8), np.zeros(1, np.int64), kinds, "nested")
+    batch = scan_attributes(np.zeros(0, np.uint8), np.zeros(1, np.int64), kinds, "nested", exact=exact)
     objects = {OBJECT: pa.array([], pa.large_string())} if with_objects else {}
     return AttributeBlock(batch.ids, batch.sources, {**batch.columns, **objects}, 0)
 

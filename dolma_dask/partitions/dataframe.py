@@ -77,6 +77,7 @@ def read_dataframe(
     dask.dataframe.DataFrame
         Strings are ``str`` (``string[pyarrow]`` before pandas 3), numbers and attributes of a whole document float64 (missing: NaN), booleans
         ``boolean``, spans ``list<struct<start: int64, end: int64, score: double>>`` of Arrow. The index counts the rows of each partition.
+        An integer that float64 does not hold, as hashes of 64 bits are, is an error where its column is computed.
 
     Raises
     ------

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 
 from dolma_dask.dataset import shard_info
-from dolma_dask.errors import BadRecordError, SourceChangedError
+from dolma_dask.errors import BadRecordError, SchemaError, SourceChangedError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, STRINGS
+from dolma_dask.formats.exact_numbers import inexact, integers, nearest
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io import files
@@ -72,7 +74,8 @@ class PartitionSource:
             for block in reader:
                 if self.on_bad_record == "fail":
                     _check_readable(reader, block)
-                yield block.batch.select(names)
+                batch = block.batch.select(names)
+                yield _in_doubles(work, block.first_row, batch)
             if piece.rows not in (None, reader.state.rows) and not piece.checksum:
                 raise SourceChangedError(
                     f"{work.url} has {reader.state.rows} rows; expected {piece.rows} rows, as the journal says. Was it edited since? Read its "
@@ -99,6 +102,7 @@ class PartitionSource:
             default_source=self.default_source,
             range=piece.part,
             checksum=False,
+            exact=True,
         )
 
     def _check_listed(self, info: FileInfo) -> None:
@@ -119,6 +123,23 @@ class PartitionSource:
 
 def _kinds(columns: Sequence[Column]) -> dict[str, AttributeKind]:
     return {column.key: column.kind for column in columns if column.kind != "text"}
+
+
+def _in_doubles(work: AlignedShard, first_row: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with float64 for numbers; raise `SchemaError` for an integer that no double holds."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        rows = np.flatnonzero(inexact(column))
+        if len(rows):
+            path, (number,) = layout.document_path(work.shard.path), integers(column, rows[:1])
+            row = first_row + int(rows[0])
+            raise SchemaError(
+                f"{path}, row {row}: {name} is {number}; expected numbers that float64 holds, as dataframe columns are. Leave the column out, or "
+                "convert the field to a string; rules (--where) and dedupe compare all digits.",
+                shard=work.shard.path,
+                row=row,
+                column=name,
+            )
+    return pa.RecordBatch.from_arrays([nearest(column) for column in batch.columns], names=batch.schema.names)
 
 
 def _check_readable(reader: AlignedReader, block: Block) -> None:

@@ -49,8 +49,8 @@ class Columns:
     fields: Mapping[str, AttributeKind]  # those of the metadata
     sets: AttributeSets | None  # the attribute sets that the others are read from
 
-    def work(self, shard: Shard) -> AlignedShard:
-        """Return these columns of `shard`."""
+    def work(self, shard: Shard, *, exact: bool = False) -> AlignedShard:
+        """Return these columns of `shard`; with `exact`, numbers keep all digits."""
         return AlignedShard(
             self.dataset.root,
             shard,
@@ -58,6 +58,7 @@ class Columns:
             self.sets.sources(shard, self.names) if self.sets else (),
             self.fields,
             self.dataset.source,
+            exact=exact,
             order=self.names,
         )
 

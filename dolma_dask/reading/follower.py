@@ -40,6 +40,7 @@ class Follower:
         shard: Shard,
         source: AttributeSource,
         *,
+        exact: bool = False,
         max_record_bytes: int,
         block_bytes: int,
         first_row: int = 0,
@@ -53,13 +54,14 @@ class Follower:
             url,
             source.kinds,
             with_objects=source.with_objects,
+            exact=exact,
             max_record_bytes=max_record_bytes,
             block_bytes=block_bytes,
             start=source.start,
             first_row=first_row,
         )
         self._blocks = iter(self._file)
-        self._rest = empty_block(source.kinds, with_objects=source.with_objects)
+        self._rest = empty_block(source.kinds, with_objects=source.with_objects, exact=exact)
         self._row = first_row
         self._check_undigested()
 

@@ -73,6 +73,7 @@ class AlignedShard:
     range: RowRange | None = None  # None: all rows
     digests: bool = False  # read and digest id, source and text, whatever the journal proves
     checksum: bool = True  # see `DocumentFile`
+    exact: bool = False  # numbers keep all digits
     order: tuple[str, ...] = ()  # of the columns; empty: documents, fields, attributes
 
     @property
@@ -100,7 +101,8 @@ class AlignedShard:
 class AlignedReader:
     """Blocks of one shard with the requested columns.
 
-    Strings and text are large_string; "document", "number" and "dict" attributes float64; spans ``list<struct<start, end, score>>``. A
+    Strings and text are large_string; "document", "number" and "dict" attributes float64, or with `exact`
+    `dolma_dask.formats.exact_numbers.EXACT`; spans ``list<struct<start, end, score>>``. A
     value is null where a document has none, or could not be read.
 
     While iterating, raises `AlignmentError`, `StaleAttributesError` (it may be found after the last block only), `BadRecordError`,
@@ -251,7 +253,7 @@ class AlignedReader:
     def _fields_of(self, block: Block) -> Mapping[str, pa.Array]:
         if not self.work.fields:
             return {}
-        columns, errors = scan_metadata(block.batch.column(METADATA), self.work.fields)
+        columns, errors = scan_metadata(block.batch.column(METADATA), self.work.fields, exact=self.work.exact)
         path = self.work.shard.path
         for row, error in errors:
             raise SchemaError(
@@ -279,6 +281,7 @@ class AlignedReader:
             self.work.root,
             self.work.shard,
             source,
+            exact=self.work.exact,
             max_record_bytes=max(self.max_record_bytes, MAX_RECORD_BYTES),
             block_bytes=self.block_bytes,
             first_row=self.work.range.first_row if self.work.range else 0,

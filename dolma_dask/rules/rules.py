@@ -5,7 +5,7 @@ equal one. Inside of rules stand the values of `dolma_dask.rules.values`.
 
 The logic has two values. A comparison, membership or flag with a missing operand is false, also ``!=`` and ``not in``;
 what follows (``not and or``) is plain logic. Missing are null and NaN, and the results of dividing by zero.
-Integers are compared exactly with integers; everything else, and all arithmetic, is in float64.
+Numbers are compared exactly; arithmetic is in float64.
 """
 
 from dataclasses import dataclass
@@ -22,21 +22,12 @@ from dolma_dask.rules.values import (
     Name,
     Node,
     Value,
-    alike,
     check_comparable,
+    compare,
     every_row,
     is_in,
     two_valued,
 )
-
-COMPARE = {
-    "==": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 
 
 class Rule(Node):
@@ -86,8 +77,7 @@ class Compare(Rule):
         if "missing" in (left.kind, right.kind):
             return every_row(False, count)
         check_comparable(left, right, self.sign)
-        pair = alike(left.data, right.data) if left.kind == "number" else (left.data, right.data)
-        return two_valued(COMPARE[self.sign](*pair), count)
+        return two_valued(compare(self.sign, left.data, right.data), count)
 
     def __str__(self) -> str:
         return f"{self._spell(self.left, 5)} {self.sign} {self._spell(self.right, 5)}"

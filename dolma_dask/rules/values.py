@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import ExpressionError
+from dolma_dask.formats.exact_numbers import EXACT, LIMIT, REST, as_exact, inexact, nearest
+from dolma_dask.formats.exact_numbers import integers as integers_of
 
-WIDE_INTEGER = pa.decimal128(38, 0)
+WIDE_INTEGER = REST
 """Holds every int64, every uint64, and every literal of 38 digits."""
 
 
@@ -37,6 +39,10 @@ def load(column: pa.Array) -> tuple[Any, str]:
         column, of = column.dictionary_decode(), of.value_type
     if pa.types.is_null(of):
         return column, "missing"
+    if of == EXACT:
+        if inexact(column).any():
+            return column, "number"
+        column, of = nearest(column), pa.float64()
     if pa.types.is_integer(of):
         return column, "number"
     if pa.types.is_floating(of) or pa.types.is_decimal(of):
@@ -55,6 +61,11 @@ def number_scalar(value: Any) -> pa.Scalar:
     return pa.scalar(value, pa.int64() if -(2**63) <= value < 2**63 else WIDE_INTEGER)
 
 
+def doubles(data: Any) -> Any:
+    """Return numbers, a column or a scalar, as float64."""
+    return nearest(data).cast(pa.float64(), safe=False)
+
+
 def without_nan(data: Any) -> Any:
     """Return float64 with null instead of NaN."""
     return pc.if_else(pc.is_nan(data), pa.scalar(None, pa.float64()), data)
@@ -70,32 +81,73 @@ def check_comparable(left: Operand, right: Operand, sign: str) -> None:
         raise ExpressionError(f"cannot compare {left.called} by {sign}: bools have no order; use == or !=")
 
 
-def alike(left: Any, right: Any) -> tuple[Any, Any]:
-    """Return two numbers in one type: integers stay exact, others become float64."""
+def compare(sign: str, left: Any, right: Any) -> Any:
+    """Compare two operands of one kind, columns or scalars; numbers exactly, whatever their types."""
     types = (left.type, right.type)
-    if not all(map(_is_exact, types)):
-        return left.cast(pa.float64(), safe=False), right.cast(pa.float64(), safe=False)
-    if pa.uint64() in types or WIDE_INTEGER in types:
-        return left.cast(WIDE_INTEGER), right.cast(WIDE_INTEGER)
-    return left, right
+    if all(map(_is_integer, types)):
+        if pa.uint64() in types or WIDE_INTEGER in types:
+            left, right = left.cast(WIDE_INTEGER), right.cast(WIDE_INTEGER)
+    elif _is_large(left) or _is_large(right):
+        return _compare_parts(sign, _parts(left), _parts(right))
+    elif any(map(_is_integer, types)):
+        left, right = left.cast(pa.float64()), right.cast(pa.float64())
+    return _COMPARE[sign](left, right)
+
+
+_COMPARE = {
+    "==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
+}  # fmt: skip
+
+
+def _compare_parts(sign: str, left: tuple[Any, Any], right: tuple[Any, Any]) -> Any:
+    """Compare numbers as nearest doubles, and where these are equal by their rests."""
+    is_even = pc.equal(left[0], right[0])
+    if sign == "!=":
+        return pc.or_(pc.invert(is_even), pc.not_equal(left[1], right[1]))
+    rests = pc.and_(is_even, _COMPARE[sign](left[1], right[1]))
+    return rests if sign == "==" else pc.or_(_COMPARE[sign[0]](left[0], right[0]), rests)
+
+
+def _is_large(data: Any) -> bool:
+    """Tell whether some integers may share their double with a neighbour."""
+    if data.type == EXACT:
+        return True
+    if not _is_integer(data.type):
+        return False
+    if isinstance(data, pa.Scalar):
+        return bool(abs(data.as_py()) >= LIMIT)
+    least_and_most = pc.min_max(data.cast(pa.float64(), safe=False)).as_py().values()
+    return any(abs(number or 0.0) >= LIMIT for number in least_and_most)
+
+
+def _parts(data: Any) -> tuple[Any, Any]:
+    """Return the nearest doubles and the rests of a column or a scalar."""
+    if isinstance(data, pa.Scalar):
+        column = as_exact(pa.array([data.as_py()], data.type))
+        return column.field("value")[0], column.field("rest")[0]
+    column = as_exact(data)
+    return pc.struct_field(column, "value"), pc.struct_field(column, "rest")
 
 
 def is_in(data: pa.Array, values: list[Any]) -> pa.BooleanArray:
     """Tell which values of `data` are among `values`, all of its kind; false where null."""
-    if pa.types.is_floating(data.type):
-        return _is_in_floats(data, values)
-    if not _is_exact(data.type):
+    if _is_integer(data.type):
+        least, most = _bounds(data.type)
+        integers = [int(v) for v in values if v == v // 1 and least <= v <= most]
+        return pc.is_in(data, value_set=pa.array(integers, data.type))
+    if data.type != EXACT and not pa.types.is_floating(data.type):
         return pc.is_in(data, value_set=pa.array(values, data.type))
-    least, most = _bounds(data.type)
-    integers = [v for v in values if isinstance(v, int) and least <= v <= most]
-    is_listed = pc.is_in(data, value_set=pa.array(integers, data.type))
-    floats = [v for v in values if isinstance(v, float)]
-    return (
-        pc.or_(is_listed, _is_in_floats(data.cast(pa.float64(), safe=False), floats)) if floats else is_listed
-    )
+    is_listed = _is_in_floats(nearest(data), [v for v in values if float(v) == v])
+    large = inexact(data)
+    if not large.any():
+        return is_listed
+    rows, known = np.flatnonzero(large), {v for v in values if isinstance(v, int)}
+    listed = np.array(is_listed.to_numpy(zero_copy_only=False))
+    listed[rows] = [number in known for number in integers_of(data, rows)]
+    return pa.array(listed)
 
 
-def _is_exact(of: pa.DataType) -> bool:
+def _is_integer(of: pa.DataType) -> bool:
     return bool(pa.types.is_integer(of) or of == WIDE_INTEGER)
 
 
@@ -192,7 +244,7 @@ class Value(Node):
             raise ExpressionError(
                 f"cannot calculate with {operand.called}, a {operand.kind}; expected numbers"
             )
-        return operand.data.cast(pa.float64(), safe=False)
+        return doubles(operand.data)
 
 
 @dataclass(frozen=True)

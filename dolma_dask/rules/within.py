@@ -10,11 +10,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dolma_dask.errors import ExpressionError
+from dolma_dask.formats.exact_numbers import nearest
 from dolma_dask.rules.groups import LabelKind, label_of, value_of
 from dolma_dask.rules.rules import Compare, Missing, Rule, all_of, any_of
-from dolma_dask.rules.values import Columns, Literal, Name, Operand, every_row
+from dolma_dask.rules.values import Columns, Literal, Name, Operand, compare, every_row, two_valued
 
 Bound = tuple[str, float | None, float | None]
 """Label of a group, lower and upper bound, both inclusive; None: no bound."""
@@ -61,10 +63,10 @@ class Within(Rule):
         _check_kind(by, self.kind)
         if "missing" in (signal.kind, by.kind):
             return every_row(False, count)
-        values = signal.data.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False)
-        groups = self._groups(by.data)
-        lower, upper = self._limits
-        return pa.array((values >= lower[groups]) & (values <= upper[groups]))
+        groups = self._groups(nearest(by.data))
+        lower, upper = (pa.array(limits[groups]) for limits in self._limits)
+        inside = pc.and_(compare(">=", signal.data, lower), compare("<=", signal.data, upper))
+        return two_valued(inside, count)
 
     @cached_property
     def _limits(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -98,7 +98,10 @@ class Flagging:
                 group_name([shards[number].path for number in group]),
                 (),
                 self.inputs_of(shards[number] for number in group),
-                tuple(ShardKeys(before + number, self.columns.work(shards[number])) for number in group),
+                tuple(
+                    ShardKeys(before + number, self.columns.work(shards[number], exact=True))
+                    for number in group
+                ),
             )
             for group in grouped(numbers, lambda number: shards[number].bytes, GROUP_BYTES, GROUP_SHARDS)
         ]

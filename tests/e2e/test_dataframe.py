@@ -55,9 +55,9 @@ def parsed(client) -> Iterator[Any]:
             seen.update(item.name for item in wanted)
             return scan_documents(data, starts, wanted)
 
-        def attributes_scanned(data, starts, kinds, form):
+        def attributes_scanned(data, starts, kinds, form, **options):
             seen.update(kinds)
-            return scan_attributes(data, starts, kinds, form)
+            return scan_attributes(data, starts, kinds, form, **options)
 
         documents.scan_documents, attributes.scan_attributes = documents_scanned, attributes_scanned
         documents.watched = seen, scan_documents, scan_attributes

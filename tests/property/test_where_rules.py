@@ -147,8 +147,6 @@ def holds(left, sign, right, row):
 
 
 def compare(a, sign, b):
-    if isinstance(a, float) or isinstance(b, float):
-        a, b = float(a), float(b)
     match sign:
         case ast.Eq():
             return a == b

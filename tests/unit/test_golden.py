@@ -61,14 +61,14 @@ GOLDEN = {
             "verbs.convert.verb.VERSION": 2,
             "sources.base.CONVERTER_VERSION": 1,
             "verbs.tag.VERSION": 2,
-            "verbs.mix.transform.VERSION": 2,
+            "verbs.mix.transform.VERSION": 3,
         },
         digest="57e662a745a93e6ef592f1c987437b3c",
     ),
     "hdf5": Golden(versions={"verbs.hdf5.job.VERSION": 1}, digest="ba629a1730cf4a382b65618766bb0349"),
-    "mix": Golden(versions={"verbs.mix.transform.VERSION": 2}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
+    "mix": Golden(versions={"verbs.mix.transform.VERSION": 3}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
     "mix packed": Golden(
-        versions={"verbs.mix.transform.VERSION": 2, "verbs.mix.cutting.PACKING_VERSION": 1},
+        versions={"verbs.mix.transform.VERSION": 3, "verbs.mix.cutting.PACKING_VERSION": 1},
         digest="6619b9aecda8a39807e86173982acb26",
     ),
     "quantiles": Golden(

@@ -26,6 +26,7 @@ import pyarrow as pa
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.json.exact import (
     Field,
+    FieldKind,
     LineError,
     Value,
     kind_of,
@@ -54,7 +55,7 @@ class AttributeBatch:
     # whose attributes they are; null for bad rows and for documents that could not be read, sources also where absent
     ids: pa.LargeStringArray
     sources: pa.LargeStringArray
-    # a column per requested key, null where the key is absent or null: float64 for "document", "number" and "dict", bool, large_string, or
+    # a column per requested key, null where the key is absent or null: float64 (or `EXACT`) for "document", "number" and "dict", bool, large_string, or
     # ``list<struct<start: int64, end: int64, score: float64>>``
     columns: dict[str, pa.Array]
     # (int, LineError) Rows that are no valid attribute rows, in order; they are null in every column
@@ -62,26 +63,34 @@ class AttributeBatch:
 
 
 def scan_attributes(
-    block: np.ndarray, starts: np.ndarray, keys: Mapping[str, AttributeKind], form: Form = "nested"
+    block: np.ndarray,
+    starts: np.ndarray,
+    keys: Mapping[str, AttributeKind],
+    form: Form = "nested",
+    *,
+    exact: bool = False,
 ) -> AttributeBatch:
     """Read some attributes of all rows of a block, uint8[n], whose lines begin at `starts`; see `dolma_dask.formats.json.strings.line_starts`.
 
+    With `exact`, numbers are `dolma_dask.formats.exact_numbers.EXACT`.
     Raises `SchemaError`: `keys` contradict each other or the form.
     """
-    (ids, sources, *columns), errors = scan(Lines(block, starts), row_fields(keys, form), parse_row)
+    (ids, sources, *columns), errors = scan(
+        Lines(block, starts), row_fields(keys, form, exact=exact), parse_row
+    )
     return AttributeBatch(ids, sources, dict(zip(keys, columns, strict=True)), errors)
 
 
 def scan_objects(
-    objects: pa.LargeStringArray, keys: Mapping[str, AttributeKind]
+    objects: pa.LargeStringArray, keys: Mapping[str, AttributeKind], *, exact: bool = False
 ) -> tuple[dict[str, pa.Array], list[tuple[int, LineError]]]:
     """Read some members of JSON objects (n,) without nulls as if they were the attributes of rows; errors as in `AttributeBatch`."""
     _check_keys(keys, "nested")
-    columns, errors = scan(Lines.of(join_texts(objects, "\n")), _key_fields(keys, 0))
+    columns, errors = scan(Lines.of(join_texts(objects, "\n")), _key_fields(keys, 0, exact))
     return dict(zip(keys, columns, strict=True)), errors
 
 
-def row_fields(keys: Mapping[str, AttributeKind], form: Form) -> list[Field]:
+def row_fields(keys: Mapping[str, AttributeKind], form: Form, *, exact: bool = False) -> list[Field]:
     """Return the fields of a row: id and source, then a column for each of `keys`.
 
     Raises `SchemaError`: `keys` contradict each other or the form.
@@ -90,22 +99,26 @@ def row_fields(keys: Mapping[str, AttributeKind], form: Form) -> list[Field]:
     scope = 1 if form == "nested" else 0
     holder = Field("attributes", "object", required=True, inside=scope)
     identity = Field("id", required=True), Field("source")
-    return [*identity, holder if scope else Field("attributes", "none"), *_key_fields(keys, scope)]
+    return [*identity, holder if scope else Field("attributes", "none"), *_key_fields(keys, scope, exact)]
 
 
-def _key_fields(keys: Mapping[str, AttributeKind], scope: int) -> list[Field]:
+_EXACT: Mapping[str, FieldKind] = {"number": "exact", "document": "exact_document"}
+
+
+def _key_fields(keys: Mapping[str, AttributeKind], scope: int, exact: bool) -> list[Field]:
     """Return the fields of the object with number `scope`."""
     fields: list[Field] = []
+    exactly = _EXACT if exact else {}
     outers: dict[str, int] = {}
     for key, kind in keys.items():
         if kind != "dict":
-            fields.append(Field(key, kind, scope=scope))
+            fields.append(Field(key, exactly.get(kind, kind), scope=scope))
             continue
         outer, _, inner = key.partition(".")
         if outer not in outers:
             outers[outer] = scope + 1 + len(outers)
             fields.append(Field(outer, "object", scope=scope, inside=outers[outer]))
-        fields.append(Field(inner, "number", scope=outers[outer]))
+        fields.append(Field(inner, exactly.get("number", "number"), scope=outers[outer]))
     return fields
 
 

@@ -11,9 +11,11 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+
+from dolma_dask.formats.exact_numbers import LIMIT, split
 
 Reason = Literal[
     "blank_line", "invalid_utf8", "nul_byte", "invalid_json", "not_an_object", "missing_field", "wrong_type"
@@ -38,9 +40,12 @@ class LineError(Exception):
         return f"{self.reason.replace('_', ' ')} at byte {self.offset}; expected {self.expected}"
 
 
-FieldKind = Literal["string", "raw", "number", "bool", "document", "spans", "object", "none"]
+FieldKind = Literal[
+    "string", "raw", "number", "exact", "bool", "document", "exact_document", "spans", "object", "none"
+]
 """Kind of the values of a field. ``string``: decoded; ``raw``: the JSON text as it stands in the line, of any type; ``number``: float64; ``bool``;
-``spans``: a list ``[[start, end, score], ...]``; ``document``: the score of its one span ``[[0, n, x]]``, as float64; ``object``: gives no
+``spans``: a list ``[[start, end, score], ...]``; ``document``: the score of its one span ``[[0, n, x]]``, as float64; ``exact`` and ``exact_document``: the same numbers as
+`dolma_dask.formats.exact_numbers.EXACT`; ``object``: gives no
 column, other fields stand in it; ``none``: gives no column and may not be there."""
 
 
@@ -55,7 +60,10 @@ class Field:
     inside: int = 0  # of an object: its number
 
 
-Value = str | float | bool | list[dict[str, float]] | None
+Exact = dict[str, float]
+"""One value of `dolma_dask.formats.exact_numbers.EXACT`."""
+
+Value = str | float | bool | Exact | list[dict[str, float]] | None
 
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_any = msgspec.json.Decoder(msgspec.Raw).decode
@@ -171,8 +179,10 @@ def read_values(members: dict[str, bytes], fields: Sequence[Field]) -> list[Valu
 _TYPES = {
     "string": "a string",
     "number": "a number",
+    "exact": "a number",
     "bool": "a boolean",
     "document": "an array",
+    "exact_document": "an array",
     "spans": "an array",
     "object": "an object",
 }
@@ -197,6 +207,13 @@ def _number(raw: bytes, where: str) -> float:
     return value
 
 
+def _exact(raw: bytes, where: str) -> Exact:
+    value, rest = _number(raw, where), 0
+    if abs(value) >= LIMIT and raw.lstrip(b"-").isdigit():
+        value, rest = split(int(raw))
+    return {"value": value, "rest": rest}
+
+
 def _integer(raw: bytes, where: str) -> int:
     value = _number(raw, where)
     if value.is_integer() and abs(value) <= 2.0**63:
@@ -209,20 +226,20 @@ def _integer(raw: bytes, where: str) -> int:
 
 def read_spans(raw: bytes, where: str) -> list[dict[str, float]]:
     """Read a list of spans."""
-    return [_span(bytes(item), where) for item in _decode_list(raw)]
+    return [_span(bytes(item), where, _number) for item in _decode_list(raw)]
 
 
-def _span(raw: bytes, where: str) -> dict[str, float]:
+def _span(raw: bytes, where: str, read: Callable[[bytes, str], Any]) -> dict[str, Any]:
     parts = [bytes(part) for part in _decode_list(raw)] if raw.startswith(b"[") else []
     if len(parts) != 3:
         found = f"{len(parts)} elements" if raw.startswith(b"[") else kind_of(raw)
         raise LineError("wrong_type", f"spans [start, end, score] in {where}, found {found}")
     start, end, score = parts
-    return {"start": _integer(start, where), "end": _integer(end, where), "score": _number(score, where)}
+    return {"start": _integer(start, where), "end": _integer(end, where), "score": read(score, where)}
 
 
-def _document(raw: bytes, where: str) -> float | None:
-    spans = read_spans(raw, where)
+def _document(raw: bytes, where: str, read: Callable[[bytes, str], Any] = _number) -> Any:
+    spans = [_span(bytes(item), where, read) for item in _decode_list(raw)]
     if not spans:
         return None
     if len(spans) > 1 or spans[0]["start"] != 0:
@@ -237,5 +254,7 @@ _READERS: dict[FieldKind, Callable[[bytes, str], Value]] = {
     "number": _number,
     "bool": lambda raw, _: raw == b"true",
     "document": _document,
+    "exact": _exact,
+    "exact_document": lambda raw, where: _document(raw, where, _exact),
     "spans": read_spans,
 }

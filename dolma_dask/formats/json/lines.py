@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import UsageError
+from dolma_dask.formats.exact_numbers import as_exact
 from dolma_dask.formats.json.exact import Field, LineError, Value, parse_line
 from dolma_dask.formats.json.strings import copy_strings, is_utf8, mark_invalid_utf8
 from dolma_dask.formats.json.walk import (
@@ -28,6 +29,8 @@ from dolma_dask.formats.json.walk import (
     DECLINE,
     DOCUMENT,
     ENTER,
+    EXACT,
+    EXACT_DOCUMENT,
     MAX_KEY,
     NUMBER,
     RAW,
@@ -57,6 +60,8 @@ _KINDS = {
     "number": (NUMBER, _NUMBERS),
     "bool": (BOOLEAN, _NUMBERS),
     "document": (DOCUMENT, _NUMBERS),
+    "exact": (EXACT, _NUMBERS),
+    "exact_document": (EXACT_DOCUMENT, _NUMBERS),
     "spans": (SPANS, _LISTS),
     "object": (ENTER, _NOTHING),
     "none": (DECLINE, _NOTHING),
@@ -135,7 +140,8 @@ class Lines:
             if group == _TEXTS:
                 columns.append(self._strings(extents[at], unescape=field.kind == "string"))
             elif group == _NUMBERS:
-                columns.append(_numbers(numbers[at], present[at] != 0, is_bool=field.kind == "bool"))
+                column = _numbers(numbers[at], present[at] != 0, is_bool=field.kind == "bool")
+                columns.append(as_exact(column) if field.kind.startswith("exact") else column)
             elif group == _LISTS:
                 columns.append(_span_lists(lists[at], bounds, scores))
         return columns

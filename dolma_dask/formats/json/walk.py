@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dolma_dask.formats.exact_numbers import LIMIT
 from dolma_dask.formats.json.numbers import read_integer, read_number
 from dolma_dask.formats.json.scan import (
     MAX_LEVELS,
@@ -36,8 +37,9 @@ seen in; whether a row without a value for it is declined."""
 ROOT = 0
 """Row of the key table that stands for "before the first key"."""
 
-SKIP, STRING, RAW, NUMBER, BOOLEAN, DOCUMENT, SPANS, ENTER, DECLINE = range(9)
-"""Actions. ENTER looks for requested keys inside the object that is the value; DECLINE leaves the line to the exact parser."""
+SKIP, STRING, RAW, NUMBER, BOOLEAN, DOCUMENT, SPANS, ENTER, DECLINE, EXACT, EXACT_DOCUMENT = range(11)
+"""Actions. ENTER looks for requested keys inside the object that is the value; DECLINE leaves the line to the exact parser, EXACT does so
+with numbers from `LIMIT` on."""
 
 MAX_KEY = 512
 """Bytes of the longest key that is learned; requested keys may be longer."""
@@ -172,10 +174,10 @@ def walk_line(
                         scope = target
                         continue
                     at += 1
-                elif action == DOCUMENT:
+                elif action in (DOCUMENT, EXACT_DOCUMENT):
                     at, there, numbers[target, row] = read_document_score(at)
                     present[target, row] = there
-                elif action == NUMBER:
+                elif action in (NUMBER, EXACT):
                     at, numbers[target, row] = read_number(at)
                     present[target, row] = 1
                 elif action == SPANS:
@@ -190,6 +192,8 @@ def walk_line(
                         return 0, 0
                     at = skip_literal(at)
                 else:
+                    return 0, 0
+                if action >= EXACT and abs(numbers[target, row]) >= LIMIT:
                     return 0, 0
         if at == 0:
             return 0, 0

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.engine import Task
-from dolma_dask.errors import DataError
 from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.exchange.contract import ROW_BITS, Records, key_dtype, keyed, locations
 from dolma_dask.formats.digests import keys128, number_keys, rank_bits, text_keys
+from dolma_dask.formats.exact_numbers import inexact, integers, nearest
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Record
 from dolma_dask.text.columns import validity
@@ -34,9 +34,6 @@ from dolma_dask.verbs.flag_rows import (
     records_among,
     write_flags,
 )
-
-LEAST_INEXACT = 2.0**53
-"""The first integer that shares its float64 with another one, 2**53 + 1; numbers are read as float64."""
 
 Keep = Literal["first", "longest", "highest", "lowest"]
 """The document of a cluster that survives."""
@@ -66,26 +63,6 @@ class KeyRecipe:
         records = keyed(keys, locations(number, rows.first, len(rows)), **ranks)
         return records if valid.all() else records[valid]
 
-    def check(self, rows: FlagRows, batch: pa.RecordBatch, path: str) -> None:
-        """Refuse numbers that may have looked different before they were read.
-
-        Raises `DataError`: a key is a number of `LEAST_INEXACT` or more.
-        """
-        if self.kind != "number":
-            return
-        numbers = _numbers(batch.column(self.column))
-        inexact = np.abs(numbers) >= LEAST_INEXACT
-        if inexact.any():
-            index = int(inexact.argmax())
-            name = batch.schema.names[self.column]
-            raise DataError(
-                f"documents/{path}, row {rows.first + index}: {name} is {numbers[index]:.17g}; expected numbers between -2**53 and 2**53, since "
-                "larger ones are read in double precision, where different ones look alike. Convert the field to a string.",
-                shard=path,
-                row=rows.first + index,
-                column=name,
-            )
-
     def _keys(
         self, batch: pa.RecordBatch
     ) -> tuple[npt.NDArray[np.bool_], tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]]:
@@ -98,7 +75,12 @@ class KeyRecipe:
         if self.kind == "string":
             return valid, text_keys(column)
         numbers = _numbers(column)
-        return valid & ~np.isnan(numbers), number_keys(numbers)
+        keys, rows = number_keys(numbers), np.flatnonzero(inexact(column))
+        if len(rows):  # integers that no double holds, by their digits
+            digits = pa.array(map(str, integers(column, rows)), pa.large_string())
+            for half, of_digits in zip(keys, text_keys(digits), strict=True):
+                half[rows] = of_digits
+        return valid & ~np.isnan(numbers), keys
 
     def _ranks(self, rows: FlagRows, batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
         if self.rank is None:
@@ -109,7 +91,7 @@ class KeyRecipe:
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
     """Return numbers or bools as float64 (n,), NaN where null."""
-    numbers = pc.fill_null(column.cast(pa.float64()), np.nan)
+    numbers = pc.fill_null(nearest(column).cast(pa.float64()), np.nan)
     return np.asarray(numbers.to_numpy(zero_copy_only=False), np.float64)
 
 
@@ -133,7 +115,6 @@ class KeyEmitter:
         return emit_shards(readings, folder, self._records, out)
 
     def _records(self, rows: FlagRows, batch: pa.RecordBatch, shard: ShardKeys) -> Iterator[Records]:
-        self.recipe.check(rows, batch, shard.work.shard.path)
         yield self.recipe.records(rows, batch, shard.number)
 
 

@@ -15,6 +15,7 @@ from dolma_dask.errors import SchemaError
 from dolma_dask.formats import layout
 from dolma_dask.formats.attribute_columns import column_texts
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS
+from dolma_dask.formats.exact_numbers import inexact, integers, nearest
 from dolma_dask.formats.json.attributes import AttributeKind, scan_objects
 from dolma_dask.formats.json.lines import SPAN, Lines
 from dolma_dask.formats.json.write import string_texts
@@ -139,7 +140,7 @@ class MixBlock:
 
     @cached_property
     def _own_columns(self) -> Mapping[str, pa.Array]:
-        columns, errors = scan_objects(self.own.fill_null("{}"), self.recipe.own)
+        columns, errors = scan_objects(self.own.fill_null("{}"), self.recipe.own, exact=True)
         for row, error in errors:
             raise self.error(row, f"{error.expected}, as in earlier documents")
         return columns
@@ -259,6 +260,7 @@ def _one_string(values: Sequence[object]) -> str | None:
 
 def as_spans(column: pa.Array, lengths: pa.Array) -> pa.ListArray:
     """Return a column of spans as it is; scores of documents as spans ``[0, length, score]``."""
+    column = nearest(column)
     if not pa.types.is_floating(column.type):
         return column
     valid = validity(column)
@@ -286,7 +288,14 @@ def object_texts(
 def _texts(key: str, kind: AttributeKind, column: pa.Array, lengths: pa.Array) -> pa.LargeStringArray:
     if kind in ("document", "spans"):
         return column_texts(key, "spans", as_spans(column, lengths))
-    return column_texts(key, "scalar", column)
+    texts = column_texts(key, "scalar", nearest(column))
+    rows = np.flatnonzero(inexact(column))
+    if not len(rows):
+        return texts
+    spelled = texts.to_pylist()
+    for row, number in zip(rows.tolist(), integers(column, rows), strict=True):
+        spelled[row] = str(number)
+    return pa.array(spelled, pa.large_string())
 
 
 def _object(texts: Mapping[str, str | None], kinds: Mapping[str, AttributeKind]) -> str:

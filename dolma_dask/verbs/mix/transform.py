@@ -36,7 +36,7 @@ from dolma_dask.verbs.sinks import DocumentRows, ShardFacts
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 """Unicode's White_Space, which does not count for the least length of a text."""
 
-VERSION = 2
+VERSION = 3
 """Raised whenever mix writes other bytes for the same input and rule."""
 
 _ALWAYS = ("id", "source", "text")
@@ -203,6 +203,7 @@ class Mixture:
             fields=self.fields,
             default_source=dataset.source,
             digests=True,
+            exact=True,
         )
         return MixSource(aligned, self.recipe, name or shard.path, name not in (None, shard.path))
 

@@ -93,7 +93,7 @@ def mix(
         Options of the verb hdf5, in the same way: '{"to": "out/h5", "tokenizer": "neox.json", "max_seq_length": 2048}'.
     where : str, optional
         Expression over id, source, added, created, metadata.<field> and attribute keys; a unique ending of a key is enough. A comparison with
-        a missing value is false.
+        a missing value is false. Numbers are compared exactly, arithmetic is in double precision.
     include, exclude : list of str, optional
         Filters in JSONPath or jq, as the Dolma toolkit has them: a document is kept if any of `include` matches, and none of `exclude`.
     syntax : {"jsonpath", "jq"}, optional

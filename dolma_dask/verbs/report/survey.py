@@ -20,6 +20,7 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Task, inputs_of
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats.documents import OPTIONAL
+from dolma_dask.formats.exact_numbers import nearest
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord
@@ -112,8 +113,8 @@ class Findings:
         _add(self.matched, other.matched)
         _add(self.signals, other.signals)
         _add(self.kept_signals, other.kept_signals)
-        for (bound, side), nearest in other.near.items():
-            both = [*self.near.get((bound, side), ()), *nearest]
+        for (bound, side), more in other.near.items():
+            both = [*self.near.get((bound, side), ()), *more]
             self.near[bound, side] = sorted(both, key=bound.distance)[:examples]
         _add(self.sources, other.sources)
         if len(self.sources) > 2 * COUNTED_SOURCES:
@@ -250,7 +251,7 @@ def survey_block(
 
 def floats(column: pa.Array) -> Floats:
     """Return a column of numbers as float64, NaN where it is null."""
-    numbers = pc.cast(column, pa.float64(), safe=False)
+    numbers = pc.cast(nearest(column), pa.float64(), safe=False)
     values: Floats = pc.fill_null(numbers, math.nan).to_numpy(zero_copy_only=False)
     return values
 
@@ -333,7 +334,7 @@ class View:
         documents = ("id", "text", "source", *(name for name in OPTIONAL if name in self.survey.names))
         dataset = self.dataset
         return AlignedShard(
-            dataset.root, shard, documents, sources, self.fields, dataset.source, digests=True
+            dataset.root, shard, documents, sources, self.fields, dataset.source, digests=True, exact=True
         )
 
     def _task(self, works: Sequence[AlignedShard]) -> Task:

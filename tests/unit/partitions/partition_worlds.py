@@ -188,11 +188,11 @@ def count_parsed(patch: pytest.MonkeyPatch) -> Parsed:
         seen.blocks += 1
         return scan_documents(data, starts, wanted)
 
-    def attributes_scanned(data, starts, kinds, form):
+    def attributes_scanned(data, starts, kinds, form, **options):
         if len(starts) > 1:
             seen.attributes.update(kinds)
             seen.blocks += 1
-        return scan_attributes(data, starts, kinds, form)
+        return scan_attributes(data, starts, kinds, form, **options)
 
     def batches_read(url, file, columns, *rest):
         names = seen.documents if "/documents/" in url else seen.attributes

@@ -9,6 +9,7 @@ from pathlib import Path
 import dask
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from partition_worlds import (
     ATTRIBUTES,
@@ -28,7 +29,7 @@ from partition_worlds import (
 )
 
 import dolma_dask as dk
-from dolma_dask.errors import SourceChangedError, UsageError
+from dolma_dask.errors import SchemaError, SourceChangedError, UsageError
 from dolma_dask.partitions import cutting
 from dolma_dask.partitions.dataframe import read_dataframe
 from dolma_dask.partitions.expression import read_frame
@@ -381,3 +382,28 @@ def test_other_rows_than_promised(gz, monkeypatch):
     df = read_dataframe(gz, ["id"], partition_bytes=None)
     with pytest.raises(SourceChangedError, match=r"has \d+ rows; expected \d+ rows, as the journal says"):
         df.compute()
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_integers_that_float64_does_not_hold_are_errors(tmp_path, suffix):
+    documents = tmp_path / "documents/a.jsonl"
+    documents.parent.mkdir()
+    documents.write_text(
+        "".join(f'{{"id":"{n}","text":"t","source":"s","metadata":{{"n":{2**53 + n}}}}}\n' for n in (0, 1))
+    )
+    attributes = tmp_path / f"attributes/h/a{suffix}"
+    attributes.parent.mkdir(parents=True)
+    if suffix == ".parquet":
+        pq.write_table(pa.table({"id": ["0", "1"], "hash": [2**53, 2**53 + 1]}), attributes)
+    else:
+        attributes.write_text(
+            "".join(f'{{"id":"{n}","attributes":{{"hash":{2**53 + n}}}}}\n' for n in (0, 1))
+        )
+    for name in ("metadata.n", "hash"):
+        names = (["id", name], []) if "." in name else (["id"], "h")
+        df = read_dataframe(str(tmp_path), *names)
+        with pytest.raises(
+            SchemaError, match=f"documents/a.jsonl, row 1: (h/)?{name} is 9007199254740993; .*float64"
+        ):
+            df.compute()
+    assert list(df["id"].compute()) == ["0", "1"]

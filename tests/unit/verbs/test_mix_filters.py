@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
@@ -317,3 +319,53 @@ def test_merged_attributes_of_all_formats(tmp_path: Path, file_format: str) -> N
 def test_documents_without_attributes_match_no_filter_on_them(tmp_path: Path, slow: bool) -> None:
     dataset = put(tmp_path / "v0", [{}, {"attributes": {"k": 1}}, {"attributes": {"j": 1}}])
     assert kept(dataset, include=["$.attributes[?(!@..k)]" if slow else "$.attributes[?(!@.k)]"]) == ["d2"]
+
+
+NEIGHBOURS = [2**53 + step for step in (0, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    "rule, rows",
+    [
+        ("{} == 9007199254740993", ["d1"]),
+        ("{} != 9007199254740993", ["d0", "d2"]),
+        ("{} in (9007199254740993, 3)", ["d1"]),
+        ("{} not in (9007199254740992.0, 3)", ["d1", "d2"]),
+        ("{} < 9007199254740993", ["d0"]),
+        ("{} <= 9007199254740993", ["d0", "d1"]),
+        ("{} > 9007199254740992.0", ["d1", "d2"]),
+        ("{} >= 9007199254740993", ["d1", "d2"]),
+        ("{} - 1 == {} - 1", ["d0", "d1", "d2"]),
+    ],
+)
+@pytest.mark.parametrize("name", ["number", "lang.en", "score", "metadata.n", "table"])
+def test_rules_compare_large_integers_exactly(tmp_path: Path, name: str, rule: str, rows: list[str]) -> None:
+    sets = {
+        "a": [{"number": n} for n in NEIGHBOURS],
+        "b": [{"lang": {"en": n}} for n in NEIGHBOURS],
+        "c": [{"score": [[0, 13, n]]} for n in NEIGHBOURS],
+    }
+    data = put(tmp_path / "v0", [{"metadata": {"n": n}} for n in NEIGHBOURS], **sets)
+    table = pa.table({"id": ["d0", "d1", "d2"], "table": NEIGHBOURS})
+    (tmp_path / "v0/attributes/d").mkdir()
+    pq.write_table(table, tmp_path / "v0/attributes/d/a.parquet")
+    assert kept(data, where=rule.format(name, name)) == rows
+
+
+def test_filters_compare_large_integers_exactly(tmp_path: Path) -> None:
+    documents = [{"metadata": {"n": n}, "attributes": {"own": n}} for n in NEIGHBOURS]
+    data = put(tmp_path / "v0", documents, a=[{"k": n} for n in NEIGHBOURS])
+    for name in ("attributes.k", "attributes.own", "metadata.n"):
+        assert kept(data, include=[f".{name} == 9007199254740993"], syntax="jq") == ["d1"]
+        outer, key = name.split(".")
+        assert kept(data, include=[f"$.{outer}[?(@.{key} > 9007199254740992)]"]) == ["d1", "d2"]
+
+
+def test_merged_attributes_of_tables_keep_large_integers(tmp_path: Path) -> None:
+    data = put(tmp_path / "v0", [{}, {}])
+    (tmp_path / "v0/attributes/d").mkdir(parents=True)
+    table = pa.table({"id": ["d0", "d1"], "hash": [2**63 - 1, 5]})
+    pq.write_table(table, tmp_path / "v0/attributes/d/a.parquet")
+    dk.mix(data, to=str(tmp_path / "v1"), merge_attributes=True, attributes=["d"], **HERE)
+    lines = [json.loads(line) for line in read_lines(tmp_path / "v1/documents/a.jsonl.gz")]
+    assert [line["attributes"]["hash"] for line in lines] == [2**63 - 1, 5]
