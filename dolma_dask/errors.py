@@ -87,7 +87,7 @@ class MissingAttributesError(AlignmentError):
 
 
 class StaleAttributesError(AlignmentError):
-    """The attributes were made from other text than the documents hold now."""
+    """The attributes were made from other text than the documents hold now, or the file is not the one that was written."""
 
 
 class StoreError(DolmaDaskError):

@@ -126,7 +126,7 @@ class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """An output file.
 
     ``path`` is relative to the output root; ``members`` are (stored offset, first row, decompressed offset) of its gzip members
-    or zstd frames; ``rows`` counts its rows. ``stamp`` is the time stamp or tag of a document file when it appeared: while it has that, readers
+    or zstd frames; ``rows`` counts its rows. ``stamp`` is the time stamp or tag of a file of documents or attributes when it appeared: while it has that, readers
     believe the record without reading.
     """
 

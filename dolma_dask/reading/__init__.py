@@ -2,7 +2,8 @@
 
 Begin with `AlignedShard` in `reader`: columns of a shard that are read side by side. `columns` finds columns by name, `catalog` the attribute
 files of a dataset and what the journal says of them, `follower` compares one attribute file with its documents: ids and sources row by row, and
-the digests in its record with those of the documents read now. Files without a record pass on the rows alone and are called unproved.
+the digests in its record with those of the documents read now. A file that differs from its record is stale; one without a record passes on
+the rows alone and is called unproved.
 """
 
 from dolma_dask.reading.catalog import Catalog, check_clash, open_attributes

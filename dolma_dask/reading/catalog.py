@@ -27,7 +27,7 @@ from dolma_dask.io.attributes import sample_file
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file, journals
-from dolma_dask.reading.sets import AttributeSets, AttributeSource, Proof, advice
+from dolma_dask.reading.sets import AttributeSets, AttributeSource, Proof, advice, not_as_written
 
 _DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
 """Columns that a tagger may read without depending on the text."""
@@ -87,8 +87,7 @@ class Catalog:
 
     @cached_property
     def _proofs(self) -> dict[str, Proof]:
-        records = self._records.items()
-        return {path: _proof(verb, path, record) for path, (verb, record) in records if _proves(record)}
+        return {path: _proof(verb, path, record) for path, (verb, record) in self._records.items()}
 
     @cached_property
     def _makers(self) -> dict[str, str]:
@@ -293,7 +292,7 @@ class Catalog:
         for info in shard_files.values():
             try:
                 kinds = self._declare(info)
-            except CorruptFileError as error:
+            except (CorruptFileError, StaleAttributesError) as error:
                 unread.append(error)
                 continue
             for key, kind in kinds.items():
@@ -303,34 +302,34 @@ class Catalog:
         return merged
 
     def _declare(self, info: FileInfo) -> Mapping[str, AttributeKind]:
-        """Return the kinds of a file: from the journal where it can be about the file as it is now, else from its first rows."""
-        if info.path not in self._declared:
-            self._declared[info.path] = self._recorded(info) or sample_file(self.dataset.url(info.path))
-        return self._declared[info.path]
+        """Return the kinds of a file: from the journal, whose word readers hold the file to, else from its first rows."""
+        path = info.path
+        if path not in self._declared:
+            kinds, proof = self._recorded(info), self._proofs.get(path)
+            if not kinds and proof and proof.file.bytes != info.bytes:
+                raise not_as_written(proof, self._records[path][1].shard, info)
+            self._declared[path] = kinds or sample_file(self.dataset.url(path))
+        return self._declared[path]
 
     def _recorded(self, info: FileInfo) -> dict[str, AttributeKind] | None:
-        if info.path not in self._records:
-            return None
-        record = self._records[info.path][1]
-        is_same = any(file.path == info.path and file.bytes == info.bytes for file in record.files)
-        return record.info.get("kinds") if is_same else None
+        return self._records[info.path][1].info.get("kinds") if info.path in self._records else None
 
 
 def _inside(name: str, info: FileInfo) -> FileInfo:
     return FileInfo(f"{layout.ATTRIBUTES}/{name}/{info.path}", info.bytes, info.stamp)
 
 
-def _proves(record: Record) -> bool:
-    """Tell whether a record says from which documents a file was made; a file made of an unproved one is unproved too."""
-    return bool(record.ids_digest) and record.info.get("unproved") is not True
-
-
 def _proof(verb: str, path: str, record: Record) -> Proof:
     file = next(file for file in record.files if file.path == path)
+    written = InputRecord(path, file.bytes, file.stamp, file.checksum)
+    if (
+        not record.ids_digest or record.info.get("unproved") is True
+    ):  # a file made of an unproved one is unproved too
+        return Proof(written, record.rows, "", "", reads_text=False, verb=verb)
     reads = set(record.info.get("reads", ["text"]))
     document = layout.document_path(record.shard)
     return Proof(
-        checksum=file.checksum,
+        file=written,
         rows=record.rows,
         ids_digest=record.ids_digest,
         content_digest=record.content_digest,

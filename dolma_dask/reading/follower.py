@@ -19,7 +19,7 @@ from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.records import BadRecord, Block, InputRecord
 from dolma_dask.io.stream import StoredFile, compression_of, read_lines
 from dolma_dask.journal import is_same_file
-from dolma_dask.reading.sets import AttributeSource, Proof, advice
+from dolma_dask.reading.sets import AttributeSource, Proof, advice, not_as_written
 
 _SHOWN = 200
 """Characters of an id that an error shows."""
@@ -76,6 +76,12 @@ class Follower:
                 f"{self.source.info.path} may be stale: it depends on {', '.join(proof.undigested)}, and {path} has been written since "
                 f"`{proof.verb}` read it.",
             )
+
+    @property
+    def is_as_written(self) -> bool:
+        """Whether the file, read to its end, has the bytes of its record."""
+        proof = self.source.proof
+        return proof is None or proof.file.checksum == self._file.stored.checksum
 
     def close(self) -> None:
         """Close the file."""
@@ -149,22 +155,21 @@ class Follower:
         """
         self._finish_rows()
         proof, stored = self.source.proof, self._file.stored
-        if proof is not None and proof.checksum == stored.checksum:
+        if proof is not None:
+            if not self.is_as_written:
+                raise not_as_written(proof, self._shard.path, self.source.info)
             self._prove(proof, ids_digest, content_digest)
-            self.proved = True
-        elif proof is not None and proof.is_dataset_wide:
-            raise self._error(
-                AlignmentError,
-                f"{self.source.info.path} is not what `{proof.verb}` wrote, and its rows depend on more than their own shard; expected the file "
-                "as it was written.",
-            )
+            self.proved = bool(proof.ids_digest)
         return stored.record(self.source.info.path)
 
     def finish_part(self, is_last: bool) -> None:
-        """Check that the file did not change, and that no row is left if the part was the last one."""
+        """Check that the file is as it was written and did not change, and that no row is left if the part was the last one."""
         if is_last:
             self._finish_rows()
         self._file.stored.check_unchanged()
+        proof = self.source.proof
+        if proof is not None and not is_still(proof.file, self._file.url):
+            raise not_as_written(proof, self._shard.path, self.source.info)
 
     def _finish_rows(self) -> None:
         extra = self._next(1)
@@ -173,7 +178,7 @@ class Follower:
 
     def _prove(self, proof: Proof, ids_digest: str, content_digest: str) -> None:
         documents = layout.document_path(self._shard.path)
-        if ids_digest and proof.ids_digest != ids_digest:
+        if ids_digest and proof.ids_digest not in ("", ids_digest):
             raise self._error(
                 AlignmentError,
                 f"{self.source.info.path} was made from other documents than {documents} (ids_digest {proof.ids_digest}, found "
@@ -204,7 +209,8 @@ class Follower:
         if proof is None:
             what_next = advice(name, shard, self.source.maker, is_ours=False)
         else:
-            is_ours = proof.checksum == files.checksum(self._file.url)
+            is_ours = proof.file.checksum == files.checksum(self._file.url)
+            kind = kind if is_ours else StaleAttributesError
             what_next = advice(
                 name, shard, proof.verb, is_ours=is_ours, is_dataset_wide=proof.is_dataset_wide
             )

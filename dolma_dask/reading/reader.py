@@ -15,7 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.dataset import Shard, shard_info
-from dolma_dask.errors import AlignmentError, CorruptFileError, SchemaError, SourceChangedError
+from dolma_dask.errors import (
+    AlignmentError,
+    BadRecordError,
+    CorruptFileError,
+    SchemaError,
+    SourceChangedError,
+)
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.formats.documents import METADATA
@@ -28,8 +34,8 @@ from dolma_dask.io.quarantine import Quarantine
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stored import WHOLE, Section
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES
-from dolma_dask.reading.follower import REMEMBERED, Follower, checksum_of, count_rows, is_still, remembered
-from dolma_dask.reading.sets import AttributeSource, Proof, shard_inputs
+from dolma_dask.reading.follower import REMEMBERED, Follower, count_rows, is_still, remembered
+from dolma_dask.reading.sets import AttributeSource, Proof, not_as_written, shard_inputs
 
 _DIGESTED = ("id", "text", "source")
 
@@ -56,7 +62,9 @@ class ReadState:
     ids_digest: str = ""  # empty where id and source were not read
     content_digest: str = ""  # empty where the text was not read
     inputs: tuple[InputRecord, ...] = ()
-    unproved: tuple[str, ...] = ()  # attribute sets without a valid record
+    unproved: tuple[
+        str, ...
+    ] = ()  # attribute sets of which no record says from which documents they were made
     bad_records: int = 0
 
 
@@ -128,6 +136,12 @@ class AlignedReader:
             if not self.work.digests:
                 self._raise_if_unreadable(error)
             raise
+        except (CorruptFileError, BadRecordError, SchemaError) as error:
+            for source in self.work.sources:
+                proof, path = source.proof, source.info.path
+                if proof is not None and not is_still(proof.file, files.join(self.work.root, path)):
+                    raise not_as_written(proof, self.work.shard.path, source.info, str(error)) from error
+            raise
 
     def read_all(self) -> ReadState:
         """Read to the end, for what it raises and what is known then."""
@@ -145,8 +159,6 @@ class AlignedReader:
         except AlignmentError:
             self._compare(settled)  # by rows: the error may not be about the first difference
             raise
-        # written since the journal spoke of them: the rows themselves have to tell
-        self._compare([source for source in settled if source.name in self.state.unproved])
 
     def _columns(self, unsettled: Sequence[AttributeSource]) -> tuple[str, ...]:
         """Return the document columns to read: those requested, and those that a proof needs."""
@@ -177,10 +189,10 @@ class AlignedReader:
         work = self.work
         for source in work.sources:
             # stale attributes do not show in the rows themselves
-            if source.proof is not None and not _is_made_from(source.proof, work.url):
+            if source.proof and source.proof.ids_digest and not _is_made_from(source.proof, work.url):
                 self._check_all_rows(source)
         columns = self._requested
-        if columns or not all(map(self._is_as_written, work.sources)):
+        if columns or not all(map(self._is_settled, work.sources)):
             columns = tuple(dict.fromkeys((*(("id", "source") if work.sources else ()), *columns)))
         try:
             if columns or not work.sources:
@@ -193,12 +205,6 @@ class AlignedReader:
             raise self._changed(part, f"cannot be read from the middle ({error})") from error
         if self.state.rows != part.rows:
             raise self._changed(part, f"has {self.state.rows} rows")
-
-    def _is_as_written(self, source: AttributeSource) -> bool:
-        """Tell whether an attribute file can be read without the documents."""
-        if source.proof is None or not self._is_settled(source):
-            return False
-        return checksum_of(files.join(self.work.root, source.info.path), source.info) == source.proof.checksum
 
     def _side_by_side(self, columns: Sequence[str]) -> Iterator[Block]:
         """Yield the rows of all files; without columns, those of the attribute files alone."""
@@ -216,7 +222,9 @@ class AlignedReader:
             if part is not None:
                 for follower in followers:
                     follower.finish_part(part.is_last)
-                state.unproved = tuple(item.name for item in self.work.sources if item.proof is None)
+                state.unproved = tuple(
+                    item.name for item in self.work.sources if not (item.proof and item.proof.ids_digest)
+                )
                 return
             state.ids_digest = digests.ids if {"id", "source"} <= set(columns) else ""
             state.content_digest = digests.content if set(_DIGESTED) <= set(columns) else ""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dolma_dask.dataset import Shard, shard_info
+from dolma_dask.errors import StaleAttributesError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io.files import FileInfo
@@ -17,11 +18,13 @@ CONVERTED = "convert_attributes"
 
 @dataclass(frozen=True)
 class Proof:
-    """Record of an attribute file in the journal, as far as it proves alignment."""
+    """Record of an attribute file in the journal: the bytes that it must have, and what proves alignment."""
 
-    checksum: str  # of the attribute file's stored bytes; if the file has others, the record is not about it
+    file: InputRecord  # the attribute file as it was written
     rows: int  # rows of its documents
-    ids_digest: str  # of its documents, when the attributes were made
+    ids_digest: (
+        str  # of its documents, when the attributes were made; empty: the record does not say from which
+    )
     content_digest: str
     reads_text: bool  # whether the attributes depend on the text
     verb: str  # what made it
@@ -86,6 +89,19 @@ class AttributeSets:
 def shard_inputs(shard: Shard, sources: Sequence[AttributeSource]) -> tuple[FileInfo, ...]:
     """Return the files that a shard with its attributes is read from, relative to the dataset."""
     return (shard_info(shard), *(source.info for source in sources))
+
+
+def not_as_written(proof: Proof, shard: str, found: FileInfo, why: str = "") -> StaleAttributesError:
+    """Return the error for an attribute file of `shard` whose bytes are not those of its record; `why` it cannot be read, if it cannot."""
+    name = found.path.split("/")[1]
+    what_next = advice(name, shard, proof.verb, is_ours=False, is_dataset_wide=proof.is_dataset_wide)
+    return StaleAttributesError(
+        f"{found.path} is not the file that `{proof.verb}` wrote: it has {found.bytes:,} bytes, the journal knows {proof.file.bytes:,} with "
+        f"checksum {proof.file.checksum}{why and f'; {why}'}{'' if why.endswith('.') else '.'} Was it put back from a backup, swapped or edited? Attributes of your own belong into a set of their "
+        f"own. {what_next}",
+        shard=shard,
+        attributes=name,
+    )
 
 
 def advice(

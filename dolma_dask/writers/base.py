@@ -58,8 +58,11 @@ class FileWriter:
         return FileRecord(self._path, out.bytes, out.checksum, self._rows, members, self._stamp())
 
     def _stamp(self) -> str:
-        """Return the stamp of a document file that has just appeared; none of others, since it costs a request and no reader needs it."""
-        info = stat(self._url) if self._path.startswith(f"{layout.DOCUMENTS}/") else None
+        """Return the stamp of a file of documents or attributes that has just appeared; none of others, since it costs a request and no reader
+        needs it.
+        """
+        is_read = self._path.startswith((f"{layout.DOCUMENTS}/", f"{layout.ATTRIBUTES}/"))
+        info = stat(self._url) if is_read else None
         return info.stamp if info else ""
 
 

@@ -142,16 +142,31 @@ CASES = (
         (f"{ATTRIBUTES} is missing; {DOCUMENTS} needs it. {ADVICE} (attribute set {SET})",),
         "missing_attributes",
     ),
-    Case(short, errors.AlignmentError, difference(20, 17, 17, "no row, expected id 'x/b-17'"), "misaligned"),
-    Case(long, errors.AlignmentError, difference(20, 21, 20, "id 'x/b-0', expected the end"), "misaligned"),
-    Case(swapped, errors.AlignmentError, difference(20, 20, 4, "id 'x/b-5', expected 'x/b-4'"), "misaligned"),
+    Case(
+        short,
+        errors.StaleAttributesError,
+        difference(20, 17, 17, "no row, expected id 'x/b-17'"),
+        "misaligned",
+    ),
+    Case(
+        long,
+        errors.StaleAttributesError,
+        difference(20, 21, 20, "id 'x/b-0', expected the end"),
+        "misaligned",
+    ),
+    Case(
+        swapped,
+        errors.StaleAttributesError,
+        difference(20, 20, 4, "id 'x/b-5', expected 'x/b-4'"),
+        "misaligned",
+    ),
     Case(
         of_another_shard,
-        errors.AlignmentError,
+        errors.StaleAttributesError,
         difference(20, 20, 0, "id 'a-0', expected 'x/b-0'"),
         "misaligned",
     ),
-    Case(truncated, errors.CorruptFileError, (ATTRIBUTES, "truncated"), "unreadable_file"),
+    Case(truncated, errors.StaleAttributesError, (ATTRIBUTES, "truncated"), "unreadable_file"),
     Case(
         stale,
         errors.StaleAttributesError,
@@ -168,7 +183,10 @@ CASES = (
         "misaligned",
     ),
     Case(
-        wrong_source, errors.AlignmentError, difference(20, 20, 9, "source 't', expected 's'"), "misaligned"
+        wrong_source,
+        errors.StaleAttributesError,
+        difference(20, 20, 9, "source 't', expected 's'"),
+        "misaligned",
     ),
     Case(
         two_files,
@@ -178,7 +196,7 @@ CASES = (
     ),
     Case(
         unreadable_row,
-        errors.BadRecordError,
+        errors.StaleAttributesError,
         (f"{ATTRIBUTES}, row 11, byte ", "invalid json", "Make the attributes again"),
         "bad_attribute_row",
     ),

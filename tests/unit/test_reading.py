@@ -1,6 +1,7 @@
 """The law of alignment: attributes that do not belong to their documents, row by row, are an error."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record
-from dolma_dask.reading import AlignedReader, AlignedShard, ReadState, open_attributes, shard_inputs
+from dolma_dask.reading import AlignedReader, AlignedShard, ReadState, RowRange, open_attributes, shard_inputs
 from dolma_dask.writers.attributes import AttributeWriter
 from dolma_dask.writers.documents import open_writer
 
@@ -241,9 +242,21 @@ def test_a_file_that_a_journal_knows_is_made_again_by_its_verb(world: World) -> 
 
 
 def test_a_file_that_was_changed_after_its_record_is_made_again_with_overwrite(world: World) -> None:
-    world.record(world.attributes(GOOD))
+    file = world.attributes(GOOD)
+    world.record(file, kinds={"g__n": "document"})
+    again = "Re-run: dolma-dask tag ... --only x/en_00 --overwrite (attribute set g)"
+    changed: list[Row] = [(id, source, -1.0) for id, source, _ in GOOD]
+    size = world.attributes(changed).bytes
+    assert error_of(world, StaleAttributesError) == (
+        f"attributes/g/x/en_00.jsonl.gz is not the file that `tag` wrote: it has {size:,} bytes, the journal knows {file.bytes:,} with checksum "
+        f"{file.checksum}. Was it put back from a backup, swapped or edited? Attributes of your own belong into a set of their own. {again}"
+    )
     world.attributes(GOOD[:-1])
-    assert error_of(world).endswith("Re-run: dolma-dask tag ... --only x/en_00 --overwrite (attribute set g)")
+    message = error_of(world, StaleAttributesError)
+    assert message.startswith(
+        "attributes/g/x/en_00.jsonl.gz has 99 rows, documents/x/en_00.jsonl.gz has 100;"
+    )
+    assert message.endswith(again)
 
 
 def test_attributes_without_source(world: World) -> None:
@@ -354,13 +367,41 @@ def test_a_file_without_a_record_is_unproved(world: World) -> None:
     assert rows[9]["g__n"] == rows[9]["h__n"] == 9.0
 
 
-def test_a_file_that_was_changed_after_its_record_is_unproved(world: World) -> None:
-    world.record(world.attributes(GOOD))
-    changed: list[Row] = [(id, source, -1.0) for id, source, _ in GOOD]
-    world.attributes(changed)
-    state, rows = world.read()
-    assert state.unproved == ("g",)
-    assert rows[0]["g__n"] == -1.0
+@pytest.mark.parametrize("columns", [(), ("id", "text")])
+@pytest.mark.parametrize("info", [{}, {"unproved": True}])
+def test_a_file_that_differs_from_its_record_is_not_read(
+    world: World, columns: tuple[str, ...], info: dict[str, Any]
+) -> None:
+    """Whatever is read of it: put back from a backup, or taken from another shard with the same ids; of the same size too."""
+    path = "x/en_00.jsonl"
+    rows = [b'{"attributes":{"g__n":[[0,1,%d]]},"id":"a%d","source":"s"}\n' % (i % 9, i) for i in range(ROWS)]
+    data, file = b"".join(rows), Path(world.root, "attributes/g", path)
+    world.lines(data)
+    record = FileRecord(f"attributes/g/{path}", len(data), files.checksum(str(file)), ROWS)
+    world.record(record, kinds={"g__n": "document"}, **info)
+
+    def read(part: RowRange | None = None) -> tuple[str, ...]:
+        (shard,) = world.dataset.shards
+        sources = open_attributes(world.dataset, ["g"]).sources(shard, ["g__n"])
+        return AlignedShard(world.root, shard, columns, sources, range=part).open().read_all().unproved
+
+    for stamp in (1, 2):  # the same bytes at another time
+        os.utime(file, ns=(stamp, stamp))
+        assert read() == read(RowRange(rows=ROWS)) == (("g",) if info else ())
+    for other in (data.replace(b"[0,1,7]", b"[0,1,8]"), data + rows[0], data[:-1], data[:-100], b""):
+        file.write_bytes(other)
+        for part in (None, RowRange(rows=ROWS)):
+            with pytest.raises(StaleAttributesError, match=r"Re-run: dolma-dask tag .* --overwrite"):
+                read(part)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl.gz", "jsonl.zst", "parquet"])
+def test_a_file_that_was_cut_off_after_its_record(world: World, suffix: str) -> None:
+    for info in ({}, {"kinds": {"g__n": "document"}}):
+        file = world.attributes(GOOD, path=f"x/en_00.{suffix}")
+        world.record(file, **info)
+        os.truncate(f"{world.root}/{file.path}", file.bytes - 40)
+        assert "is not the file that `tag` wrote" in error_of(world, StaleAttributesError)
 
 
 def test_a_record_without_digests_proves_nothing(world: World) -> None:
@@ -448,11 +489,9 @@ def test_document_spans_in_one_shard_and_many_in_another(world: World) -> None:
     assert open_attributes(world.dataset, ["g"]).kinds == {"g": {"n": "spans"}}
 
 
-def test_kinds_come_from_the_record_if_it_is_about_the_file(world: World) -> None:
+def test_kinds_come_from_the_record(world: World) -> None:
     world.record(world.attributes(GOOD), kinds={"g__n": "spans"})
     assert open_attributes(world.dataset, ["g"]).kinds == {"g": {"g__n": "spans"}}
-    world.attributes(GOOD[:50])
-    assert open_attributes(world.dataset, ["g"]).kinds == {"g": {"g__n": "document"}}
 
 
 def test_no_attributes_at_all(world: World) -> None:
@@ -466,8 +505,9 @@ def test_empty_documents(world: World) -> None:
     world.record(world.attributes([]))
     state, rows = world.read()
     assert (rows, state.rows, state.unproved) == ([], 0, ())
-    world.attributes(GOOD[:1])
-    assert "has 1 row, documents/x/en_00.jsonl.gz has 0; first difference at row 0" in error_of(world)
+    world.attributes(GOOD[:1], "h")
+    difference = "has 1 row, documents/x/en_00.jsonl.gz has 0; first difference at row 0"
+    assert difference in error_of(world, names=["h"])
 
 
 def test_a_long_id_is_cut_in_the_message(world: World) -> None:

@@ -148,6 +148,8 @@ def add_error(problems: Problems, root: str, path: str, error: DataError) -> Non
         raise error
     kind = next((kind for known, kind in _KIND_OF if isinstance(error, known)), "unreadable_file")
     row = error.details.get("row")
+    if kind == "stale" and row is not None:
+        kind = "misaligned"  # a file that differs from its record, in a way that shows
     found = str(error).replace(f"{root}/", "").rstrip(".")
     problems.add(kind, path, found, row=row if isinstance(row, int) else WHOLE_FILE)
 

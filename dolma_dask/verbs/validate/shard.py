@@ -113,7 +113,7 @@ class ValidateStage:
 
 def _known(source: AttributeSource) -> list[Any]:
     proof = source.proof
-    digests = [proof.checksum, proof.ids_digest, proof.content_digest, proof.reads_text] if proof else []
+    digests = [proof.file.checksum, proof.ids_digest, proof.content_digest, proof.reads_text] if proof else []
     return [source.info.path, dict(source.kinds), digests, source.maker]
 
 

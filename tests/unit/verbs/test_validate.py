@@ -356,7 +356,7 @@ def test_files_that_are_not_as_they_were_written(tagged):
     summary = run(tagged)
     assert found(summary) == {"journal_mismatch": [("attributes/char_length_v1/x/a.jsonl.gz", None)]}
     assert "that tag wrote" in str(summary)
-    assert any(note.endswith("made: char_length_v1 (1 file)") for note in summary.notes)
+    assert not any("unproved" in note for note in summary.notes)
     v1 = tagged.parent / "v1"
     dk.mix(str(tagged), to=str(v1), progress=False)
     assert run(v1).found == {}
