@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from dolma_dask.errors import DataError
+from dolma_dask.errors import BadRecordBudgetError, DataError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
@@ -68,7 +68,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     """A run: its options, the folders or files it may replace, and how it ended.
 
     ``origin`` is the root of its input, relative to the output root where both are local. ``finished`` is 0 until the run has ended by
-    itself; ``missing`` counts the units that it left undone.
+    itself; ``missing`` counts the units that it left undone; ``over_budget`` says how many bad records there are, if they are too many.
     """
 
     run: str
@@ -80,6 +80,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     origin: str = ""
     finished: float = 0.0
     missing: int = 0
+    over_budget: str = ""
 
 
 class _AnyRecord(msgspec.Struct):
@@ -119,11 +120,12 @@ def work_key(verb: str, version: int, params: Mapping[str, Any]) -> str:
 
 class Journal:
     """The journal of one verb below a dataset or output root: the newest record of each unit, and the units with records of another format
-    (``foreign``), which are not believed.
+    (``foreign``), which are not believed. With `runs_only` it knows runs alone.
     """
 
-    def __init__(self, root: str, verb: str) -> None:
+    def __init__(self, root: str, verb: str, *, runs_only: bool = False) -> None:
         self.root = root
+        self._runs_only = runs_only
         self.verb = verb
         self.folder = files.join(root, f"{layout.JOURNAL}/{verb}")
         self.records: dict[str, Record] = {}
@@ -174,6 +176,8 @@ class Journal:
             if line.startswith(b'{"kind"'):
                 run = _run_decoder.decode(line)
                 self._runs[run.run], self._run_lines[run.run] = run, line
+            elif self._runs_only:
+                return True
             elif _is_current(line):
                 record = _record_decoder.decode(line)
                 paths = [file.path for file in record.files]
@@ -264,12 +268,14 @@ class JournalWriter:
             elif self._timer is None:
                 self._start_timer()
 
-    def finish(self, missing: int) -> None:
-        """Record that the announced run has ended by itself, with so many units left undone."""
+    def finish(self, missing: int, over_budget: str = "") -> None:
+        """Record that the announced run has ended by itself, with so many units left undone, and perhaps too many bad records."""
         if self._announced is None:
             return
         with self._lock:
-            ended = msgspec.structs.replace(self._announced, finished=time.time(), missing=missing)
+            ended = msgspec.structs.replace(
+                self._announced, finished=time.time(), missing=missing, over_budget=over_budget
+            )
             self._take(_encoder.encode(ended))
 
     def _take(self, line: bytes) -> None:
@@ -331,7 +337,7 @@ def incomplete(root: str, verbs: Sequence[str] = names_of("documents")) -> list[
     """Return a sentence for the newest run of each verb and folder below a dataset `root` that was stopped, still goes on, or left units
     undone; only of verbs that write documents.
     """
-    newest = {(verb, run.writes): run for verb in verbs for run in Journal(root, verb).runs}
+    newest = {(run.verb, run.writes): run for run in _runs(root, verbs)}
     return [
         f"{root} is not complete: {verb} left {run.missing:,} of its files out (failures, --only or --prune)"
         if run.finished
@@ -339,6 +345,27 @@ def incomplete(root: str, verbs: Sequence[str] = names_of("documents")) -> list[
         for (verb, _), run in newest.items()
         if run.missing or not run.finished
     ]
+
+
+def check_budget(root: str, verbs: Sequence[str] = names_of("documents")) -> None:
+    """Refuse a dataset whose documents were made with more bad records than allowed.
+
+    Raises `BadRecordBudgetError`: the last run that ended says so.
+    """
+    runs = [run for run in _runs(root, verbs) if run.finished]
+    for run in {(run.verb, run.writes): run for run in runs}.values():
+        if run.over_budget:
+            raise BadRecordBudgetError(
+                f"{root} is over budget: {run.verb} ended with {run.over_budget}. Mend the input and run the same {run.verb} again, or accept "
+                f"the loss with it: --on-bad-record quarantine and a larger --max-bad-fraction. The records are in {root}/_quarantine/{run.verb}/.",
+                root=root,
+            )
+
+
+def _runs(root: str, verbs: Sequence[str]) -> Iterator[RunRecord]:
+    """Yield the announced runs of some verbs, in the order in which they started."""
+    for verb in verbs:
+        yield from Journal(root, verb, runs_only=True).runs
 
 
 def journals(root: str) -> Iterator[Journal]:

@@ -50,6 +50,7 @@ class Pass:
             writes=("",),
             is_staging=True,
             max_bad_fraction=self.max_bad_fraction,
+            quarantine=work.root,
             notes=self.notes,
         )
 

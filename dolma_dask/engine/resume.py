@@ -212,9 +212,9 @@ def origin_of(root: str, origin: str) -> str:
 
 
 def is_open(plan: Plan, state: RunState) -> bool:
-    """Tell whether the newest run that filled these folders was stopped or left units undone."""
+    """Tell whether the newest run that filled these folders was stopped, left units undone or ended over its budget."""
     runs = [run for run in state.journal.runs if run.writes == plan.writes]
-    return bool(runs) and bool(runs[-1].missing or not runs[-1].finished)
+    return bool(runs) and bool(runs[-1].missing or not runs[-1].finished or runs[-1].over_budget)
 
 
 def has_died(plan: Plan, state: RunState) -> bool:

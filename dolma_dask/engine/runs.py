@@ -28,7 +28,7 @@ from dolma_dask.errors import (
     StoreUnreachableError,
 )
 from dolma_dask.formats import layout
-from dolma_dask.io import files
+from dolma_dask.io import files, quarantine
 from dolma_dask.io.publish import sweep
 from dolma_dask.io.records import merge_rules, sum_counts
 from dolma_dask.journal import JournalWriter, Record
@@ -332,7 +332,7 @@ def _journal_of(each: _Running) -> Iterator[None]:
             each.writer.add(record)
         _mark_stale(each, each.writer)
         yield
-        each.writer.finish(_missing(each))
+        each.writer.finish(_missing(each), _over_budget(each))
     finally:
         each.writer.close()
 
@@ -392,7 +392,7 @@ def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
     )
     if failures:
         raise _stage_error(verb, failures, len(plan.tasks), replace(summary, verb=verb))
-    _check_budget(plan, counts, summary)
+    _check_budget(plan, each.records.values(), summary)
     return summary
 
 
@@ -417,14 +417,29 @@ def _stage_error(
     )
 
 
-def _check_budget(plan: Plan, counts: Mapping[str, float], summary: Summary) -> None:
+def _over_budget(each: _Running) -> str:
+    """Say that too many rows are bad, of this run or of all that is there; empty if they are not."""
+    known = each.state.journal.records
+    units = (each.plan.all_units or frozenset()) & known.keys()
+    there = _totals(known[name] for name in units)
+    return _excess(each.plan, _totals(each.records.values())) or _excess(each.plan, there)
+
+
+def _excess(plan: Plan, counts: Mapping[str, float]) -> str:
     bad, rows = counts.get("bad_records", 0), counts.get("documents_in", 0)
-    if not plan.bad_is_loss and bad > plan.max_bad_fraction * rows:
+    if plan.bad_is_loss or bad <= plan.max_bad_fraction * rows:
+        return ""
+    allowed = f"allowed are {plan.max_bad_fraction:.3%} (max_bad_fraction)"
+    return f"{bad:,.0f} of {rows:,.0f} rows are bad ({bad / max(rows, 1):.3%}); {allowed}"
+
+
+def _check_budget(plan: Plan, records: Iterable[Record], summary: Summary) -> None:
+    if excess := _excess(plan, summary.counts):
+        paths = [file.path for record in records for file in record.files]
+        reason = quarantine.commonest(plan.quarantine or plan.root, paths)
         raise BadRecordBudgetError(
-            f"{plan.verb}: {bad:,.0f} of {rows:,.0f} rows are bad ({bad / max(rows, 1):.3%}); allowed are "
-            f"{plan.max_bad_fraction:.3%} (max_bad_fraction). Look at {plan.root}/_quarantine/{plan.verb}/, mend the input or "
-            "allow more.",
-            bad=bad,
-            rows=rows,
+            f"{plan.verb}: {excess}.{reason} Look at {plan.root}/_quarantine/{plan.verb}/, mend the input or allow more.",
+            bad=summary.counts.get("bad_records", 0),
+            rows=summary.counts.get("documents_in", 0),
             summary=summary,
         )

@@ -1,6 +1,9 @@
 """Bad records: the shard fails at the first, or they go to a file with their location, reason and bytes."""
 
 import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Literal, get_args
@@ -9,9 +12,9 @@ import msgspec
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.io.files import READ_BYTES, join, remove
+from dolma_dask.io.files import READ_BYTES, join, open_read, remove
 from dolma_dask.io.publish import publish
-from dolma_dask.io.records import Block, FileRecord
+from dolma_dask.io.records import BadRecord, Block, FileRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 
 OnBadRecord = Literal["fail", "quarantine"]
@@ -24,6 +27,9 @@ _HELD_BYTES = 8 << 20
 
 NAMED_MEMBERS = 20
 """Skipped members of a shard that are kept by name."""
+
+_READ_BYTES = 64 << 20
+"""Bytes of quarantine files that are read to find the commonest reason."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,41 @@ class RecordPolicy:
             raise UsageError(
                 f"max_record_bytes={self.max_record_bytes!r}; expected a whole number of bytes, 1 or more."
             )
+
+
+class _Kept(msgspec.Struct):
+    """A line of a quarantine file, without the record."""
+
+    url: str
+    row: int
+    byte_offset: int
+    reason: str
+    expected: str
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """The reason and the field it is about."""
+        return self.reason, self.expected.partition("'")[2].partition("'")[0]
+
+
+def commonest(root: str, paths: Iterable[str]) -> str:
+    """Say what most records in some quarantine files lack, and where the first of them stands; only the beginning of large files is read."""
+    counts: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], _Kept] = {}
+    left = _READ_BYTES
+    for path in (path for path in paths if path.startswith(f"{layout.QUARANTINE}/") and left > 0):
+        with suppress(FileNotFoundError), open_read(join(root, path)) as handle:
+            lines = handle.read(min(left, _HELD_BYTES)).splitlines(keepends=True)
+            left -= sum(map(len, lines))
+            for line in (line for line in lines if line.endswith(b"\n")):
+                kept = msgspec.json.decode(line, type=_Kept)
+                counts[kept.kind] += 1
+                first.setdefault(kept.kind, kept)
+    if not counts:
+        return ""
+    ((kind, count),) = counts.most_common(1)
+    example = BadRecord(**msgspec.structs.asdict(first[kind]), raw=b"")
+    return f" Most often ({count:,} of {counts.total():,} looked at): {example}."
 
 
 class Quarantine:

@@ -12,6 +12,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import METADATA
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
+from dolma_dask.journal import check_budget
 from dolma_dask.partitions.cutting import PARTITION_BYTES, Partition, Partitions, cut
 from dolma_dask.partitions.naming import Column, select_columns, words_of
 from dolma_dask.partitions.reading import OnBadRow, PartitionSource
@@ -122,7 +123,9 @@ def _prepare(
     if on_bad_record not in get_args(OnBadRow):
         raise UsageError(f"on_bad_record={on_bad_record!r}; expected one of {', '.join(get_args(OnBadRow))}.")
     RecordPolicy(max_record_bytes=max_record_bytes)  # refuses what is no size
-    opened = _opened(dataset, source).select(words_of("only", only), prune)
+    listed = _opened(dataset, source)
+    check_budget(listed.root)
+    opened = listed.select(words_of("only", only), prune)
     selected, sets = select_columns(opened, columns, attributes, prefix=prefix, spans=spans)
     with_text = any(column.set is None and column.key in ("text", METADATA) for column in selected)
     partitions = cut(opened, sets, partition_bytes, with_text=with_text)

@@ -47,17 +47,22 @@ class StatusRow:
     finished: float | None
     stopped: bool  # the last run has not ended by itself: it was stopped, or it still goes on
     is_origin_gone: bool = False  # none of the files that it was made from is there any more
+    over_budget: str = ""  # how many records are bad, if they are more than the last run that ended allowed
 
     @property
     def is_open(self) -> bool:
         """Whether the same command would do anything."""
-        return self.stopped or bool(self.left) or self.left is None or self.changed > 0
+        return (
+            self.stopped or bool(self.left) or self.left is None or self.changed > 0 or bool(self.over_budget)
+        )
 
     @property
     def state(self) -> str:
         """Word or two for a person."""
         if self.stopped:
             return "stopped or running"
+        if self.over_budget:
+            return "over budget"
         return "to do" if self.is_open else "done"
 
     def cells(self) -> dict[str, str]:
@@ -102,7 +107,7 @@ class StatusSummary:
 
     @property
     def exit_status(self) -> int:
-        """0 if the commands that were run would find nothing to do, 1 if some shard is left, changed, or a run was stopped."""
+        """0 if the commands that were run would find nothing to do, 1 if some shard is left, changed, or a run was stopped or over budget."""
         return 1 if self.leftovers or any(row.is_open for row in self.rows) else 0
 
     def to_json(self) -> dict[str, Any]:
@@ -233,7 +238,7 @@ def status(dataset: str | Dataset | Summary, /) -> StatusSummary:
     Returns
     -------
     StatusSummary
-        Its exit status is 1 if some shard is left or was made from files that have changed, or a run was stopped.
+        Its exit status is 1 if some shard is left or was made from files that have changed, or a run was stopped or ended over its budget of bad records.
 
     Raises
     ------
@@ -325,6 +330,7 @@ def _row(
     if (above[CHANGED] or above[GONE]) and not is_gone:
         changed = len(there)
     newest = runs[-1] if runs else None
+    ended = {run.writes: run for run in runs if run.finished}
     return StatusRow(
         verb=journal.verb,
         writes=_shown(name, shards),
@@ -339,6 +345,7 @@ def _row(
         finished=max((record.finished for record in shards), default=0.0) or None,
         stopped=bool(_open_runs(runs, name)),
         is_origin_gone=is_gone,
+        over_budget=next((run.over_budget for run in ended.values() if run.over_budget), ""),
     )
 
 
@@ -419,6 +426,11 @@ def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:
             yield f"{what}: the last run was stopped or still goes on; the same command does only what is left"
         elif row.left:
             yield f"{what}: {counted(row.left, 'shard')} failed or left out; the same command does only these"
+        if row.over_budget:
+            yield (
+                f"{what}: over budget, {row.over_budget}; mend the input, or allow more with the same command and a larger --max-bad-fraction. "
+                "Verbs refuse to read it until then"
+            )
         if row.changed:
             yield f"{what}: {counted(row.changed, 'shard')} made from files that have changed; the same command makes them again"
         if row.touched:

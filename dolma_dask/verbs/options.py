@@ -19,7 +19,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import NAMED_MEMBERS, OnBadRecord, RecordPolicy
-from dolma_dask.journal import Record, incomplete
+from dolma_dask.journal import Record, check_budget, incomplete
 from dolma_dask.rules.rules import Rule
 from dolma_dask.summary import Summary
 
@@ -186,14 +186,17 @@ def budget(policy: RecordPolicy) -> float:
 
 
 def as_dataset(dataset: str | Dataset | Summary, source: str | None = None) -> Dataset:
-    """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it."""
+    """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it; refuse one that is over its budget of bad records."""
     if isinstance(dataset, Dataset):
+        check_budget(dataset.root)
         return dataset.with_current_attributes()
     if not isinstance(dataset, str | PathLike | Summary):
         raise UsageError(
             f"the dataset is of type {type(dataset).__name__}; expected a folder or URL, an open dataset, or the summary of a verb."
         )
-    return open_dataset(dataset.target if isinstance(dataset, Summary) else fspath(dataset), source=source)
+    opened = open_dataset(dataset.target if isinstance(dataset, Summary) else fspath(dataset), source=source)
+    check_budget(opened.root)
+    return opened
 
 
 def selected(dataset: Dataset, args: RunArgs) -> Dataset:

@@ -123,8 +123,14 @@ def convert(
     ------
     StageError
         Some files failed.
+    BadRecordBudgetError
+        More records are bad than `max_bad_fraction` allows; other verbs refuse the dataset until it is mended.
     UsageError
         A file has an unknown suffix, or no file was found; or an argument is unknown, or has a value that it cannot have.
+
+    Notes
+    -----
+    Members of tar archives that are no files, such as links, and hidden ones are skipped, counted and named in a note.
     """
     given = locals()
     options = checked(convert, options, ReadArgs)

@@ -169,7 +169,7 @@ def _open(dataset: DatasetLike, source: str | None, version: str | None) -> Data
         raise UsageError(
             "`version` is of a root with sources/<source>/<version> in it; expected the path or URL of that root."
         )
-    return replace(open_dataset(fspath(dataset), source=source, version=version), source=None)
+    return as_dataset(replace(open_dataset(fspath(dataset), source=source, version=version), source=None))
 
 
 def _open_against(

@@ -138,6 +138,52 @@ def test_budget_of_bad_records(tmp_path):
     assert summary.counts["documents_out"] == 2
 
 
+READERS = {
+    "tag": lambda root, to: dk.tag(root, ["char_length_v1"], progress=False),
+    "mix": lambda root, to: dk.mix(root, to=f"{to}/v1", progress=False),
+    "opened": lambda root, to: dk.mix(dk.open_dataset(root), to=f"{to}/v1", progress=False),
+    "validate": lambda root, to: dk.validate(root, progress=False),
+    "dedupe": lambda root, to: dk.dedupe(root, progress=False),
+    "report": lambda root, to: dk.report(root, to=f"{to}/page.html", progress=False),
+    "read_dataframe": lambda root, to: dk.read_dataframe(root),
+}
+
+
+def test_a_dataset_over_its_budget_is_refused_until_it_is_mended(tmp_path):
+    missing = json.dumps({"id": "1", "source": "s"})
+    write_lines(tmp_path / "raw/a.jsonl", [document(0), missing, missing, "nonsense", document(1)])
+    write_lines(tmp_path / "raw/b.jsonl", [document(2)])
+    raw, root = str(tmp_path / "raw"), str(tmp_path / "v0")
+    options = {"to": root, "on_bad_record": "quarantine", "progress": False}
+    commonest = r"Most often \(2 of 3 looked at\): .*raw/a.jsonl, row 1, byte .*missing field.*field 'text', which is missing"
+    with pytest.raises(BadRecordBudgetError, match=commonest):
+        dk.convert(raw, **options)
+
+    def check_refused():
+        (row,) = dk.status(root).rows
+        assert (row.state, dk.status(root).exit_status) == ("over budget", 1)
+        assert "3 of 6 rows are bad" in dk.status(root).notes[0]
+        for read in READERS.values():
+            with pytest.raises(BadRecordBudgetError, match="is over budget: convert ended with 3 of 6 rows"):
+                read(root, tmp_path)
+
+    check_refused()
+    dk.convert(raw, **options, only=["b.jsonl"])  # good by itself
+    check_refused()
+    with pytest.raises(BadRecordBudgetError):
+        dk.convert(raw, **options)
+    check_refused()
+    assert dk.convert(raw, **options, max_bad_fraction=0.5).done == 0  # what was lost is accepted
+    assert (dk.status(root).rows[0].state, dk.status(root).exit_status) == ("done", 0)
+    assert READERS["tag"](root, tmp_path).done == 2
+
+    with pytest.raises(BadRecordBudgetError):
+        dk.convert(raw, **options, max_bad_fraction=0.1, overwrite=True)
+    write_lines(tmp_path / "raw/a.jsonl", [document(0), document(1)])
+    assert dk.convert(raw, **options).done == 1
+    assert READERS["mix"](root, tmp_path).counts["documents_out"] == 3
+
+
 @pytest.mark.parametrize("file_format", ["jsonl.zst", "parquet"])
 def test_output_formats(raw, tmp_path, file_format):
     dk.convert(str(raw), to=str(tmp_path / "v0"), source="s", format=file_format, progress=False)
