@@ -12,7 +12,7 @@ from dolma_dask.formats.json.write import put_integer
 from dolma_dask.text.bits import byte_at, copy_bytes
 from dolma_dask.text.kernels import kernel
 
-_QUOTE, _COMMA, _OPEN, _CLOSE = 0x22, 0x2C, 0x5B, 0x5D
+_QUOTE, _COMMA, _OPEN, _CLOSE, _OPEN_OBJECT = 0x22, 0x2C, 0x5B, 0x5D, 0x7B
 _LEFT, _RIGHT = 0x7B, 0x7D
 _LEVELS = 62
 _FAR = 1 << 62
@@ -166,7 +166,7 @@ def write_moved(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write the objects of attributes, one per line, with the spans of rows in which something is replaced moved or left out.
 
-    Rows with a list of something else than plain spans are left to the caller (`status` 1) and empty.
+    Rows with a list of something else than plain spans, or a list in an object, are left to the caller (`status` 1) and empty.
     """
     p = 0
     for row in range(starts.size - 1):
@@ -187,6 +187,9 @@ def write_moved(  # type: ignore[no-untyped-def]
             if end == 0:
                 status[row] = 1
                 break
+            if byte_at(value) == _OPEN_OBJECT and holds_list(value, end):
+                status[row] = 1
+                break
             if byte_at(value) == _OPEN and byte_at(skip_space(value + 1)) != _CLOSE:
                 copy_bytes(out, p, data, done - origin, value - done)
                 p += value - done
@@ -205,6 +208,16 @@ def write_moved(  # type: ignore[no-untyped-def]
         copy_bytes(out, p, data, done - origin, size)
         p += size
     offsets[starts.size - 1] = p
+
+
+@kernel
+def holds_list(at, end):  # type: ignore[no-untyped-def]
+    """Tell whether a value may have a list in it; a bracket in a string will do."""
+    while at < end:
+        if byte_at(at) == _OPEN:
+            return True
+        at += 1
+    return False
 
 
 @kernel

@@ -273,15 +273,20 @@ def move_spans(attributes: pa.LargeStringArray, replaced: Replaced) -> pa.LargeS
 
 
 def _move_slowly(text: str, replaced: Replaced, row: int) -> str:
-    """Move the spans of one document's attributes, which hold other lists too."""
+    """Move the spans of one document's attributes, which hold other lists or objects too; lists of spans are moved at any depth."""
     around = (replaced.selected, *map(int, (*replaced.cut[row : row + 2], replaced.lengths[row])))
-    moved = {}
-    for key, value in json.loads(text).items():
-        if isinstance(value, list) and all(map(is_span, value)):
-            moves = [(moved_span(int(span[0]), int(span[1]), *around), span) for span in value]
-            value = [[start, end, *span[2:]] for (left, start, end), span in moves if left]
-        moved[key] = value
-    return json.dumps(moved, ensure_ascii=False, separators=(",", ":"))
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: moved(inner) for key, inner in value.items()}
+        if not isinstance(value, list):
+            return value
+        if not all(map(is_span, value)):
+            return [moved(inner) for inner in value]
+        moves = [(moved_span(int(span[0]), int(span[1]), *around), span) for span in value]
+        return [[start, end, *span[2:]] for (left, start, end), span in moves if left]
+
+    return json.dumps(moved(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
 
 
 def is_span(value: object) -> bool:

@@ -112,6 +112,8 @@ def test_texts_and_spans(case: Any, skipped: int) -> None:
                 expected[key] = [
                     each for span in before[key] if (each := moved(span, text, spans)) is not None
                 ]
+            inner = [each for span in before["o"]["s"] if (each := moved(span, text, spans)) is not None]
+            expected["o"] = {"s": inner}
         assert json.loads(after) == expected
 
 

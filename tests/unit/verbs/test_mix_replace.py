@@ -171,6 +171,18 @@ def test_own_attributes_move(tmp_path: Path) -> None:
     )
 
 
+def test_spans_in_objects_move(tmp_path: Path) -> None:
+    own = '{"pii":{"email":[[8,13,1]],"more":[{"name":[[4,7,1]]},{"name":[[8,13,1]]}]},"lang":{"en":0.9}}'
+    line = f'{{"id":"a","text":"one two three","source":"s","attributes":{own}}}'
+    dataset = put(tmp_path / "v0", [line], [{"k": [[4, 7, 1]], "deep": {"w": [[0, 3, 1], [8, 13, 2.0]]}}])
+    rule = {"span": "$.attributes.k", "replacement": "zwei!"}
+    (found,) = mixed(dataset, replace=[rule])
+    moved = own.replace("[8,13,1]", "[10,15,1]").replace("[4,7,1]", "")
+    assert found == line.replace("one two three", "one zwei! three").replace(own, moved)
+    (found,) = mixed(dataset, replace=[rule], merge_attributes=True, attributes=["one"])
+    assert json.loads(found)["attributes"]["deep"] == {"w": [[0, 3, 1], [10, 15, 2.0]]}
+
+
 def test_short_texts_fields_and_provenance(tmp_path: Path) -> None:
     lines = [
         '{"id":"a","text":"\\u3000 ab \\n","source":"s","x":1,"metadata":"none"}',
