@@ -11,13 +11,14 @@ from typing import Any, Literal, cast
 
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.rules.filter_columns import ATTRIBUTES, RowKinds, compile_jq, compile_path
-from dolma_dask.rules.jq import attributes_of_jq, jq_program, parse_usual
+from dolma_dask.rules.jq import attributes_of_jq, defaults_of_jq, jq_program, parse_usual
 from dolma_dask.rules.jsonpath import (
     Below,
     Both,
     Condition,
     Either,
     Every,
+    JsonValue,
     Keys,
     No,
     Path,
@@ -111,6 +112,49 @@ def attributes_in(text: str, syntax: Syntax) -> frozenset[str] | None:
             case (Keys(names), _) if ATTRIBUTES in names:
                 return None
     return frozenset(keys)
+
+
+def guarded_in(text: str, syntax: Syntax) -> frozenset[str]:
+    """Return the keys of attributes that an expression expects to be missing: ``@.k && @.k[0] ...``, ``!@.k || ...``, jq's ``.attributes.k // ...``."""
+    if syntax == "jq":
+        condition = parse_usual(text)
+        guards = () if condition is None else _guards(condition)
+        return defaults_of_jq(text) | {key for path in guards for key in _keys_of(path.steps)}
+    keys: set[str] = set()
+    before: tuple[Step, ...] = ()
+    for step in parse_path(text).steps:
+        for path in _guards(step.condition) if isinstance(step, Where) else ():
+            keys.update(_keys_of(path.steps if path.from_row else (*before, *path.steps)))
+        before = (*before, step)
+    return frozenset(keys)
+
+
+def _keys_of(steps: tuple[Step, ...]) -> tuple[str, ...]:
+    match steps:
+        case (Keys((outer,)), Keys(inner)) if outer == ATTRIBUTES:
+            return inner
+    return ()
+
+
+def _guards(condition: Condition) -> Iterator[Path]:
+    """Yield paths that are looked for before what stands beside them is evaluated."""
+    match condition:
+        case Both(parts):
+            for part in parts:
+                match part:
+                    case (Path() as path) | Test("!=", Path() as path, JsonValue(None)):
+                        yield path
+                    case _:
+                        yield from _guards(part)
+        case Either(parts):
+            for part in parts:
+                match part:
+                    case No(Path() as path) | Test("==", Path() as path, JsonValue(None)):
+                        yield path
+                    case _:
+                        yield from _guards(part)
+        case No(inner):
+            yield from _guards(inner)
 
 
 def _walk(path: Path, base: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:

@@ -144,6 +144,18 @@ _ATTRIBUTE = re.compile(
 _ANYTHING = re.compile(r"\.\.|\.\s*\[\s*\]|to_entries|with_entries|paths|getpath|\$__loc__|env|input")
 
 
+_DEFAULT = re.compile(r"\s*(?:\[\s*-?\d*\s*\]\s*|\?\s*)*//")
+
+
+def defaults_of_jq(text: str) -> frozenset[str]:
+    """Return the keys of attributes that have a default: ``.attributes.k // []``, ``.attributes.k[0]? // 0``."""
+    return frozenset(
+        match["name"] or json.loads(match["index"] or match["string"])
+        for match in _ATTRIBUTE.finditer(text)
+        if (match["name"] or match["index"] or match["string"]) and _DEFAULT.match(text, match.end())
+    )
+
+
 def attributes_of_jq(text: str) -> frozenset[str] | None:
     """Return the keys of attributes that a filter names; None if it may look at any of them."""
     keys = set()

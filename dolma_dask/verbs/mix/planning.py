@@ -26,7 +26,7 @@ from dolma_dask.rules.filter_columns import (
     find_column,
     plain_steps,
 )
-from dolma_dask.rules.filters import Filter, attributes_in, make_filter
+from dolma_dask.rules.filters import Filter, attributes_in, guarded_in, make_filter
 from dolma_dask.rules.replacements import Replacement
 from dolma_dask.rules.values import Name, unknown_name
 from dolma_dask.verbs.mix.recipe import FilterKind, MixOptions, Recipe, SpanWork, columns_of, prefix_of
@@ -65,6 +65,7 @@ class _Planner:
         self.catalog = Catalog(self.dataset)
         self.mentioned = [attributes_in(text, syntax) for text, syntax in options.expressions]
         self.notes: list[str] = []
+        self.required = _required(options)
         self.field = lru_cache(None)(self._field)
 
     def plan(self) -> Mixture:
@@ -106,13 +107,14 @@ class _Planner:
     def check_seen(self, unseen: Set[str], every: frozenset[str], seen: Mapping[str, frozenset[str]]) -> None:
         """Refuse attributes that cannot be there, and speak of those that no row has which was looked at."""
         for key in sorted(unseen):
-            if not _is_plausible(key, every, seen):
-                near = unknown_name(key, every).replace("column", "attribute")
+            near = unknown_name(key, every).replace("column", "attribute")
+            if key in self.required and not _is_plausible(key, every, seen):
                 raise UsageError(
                     f"no row has the attribute {key!r}: {near}. Correct the expression, or make the attributes: dolma-dask tag.",
                     name=key,
                 )
-            self.notes.append(f"no row that was looked at has the attribute {key}")
+            hint = "" if _is_plausible(key, every, seen) else f": {near}"
+            self.notes.append(f"no row that was looked at has the attribute {key}{hint}")
 
     def _field(self, name: str) -> AttributeKind | None:
         """Return the kind of a field of the metadata if it has one kind in the rows that are looked at."""
@@ -189,6 +191,18 @@ class _Planner:
         return self.catalog.open(
             [*(name for name in (of_rule.files if of_rule else ()) if name not in names), *names]
         )
+
+
+def _required(options: MixOptions) -> frozenset[str]:
+    """Return the attributes without which an expression cannot be meant: all but those that filters guard, and spans that are replaced."""
+    of_filters = (
+        (attributes_in(text, options.syntax) or frozenset()) - guarded_in(text, options.syntax)
+        for text in (*options.include, *options.exclude)
+    )
+    of_texts = (
+        attributes_in(*item.selector()) or frozenset() for item in options.replacements if item.selects
+    )
+    return frozenset().union(*of_filters, *of_texts)
 
 
 def _is_plausible(key: str, every: frozenset[str], seen: Mapping[str, frozenset[str]]) -> bool:

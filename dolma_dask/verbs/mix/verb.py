@@ -95,7 +95,8 @@ def mix(
         Expression over id, source, added, created, metadata.<field> and attribute keys; a unique ending of a key is enough. A comparison with
         a missing value is false. Numbers are compared exactly, arithmetic is in double precision.
     include, exclude : list of str, optional
-        Filters in JSONPath or jq, as the Dolma toolkit has them: a document is kept if any of `include` matches, and none of `exclude`.
+        Filters in JSONPath or jq, as the Dolma toolkit has them: a document is kept if any of `include` matches, and none of `exclude`. An
+        attribute that no row has is an error, or a note if the filter expects that it is missing: `@.k && @.k[0] ...`, `.attributes.k // []`.
     syntax : {"jsonpath", "jq"}, optional
         Language of the filters.
     block, allow : list of str, optional
@@ -150,11 +151,11 @@ def mix(
     lists = words_of("block", block), words_of("allow", allow)
     where = rule_of(where)
     changes = MixOptions(
-        include=words_of("include", include),
-        exclude=words_of("exclude", exclude),
+        include=words_of("include", include, may_be_empty=True),
+        exclude=words_of("exclude", exclude, may_be_empty=True),
         syntax=syntax,
         replacements=replacements_of(replace),
-        discard_fields=words_of("discard_fields", discard_fields),
+        discard_fields=words_of("discard_fields", discard_fields, may_be_empty=True),
         min_text_length=min_text_length,
         provenance=bool(provenance),
         merge_attributes=merge_attributes,

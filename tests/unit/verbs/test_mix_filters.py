@@ -107,6 +107,40 @@ def test_an_attribute_that_cannot_be_there(scored: str) -> None:
     assert not Path(f"{scored}-out").exists()
 
 
+@pytest.mark.parametrize(
+    "text, syntax, rows",
+    [
+        ("$.attributes[?(@.dummy && @.dummy[0] && @.dummy[0][2] >= 1.0)]", "jsonpath", 0),
+        ("$.attributes[?(!@.dummy || @.dummy[0][2] >= 1.0)]", "jsonpath", 5),
+        ("$.attributes[?(@.t__t__x && (@.dummy != null && @.dummy[0][2] > 1))]", "jsonpath", 0),
+        ("(.attributes.dummy // []) | length == 0", "jq", 5),
+        ('.attributes["dummy"][0]? // [0, 0, 1] | .[2] > 0', "jq", 5),
+        (".attributes.dummy and .attributes.dummy[0][2] > 1", "jq", 0),
+    ],
+)
+def test_a_guarded_attribute_may_be_missing(scored: str, text: str, syntax: Any, rows: int) -> None:
+    summary = dk.mix(scored, to=f"{scored}-out", include=[text], syntax=syntax, attributes=["one"], **HERE)
+    assert summary.counts["documents_out"] == rows
+    assert any("no row that was looked at has the attribute dummy: no attribute" in n for n in summary.notes)
+    with pytest.raises(UsageError, match="no row has the attribute 'dummy'"):
+        dk.mix(scored, to=f"{scored}-2", include=[text], exclude=[UNGUARDED[syntax]], syntax=syntax, **HERE)
+
+
+UNGUARDED = {"jsonpath": "$.attributes[?(@.dummy[0][2] > 1)]", "jq": ".attributes.dummy[0][2] > 1"}
+
+
+def test_spans_that_are_replaced_may_be_missing(scored: str) -> None:
+    rule = {"span": "$.attributes.dummy", "replacement": "x"}
+    summary = dk.mix(scored, to=f"{scored}-out", replace=[rule], **HERE)
+    assert any("has the attribute dummy" in note for note in summary.notes)
+    assert summary.counts["spans_replaced"] == 0
+
+
+def test_empty_lists_are_as_good_as_none(scored: str) -> None:
+    options: dict[str, Any] = {"include": [], "exclude": [], "discard_fields": [], "replace": []}
+    assert kept(scored, **options) == kept(scored)
+
+
 def test_an_attribute_that_only_was_not_found(scored: str) -> None:
     """A tagger leaves out what it does not find, so that its other keys show that it may be right."""
     summary = dk.mix(scored, to=f"{scored}-out", exclude=["$.attributes.t__t__y"], **HERE)
@@ -187,7 +221,6 @@ def test_jq_that_fails_names_document_and_filter(scored: str) -> None:
         ({"include": ["$.a[?(@.b"]}, "cannot read this JSONPath"),
         ({"include": [".a |"], "syntax": "jq"}, "cannot read this jq filter"),
         ({"include": ["$.a"], "syntax": "xpath"}, "expected one of jsonpath, jq"),
-        ({"include": []}, "`include` was given with nothing in it"),
     ],
 )
 def test_wrong_filters(scored: str, options: dict[str, Any], message: str) -> None:
