@@ -8,8 +8,8 @@ The same kernel that reads documents walks the rows and reads the requested valu
 exact parser, with the same law: the kernel accepts no row that the exact parser refuses, and gives the same values.
 
 Declined though valid: what is declined in documents (at every level that holds requested keys), rows of unreadable documents,
-ends of spans with a fraction, an exponent or more than 18 digits, and numbers of more than 19 digits or close to the limits of a
-double.
+ends of spans with a fraction, an exponent or more than 18 digits, numbers of more than 19 digits or close to the limits of a
+double, and where all digits are kept (`exact`) numbers from 2**53 on, at 5 us per row.
 
 Cost: about 2.3 GB/s of JSON per core on rows of 19 spans of the whole text, whether one of them is requested or all are; 1.4 GB/s
 when all are requested as span lists.
