@@ -50,7 +50,7 @@ class Pass:
             writes=("",),
             is_staging=True,
             max_bad_fraction=self.max_bad_fraction,
-            quarantine=work.root,
+            quarantine=files.join(work.root, f"{layout.QUARANTINE}/{work.verb}"),
             notes=self.notes,
         )
 

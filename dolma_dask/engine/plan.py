@@ -89,7 +89,7 @@ class Plan:
     # suffixes of the files that later stages take for outputs; a file with another name may stay
     reads: tuple[str, ...] = ()
     max_bad_fraction: float = 0.0  # budget for quarantined rows over the whole run
-    quarantine: str = ""  # root of the quarantine, if it is another
+    quarantine: str = ""  # folder of bad records, if they lie below another root
     bad_is_loss: bool = False  # rows with an error make the exit status 1 (verbs that keep the row)
     notes: tuple[str, ...] = ()  # what a person should know, for the summary
     is_staging: bool = False  # everything below the root is of this job, whatever its journal says

@@ -435,8 +435,9 @@ def _excess(plan: Plan, counts: Mapping[str, float]) -> str:
 
 def _check_budget(plan: Plan, records: Iterable[Record], summary: Summary) -> None:
     if excess := _excess(plan, summary.counts):
-        paths = [file.path for record in records for file in record.files]
-        reason = quarantine.commonest(plan.quarantine or plan.root, paths)
+        folder = plan.quarantine or files.join(plan.root, f"{layout.QUARANTINE}/{plan.verb}")
+        shards = dict.fromkeys(record.shard for record in records if record.counts.get("bad_records"))
+        reason = quarantine.commonest(folder, shards)
         raise BadRecordBudgetError(
             f"{plan.verb}: {excess}.{reason} Look at {plan.root}/_quarantine/{plan.verb}/, mend the input or allow more.",
             bad=summary.counts.get("bad_records", 0),

@@ -74,13 +74,13 @@ class _Kept(msgspec.Struct):
         return self.reason, self.expected.partition("'")[2].partition("'")[0]
 
 
-def commonest(root: str, paths: Iterable[str]) -> str:
-    """Say what most records in some quarantine files lack, and where the first of them stands; only the beginning of large files is read."""
+def commonest(folder: str, shards: Iterable[str]) -> str:
+    """Say what is wrong with most bad records of some shards, and where the first of them stands; only the beginning of large files is read."""
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], _Kept] = {}
     left = _READ_BYTES
-    for path in (path for path in paths if path.startswith(f"{layout.QUARANTINE}/") and left > 0):
-        with suppress(FileNotFoundError), open_read(join(root, path)) as handle:
+    for shard in shards:
+        with suppress(FileNotFoundError), open_read(join(folder, f"{shard}.jsonl")) as handle:
             lines = handle.read(min(left, _HELD_BYTES)).splitlines(keepends=True)
             left -= sum(map(len, lines))
             for line in (line for line in lines if line.endswith(b"\n")):
