@@ -6,6 +6,7 @@ and of maps the first rows.
 """
 
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -231,7 +232,7 @@ def _from_row(lines: LineBlock, first_row: int) -> LineBlock | None:
 
 def sample_file(url: str) -> dict[str, AttributeKind]:
     """Find the keys of an attribute file and their kinds from its first rows; none for an empty file. Rows that cannot be read are left to
-    `AttributeFile`, which names them.
+    `AttributeFile`, which names them: at once if no row has a key.
     """
     if format_of(url) == "parquet":
         return table_kinds(url)
@@ -243,7 +244,11 @@ def sample_file(url: str) -> dict[str, AttributeKind]:
     if block is None:
         return {}
     lines = list(islice(block, SAMPLE_ROWS))
-    return sample_kinds(lines, guess_form(lines))
+    kinds = sample_kinds(lines, guess_form(lines))
+    if not kinds:
+        with closing(iter(AttributeFile(url, {}))) as blocks:
+            next(blocks, None)
+    return kinds
 
 
 def empty_block(

@@ -224,7 +224,10 @@ class Catalog:
         return self._merged[name]
 
     def keys(self, name: str) -> tuple[frozenset[str], DataError | None]:
-        """Return the keys of a set as far as its files can be read, finished or not, and the first error of those that cannot."""
+        """Return the keys of a set as far as its files can be read, finished or not, and the first error of those that cannot.
+
+        Raises `CorruptFileError`: none can be read. Without its keys a short name could stand for a column of another set.
+        """
         keys: set[str] = set()
         error, listed = None, self._list(name)
         paths = (path for shard in self.dataset.shards for path in layout.attribute_candidates(shard.path))
@@ -233,6 +236,11 @@ class Catalog:
                 keys.update(self._declare(_inside(name, listed[path])) if path in listed else ())
             except DataError as caught:
                 error = error or caught
+        if error and not keys:
+            raise CorruptFileError(
+                f"attribute set {name} cannot be read: {str(error).rstrip('.')}; expected its keys, since a name may stand for one of them. "
+                "Make the set again or remove it, or choose the sets to read: --attributes."
+            ) from error
         return frozenset(keys), error
 
     def _check_names(self, names: Sequence[str]) -> None:

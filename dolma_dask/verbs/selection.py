@@ -57,7 +57,7 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
 
 
 def _from_all(catalog: Catalog, rule: Rule, documents: Sequence[str]) -> tuple[Rule, list[str]]:
-    """Resolve a rule against all sets, of which those that it does not need may be unfinished, damaged or clash; return those that it needs."""
+    """Resolve a rule against all sets, of which those that it does not need may be unfinished or clash; return those that it needs."""
     dataset = catalog.dataset
     if not dataset.attributes:
         raise UsageError(

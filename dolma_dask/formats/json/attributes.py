@@ -152,11 +152,17 @@ def _is_error_row(row: Mapping[str, bytes]) -> bool:
 
 
 def guess_form(lines: Iterable[bytes]) -> Form:
-    """Return the form of the first row that can be read: nested if it has an object ``attributes``."""
+    """Return the form of the first row that can be read and says more than its id and source: nested if it has an object ``attributes``."""
+    form: Form = "nested"
     for line in lines:
         with suppress(LineError):
-            return "nested" if parse_object(line).get("attributes", b"").startswith(b"{") else "flat"
-    return "nested"
+            row = parse_object(line)
+            if row.get("attributes", b"").startswith(b"{"):
+                return "nested"
+            form = "flat"
+            if row.keys() - _ROW_FIELDS:
+                break
+    return form
 
 
 def sample_kinds(lines: Sequence[bytes], form: Form) -> dict[str, AttributeKind]:

@@ -5,8 +5,9 @@ import json
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import ExpressionError, MissingAttributesError, UsageError
+from dolma_dask.errors import CorruptFileError, ExpressionError, MissingAttributesError, UsageError
 from dolma_dask.io.records import RuleCount
+from dolma_dask.reading import find_columns
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.selection import select
 
@@ -71,10 +72,7 @@ def test_a_clash_of_keys_that_the_rule_does_not_name_is_none(tagged, names):
     assert select(dataset, None, names).sets is None or len(select(dataset, None, names).sets.files) == 3
 
 
-def test_sets_that_a_rule_does_not_need_may_be_unfinished_or_damaged(tagged):
-    copy_set(tagged, "other")
-    for path in (tagged / "attributes/other").rglob("*.gz"):
-        path.write_bytes(b"no gzip")
+def test_sets_that_a_rule_does_not_need_may_be_unfinished(tagged):
     (tagged / "attributes/whitespace_tokenizer_v1/x/a.jsonl.gz").unlink()
     dataset = dk.open_dataset(str(tagged))
     chosen = select(dataset, "char_length_v1__length > 3", ())
@@ -82,10 +80,36 @@ def test_sets_that_a_rule_does_not_need_may_be_unfinished_or_damaged(tagged):
     assert list(chosen.sets.files) == ["char_length_v1"]
     with pytest.raises(MissingAttributesError, match=r"whitespace_tokenizer_v1/x/a\.jsonl\.gz is missing"):
         select(dataset, "whitespace_tokenizer_v1__length > 3", ())
-    with pytest.raises(
-        ExpressionError, match=r"no column is named nothing(.|\n)*Attribute set other could not be read"
-    ):
-        select(dataset, "nothing > 3", ())
+
+
+def test_a_set_that_cannot_be_read_is_never_absent(tmp_path):
+    """Or a short name would stand for the column of another set, and a key of two sets for that of one."""
+    write_lines(tmp_path / "documents/a.jsonl", [document(0), document(1)])
+    for name, key in (("g", "g__n"), ("h", "h__n")):
+        rows = [json.dumps({"id": f"d{row}", "source": "s", key: row}) for row in (0, 1)]
+        write_lines(tmp_path / f"attributes/{name}/a.jsonl", rows)
+    dataset = dk.open_dataset(str(tmp_path))
+    with pytest.raises(ExpressionError, match="short for several columns: g__n, h__n"):
+        select(dataset, "n > 0", ())
+    path = tmp_path / "attributes/h/a.jsonl"
+    _, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("oops\n" + "".join(others))
+    with pytest.raises(ExpressionError, match="short for several columns: g__n, h__n"):
+        select(dataset, "n > 0", ())
+    for damaged in ("oops\n", "\0" * 10):
+        path.write_text(damaged)
+        for rule in ("n > 0", "g__n > 0"):
+            with pytest.raises(
+                CorruptFileError, match=r"attribute set h cannot be read: .*h/a\.jsonl.*--attributes"
+            ):
+                select(dataset, rule, ())
+        with pytest.raises(CorruptFileError, match="attribute set h cannot be read"):
+            find_columns(dataset, ["n"])
+        with pytest.raises(CorruptFileError, match="attribute set h cannot be read"):
+            dk.mix(str(tmp_path), to=str(tmp_path / "new"), exclude="$.attributes[?(@.g__n)]", progress=False)
+        selection = select(dataset, "n > 0", ["g"])
+        assert selection.sets is not None
+        assert list(selection.sets.files) == ["g"]
 
 
 @pytest.mark.parametrize(
@@ -120,3 +144,12 @@ def test_equal_parts_of_a_rule_count_once(tagged):
     assert expected > 0
     assert summary.rules == (RuleCount("where", "char_length_v1__char_length_v1__length > 20", expected),)
     assert summary.counts["documents_out"] == expected
+
+
+def test_a_first_row_without_attributes_hides_no_others(tmp_path):
+    write_lines(tmp_path / "documents/a.jsonl", [document(0), document(1)])
+    rows = ['{"id":"d0","source":"s"}', '{"id":"d1","source":"s","attributes":{"h__n":[[0,1,5]]}}']
+    write_lines(tmp_path / "attributes/h/a.jsonl", rows)
+    selection = select(dk.open_dataset(str(tmp_path)), "n > 0", ())
+    assert selection.sets is not None
+    assert list(selection.sets.set_of) == ["h__n"]
