@@ -7,9 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import dolma_dask as dk
+from dolma_dask.io import files
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Journal
 
 from .report_pages import drawn
 
@@ -25,6 +29,16 @@ def write_lines(path: Path, lines: list[str]) -> None:
 def read_lines(path: Path) -> list[str]:
     data = path.read_bytes()
     return (gzip.decompress(data) if path.name.endswith(".gz") else data).decode().splitlines()
+
+
+def write_as_tagged(root: Path, name: str, lines: list[str]) -> None:
+    """Write an attribute file with other rows, as if `tag` had made it so."""
+    path = root / name
+    write_lines(path, lines)
+    journal, stored = Journal(str(root), "tag"), files.stat(str(path))
+    record = journal.by_file()[name]
+    file = FileRecord(name, stored.bytes, files.checksum(str(path)), len(lines), stamp=stored.stamp)
+    journal.append(msgspec.structs.replace(record, files=(file,)))
 
 
 def document(number: int, **extra: object) -> str:

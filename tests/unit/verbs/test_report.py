@@ -255,7 +255,7 @@ def test_what_was_deleted_or_replaced_is_not_counted(tagged, plain):
     told, _ = page_of(tagged)
     (row,) = told["stages"]
     assert (row["note"], row["documents_in"], row["shards"]) == ("char_length_v1", 4, 1)
-    assert [signal["n"] for signal in told["signals"]] == [10]
+    assert told["signals"] == [], "a set that is not as it was written is left out"
 
 
 def change_texts(root: Path) -> None:

@@ -11,7 +11,7 @@ import dolma_dask as dk
 from dolma_dask.journal import Journal
 from dolma_dask.testing.tokenizer import train_tokenizer
 
-from .conftest import read_lines, write_lines
+from .conftest import read_lines, write_as_tagged, write_lines
 from .report_pages import LENGTH, ODD, QUIET, lines_of, page_of, stages
 
 RULE = "30 < length <= 70 and source == 'odd'"
@@ -52,7 +52,7 @@ def change_length(world: Path, source: str, of: range, to: float) -> None:
     rows = [json.loads(line) for line in read_lines(path)]
     spans = [row["attributes"][LENGTH][0] for row in rows if row["source"] == source]
     next(span for span in spans if span[2] in of)[2] = to
-    write_lines(path, [json.dumps(row) for row in rows])
+    write_as_tagged(world / "v0", "attributes/char_length_v1/b/c.jsonl.gz", [json.dumps(row) for row in rows])
 
 
 @pytest.mark.parametrize("cut", CUTS)
