@@ -133,6 +133,7 @@ class _Header(tarfile.TarInfo):
             raise
         except (tarfile.HeaderError, ValueError) as error:
             if isinstance(error, _FILE_END) and zeros:
+                archive.zeros = zeros  # an empty archive is asked again
                 raise
             raise tarfile.ReadError(f"at byte {at}: {error}") from error
         archive.check_end(zeros, at)

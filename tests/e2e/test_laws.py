@@ -61,13 +61,18 @@ def test_stale_attributes_fail_their_shards_only(done):
 
 
 def test_a_changed_attribute_file_redoes_its_shard_only(done):
-    change(done / "v0/attributes/char_length_v1/2019-05/part_5.jsonl.gz")
-    change(done / "v0/attributes/whitespace_tokenizer_v1/2019-06/part_6.jsonl.gz")  # which no rule reads
+    lengths, words = (
+        done / f"v0/attributes/{name}" for name in ("char_length_v1", "whitespace_tokenizer_v1")
+    )
+    for tagger in (lengths, words):  # as another tool would have made them
+        for segment in (done / "v0/_journal/tag").iterdir():
+            lines = segment.read_bytes().splitlines(keepends=True)
+            segment.write_bytes(b"".join(line for line in lines if tagger.name.encode() not in line))
+    change(lengths / "2019-05/part_5.jsonl.gz")
+    change(words / "2019-06/part_6.jsonl.gz")  # which no rule reads
     for name in ("mix", "ragged"):
         summary = run_again(name, done)
         assert (summary["done"], summary["skipped"]) == (1, SHARDS - 1)
-    redone = run_again("tag", done)
-    assert redone["done"] == 0
 
 
 def test_changed_tokenizer_redoes_all(done):
