@@ -1,11 +1,13 @@
 """Leases: runs that would remove or replace each other's files exclude each other.
 
-A job leases its work folder; every run leases what it writes, an attribute set, a prefix of documents or of token shards, by a folder ``_work/<prefix>/`` beside it.
-Runs with the same options may share an output, as the jobs of an array do. A holder has a file in ``.leases/`` of the folder: host, process and when it started, renewed every `RENEW_SECONDS`. Whoever wants the folder writes its file
-first and then looks for others; who finds one withdraws its own, and tries again after a moment of random length. So two at once never both go on, on any
-file system or store that lists what has been written; there are no locks. On this host a holder is dead when its process is gone (or another one
-has its number). Elsewhere, also in another container, it counts as dead when it has not renewed its lease for `EXPIRE_SECONDS`, so clocks may
-differ by minutes. Leases of dead holders are removed. Cost: one small file, written twice a minute, and a listing.
+A job leases its work folder; every run leases what it writes, an attribute set, a prefix of documents or of token shards, by a folder
+``_work/<prefix>/`` beside it. Runs with the same options may share an output, as the jobs of an array do.
+
+A holder has a file in ``.leases/`` of the folder: host, process and when it started, renewed every `RENEW_SECONDS`. Whoever wants the folder writes
+its file first and then looks for others; who finds one withdraws its own, and tries again after a moment of random length. So two at once never both
+go on, on any file system or store that lists what has been written; there are no locks. On this host a holder is dead when its process is gone (or
+another one has its number). Elsewhere, also in another container, it counts as dead when it has not renewed its lease for `EXPIRE_SECONDS`, so clocks
+may differ by minutes. Leases of dead holders are removed. Cost: one small file, written twice a minute, and a listing.
 """
 
 import os

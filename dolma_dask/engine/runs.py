@@ -172,8 +172,8 @@ def _leased(plan: Plan) -> Iterator[None]:
 
 
 def _lease_folders(plan: Plan) -> list[tuple[str, str]]:
-    """Return the prefixes of the outputs, each with the folder whose lease stands for it."""
-    names = [(prefix, prefix.strip("/").replace("/", "+")) for prefix in plan.writes]
+    """Return the prefixes of the outputs, each with the folder whose lease stands for it; in one order for all, or two runs would refuse each other."""
+    names = [(prefix, prefix.strip("/").replace("/", "+")) for prefix in sorted(plan.writes)]
     return [(prefix, files.join(plan.root, f"{layout.WORK}/{name}")) for prefix, name in names]
 
 

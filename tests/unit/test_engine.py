@@ -611,6 +611,14 @@ def test_a_long_batch_hands_over_what_it_has_done(scheduler, root, monkeypatch):
         assert set(ahead) == {0}
 
 
+def test_outputs_are_leased_in_one_order(root):
+    """Else two runs with several outputs in common could refuse each other, and none would work."""
+    plan, _ = plan_of(root)
+    orders = [runs._lease_folders(replace(plan, writes=writes)) for writes in (("b/", "a/"), ("a/", "b/"))]
+    assert orders[0] == orders[1]
+    assert len(set(orders[0])) == 2
+
+
 def test_batches_share_a_task_up_to_their_limit():
     sizes = [50, 30, 10, 10, 10, 1, 1]
     tasks = [Task(str(index), (), (Input("", FileInfo("", size, "")),)) for index, size in enumerate(sizes)]
