@@ -28,10 +28,12 @@ from dolma_dask.formats.json.write import (
     MAX_INTEGER,
     MAX_NUMBER,
     OPEN,
+    WHOLE,
     ZERO,
     Numbers,
     prepare_numbers,
     put_digits,
+    put_integer,
     put_piece,
     put_score,
     string_texts,
@@ -55,6 +57,7 @@ class AttributeColumn:
     # null members. Null leaves the key out, for every kind; an empty list is written ``[]``.
     kind: AttributeKind
     values: pa.Array  # (n,)
+    whole: bool = False  # of kind ``document``: whole numbers, written as integers, as the Dolma toolkit writes its flags
 
 
 def make_variable_name(name: str) -> str:
@@ -188,7 +191,11 @@ def _document_numbers(columns: Sequence[AttributeColumn], readable: NDArray[np.b
         values[k] = float_values(column.key, column.kind, column.values)
         valid[k] = validity(column.values) & readable
         check_finite(column.key, values[k], valid[k])
-    return prepare_numbers(values, valid, rounded=True)
+    numbers = prepare_numbers(values, valid, rounded=True)
+    for k, column in enumerate(columns):
+        if column.whole:
+            numbers.state[k, valid[k]] = WHOLE
+    return numbers
 
 
 def _slots(
@@ -244,6 +251,8 @@ def _write_rows(  # type: ignore[no-untyped-def]
             if state[j, i] == HARD:
                 p = put_piece(out, p, hard, hard_cut, next_hard)
                 next_hard += 1
+            elif state[j, i] == WHOLE:
+                p = put_integer(out, p, int(values[slots[j], i]))
             else:
                 p = put_score(out, p, values[slots[j], i])
             out[p], out[p + 1] = CLOSE, CLOSE

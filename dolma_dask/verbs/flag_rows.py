@@ -2,7 +2,7 @@
 
 Which documents are flagged is known only when all shards were read (`dolma_dask.exchange`). So that no text is read twice, id, source and
 length of every row wait meanwhile in an Arrow file per shard, about 40 bytes per document; the attribute file is written from it.
-A flag is ``[[0, length, 1.0]]`` under the name of the set, in code points; other documents have nothing there.
+A flag is ``[[0, length, 1]]`` under the name of the set, in code points; other documents have nothing there.
 """
 
 from bisect import bisect_left
@@ -220,7 +220,7 @@ def write_flags(root: str, path: str, name: str, blocks: Iterable[tuple[FlagRows
     with AttributeWriter(root, path) as writer:
         for rows, flags in blocks:
             values = pa.array(np.ones(len(rows)), mask=~flags)
-            column = AttributeColumn(name, "document", values)
+            column = AttributeColumn(name, "document", values, whole=True)
             writer.write(rows.ids, rows.sources, rows.lengths, [column], rows.errors)
     return writer.record
 

@@ -39,7 +39,7 @@ class Golden(NamedTuple):
 
 
 GOLDEN = {
-    "block": Golden(versions={"verbs.block.job.VERSION": 2}, digest="e112943758e15471ad86d6a4611c5ac2"),
+    "block": Golden(versions={"verbs.block.job.VERSION": 3}, digest="c1158d6674f273d6b49aa40e5dcfe699"),
     "convert lines": Golden(
         versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
         digest="a43f2e126e07c65ccb95e0372f159d49",
@@ -55,7 +55,7 @@ GOLDEN = {
     "convert_attributes": Golden(
         versions={"verbs.convert.attributes.VERSION": 2}, digest="3ce22343e1f4f9fd251f4c561897b7b9"
     ),
-    "dedupe": Golden(versions={"verbs.dedupe.job.VERSION": 2}, digest="508be5529d28b75a3622c6ec2ab5c9ac"),
+    "dedupe": Golden(versions={"verbs.dedupe.job.VERSION": 3}, digest="b05514696f78a37094195c9537cd3dfb"),
     "gzip members": Golden(
         versions={
             "verbs.convert.verb.VERSION": 2,

@@ -25,7 +25,7 @@ MAX_NUMBER = 24
 """Length of the longest `repr` of a float64, ``-1.7976931348623157e+308``."""
 MAX_INTEGER = 20
 """Length of the longest int64, with its sign."""
-LEFT_OUT, EASY, HARD = 0, 1, 2
+LEFT_OUT, EASY, HARD, WHOLE = range(4)
 QUOTE, COMMA, MINUS, POINT, ZERO, OPEN, BACKSLASH, CLOSE, UNICODE = 34, 44, 45, 46, 48, 91, 92, 93, 117
 
 

@@ -46,7 +46,7 @@ from dolma_dask.verbs.block.shards import (
 from dolma_dask.verbs.block.summary import BlockSummary, summarize, unmatched_path, write_unmatched
 from dolma_dask.verbs.flagging import Flagging, dataset_unit
 
-VERSION = 2
+VERSION = 3
 """Raised whenever other documents are flagged, or in another way, for the same documents and list."""
 
 Numbers = npt.NDArray[np.int64]

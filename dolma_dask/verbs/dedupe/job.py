@@ -16,7 +16,7 @@ from dolma_dask.verbs.dedupe.summary import DedupeSummary, summarize
 from dolma_dask.verbs.dedupe.survivors import SurvivorReducer, largest_of
 from dolma_dask.verbs.flagging import Flagging, dataset_unit
 
-VERSION = 2
+VERSION = 3
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""
 
 _DOCUMENT_READS = ("id", "source", "added", "created", "text")

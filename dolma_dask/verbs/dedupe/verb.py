@@ -109,7 +109,7 @@ def dedupe(
 
     Notes
     -----
-    A survivor has nothing under the key, the others have [[0, length, 1.0]] in code points: keep survivors with --where "exact is None".
+    A survivor has nothing under the key, the others have [[0, length, 1]] in code points: keep survivors with --where "exact is None".
     There is no max_bad_fraction: with on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them
     makes the exit status 1.
     """

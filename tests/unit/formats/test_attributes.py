@@ -121,6 +121,18 @@ def test_document_values_may_be_integers():
     assert attributes("document", 3, None, type=pa.int32()) == ['{"k":[[0,7,3.0]]}', "{}"]
 
 
+def test_flags_are_integers():
+    flags = AttributeColumn("k", "document", pa.array([1.0, None, 1e12, -2.0, 0.0]), whole=True)
+    rows = encode([flags, document(*[1.0] * 5, key="x")], ids=list("abcde"), errors={4: "unreadable"})
+    found = [row.split('"attributes":')[1].split("}")[0] for row in rows]
+    assert found[:3] == [
+        '{"k":[[0,7,1]],"x":[[0,7,1.0]]',
+        '{"x":[[0,7,1.0]]',
+        '{"k":[[0,7,1000000000000]],"x":[[0,7,1.0]]',
+    ]
+    assert found[3:] == ['{"k":[[0,7,-2]],"x":[[0,7,1.0]]', "{"]
+
+
 def test_spans():
     span = {"start": 3, "end": 12, "score": 0.333333}
     hard = {"start": 0, "end": 2**62, "score": 1e20}

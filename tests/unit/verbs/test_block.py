@@ -61,7 +61,7 @@ def marks_of(root, name="takedown"):
 
 def expected_marks(entries=LIST):
     return [
-        [[0, len(text), 1.0]] if {id_, f"{source}\t{id_}"} & set(entries) else None
+        [[0, len(text), 1]] if {id_, f"{source}\t{id_}"} & set(entries) else None
         for id_, source, text in DOCUMENTS
     ]
 

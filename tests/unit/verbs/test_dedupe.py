@@ -92,8 +92,9 @@ def test_rows_line_up_and_marks_span_the_text_in_code_points(world):
     done = dedupe(str(world), **HERE)
     rows = rows_of(world)
     assert [(row["id"], row["source"]) for row in rows] == [(doc["id"], doc["source"]) for doc in DOCUMENTS]
-    spans = [{}, {}, [[0, 3, 1.0]], {}, [[0, 1, 1.0]], {}, [[0, 0, 1.0]], [[0, 3, 1.0]]]
-    assert [row["attributes"] for row in rows] == [{"exact": span} if span else {} for span in spans]
+    spans = [{}, {}, [[0, 3, 1]], {}, [[0, 1, 1]], {}, [[0, 0, 1]], [[0, 3, 1]]]
+    expected = [{"exact": span} if span else {} for span in spans]
+    assert json.dumps([row["attributes"] for row in rows]) == json.dumps(expected), "integers, not floats"
     assert (done.counts["documents_in"], done.counts["duplicates"], done.counts["clusters"]) == (8, 4, 3)
     assert done.counts["text_bytes_marked"] == 5 + 1 + 0 + 5
     assert not (world / "_work").exists()
@@ -256,6 +257,27 @@ def test_mix_drops_what_is_marked(world, file_format):
     assert not [note for note in kept.notes if "unproved" in note]
 
 
+@pytest.mark.parametrize("score", ["1", "1.0"])
+def test_flags_as_the_toolkit_and_as_earlier_versions_wrote_them_mean_the_same(tmp_path, world, score):
+    """Also where both kinds lie side by side in one set."""
+    dedupe(str(world), **HERE)
+    for path in outputs(world):
+        lines = read_lines(world / "attributes/exact" / path)
+        theirs = [line.replace(",1]]", f",{score}]]") for line in lines] if path.startswith("a") else lines
+        write_lines(world / "attributes/own" / path, [line.replace('"exact"', '"own"') for line in theirs])
+    rules = ["own is None", ~dk.duplicates("own"), "not (own == 1)", "not (own >= 1.0)"]
+    filters = [f"@.own && @.own[0] && @.own[0][2] {rule}" for rule in (">= 1", ">= 1.0", "> 0.5", "== 1")]
+    for number, rule in enumerate(rules):
+        done = dk.mix(str(world), to=str(tmp_path / f"w{number}"), where=rule, **HERE)
+        assert done.counts["documents_out"] == 4, rule
+    for number, rule in enumerate(filters):
+        done = dk.mix(
+            str(world), to=str(tmp_path / f"f{number}"), exclude=[f"$.attributes[?({rule})]"], **HERE
+        )
+        assert done.counts["documents_out"] == 4, rule
+    assert dk.read_dataframe(str(world), columns=["id"], attributes=["own"]).own.sum().compute() == 4.0
+
+
 def test_a_bad_record_fails_or_keeps_its_row(tmp_path):
     lines = [json.dumps(document("1", "a")), "nonsense", json.dumps(document("2", "a"))]
     write_lines(tmp_path / "documents/a.jsonl.gz", lines)
@@ -264,7 +286,7 @@ def test_a_bad_record_fails_or_keeps_its_row(tmp_path):
     done = dedupe(str(tmp_path), on_bad_record="quarantine", **HERE)
     assert (done.exit_status, done.counts["bad_records"]) == (1, 1)
     first, bad, last = rows_of(tmp_path)
-    assert (first["attributes"], last["attributes"]) == ({}, {"exact": [[0, 1, 1.0]]})
+    assert (first["attributes"], last["attributes"]) == ({}, {"exact": [[0, 1, 1]]})
     assert (bad["id"], bad["attributes"]) == (None, {})
     assert "invalid_json" in bad["error"]
     (quarantined,) = read_lines(tmp_path / "_quarantine/dedupe/a.jsonl.gz.jsonl")

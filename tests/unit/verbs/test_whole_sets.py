@@ -89,9 +89,9 @@ def test_marks_by_a_field_of_the_metadata_that_has_changed(root):
 def test_marks_that_were_edited(root):
     path = Path(root) / "attributes/exact/b.jsonl"
     lines = read_lines(path)
-    write_lines(path, [line.replace("[[0,5,1.0]]", "[[0,5,2.0]]") for line in lines])
+    write_lines(path, [line.replace("[[0,5,1]]", "[[0,5,2]]") for line in lines])
     assert read_lines(path) != lines
     assert "is not the file that `dedupe` wrote" in refused(root)
-    write_lines(path, [line.replace('"exact":[[0,5,1.0]]', "") for line in lines])
+    write_lines(path, [line.replace('"exact":[[0,5,1]]', "") for line in lines])
     with pytest.raises(AlignmentError, match="changed"):
         kept(root)
