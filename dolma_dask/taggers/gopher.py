@@ -13,7 +13,8 @@ toolkit, release 1.2.1.
   ``required_word_count``: occurrences of the eight English words, in lower case; not how many of the eight occur.
 - Lines are ``re.split("\\n+", text)``, so a newline at either end makes an empty line; the shares of lines are by their
   number. ``fraction_of_characters_in_duplicate_lines``: code points of all copies of lines that occur more than
-  once, by C. Where W is 0, so are all values but the character count and the share of duplicate lines.
+  once, by C, or by 1 where W is 0: two lines of one space each give 2.0. Where W is 0, so are all other values but the
+  character count and the share of duplicate lines.
 
 One pass finds lines, one finds words, and n-grams come from a table of the words' hashes: about 4 ns per byte in all.
 Words and lines are compared by 64-bit hashes: two different ones are taken for equal once in 2**64 pairs.
@@ -192,6 +193,7 @@ def _measure(
         out[_CHARACTERS, row] = lengths[row]
         out[_WORDS, row] = words
         out[_REQUIRED, row] = required
+        out[_SAME_CHARS, row] = same_chars / max(ends[words], 1)
         if words > 0:
             middle = length_at((words - 1) // 2, ends, words, common) + length_at(
                 words // 2, ends, words, common
@@ -199,7 +201,6 @@ def _measure(
             out[_MEDIAN, row] = middle / 2
             out[_SYMBOLS, row] = symbols / words
             out[_LETTERS, row] = letters / words
-            out[_SAME_CHARS, row] = same_chars / ends[words]
 
 
 @cache
@@ -245,4 +246,4 @@ def _signals(view: TextView) -> Iterator[pa.Array]:
         yield pa.array(column, mask=lacks_ngrams)
 
 
-gopher_v2 = ViewTagger("gopher_v2", dict.fromkeys(TYPES, "document"), _signals)
+gopher_v2 = ViewTagger("gopher_v2", dict.fromkeys(TYPES, "document"), _signals, version=2)

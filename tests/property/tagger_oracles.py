@@ -39,7 +39,7 @@ def gopher(text):
         "fraction_of_lines_ending_with_ellipsis": _share(sum(line.endswith("…") for line in lines), lines),
         "fraction_of_duplicate_lines": _share(sum(n for n in copies.values() if n > 1), lines),
         "fraction_of_characters_in_duplicate_lines": (
-            sum(n * len(line) for line, n in copies.items() if n > 1) / chars if words else 0
+            sum(n * len(line) for line, n in copies.items() if n > 1) / max(chars, 1)
         ),
     }
     return {name: None if value is None else float(value) for name, value in result.items()}
@@ -127,4 +127,9 @@ def repetitive(draw):
     return "".join(word + gap for word, gap in choices)
 
 
-texts = st.one_of(wild, repetitive(), st.builds("".join, st.lists(repetitive() | wild, max_size=3)))
+blank = st.lists(st.sampled_from([" ", "\t", "\n", "\n\n", "\r\n", "\u3000", " \n "]), max_size=12).map(
+    "".join
+)
+"""White space alone, in which lines repeat."""
+
+texts = st.one_of(wild, repetitive(), blank, st.builds("".join, st.lists(repetitive() | wild, max_size=3)))

@@ -83,7 +83,7 @@ GOLDEN = {
         digest="da00cc472794af20e0276cba61676bbe",
     ),
     "tag gopher_v2": Golden(
-        versions={"verbs.tag.VERSION": 2, "gopher_v2.version": 1}, digest="1ee67f3fe894fefe163a5bb8ce43fee6"
+        versions={"verbs.tag.VERSION": 2, "gopher_v2.version": 2}, digest="1ee67f3fe894fefe163a5bb8ce43fee6"
     ),
     "tag whitespace_tokenizer_v1": Golden(
         versions={"verbs.tag.VERSION": 2, "whitespace_tokenizer_v1.version": 1},

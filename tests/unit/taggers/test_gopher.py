@@ -39,6 +39,11 @@ def test_lines_between_newline_runs():
     assert measured("a\n\n\na", *names) == (1.0, 1.0)
     assert measured("\nab\ncd\nab\n", *names) == (4 / 5, 4 / 6)
     assert measured("a\r\na", *names) == (0.0, 0.0)
+    assert measured(" \n ", *names) == (1.0, 2.0), (
+        "without words the characters count whole, as in the toolkit"
+    )
+    assert measured("\t\n\t\n", *names) == (2 / 3, 2.0)
+    assert measured(" \n\t", *names) == (0.0, 0.0)
 
 
 def test_bullets_and_ellipses_are_of_one_kind_each():

@@ -9,6 +9,7 @@ import pytest
 from dolma_dask.errors import UsageError
 from dolma_dask.taggers import registry
 from dolma_dask.taggers.base import Tagger
+from dolma_dask.taggers.gopher import gopher_v2
 from dolma_dask.taggers.registry import (
     BUILT_IN,
     check_tagger,
@@ -186,7 +187,7 @@ def test_broken_plug_ins_hide_no_others(plug_ins):
 
 
 def test_plug_in_cannot_take_the_name_of_a_shipped_tagger(plug_ins):
-    assert get_tagger("gopher_v2").version == 1
+    assert get_tagger("gopher_v2") is gopher_v2
     (error,) = [info.error for info in list_taggers() if info.name == "gopher_v2" and info.error]
     assert error == "'gopher_v2' is a tagger shipped with dolma_dask, which is used instead"
 
