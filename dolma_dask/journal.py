@@ -183,7 +183,7 @@ class Journal:
                 paths = [file.path for file in record.files]
                 if self.verb != "report":  # a page may lie anywhere, and is no file of its record
                     paths.append(record.unit)
-                if not all(map(_is_inside, paths)):
+                if not all(map(files.is_inside, paths)):
                     return False  # a dataset from elsewhere may be hostile: what records name may be removed
                 self._merge(record, line)
             else:
@@ -229,11 +229,6 @@ class Journal:
         return JournalWriter(self, run)
 
 
-def _is_inside(path: str) -> bool:
-    """Tell whether a relative path stays below its root."""
-    return not path.startswith("/") and ".." not in path.split("/")
-
-
 def _run_name() -> str:
     return f"{time.time_ns():020d}-{os.urandom(3).hex()}"
 
@@ -242,6 +237,7 @@ class JournalWriter:
     """Appends records of one run to its journal, and to the `Journal` in memory; safe to use from several threads."""
 
     def __init__(self, journal: Journal, announced: RunRecord | None = None) -> None:
+        files.check_links(journal.root, f"{layout.JOURNAL}/{journal.verb}")
         self._journal = journal
         self._announced = announced
         self._run = _run_name() if announced is None else announced.run

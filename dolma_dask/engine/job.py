@@ -255,6 +255,8 @@ class _Running(Generic[S]):
     def look_back(self) -> None:
         """Find out what is there, and refuse what is in the way."""
         job, overwrite = self.job, self.options.overwrite
+        for folder in (f"{layout.QUARANTINE}/{job.verb}", *self.work.folders):
+            files.check_links(job.root, folder)
         self.known = None if overwrite else self._valid_record()
         self.plan = job.outputs(self.known, overwrite)
         if self.plan is None:

@@ -6,6 +6,7 @@ that the plan fills; bytes are only read where a time stamp differs (`_same_byte
 """
 
 import os
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -189,6 +190,21 @@ def check_replaceable(plan: Plan, state: RunState) -> None:
     check_origin(
         plan, state.journal, [unit.name for task in state.left for unit in task.units if unit.name in known]
     )
+
+
+def check_links(plan: Plan, state: RunState, overwrite: bool) -> None:
+    """Refuse to replace or remove files outside of the root, behind links.
+
+    Raises `UsageError`: a link leads there; with `overwrite` only if bad records would be replaced.
+    """
+    quarantine = f"{layout.QUARANTINE}/{plan.verb}"
+    for folder in sorted({posixpath.join(quarantine, posixpath.dirname(task.shard)) for task in state.left}):
+        files.check_links(plan.root, folder)
+    if not overwrite:
+        units = {unit.name for task in state.left for unit in task.units}
+        replaced = [path for path in state.existing if units & {path, layout.unit_of(path)}]
+        for folder in sorted({posixpath.dirname(path) for path in (*replaced, *orphans(plan, state))}):
+            files.check_links(plan.root, folder, " --overwrite replaces them there.")
 
 
 def check_origin(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None:

@@ -130,7 +130,7 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
     with ExitStack() as stack:
         if any(each.has_work for each in running):
             for each in running:
-                if each.has_work and not each.plan.is_staging:
+                if each.has_work:
                     stack.enter_context(_leased(each.plan))
             # another run may have been here meanwhile
             running = [
@@ -151,6 +151,9 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
 def _look_back(plan: Plan, options: RunOptions) -> _Running:
     """Return a plan with what is finished of it; refuse what is in its way."""
     state = resume.look_back(plan, options.overwrite)
+    resume.check_links(plan, state, options.overwrite)
+    for _, folder in _lease_folders(plan):
+        files.check_links(plan.root, f"{folder}/{lease.LEASES}")
     if not options.overwrite and not plan.is_staging:
         resume.check_replaceable(plan, state)
     resume.check_orphans(plan, state, options.overwrite)
@@ -167,21 +170,24 @@ def _leased(plan: Plan) -> Iterator[None]:
         for prefix, folder in _lease_folders(plan):
             keys = {unit.key for task in plan.tasks for unit in task.units if unit.name.startswith(prefix)}
             key = plan.options_key or (keys.pop() if len(keys) == 1 else "")
-            stack.enter_context(lease.leased(folder, plan.verb, key, files.join(plan.root, prefix)))
+            url = files.join(plan.root, folder)
+            stack.enter_context(lease.leased(url, plan.verb, key, files.join(plan.root, prefix)))
         yield
 
 
 def _lease_folders(plan: Plan) -> list[tuple[str, str]]:
     """Return the prefixes of the outputs, each with the folder whose lease stands for it; in one order for all, or two runs would refuse each other."""
+    if plan.is_staging:
+        return []
     names = [(prefix, prefix.strip("/").replace("/", "+")) for prefix in sorted(plan.writes)]
-    return [(prefix, files.join(plan.root, f"{layout.WORK}/{name}")) for prefix, name in names]
+    return [(prefix, f"{layout.WORK}/{name}") for prefix, name in names]
 
 
 def _clear_away(each: _Running) -> None:
     """Remove what a run has left that was killed in its last act, the merging of segments."""
     sweep(each.state.journal.folder)
-    for _, folder in [] if each.plan.is_staging else _lease_folders(each.plan):
-        lease.remove_dead(folder)
+    for _, folder in _lease_folders(each.plan):
+        lease.remove_dead(files.join(each.plan.root, folder))
 
 
 def _rehearsed(running: _Running, started: float) -> Ran:

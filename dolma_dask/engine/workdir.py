@@ -25,12 +25,21 @@ class WorkDir:
     @property
     def parent(self) -> str:
         """Folder of all runs of this verb and name; the lease lies there."""
-        return files.join(self.root, f"{layout.WORK}/{self.verb}-{self.name}")
+        return files.join(self.root, self._name)
 
     @property
     def path(self) -> str:
         """Path of the staging files, relative to the root."""
-        return f"{layout.WORK}/{self.verb}-{self.name}/{self.key}"
+        return f"{self._name}/{self.key}"
+
+    @property
+    def folders(self) -> tuple[str, str]:
+        """Paths of all folders that are cleared away, relative to the root: staging files and leases."""
+        return self.path, f"{self._name}/{lease.LEASES}"
+
+    @property
+    def _name(self) -> str:
+        return f"{layout.WORK}/{self.verb}-{self.name}"
 
     @property
     def url(self) -> str:

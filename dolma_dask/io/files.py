@@ -6,6 +6,7 @@ What cannot be listed is an error: a folder without permission or a dangling lin
 """
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -15,10 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from stat import S_ISDIR
 from typing import Any, BinaryIO, TypeVar, cast
+from urllib.parse import unquote
 
 import xxhash
 
-from dolma_dask.errors import CorruptFileError
+from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.io.stores import RemoteFile, check_bucket, check_url, filesystem, patiently
 
 Item = TypeVar("Item")
@@ -61,8 +63,44 @@ def local_path(url: str) -> Path:
 
 
 def join(root: str, path: str) -> str:
-    """Append a relative `path` to a root URL."""
+    """Append a relative `path` to a root URL.
+
+    Raises `CorruptFileError`: the path leads out of the root, such as one in the journal of a hostile dataset.
+    """
+    if not is_inside(path):
+        raise CorruptFileError(
+            f"{path!r}: a path that leads out of {root}; expected one below it. Whoever wrote it, a journal, a listing or a sidecar, is not to "
+            "be trusted: look at where this data comes from.",
+            url=root,
+            path=path,
+        )
     return f"{root.rstrip('/')}/{path}" if path else root.rstrip("/")
+
+
+def is_inside(path: str) -> bool:
+    """Tell whether a relative path stays below its root, however a store or system may read it."""
+    if path.startswith(("/", "\\")) or "://" in path:
+        return False
+    if ".." not in path and "%2" not in path:
+        return True
+    return all(".." not in re.split(r"[/\\]", text) for text in (path, unquote(path)))
+
+
+def check_links(root: str, folder: str, hint: str = "") -> None:
+    """Check that a folder below a local root, in which files are replaced or removed, really lies there.
+
+    Raises `UsageError`: links lead out of the root.
+    """
+    if not is_local(root):
+        return
+    top, real = (os.path.realpath(local_path(url)) for url in (root, join(root, folder)))
+    if not f"{real}/".startswith(f"{top.rstrip('/')}/"):
+        raise UsageError(
+            f"{folder} of {root} lies behind a link, in {real}; expected files that may be replaced or removed to lie below the root. Put a "
+            f"folder in the place of the link, or run where the files really are.{hint}",
+            root=root,
+            folder=folder,
+        )
 
 
 def normalize(url: str) -> str:
@@ -283,8 +321,9 @@ def read_into(handle: BinaryIO, offset: int, view: memoryview, url: str) -> None
 def remove_tree(url: str) -> None:
     """Delete a folder with its content, if it is there."""
     if is_local(url):
+        folder = local_path(url)
         with suppress(FileNotFoundError):
-            shutil.rmtree(local_path(url))
+            folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
         return
     fs, path = filesystem(url)
 

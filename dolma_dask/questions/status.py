@@ -185,7 +185,7 @@ class Listing:
 
     def _state(self, item: InputRecord) -> int:
         info = self.files.get(item.path)
-        if info is None and files.is_local(self.root):
+        if info is None and files.is_local(self.root) and files.is_inside(item.path):
             info = files.stat(files.join(self.root, item.path))
         if info is None:
             return GONE
