@@ -36,14 +36,20 @@ Completion of commands and options by TAB: dolma-dask --install-completion"""
 
 def make_app(called: str | None = None) -> App:
     """Return the application; only the command that is called takes its help from its function, which is then imported."""
-    app = _empty_app()
+    app = _empty_app(**({"version_flags": ()} if called else {}))  # --version of a verb is that of a dataset
     for verb in COMMANDS.values():
         if verb.name == called:
-            _add(app, verb.name, verb.load())
+            _add(app, verb.name, _over_all(verb.load()) if verb.over_all else verb.load())
         else:
             app.command(verb.function, name=verb.name, help=verb.help)
     app.command(completion, name="completion")
     return app
+
+
+def _over_all(verb: Callable[..., Any]) -> Callable[..., Any]:
+    from dolma_dask.config.over_all import over_all
+
+    return over_all(verb)
 
 
 def _add(app: App, name: str, verb: Callable[..., Any], **more_of_it: str) -> None:
@@ -53,9 +59,14 @@ def _add(app: App, name: str, verb: Callable[..., Any], **more_of_it: str) -> No
     app.command(for_command_line(verb), name=name, help_epilogue=epilogue, **more_of_it)
 
 
-def _empty_app() -> App:
+def _empty_app(**options: Any) -> App:
     return App(
-        name="dolma-dask", version=__version__, help=_HELP, help_epilogue=_EPILOGUE, help_format="plaintext"
+        name="dolma-dask",
+        version=__version__,
+        help=_HELP,
+        help_epilogue=_EPILOGUE,
+        help_format="plaintext",
+        **options,
     )
 
 

@@ -117,11 +117,11 @@ def open_dataset(url: str, *, source: str | None = None, version: str | None = N
     Parameters
     ----------
     url : str
-        Dataset root, its ``documents`` folder, or, with `version`, a root that holds ``sources/<source>/<version>``.
+        Dataset root, its ``documents`` folder, or, with `version`, a root of sources.
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the folder's name too.
     version : str, optional
-        Version folder below ``sources/<source>/``.
+        The dataset is ``sources/<source>/<version>`` below `url`, or ``<source>/<version>`` where only that is there.
 
     Returns
     -------
@@ -132,18 +132,14 @@ def open_dataset(url: str, *, source: str | None = None, version: str | None = N
     UsageError
         There is no document file.
     """
-    if version is not None and source is None:
-        raise UsageError(
-            "`version` was given without `source`; expected both, as in sources/<source>/<version>."
-        )
-    base = layout.version_root(url, source, version) if source and version else url
+    base = url if version is None else version_root(url, source, version)
     root = layout.dataset_root(files.normalize(base))
     listed = files.list_files(files.join(root, layout.DOCUMENTS))
     documents = [info for info in listed if layout.suffix_of(info.path)]
     if not documents:
         raise UsageError(
             f"{root}/{layout.DOCUMENTS} holds no document files; expected {', '.join(layout.DOCUMENT_SUFFIXES)} below it. "
-            "To make a dataset from other files: dolma-dask convert INPUT --to DATASET."
+            f"{_hint(url)}"
         )
     return Dataset(
         root=root,
@@ -151,6 +147,55 @@ def open_dataset(url: str, *, source: str | None = None, version: str | None = N
         attributes=_attribute_sets(root),
         source=source,
         ignored=tuple(info.path for info in listed if not layout.suffix_of(info.path)),
+    )
+
+
+def version_root(url: str, source: str | None, version: str | None) -> str:
+    """Return where a version of a source lies below `url`.
+
+    Raises `UsageError`: one of both is missing.
+    """
+    if not source or not version:
+        given, missing = ("version", "source") if version else ("source", "version")
+        raise UsageError(
+            f"`{given}` was given without `{missing}`; expected both, as in sources/<source>/<version>."
+        )
+    places = layout.version_roots(url, source, version)
+    there = (place for place in places if layout.DOCUMENTS in files.list_folders(files.normalize(place)))
+    return next(there, places[0])
+
+
+DEPTH = 3
+"""Folders between a root and a dataset below it: ``sources/<source>/<version>``."""
+
+
+def datasets_below(root: str, depth: int = DEPTH) -> list[str]:
+    """Return the paths of the datasets at or below a normalized root, relative to it; what lies inside of one is not looked at."""
+    try:
+        folders = files.list_folders(root)
+    except PermissionError:
+        return []
+    if layout.DOCUMENTS in folders:
+        return [""]
+    names = [name for name in folders if depth and not name.startswith("_")]
+    return [
+        f"{name}/{path}".rstrip("/")
+        for name in names
+        for path in datasets_below(files.join(root, name), depth - 1)
+    ]
+
+
+def _hint(url: str) -> str:
+    """Return what to do where there is no dataset: name one that lies below, or make one."""
+    root = files.normalize(url)
+    below = (
+        datasets_below(root) if files.is_local(root) else []
+    )  # a store may have too many folders for an error message
+    if below in ([], [""]):
+        return "To make a dataset from other files: dolma-dask convert INPUT --to DATASET."
+    return (
+        f"{counted(len(below), 'dataset')} below {url}: {', '.join(below[:MOST_SHOWN])}{', ...' if len(below) > MOST_SHOWN else ''}. "
+        "Give the path of one, or the root with --source and --version."
     )
 
 

@@ -24,6 +24,8 @@ class Verb(NamedTuple):
     tables: str = ""
     # takes a configuration of the Dolma toolkit, for `dolma-dask -c FILE VERB`: "module:function"
     toolkit: str = ""
+    # the command goes over all datasets below a root that is none itself
+    over_all: bool = False
 
     def load(self) -> Callable[..., Any]:
         """Import the function."""
@@ -54,6 +56,7 @@ VERBS = _by_name(
         "Check every file and every row of a dataset.",
         reads=("dataset", "against"),
         tables="dolma_dask.verbs.report.results:checks",
+        over_all=True,
     ),
     Verb(
         "tag",
@@ -127,7 +130,12 @@ COMMANDS = VERBS | _by_name(
         "dolma_dask.config.pipeline:run",
         "Run the stages of a YAML file, with one cluster, and go on where they stopped.",
     ),
-    Verb("status", "dolma_dask.questions.status:status", "Tell what is done, left and changed in a dataset."),
+    Verb(
+        "status",
+        "dolma_dask.questions.status:status",
+        "Tell what is done, left and changed in a dataset, or in all below a root.",
+        over_all=True,
+    ),
     Verb(
         "list", "dolma_dask.questions.taggers:show_taggers", "List the taggers, built in and from plug-ins."
     ),

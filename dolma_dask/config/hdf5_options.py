@@ -32,7 +32,7 @@ TOKENIZERS = ("GPT2Tokenizer", "NeoXTokenizer", "HuggingFaceTokenizer")
 _OURS = {
     name: argument.hint
     for name, argument in arguments_of(hdf5).items()
-    if name not in ("dataset", "to", "tokenizer", "mode", "where", "attributes", "source")
+    if name not in ("dataset", "to", "tokenizer", "mode", "where", "attributes", "source", "version")
 }
 """Options that `hdf5` takes under the same name."""
 

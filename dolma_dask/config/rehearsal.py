@@ -30,13 +30,13 @@ class Rehearsal:
         self.count = count
         self.moved: dict[str, str] = {}  # all that is written, and where it goes instead
         self.twins: dict[str, str] = {}  # datasets that have to be there before, and where
-        self._changed = {absolute(str(stage.arguments["dataset"])) for stage in stages if stage.is_beside}
+        self._changed = {absolute(str(stage.located["dataset"])) for stage in stages if stage.is_beside}
         self.stages = tuple(map(self._stage, stages))
 
     def _stage(self, stage: StagePlan) -> StagePlan:
         values: dict[str, Any] = {
             name: dict(value) if isinstance(value, Mapping) else value
-            for name, value in stage.arguments.items()
+            for name, value in stage.located.items()
         }
         for group in [values, *(value for value in values.values() if isinstance(value, dict))]:
             for name in (*stage.entry.reads, *stage.entry.files):

@@ -8,6 +8,7 @@ from typing import Any
 from yaml import Node
 
 from dolma_dask.config.signatures import Argument, arguments_of
+from dolma_dask.dataset import version_root
 from dolma_dask.display import near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -40,6 +41,14 @@ class StagePlan:
         """Arguments of the verb."""
         return arguments_of(self.entry.load())
 
+    @cached_property
+    def located(self) -> dict[str, Any]:
+        """Its arguments with the full path of the dataset that `source` and `version` name."""
+        values = dict(self.arguments)
+        if "dataset" in values and values.get("version"):
+            values["dataset"] = version_root(values["dataset"], values.get("source"), values.pop("version"))
+        return values
+
     def call(self, **more: Any) -> Any:
         """Call the verb; `more` replaces arguments, those that it does not take are left out."""
         values = {**self.arguments, **{name: value for name, value in more.items() if name in self.takes}}
@@ -49,7 +58,7 @@ class StagePlan:
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the texts of some arguments, also where they stand in a map: `mix` makes token files as other verbs do."""
-        groups = [self.arguments, *(value for value in self.arguments.values() if isinstance(value, Mapping))]
+        groups = [self.located, *(value for value in self.arguments.values() if isinstance(value, Mapping))]
         for value in (group.get(name) for name in names for group in groups):
             if isinstance(value, str):
                 yield value

@@ -81,9 +81,10 @@ def attribute_candidates(shard: str) -> list[str]:
     return list(dict.fromkeys([shard, *others]))
 
 
-def version_root(root: str, source: str, version: str) -> str:
-    """Return the dataset root of ``sources/<source>/<version>`` below `root`."""
-    return f"{root.rstrip('/')}/sources/{source}/{version}"
+def version_roots(root: str, source: str, version: str) -> tuple[str, str]:
+    """Return where a version of a source may lie below `root`: at ``sources/<source>/<version>``, or without ``sources``."""
+    base = root.rstrip("/")
+    return f"{base}/sources/{source}/{version}", f"{base}/{source}/{version}"
 
 
 def dataset_root(url: str) -> str:

@@ -33,6 +33,7 @@ def read_dataframe(
     spans: bool = False,
     partition_bytes: int | None = PARTITION_BYTES,
     source: str | None = None,
+    version: str | None = None,
     on_bad_record: OnBadRow = "fail",
     max_record_bytes: int = MAX_RECORD_BYTES,
     only: Sequence[str] = (),
@@ -63,7 +64,9 @@ def read_dataframe(
         Bytes of JSON lines in a partition, about, before compression. Smaller shards share a partition; larger ones are cut where the journal,
         a table's footer or a look for newlines tells where rows start. None: one partition per shard.
     source : str, optional
-        Source of all documents, for files that lack the field.
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     on_bad_record : {"fail", "null"}
         Fail at a document that could not be read, or give a row of nulls.
     max_record_bytes : int
@@ -114,6 +117,7 @@ def _prepare(
     spans: bool,
     partition_bytes: int | None,
     source: str | None,
+    version: str | None,
     on_bad_record: OnBadRow,
     max_record_bytes: int,
     only: Sequence[str],
@@ -123,7 +127,7 @@ def _prepare(
     if on_bad_record not in get_args(OnBadRow):
         raise UsageError(f"on_bad_record={on_bad_record!r}; expected one of {', '.join(get_args(OnBadRow))}.")
     RecordPolicy(max_record_bytes=max_record_bytes)  # refuses what is no size
-    listed = _opened(dataset, source)
+    listed = _opened(dataset, source, version)
     check_budget(listed.root)
     opened = listed.select(words_of("only", only), prune)
     selected, sets = select_columns(opened, columns, attributes, prefix=prefix, spans=spans)
@@ -132,14 +136,16 @@ def _prepare(
     return partitions, PartitionSource(opened.root, selected, opened.source, on_bad_record, max_record_bytes)
 
 
-def _opened(dataset: str | Dataset | Summary, source: str | None) -> Dataset:
-    if isinstance(dataset, Dataset):
+def _opened(dataset: str | Dataset | Summary, source: str | None, version: str | None) -> Dataset:
+    if isinstance(dataset, Dataset) and version is None:
         return dataset
     if not isinstance(dataset, str | PathLike | Summary):
         raise UsageError(
             f"the dataset is of type {type(dataset).__name__}; expected a folder or URL, an open dataset, or the summary of a verb."
         )
-    return open_dataset(dataset.target if isinstance(dataset, Summary) else fspath(dataset), source=source)
+    return open_dataset(
+        dataset.target if isinstance(dataset, Summary) else fspath(dataset), source=source, version=version
+    )
 
 
 def read_bag(
@@ -152,6 +158,7 @@ def read_bag(
     spans: bool = False,
     partition_bytes: int | None = PARTITION_BYTES,
     source: str | None = None,
+    version: str | None = None,
     on_bad_record: OnBadRow = "fail",
     max_record_bytes: int = MAX_RECORD_BYTES,
     only: Sequence[str] = (),
@@ -163,7 +170,7 @@ def read_bag(
 
     Parameters
     ----------
-    dataset, columns, attributes, prefix, spans, partition_bytes, source, on_bad_record, max_record_bytes, only, prune
+    dataset, columns, attributes, prefix, spans, partition_bytes, source, version, on_bad_record, max_record_bytes, only, prune
         As for `read_dataframe`.
 
     Returns

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from dolma_dask.dataset import Dataset
+from dolma_dask.dataset import Dataset, version_root
 from dolma_dask.display import counted, html_table, text_table
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -225,7 +225,9 @@ class Origins:
         return self._origins[origin]
 
 
-def status(dataset: str | Dataset | Summary, /) -> StatusSummary:
+def status(
+    dataset: str | Dataset | Summary, /, *, source: str | None = None, version: str | None = None
+) -> StatusSummary:
     """Tell what is done, left and changed in a dataset: a row per verb and what it writes.
 
     Example: dolma-dask status corpus/wiki/v0
@@ -233,7 +235,9 @@ def status(dataset: str | Dataset | Summary, /) -> StatusSummary:
     Parameters
     ----------
     dataset : str or Dataset
-        Folder or URL of a dataset, or of token shards.
+        Folder or URL of a dataset, or of token shards. On the command line also a root of datasets: all below it are shown.
+    source, version : str, optional
+        The dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -245,7 +249,7 @@ def status(dataset: str | Dataset | Summary, /) -> StatusSummary:
     UsageError
         Nothing is there that this tool knows.
     """
-    root = _root(dataset)
+    root = _root(dataset, source, version)
     listed = Listing(root)
     known = list(journals(root))
     documents = [path for path in listed.below(layout.DOCUMENTS) if layout.suffix_of(path)]
@@ -267,10 +271,12 @@ def status(dataset: str | Dataset | Summary, /) -> StatusSummary:
     )
 
 
-def _root(dataset: str | Dataset | Summary) -> str:
+def _root(dataset: str | Dataset | Summary, source: str | None, version: str | None) -> str:
     if isinstance(dataset, Dataset):
         return dataset.root
     url = dataset.target if isinstance(dataset, Summary) else os.fspath(dataset)
+    if source is not None or version is not None:
+        url = version_root(url, source, version)
     return layout.dataset_root(files.normalize(url))
 
 

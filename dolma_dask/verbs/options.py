@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict, TypeVar
 import msgspec
 from cyclopts import Parameter
 
-from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.dataset import Dataset, open_dataset, version_root
 from dolma_dask.display import counted, near_or_all
 from dolma_dask.engine import RunOptions
 from dolma_dask.errors import UsageError
@@ -185,8 +185,9 @@ def budget(policy: RecordPolicy) -> float:
     return policy.max_bad_fraction if policy.on_bad_record == "quarantine" else 0.0
 
 
-def as_dataset(dataset: str | Dataset | Summary, source: str | None = None) -> Dataset:
+def as_dataset(dataset: DatasetLike, source: str | None = None, version: str | None = None) -> Dataset:
     """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it; refuse one that is over its budget of bad records."""
+    dataset = of_version(dataset, source, version)
     if isinstance(dataset, Dataset):
         check_budget(dataset.root)
         return dataset.with_current_attributes()
@@ -197,6 +198,17 @@ def as_dataset(dataset: str | Dataset | Summary, source: str | None = None) -> D
     opened = open_dataset(dataset.target if isinstance(dataset, Summary) else fspath(dataset), source=source)
     check_budget(opened.root)
     return opened
+
+
+def of_version(dataset: DatasetLike, source: str | None, version: str | None) -> DatasetLike:
+    """Return the root of the dataset that `version` of a source names; without a version `dataset` itself."""
+    if version is None:
+        return dataset
+    if not isinstance(dataset, str | PathLike):
+        raise UsageError(
+            "`version` is of a root with sources/<source>/<version> in it; expected the path or URL of that root."
+        )
+    return version_root(fspath(dataset), source, version)
 
 
 def selected(dataset: Dataset, args: RunArgs) -> Dataset:

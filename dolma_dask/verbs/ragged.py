@@ -61,6 +61,7 @@ def ragged(
     eos: str | None = None,
     name: str | None = None,
     source: str | None = None,
+    version: str | None = None,
     **options: Unpack[ReadArgs],
 ) -> Summary:
     """Tokenize documents into ragged NumPy arrays: <name>.<i>-of-<n>.data.npy with the ids, .len.npy with tokens per document.
@@ -86,7 +87,9 @@ def ragged(
     name : str, optional
         Beginning of the file names; by default the dataset's folder. Shards that are numbered already, as C4's, keep their names.
     source : str, optional
-        Source of all documents, for files that lack the field.
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -102,7 +105,7 @@ def ragged(
     options = checked(ragged, options, ReadArgs)
     attributes = words_of("attributes", attributes)
     where = rule_of(where)
-    opened = as_dataset(dataset, source)
+    opened = as_dataset(dataset, source, version)
     policy = record_policy(options)
     output = open_output(to, tokenizer, bos, eos)
     check_outside(output.root, opened.root)

@@ -59,6 +59,7 @@ def tag(
     experiment: str | None = None,
     format: FileFormat | None = None,
     source: str | None = None,
+    version: str | None = None,
     **options: Unpack[RecordArgs],
 ) -> Summary:
     """Run taggers over every document, in one pass, and write their attributes beside the documents.
@@ -76,7 +77,9 @@ def tag(
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the attribute files; by default that of the document file.
     source : str, optional
-        Source of all documents, for files that lack the field.
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -98,7 +101,7 @@ def tag(
     options = checked(tag, options, RecordArgs)
     taggers = [taggers] if isinstance(taggers, str | Tagger) else taggers
     check_format(format)
-    opened = as_dataset(dataset, source)
+    opened = as_dataset(dataset, source, version)
     sets = _sets([get_tagger(item) if isinstance(item, str) else item for item in taggers], experiment)
     stage = TagStage(opened.root, opened.source, sets, format, record_policy(options))
     layout.check_no_collision([layout.with_format(shard.path, format) for shard in opened.shards])

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from dolma_dask import cli
+from dolma_dask import __version__, cli
 from dolma_dask.registry import COMMANDS
 
 SYNCHRONOUS = ("--scheduler", "synchronous")
@@ -86,6 +86,76 @@ def corpus(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"v0/documents/{name}.jsonl").write_text('{"id":"1","text":"one two","source":"s"}\n')
     return tmp_path
+
+
+@pytest.fixture
+def lake(tmp_path, monkeypatch):
+    """A root of three datasets, one of them with a bad row."""
+    for path in ("sources/web/v0", "sources/wiki/v0", "flat/v0"):
+        (tmp_path / path / "documents").mkdir(parents=True)
+        (tmp_path / path / "documents/a.jsonl").write_text('{"id":"1","text":"one two","source":"s"}\n')
+    with (tmp_path / "sources/web/v0/documents/a.jsonl").open("a") as file:
+        file.write("nonsense\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_dataset_by_source_and_version(lake, capsys):
+    here = ["--source", "wiki", "--version", "v0"]
+    assert cli.main(["tag", ".", *here, "--taggers", "char_length_v1", *SYNCHRONOUS]) == 0
+    assert (lake / "sources/wiki/v0/attributes/char_length_v1/a.jsonl").exists()
+    (lake / "ids.txt").write_text("1\n")
+    for words in (
+        ["validate", "."],
+        ["quantiles", "."],
+        ["dedupe", "."],
+        ["block", ".", "ids.txt"],
+        ["mix", ".", "--to", "v1", "--where", "length > 2"],
+        ["report", ".", "--to", "page.html"],
+    ):
+        assert cli.main([*words, *here, *SYNCHRONOUS]) == 0, words
+    capsys.readouterr()
+    assert cli.main(["status", ".", *here]) == 0
+    shown = capsys.readouterr().out
+    assert all(verb in shown for verb in ("validate", "tag", "quantiles", "dedupe", "block"))
+    words = ["tag", ".", "--source", "flat", "--version", "v0", "--taggers", "char_length_v1", *SYNCHRONOUS]
+    assert cli.main(words) == 0
+    assert (lake / "flat/v0/attributes/char_length_v1/a.jsonl").exists()
+    assert cli.main(["status", ".", "--version", "v0"]) == 2
+    assert "`version` was given without `source`" in capsys.readouterr().err
+
+
+def test_the_version_alone_is_that_of_the_program(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"{__version__}\n"
+    for words in (["list", "--version"], ["--version", "list"], ["tag", "x", "--version"]):
+        assert cli.main(words) == 2, words
+
+
+def test_a_root_of_datasets(lake, capsys):
+    assert cli.main(["validate", ".", *SYNCHRONOUS]) == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"validate of 3 datasets below {lake}\n")
+    assert "bad_record: 1" in shown
+    assert shown.endswith("look at sources/web/v0\n")
+    (lake / "sources/web/v0/documents/a.jsonl").write_bytes(b"\xff" * 10)
+    for path in ("sources/web/v0", "sources/wiki/v0"):
+        cli.main(["tag", path, "--taggers", "char_length_v1", *SYNCHRONOUS])
+    capsys.readouterr()
+    assert cli.main(["status", ".", "--json"]) == 1
+    content = json.loads(capsys.readouterr().out)
+    states = {one["dataset"]: one["exit_status"] for one in content["datasets"]}
+    assert states == {"flat/v0": 0, "sources/web/v0": 1, "sources/wiki/v0": 0}
+    assert content["exit_status"] == 1
+
+
+def test_what_is_of_one_dataset_is_refused_for_a_root(lake, capsys):
+    assert cli.main(["validate", ".", "--to", "report.json"]) == 2
+    assert "--to is of one dataset" in capsys.readouterr().err
+    assert cli.main(["validate", ".", "--attributes", "none"]) == 2
+    assert "no attribute set 'none'" in capsys.readouterr().err
+    assert cli.main(["tag", ".", "--taggers", "char_length_v1"]) == 2
+    assert "3 datasets below .: flat/v0, sources/web/v0, sources/wiki/v0" in capsys.readouterr().err
 
 
 def error_of(captured):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dolma_dask.dataset import Dataset, Shard, matches, open_dataset, shard_info
+from dolma_dask.dataset import Dataset, Shard, datasets_below, matches, open_dataset, shard_info
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
@@ -64,8 +64,27 @@ def test_a_version_of_a_source(root: str) -> None:
     found = open_dataset(root, source="wiki", version="v0")
     assert found.root == f"{files.normalize(root)}/sources/wiki/v0"
     assert found.source == "wiki"
+    assert open_dataset(f"{root}/sources", source="wiki", version="v0").root == found.root
     with pytest.raises(UsageError, match="`version` was given without `source`; expected both"):
         open_dataset(root, version="v0")
+    with pytest.raises(UsageError, match="sources/wiki/v9/documents holds no document files"):
+        open_dataset(root, source="wiki", version="v9")
+
+
+def test_datasets_below_a_root(root: str) -> None:
+    for path in ("sources/wiki/v0", "sources/wiki/v1", "web", "sources/raw/dumps/2019/x", "_work/wiki"):
+        put(root, f"lake/{path}/documents/a.jsonl")
+    put(root, "lake/web/attributes/documents/a.jsonl")
+    lake = f"{files.normalize(root)}/lake"
+    assert datasets_below(lake) == ["sources/wiki/v0", "sources/wiki/v1", "web"]
+    assert datasets_below(f"{lake}/web") == [""]
+    assert datasets_below(f"{lake}/nowhere") == []
+
+
+def test_a_root_of_datasets_is_none_itself(tmp_path: Path) -> None:
+    put(str(tmp_path), "sources/wiki/v0/documents/a.jsonl")
+    with pytest.raises(UsageError, match=r"1 dataset below .*: sources/wiki/v0\. Give the path of one"):
+        open_dataset(str(tmp_path))
 
 
 def test_no_documents(root: str) -> None:

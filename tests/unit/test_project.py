@@ -62,6 +62,7 @@ def test_every_entry_of_the_registry_is_true():
         is_stage = name in registry.VERBS
         own = {*verb.reads, *verb.writes, *verb.writes_with} if is_stage else set()
         assert own <= takes.keys(), name
+        assert "dataset" not in takes or {"source", "version"} <= takes.keys(), name
         assert (verb.help[-1], function.__module__) == (".", verb.function.partition(":")[0])
         assert all(callable(registry.load(path)) for path in (verb.tables, verb.toolkit) if path)
         assert bool(verb.reads) == is_stage

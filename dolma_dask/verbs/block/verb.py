@@ -49,6 +49,7 @@ def block(
     name: str | None = None,
     format: FileFormat | None = None,
     source: str | None = None,
+    version: str | None = None,
     exchange: bool | None = None,
     **options: Unpack[RecordArgs],
 ) -> BlockSummary:
@@ -68,7 +69,9 @@ def block(
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the attribute files; by default that of the document file.
     source : str, optional
-        Source of all documents, for files that lack the field.
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     exchange : bool, optional
         Hold the list in memory (False), or sort it together with all documents on disk (True); by default the latter only for more than five
         million entries. Not a byte of the output depends on it.
@@ -100,7 +103,7 @@ def block(
     check_format(format)
     url = _list_url(list_file)
     name = set_name(url, "Give it another: --name") if name is None else layout.check_name(name, "name")
-    found = as_dataset(dataset, source)
+    found = as_dataset(dataset, source, version)
     layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
     if exchange is not None and not isinstance(exchange, bool):
         raise UsageError(f"exchange={exchange!r}; expected True, False or nothing.")

@@ -59,6 +59,7 @@ def dedupe(
     name: str = "exact",
     format: FileFormat | None = None,
     source: str | None = None,
+    version: str | None = None,
     attributes: Annotated[Sequence[str], Many] = (),
     shuffle: Shuffle = "files",
     **options: Unpack[RecordArgs],
@@ -87,7 +88,9 @@ def dedupe(
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the attribute files; by default that of the document file.
     source : str, optional
-        Source of all documents, for files that lack the field.
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     attributes : list of str, optional
         Attribute sets to look for `by` and `rank` in; by default all.
     shuffle : {"files", "dask"}
@@ -118,7 +121,7 @@ def dedupe(
     _check_choices(how, keep, rank, shuffle)
     check_format(format)
     layout.check_name(name, "name")
-    found = as_dataset(dataset, source)
+    found = as_dataset(dataset, source, version)
     layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
     _check_whole(options)
     requested = list(dict.fromkeys([*COLUMNS, by, *([] if rank is None else [rank])]))

@@ -82,6 +82,7 @@ def hdf5(
     max_rows_per_file: int = MAX_ROWS_PER_FILE,
     compat: Compat | None = None,
     source: str | None = None,
+    version: str | None = None,
     **options: Unpack[ReadArgs],
 ) -> Hdf5Summary:
     """Pack documents into rows of tokens for training: part-<n>-<i>.h5 with ids, loss mask and labels, and data_params.json.
@@ -141,7 +142,9 @@ def hdf5(
     compat : {"modelzoo-2.2"}, optional
         Do as that release of ModelZoo where it differs from its documentation; see the notes.
     source : str, optional
-        Source of all documents, for files that lack the field.
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -167,7 +170,7 @@ def hdf5(
     options = checked(hdf5, options, ReadArgs)
     where = rule_of(where)
     target = Target(to, tokenizer, mode, max_rows_per_file)
-    documents = _documents(dataset, where, words_of("attributes", attributes), source, rows, options)
+    documents = _documents(dataset, where, words_of("attributes", attributes), source, version, rows, options)
     job = make_job(documents, target, rows, record_policy(options))
     check_outside(job.root, documents.origin)
     return run_job(job, run_options(options))
@@ -301,12 +304,13 @@ def _documents(
     where: RuleLike,
     attributes: Sequence[str],
     source: str | None,
+    version: str | None,
     rows: LmOptions,
     options: ReadArgs,
 ) -> Documents:
     """Return the documents of a dataset that `where` keeps, or raw texts; `options` select shards."""
     if not isinstance(dataset, RawTexts):
-        opened = as_dataset(dataset, source)
+        opened = as_dataset(dataset, source, version)
         mixture = make_mixture(select(selected(opened, options), where, attributes))
         shown = {"where": None if where is None else str(where), "source": source}
         return Documents(opened.root, mixture.sources, mixture.params(), shown, dataset_notes(opened))

@@ -74,6 +74,7 @@ def mix(
     attributes: Annotated[Sequence[str], Many] = (),
     format: FileFormat | None = None,
     source: str | None = None,
+    version: str | None = None,
     **options: Unpack[ReadArgs],
 ) -> MixSummary:
     """Write a new version of a dataset with the documents that rules and filters keep.
@@ -130,7 +131,9 @@ def mix(
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the new documents; by default that of each input file.
     source : str, optional
-        Source of all documents, for files that lack the field.
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -167,7 +170,7 @@ def mix(
             "merge_attributes without attributes; expected the sets to write into the documents, in their order."
         )
     tokens = _token_options(ragged, hdf5)
-    opened = as_dataset(dataset, source)
+    opened = as_dataset(dataset, source, version)
     outputs = requested(
         opened.root,
         to=to,

@@ -48,6 +48,7 @@ def quantiles(
     name: str = "quantiles",
     attributes: Annotated[Sequence[str], Many] = (),
     source: str | None = None,
+    version: str | None = None,
     **options: Unpack[RecordArgs],
 ) -> QuantilesSummary:
     """Find the quantiles of signals, for all documents and for each group of them, exactly.
@@ -77,7 +78,9 @@ def quantiles(
     attributes : list of str, optional
         Attribute sets to look in; by default all.
     source : str, optional
-        Source of all documents, for files that lack the field.
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -100,7 +103,7 @@ def quantiles(
     options = checked(quantiles, options, RecordArgs)
     check_name(name)
     strictness = None if level is None else check_level(level)
-    found = as_dataset(dataset, source)
+    found = as_dataset(dataset, source, version)
     part = selected(found, options)
     request = Request(
         *_find_columns(part, signals, by, attributes, sampled=check_fraction(sample) is not None),

@@ -38,6 +38,7 @@ from dolma_dask.verbs.options import (
     as_dataset,
     checked,
     dataset_notes,
+    of_version,
     run_options,
     selected,
     without_empty,
@@ -61,6 +62,7 @@ def report(
     title: str | None = None,
     examples: int = 3,
     source: str | None = None,
+    version: str | None = None,
     **options: Unpack[RunArgs],
 ) -> Summary:
     """Write one HTML page that shows what happened to a dataset, and its content as JSON beside it.
@@ -80,7 +82,9 @@ def report(
     examples : int, optional
         Documents to show on each side of each bound of the rule.
     source : str, optional
-        Source of all documents, for files that lack the field.
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -103,6 +107,7 @@ def report(
     tokens = words_of("tokens", tokens)
     started = time.monotonic()
     target = _page_url(to, options)
+    dataset = of_version(dataset, source, version)
     listed = as_dataset(dataset, source)
     history = read_history(listed.root, tokens)
     origin = find_origin(listed, history, source)

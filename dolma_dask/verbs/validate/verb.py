@@ -8,10 +8,9 @@ unless files change. The report is the same for any number of workers. Memory: a
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from os import PathLike, fspath
 from typing import Annotated, Unpack
 
-from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.dataset import Dataset
 from dolma_dask.engine import run_job
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange import Shuffle, check_shuffle
@@ -62,16 +61,16 @@ def validate(
     Parameters
     ----------
     dataset : str or Dataset
-        Folder or URL with documents/ in it; with `version`, a root that holds sources/<source>/<version>.
+        Folder or URL with documents/ in it; with `version`, a root of sources. Without documents/ on the command line: every dataset below is checked.
     against : str or Dataset, optional
         Earlier version: every (source, id) must stand in it, and rows of files of the same name must keep their order. With `version`
         also the name of another version of the same source.
     attributes : list of str, optional
         Attribute sets to check; by default all.
     source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of the folder, and documents need the field.
+        Source of all documents, for files that lack the field; with `version`, the name of its folder, and documents need the field.
     version : str, optional
-        Version folder below sources/<source>/.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     sample : float, optional
         Look at this share of the files only, such as 0.01; the report says what was not looked at.
     seed : int, optional
@@ -163,13 +162,8 @@ def _check_numbers(problems: int, max_record_bytes: int) -> None:
 
 
 def _open(dataset: DatasetLike, source: str | None, version: str | None) -> Dataset:
-    if version is None:
-        return as_dataset(dataset, source)
-    if not isinstance(dataset, str | PathLike):
-        raise UsageError(
-            "`version` is of a root with sources/<source>/<version> in it; expected the path or URL of that root."
-        )
-    return as_dataset(replace(open_dataset(fspath(dataset), source=source, version=version), source=None))
+    opened = as_dataset(dataset, source, version)
+    return opened if version is None else replace(opened, source=None)
 
 
 def _open_against(

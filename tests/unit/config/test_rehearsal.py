@@ -30,6 +30,7 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
         StagePlan("tag", "tag", {"dataset": "c/v0/documents", "taggers": ["a"]}),
         StagePlan("old", "mix", {"dataset": "c/old", "to": "c/new", "prune": 1}),
         StagePlan("marked", "tag", {"dataset": "c/other", "taggers": ["a"]}),
+        StagePlan("named", "tag", {"dataset": "lake", "source": "s", "version": "v0", "taggers": ["a"]}),
         StagePlan("mix", "mix", {"dataset": "c/other", "to": "c/v1", "where": "c/v0 > 1"}),
         StagePlan("ragged", "ragged", {"dataset": "c/v1", "to": "t", "tokenizer": "t.json", "name": "t"}),
         StagePlan(
@@ -49,7 +50,8 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
     assert found["ragged"]["name"] == "t"
     assert found["both"]["ragged"] == {"to": "t2-rehearsal-2", "tokenizer": "t.json"}
     assert found["report"]["tokens"] == ["t-rehearsal-2", "t2-rehearsal-2", "elsewhere"]
-    assert list(plan.twins) == [absolute("c/other")]
+    assert found["named"] == {"dataset": "lake/sources/s/v0-rehearsal-2", "source": "s", "taggers": ["a"]}
+    assert list(plan.twins) == [absolute("c/other"), absolute("lake/sources/s/v0")]
 
 
 def test_nothing_real_is_touched_and_the_real_run_is_whole(world):

@@ -85,8 +85,9 @@ def test_a_dataset_or_its_documents_folder(url: str, root: str) -> None:
 
 
 def test_versions_of_a_source() -> None:
-    assert layout.version_root("s3://ai2-llm/pretraining-data/", "wikipedia", "v0") == (
-        "s3://ai2-llm/pretraining-data/sources/wikipedia/v0"
+    assert layout.version_roots("s3://ai2-llm/pretraining-data/", "wikipedia", "v0") == (
+        "s3://ai2-llm/pretraining-data/sources/wikipedia/v0",
+        "s3://ai2-llm/pretraining-data/wikipedia/v0",
     )
 
 

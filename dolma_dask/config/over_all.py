@@ -1,0 +1,87 @@
+"""A command over all datasets of a root: one section each; the exit status is the worst."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dolma_dask.dataset import datasets_below
+from dolma_dask.display import counted
+from dolma_dask.errors import DolmaDaskError, InterruptedStageError, UsageError
+from dolma_dask.io import files
+
+OF_ONE = ("to", "against")
+"""Options of `validate` that name something of one dataset."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a command found in each dataset of a root."""
+
+    verb: str
+    root: str
+    parts: dict[str, Any]  # by path relative to the root: what the command returned, or its error
+
+    @property
+    def exit_status(self) -> int:
+        """The worst of all datasets."""
+        return max(int(part.exit_status) for part in self.parts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the answers as JSON-able values."""
+        parts = [{"dataset": path, **_to_json(part)} for path, part in self.parts.items()]
+        return {"verb": self.verb, "root": self.root, "datasets": parts}
+
+    def __str__(self) -> str:
+        head = f"{self.verb} of {counted(len(self.parts), 'dataset')} below {self.root}"
+        wrong = [path for path, part in self.parts.items() if part.exit_status]
+        end = f"look at {', '.join(wrong)}" if wrong else "nothing is wrong or left in any of them"
+        return "\n\n".join([head, *(_shown(path, part) for path, part in self.parts.items()), end])
+
+
+def over_all(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command that goes over all datasets below a root which is none itself."""
+
+    @functools.wraps(verb)
+    def command(dataset: str, /, **options: Any) -> Any:
+        root = files.normalize(dataset)
+        below = [] if options.get("version") else datasets_below(root)
+        if below in ([], [""]):
+            return verb(dataset, **options)
+        for name in OF_ONE:
+            if options.get(name) is not None:
+                raise UsageError(
+                    f"--{name} is of one dataset, and {root} holds {len(below)}, first {below[0]}; expected the path of one, or "
+                    "--source and --version."
+                )
+        answers = {path: _answer(verb, files.join(root, path), options) for path in below}
+        wrong = [answer for answer in answers.values() if isinstance(answer, UsageError)]
+        if len(wrong) == len(answers):
+            raise wrong[0]
+        return Answers(verb.__name__, root, answers)
+
+    return command
+
+
+def _answer(verb: Callable[..., Any], root: str, options: dict[str, Any]) -> Any:
+    """Return the answer for one dataset; an error is one too, so that the others get theirs."""
+    try:
+        return verb(root, **options)
+    except InterruptedStageError:
+        raise
+    except DolmaDaskError as error:
+        return error
+
+
+def _to_json(part: Any) -> dict[str, Any]:
+    if not isinstance(part, DolmaDaskError):
+        return {**part.to_json(), "exit_status": part.exit_status}
+    description = {"type": type(part).__name__, "message": str(part)}
+    return {"error": description, "exit_status": part.exit_status}
+
+
+def _shown(path: str, part: Any) -> str:
+    if not isinstance(part, DolmaDaskError):
+        return str(part)
+    summary = part.details.get("summary")
+    return "\n".join([*([str(summary)] if summary else []), f"{path}: {type(part).__name__}: {part}"])
