@@ -56,10 +56,11 @@ clean:  ## remove what the targets made
 	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps -e .
 	$(BIN)/python -m compileall -q dolma_dask
+	$(BIN)/dolma-dask warm-up
 	@touch $@
 
 .venv/dev.stamp: requirements-dev.lock pyproject.toml | .venv/bin/uv
 	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements-dev.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps -e .
 	$(BIN)/python -m compileall -q dolma_dask
-	@touch $@ .venv/run.stamp
+	@touch $@

@@ -19,7 +19,9 @@ from dolma_dask.registry import COMMANDS, load
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    name: entry.function for name, entry in COMMANDS.items() if entry.function.endswith(f":{name}")
+    name: entry.function
+    for name, entry in ((command.replace("-", "_"), entry) for command, entry in COMMANDS.items())
+    if entry.function.endswith(f":{name}")
 } | {
     "Dataset": "dolma_dask.dataset:Dataset",
     "open_dataset": "dolma_dask.dataset:open_dataset",
@@ -42,6 +44,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/te
     from dolma_dask.clusters import cluster as cluster
     from dolma_dask.config.demonstration import demo as demo
     from dolma_dask.config.pipeline import run as run
+    from dolma_dask.config.warming import warm_up as warm_up
     from dolma_dask.dataset import Dataset as Dataset
     from dolma_dask.dataset import open_dataset as open_dataset
     from dolma_dask.loaders.ragged import open_ragged as open_ragged

@@ -144,6 +144,7 @@ COMMANDS = VERBS | _by_name(
         "dolma_dask.config.demonstration:demo",
         "Do all of this on text from this Python installation.",
     ),
+    Verb("warm-up", "dolma_dask.config.warming:warm_up", "Compile all kernels now, once for all later runs."),
 )
 """All commands: verbs, then questions and what runs verbs."""
 

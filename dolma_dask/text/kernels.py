@@ -13,13 +13,17 @@ After a change to a function that kernels in other files call, remove the ``__py
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, update_wrapper
 from inspect import signature
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+
+from dolma_dask import metering
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,26 +94,68 @@ _making = threading.RLock()
 
 def _dispatcher(function: Callable[..., Any]) -> Any:
     import numba
+    from numba.core.compiler_lock import global_compiler_lock
 
     njit: Any = numba.njit
     compiled = njit(nogil=True, _nrt=False, no_cfunc_wrapper=True)(function)
-    compiled._cache = _cache_class()(function)
+    cache = compiled._cache = _cache_class()(function)
+    compile_or_load = compiled.compile
+
+    def compile_once(types: Any) -> Any:
+        with global_compiler_lock, cache:
+            return compile_or_load(types)
+
+    compiled.compile = compile_once
     return compiled
 
 
 @cache
 def _cache_class() -> Any:
-    """Return numba's cache on disk without the preparation of its context, which compiling does for itself."""
+    """Return numba's cache on disk without the preparation of its context, which compiling does for itself.
+
+    A kernel that it lacks is compiled by one process, for which the others wait; with the cache as a context that ends with the attempt.
+    """
     from numba.core.caching import FunctionCache
     from numba.core.runtime.nrt import rtsys
 
     class KernelCache(FunctionCache):
+        def __enter__(self) -> None:
+            self._attempt = ExitStack()
+
+        def __exit__(self, *_: object) -> None:
+            self._attempt.close()
+
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             rtsys.initialize(target_context)
+            found = self._load(sig, target_context)
+            if found is None:
+                self._attempt.enter_context(metering.compiling())
+                self._attempt.enter_context(_locked(self._cache_file._index_path))
+                found = self._load(sig, target_context)
+            return found
+
+        def _load(self, sig: Any, target_context: Any) -> Any:
             with self._guard_against_spurious_io_errors():
                 return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
 
     return KernelCache
+
+
+@contextmanager
+def _locked(index: str) -> Iterator[None]:
+    """Keep other processes of this host from compiling the kernel with this index file; where locks do not work, each compiles for itself.
+
+    Kernels wait only for those that they call, so that no two processes wait for each other.
+    """
+    import fcntl
+
+    path = Path(f"{index}.lock")
+    with ExitStack() as stack:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(stack.enter_context(path.open("a")), fcntl.LOCK_EX)
+            stack.callback(path.unlink, missing_ok=True)
+        yield
 
 
 def _intrinsic(emit: Callable[..., Any], result: type, arguments: tuple[type, ...]) -> Any:

@@ -1,0 +1,159 @@
+"""warm-up: compile the kernels that verbs use, once for all later processes of this installation.
+
+Kernels are compiled for the types that they are called with, so every verb is run, on a few small documents in a temporary folder. Parts run in
+processes side by side; two that need the same kernel share one compilation. About 25 CPU-seconds the first time, 3 later.
+"""
+
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dolma_dask.clusters import cpu_count
+from dolma_dask.processes import start_processes
+from dolma_dask.summary import Summary
+
+ROWS = 24
+
+_QUIET: Any = {"scheduler": "synchronous", "progress": False}
+
+
+def warm_up(*, workers: int | None = None) -> Summary:
+    """Compile all kernels now, once for all later processes; else each is compiled when it is first used.
+
+    Example: dolma-dask warm-up
+
+    Parameters
+    ----------
+    workers : int, optional
+        Processes; by default one per processor.
+
+    Returns
+    -------
+    Summary
+        With the time that it took.
+    """
+    started = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="dolma-dask-warm-up-") as folder,
+        start_processes(min(workers or cpu_count(), len(PARTS))) as pool,
+    ):
+        list(pool.map(_do, PARTS, [f"{folder}/{part.__name__}" for part in PARTS]))
+    return WarmUpSummary("warm-up", "", seconds=time.monotonic() - started)
+
+
+@dataclass(frozen=True, repr=False)
+class WarmUpSummary(Summary):
+    """The outcome of a warm-up."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the lines of the table."""
+        return [("kernels", "ready, for all processes of this installation"), *super().rows()[-2:-1]]
+
+
+def _do(part: Callable[[str], None], folder: str) -> None:
+    part(_make_dataset(folder))
+
+
+def _make_dataset(folder: str) -> str:
+    """Write two shards with attributes of every kind; return the root."""
+    root = Path(folder, "v0")
+    for shard in ("a", "b"):
+        documents = [_document(shard, row) for row in range(ROWS)]
+        attributes = [
+            {
+                "id": item["id"],
+                "source": item["source"],
+                "attributes": {
+                    "own__own__score": [[0, len(item["text"]), row / 7]],
+                    "own__own__spans": [[0, 4, 1], [5, 8, 0.25]],
+                    "own__own__count": [[0, len(item["text"]), row]],
+                    "nested": {"own": [[0, 4, 1.0]]},
+                },
+            }
+            for row, item in enumerate(documents)
+        ]
+        more = [{**row, "attributes": {"more__more__n": [[0, 1, 1]]}} for row in attributes]
+        for name, rows in (
+            ("documents", documents),
+            ("attributes/own", attributes),
+            ("attributes/more", more),
+        ):
+            path = root / name / f"{shard}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(root)
+
+
+def _document(shard: str, row: int) -> dict[str, Any]:
+    text = f'Some w\u00f6rds \U0001f600 of "text" {row % 20} ... and\n- more \\ of it, {shard}\n' * (
+        1 + row % 5
+    )
+    return {
+        "id": f"{shard}-{row}",
+        "source": f"s{row % 2}",
+        "text": text,
+        "added": "2024-01-01",
+        "metadata": {"n": row, "page": {"url": f"https://example.org/{row}"}},
+    }
+
+
+def _check_and_tag(root: str) -> None:
+    from dolma_dask.taggers.registry import BUILT_IN
+    from dolma_dask.verbs.convert.verb import convert
+    from dolma_dask.verbs.tag import tag
+    from dolma_dask.verbs.validate.verb import validate
+
+    convert(f"{root}/documents", to=f"{root}/converted", source="s", metadata=["n"], **_QUIET)
+    tag(root, sorted(BUILT_IN), **_QUIET)
+    validate(root, against=f"{root}/converted", **_QUIET)
+
+
+def _compare(root: str) -> None:
+    from dolma_dask.verbs.block.verb import block
+    from dolma_dask.verbs.dedupe.verb import dedupe
+    from dolma_dask.verbs.quantiles.verb import quantiles
+
+    listed = Path(root, "ids.txt")
+    listed.write_text("a-1\nb-2\n")
+    dedupe(root, **_QUIET)
+    block(root, str(listed), name="listed", **_QUIET)
+    quantiles(root, ["own__own__score", "own__own__count"], level="regular", **_QUIET)
+
+
+def _select(root: str) -> None:
+    from dolma_dask.verbs.mix.verb import mix
+
+    span = {"span": "$.attributes.own__own__spans", "min_score": 0.5, "replacement": "|||{}|||"}
+    mix(
+        root,
+        to=f"{root}/rule",
+        where="own__own__score < 3 and metadata.n >= 0 and source in ('s0', 's1')",
+        include=["$.attributes[?(@.own__own__count[0][2] < 20)]"],
+        replace=[span],
+        discard_fields=["added"],
+        provenance=True,
+        sample=0.9,
+        **_QUIET,
+    )
+    mix(root, to=f"{root}/merged", attributes=["own", "more"], merge_attributes=True, shuffle=True, **_QUIET)
+
+
+def _tokenize(root: str) -> None:
+    from dolma_dask.testing.tokenizer import train_tokenizer
+    from dolma_dask.verbs.hdf5.verb import hdf5
+    from dolma_dask.verbs.ragged import ragged
+
+    tokenizer = f"{root}/tokenizer.json"
+    train_tokenizer([_document("a", row)["text"] for row in range(ROWS)], tokenizer, vocab_size=300)
+    end: Any = {"tokenizer": tokenizer, "eos": "<|endoftext|>", **_QUIET}
+    ragged(root, f"{root}/tokens", **end)
+    hdf5(root, f"{root}/packed", max_seq_length=64, use_ftfy=True, wikitext_detokenize=True, **end)
+    hdf5(root, f"{root}/rows", max_seq_length=64, pack_sequences=False, split_text_to_tokenize=True, **end)
+
+
+PARTS = (_check_and_tag, _tokenize, _select, _compare)
+"""What is run; the longest to compile first."""

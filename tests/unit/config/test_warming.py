@@ -1,0 +1,42 @@
+"""A warm-up calls every kernel that runs meet, so that none is compiled later."""
+
+import subprocess
+import sys
+
+RARE = {
+    "_valid_utf8", "mark_invalid_utf8",  # texts that are not UTF-8
+    "_write_numbers", "_write_spans",  # attributes in Parquet
+    "count_not_above", "match_sorted", "_count", "_count_cells",  # more than fits in memory
+}  # fmt: skip
+"""Kernels that are compiled when they are first needed."""
+
+SCRIPT = """
+import importlib, pkgutil, sys
+import dolma_dask
+from dolma_dask.config import warming
+from dolma_dask.text.kernels import _Lazy
+
+for module in pkgutil.walk_packages(dolma_dask.__path__, "dolma_dask."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+names = {name for name in sys.modules if name.startswith("dolma_dask.")}
+lazy = {value for name in names for value in vars(sys.modules[name]).values() if isinstance(value, _Lazy)}
+for part in warming.PARTS:
+    warming._do(part, f"{sys.argv[1]}/{part.__name__}")
+kernels = {one for one in lazy if hasattr(one.compiled, "overloads")}
+called = [one for one in kernels if one.compiled.overloads]
+for one in called:  # and what they call
+    uses = map(one.py_func.__globals__.get, one.py_func.__code__.co_names)
+    called += [other for other in uses if isinstance(other, _Lazy) and other in kernels and other not in called]
+print(len(called), *sorted(one.__name__ for one in kernels - set(called)))
+"""
+
+
+def test_a_warm_up_calls_all_kernels_but_the_rare(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    called, *others = done.stdout.split()
+    assert int(called) > 100
+    assert set(others) == RARE
