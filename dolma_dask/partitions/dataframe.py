@@ -30,6 +30,7 @@ def read_dataframe(
     attributes: Sequence[str] | str = (),
     *,
     prefix: bool = False,
+    short: bool = False,
     spans: bool = False,
     partition_bytes: int | None = PARTITION_BYTES,
     source: str | None = None,
@@ -58,6 +59,9 @@ def read_dataframe(
         Attribute sets whose keys all become columns, after `columns` and sorted within each set; "all" for every set of the dataset.
     prefix : bool
         Name the columns of attributes ``<set>/<key>`` in place of ``<key>``, so that two sets may have one key.
+    short : bool
+        Name them by what stands behind the last ``__`` of a key: ``word_count`` for ``gopher_v2__gopher_v2__word_count``. Two columns of one
+        short name are an error that names both; with `prefix` they are ``<set>/word_count``.
     spans : bool
         Give attributes of a whole document as spans too, as they stand in JSON, in place of one number.
     partition_bytes : int or None
@@ -114,6 +118,7 @@ def _prepare(
     attributes: Sequence[str] | str,
     *,
     prefix: bool,
+    short: bool,
     spans: bool,
     partition_bytes: int | None,
     source: str | None,
@@ -130,7 +135,7 @@ def _prepare(
     listed = _opened(dataset, source, version)
     check_budget(listed.root)
     opened = listed.select(words_of("only", only), prune)
-    selected, sets = select_columns(opened, columns, attributes, prefix=prefix, spans=spans)
+    selected, sets = select_columns(opened, columns, attributes, prefix=prefix, short=short, spans=spans)
     with_text = any(column.set is None and column.key in ("text", METADATA) for column in selected)
     partitions = cut(opened, sets, partition_bytes, with_text=with_text)
     return partitions, PartitionSource(opened.root, selected, opened.source, on_bad_record, max_record_bytes)
@@ -155,6 +160,7 @@ def read_bag(
     attributes: Sequence[str] | str = (),
     *,
     prefix: bool = False,
+    short: bool = False,
     spans: bool = False,
     partition_bytes: int | None = PARTITION_BYTES,
     source: str | None = None,
@@ -170,7 +176,7 @@ def read_bag(
 
     Parameters
     ----------
-    dataset, columns, attributes, prefix, spans, partition_bytes, source, version, on_bad_record, max_record_bytes, only, prune
+    dataset, columns, attributes, prefix, short, spans, partition_bytes, source, version, on_bad_record, max_record_bytes, only, prune
         As for `read_dataframe`.
 
     Returns

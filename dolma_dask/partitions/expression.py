@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from dask.dataframe import DataFrame
-from dask.dataframe.dask_expr import new_collection
+from dask.dataframe import DataFrame as DaskFrame
 from dask.dataframe.dask_expr._expr import Index, Lengths, Literal
 from dask.dataframe.dask_expr._reductions import Len
 from dask.dataframe.dask_expr.io import FromMapProjectable
@@ -17,6 +16,7 @@ from dolma_dask.partitions.cutting import Partition, Partitions, sum_known
 from dolma_dask.partitions.naming import Column
 from dolma_dask.partitions.reading import PartitionSource
 from dolma_dask.reading import Kind
+from dolma_dask.rules.values import unknown_name
 
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
 
@@ -122,9 +122,26 @@ def _others(expression: Any, parent: Any, dependents: Any) -> bool:
     return any(user is not None and not isinstance(user, Index) for user in users)
 
 
+class DataFrame(DaskFrame):
+    """Dask's dataframe, whose KeyError names the columns that are like the one that is not there."""
+
+    def __getitem__(self, other: Any) -> Any:
+        """Select columns or rows, as Dask does."""
+        try:
+            return super().__getitem__(other)
+        except KeyError as error:
+            keys = other if isinstance(other, list) else [other]
+            unknown = [key for key in keys if isinstance(key, str) and key not in self.columns]
+            if not unknown:
+                raise
+            raise KeyError(
+                f"{unknown_name(unknown[0], self.columns)}. Short names of attributes: read_dataframe(..., short=True)"
+            ) from error
+
+
 def collection(partitions: Partitions, source: PartitionSource) -> DataFrame:
     """Return the lazy dataframe."""
-    return new_collection(
+    return DataFrame(
         ReadPartitions(
             read_frame,
             [partitions],

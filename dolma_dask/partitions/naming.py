@@ -1,8 +1,9 @@
 """Columns of a dataframe or bag: names, origins and kinds."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
@@ -40,6 +41,7 @@ def select_columns(
     attributes: Sequence[str] | str,
     *,
     prefix: bool = False,
+    short: bool = False,
     spans: bool = False,
 ) -> tuple[tuple[Column, ...], AttributeSets | None]:
     """Return the requested columns, those named first, then the other keys of the attribute sets, and the sets that they are read from."""
@@ -67,7 +69,8 @@ def select_columns(
     used = tuple(dict.fromkeys(name for name, _ in addresses if name is not None))
     sets = given if used == selected else catalog.open(used)
     fields = find_fields(dataset, [key for name, key in addresses if name is None and is_field(key)])
-    result = tuple(_column(address, fields, sets, prefix=prefix, spans=spans) for address in addresses)
+    name_of = partial(_name, prefix=prefix, short=short)
+    result = tuple(_column(address, fields, sets, name_of, spans=spans) for address in addresses)
     _check_names(result)
     return result, sets
 
@@ -114,8 +117,19 @@ def _address(catalog: Catalog, name: str, selected: Sequence[str]) -> _Address:
     return sets.set_of[full[name]], full[name]
 
 
+def _name(folder: str, key: str, prefix: bool, short: bool) -> str:
+    """Return the name of the column of an attribute."""
+    name = key.rpartition("__")[2] if short else key
+    return f"{folder}/{name}" if prefix else name
+
+
 def _column(
-    address: _Address, fields: Mapping[str, Kind], sets: AttributeSets | None, *, prefix: bool, spans: bool
+    address: _Address,
+    fields: Mapping[str, Kind],
+    sets: AttributeSets | None,
+    name_of: Callable[[str, str], str],
+    *,
+    spans: bool,
 ) -> Column:
     name, key = address
     if name is None or sets is None:
@@ -124,7 +138,7 @@ def _column(
     if spans and kind == "document":
         _check_has_spans(sets, name, key)
         kind = "spans"
-    return Column(f"{name}/{key}" if prefix else key, kind, name, key)
+    return Column(name_of(name, key), kind, name, key)
 
 
 def _check_has_spans(sets: AttributeSets, name: str, key: str) -> None:
@@ -139,19 +153,25 @@ def _check_has_spans(sets: AttributeSets, name: str, key: str) -> None:
 
 def _check_names(columns: Sequence[Column]) -> None:
     """Refuse two columns of one name."""
-    sets: dict[str, str | None] = {}
+    seen: dict[str, Column] = {}
     for column in columns:
-        if column.name in sets:
-            addresses = [
-                "the documents" if name is None else f"attribute set {name}"
-                for name in (sets[column.name], column.set)
-            ]
+        first = seen.setdefault(column.name, column)
+        if first is column:
+            continue
+        addresses = [
+            "the documents" if one.set is None else f"attribute set {one.set}" for one in (first, column)
+        ]
+        if first.key != column.key:
             raise UsageError(
-                f"key {column.name!r} stands in {addresses[0]} and in {addresses[1]}; expected one. Choose the sets to read, or have their "
-                f"columns named <set>/<key>: prefix=True.",
+                f"{column.name!r} is short for {first.key!r} of {addresses[0]} and for {column.key!r} of {addresses[1]}; expected one. "
+                "Leave one of them out, or name the columns in full: short=False.",
                 name=column.name,
             )
-        sets[column.name] = column.set
+        raise UsageError(
+            f"key {column.name!r} stands in {addresses[0]} and in {addresses[1]}; expected one. Choose the sets to read, or have their "
+            f"columns named <set>/<key>: prefix=True.",
+            name=column.name,
+        )
 
 
 def check_keyless(dataset: Dataset, sets: AttributeSets) -> None:

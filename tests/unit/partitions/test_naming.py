@@ -85,3 +85,26 @@ def test_attributes_made_since_the_dataset_was_opened_are_found(plain):
     shutil.move(plain / "later", plain / "attributes/shape_v1")
     assert [column.name for column in select_columns(dataset, ["count"], ())[0]] == [COUNT]
     assert len(select_columns(dataset, (), "all")[0]) == len(ATTRIBUTES)
+
+
+def test_short_names(plain):
+    short = names_of(str(plain), ["id", "count"], ["shape_v1"], short=True)
+    assert short == ["id", *(key.rpartition("__")[2] for key in (COUNT, LENGTH, SHORT, SPANS))]
+    assert names_of(str(plain), ["id"], ["first_v1"], prefix=True, short=True) == ["id", "first_v1/word"]
+    shutil.copytree(plain / "attributes/shape_v1", plain / "attributes/copy")
+    for path in (plain / "attributes/copy").rglob("*.jsonl"):
+        rewrite(path, lambda lines: [line.replace(b"shape_v1__count", b"other__count") for line in lines])
+    with pytest.raises(
+        UsageError, match=r"'count' is short for '.*other__count' of attribute set copy and for '.*count' of"
+    ):
+        names_of(str(plain), [], ["copy", "shape_v1"], short=True)
+
+
+def test_an_unknown_column_of_a_dataframe_names_those_like_it(gz):
+    df = dk.read_dataframe(gz, ["id"], ["shape_v1"])
+    for wrong in ("count", ["id", "count"]):
+        with pytest.raises(KeyError, match=f"no column is named count; near it are: {COUNT}.*short=True"):
+            df[wrong]
+    assert list(df[[COUNT]].columns) == [COUNT]
+    assert len(df[df[COUNT] > 1]) < len(df)
+    assert dk.read_dataframe(gz, ["id"], ["shape_v1"], short=True)["count"].sum().compute() > 0
