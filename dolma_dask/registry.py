@@ -137,7 +137,9 @@ COMMANDS = VERBS | _by_name(
         over_all=True,
     ),
     Verb(
-        "list", "dolma_dask.questions.taggers:show_taggers", "List the taggers, built in and from plug-ins."
+        "list",
+        "dolma_dask.questions.taggers:show_taggers",
+        "List the taggers, built in and from plug-ins, or the attributes of one.",
     ),
     Verb(
         "demo",

@@ -1,10 +1,22 @@
-"""list: the taggers, built in and from plug-ins."""
+"""list: the taggers, built in and from plug-ins, or the attributes of one."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dolma_dask.display import text_table
-from dolma_dask.taggers.registry import list_taggers
+from dolma_dask.taggers.registry import get_tagger, list_taggers
+
+KINDS = {"document": "number", "spans": "spans", "scalar": "value", "dict": "numbers by name"}
+"""Kinds of attributes as people call them."""
+
+
+@dataclass(frozen=True)
+class AttributeRow:
+    """One attribute that a tagger makes of each document."""
+
+    name: str
+    type: str
+    meaning: str  # empty if the tagger does not say
 
 
 @dataclass(frozen=True)
@@ -16,11 +28,12 @@ class TaggerRow:
     reads: tuple[str, ...]  # document columns that it takes
     origin: str  # where it comes from: built in, or a plug-in's name
     description: str
+    attributes: tuple[AttributeRow, ...] = ()
 
 
 @dataclass(frozen=True)
 class TaggerTable:
-    """All taggers; prints as a table."""
+    """Taggers; prints as a table."""
 
     taggers: tuple[TaggerRow, ...]
     exit_status: int = 0
@@ -36,18 +49,51 @@ class TaggerTable:
         return "\n".join(text_table([("name", "version", "reads", "from", "what"), *rows]))
 
 
-def show_taggers() -> TaggerTable:
-    """List the taggers, built in and from plug-ins: name, attributes, what it is.
+@dataclass(frozen=True)
+class AttributeTable(TaggerTable):
+    """One tagger; prints as the table of its attributes."""
 
-    Example: dolma-dask list
+    def __str__(self) -> str:
+        lines = []
+        for row in self.taggers:
+            attributes = [(one.name, one.type, one.meaning) for one in row.attributes]
+            lines += [
+                f"{row.name}, version {row.version}, from {row.origin}: {row.description}",
+                f"Reads {', '.join(row.reads)}. Keys: SET__{row.name}__ATTRIBUTE, with SET {row.name} or that of --experiment; rules take ATTRIBUTE alone.",
+                *(f"  {line}" for line in text_table([("attribute", "type", "what"), *attributes])),
+            ]
+        return "\n".join(lines)
+
+
+def show_taggers(tagger: str | None = None, /) -> TaggerTable:
+    """List the taggers, built in and from plug-ins, or the attributes of one: name, type, what it is.
+
+    Example: dolma-dask list gopher_v2
+
+    Parameters
+    ----------
+    tagger : str, optional
+        Name of a tagger; by default all are listed.
 
     Returns
     -------
     TaggerTable
     """
-    return TaggerTable(
-        tuple(
-            TaggerRow(item.name, str(item.version), tuple(item.reads), item.origin, item.description)
-            for item in list_taggers()
+    if tagger is not None:
+        get_tagger(tagger)  # refuses an unknown name
+    rows = tuple(
+        TaggerRow(
+            item.name,
+            str(item.version),
+            tuple(item.reads),
+            item.origin,
+            item.description,
+            tuple(
+                AttributeRow(name, KINDS[kind], item.meanings.get(name, ""))
+                for name, kind in item.types.items()
+            ),
         )
+        for item in list_taggers()
+        if tagger in (None, item.name) and not (tagger and item.error)
     )
+    return TaggerTable(rows) if tagger is None else AttributeTable(rows)

@@ -6,7 +6,7 @@ file, and lets all taggers of a run share one pass over the text.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -58,7 +58,7 @@ class Tagger(Protocol):
 class ViewTagger:
     """A tagger that reads ``text`` alone, as the view that all taggers of a pass share.
 
-    `function` returns a column for each of `types`, a value for each text; its docstring describes the tagger.
+    `function` returns a column for each of `types`, a value for each text; its docstring describes the tagger, `meanings` its types.
     """
 
     name: str
@@ -66,6 +66,7 @@ class ViewTagger:
     function: Callable[[TextView], Iterable[pa.Array | np.ndarray]]
     version: int = 1
     params: str = "{}"
+    meanings: Mapping[str, str] = field(default_factory=dict)
     reads: ClassVar[tuple[str, ...]] = ("text",)
 
     def of_view(self, view: TextView) -> pa.RecordBatch:

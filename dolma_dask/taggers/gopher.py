@@ -40,20 +40,27 @@ from dolma_dask.text.view import TextView
 from dolma_dask.text.words import ELLIPSIS, LETTER, NUMBER_SIGN, ends_with_ellipsis, length_at
 
 REQUIRED_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
-TYPES = (
-    *(f"fraction_of_characters_in_most_common_{n}grams" for n in (2, 3, 4)),
-    *(f"fraction_of_characters_in_duplicate_{n}grams" for n in range(5, 11)),
-    "character_count",
-    "word_count",
-    "median_word_length",
-    "symbol_to_word_ratio",
-    "fraction_of_words_with_alpha_character",
-    "required_word_count",
-    "fraction_of_lines_starting_with_bullet_point",
-    "fraction_of_lines_ending_with_ellipsis",
-    "fraction_of_duplicate_lines",
-    "fraction_of_characters_in_duplicate_lines",
-)
+MEANINGS = {
+    **{
+        f"fraction_of_characters_in_most_common_{n}grams": f"code points of all copies of the most common {n}-gram, by those of all words"
+        for n in (2, 3, 4)
+    },
+    **{
+        f"fraction_of_characters_in_duplicate_{n}grams": f"code points of {n}-grams that occur more than once, by those of all {n}-grams"
+        for n in range(5, 11)
+    },
+    "character_count": "code points of the text",
+    "word_count": "words between white space",
+    "median_word_length": "median of the words' lengths in code points",
+    "symbol_to_word_ratio": "words with # or an ellipsis sign, by all words",
+    "fraction_of_words_with_alpha_character": "words with a letter, by all words",
+    "required_word_count": f"occurrences of {', '.join(REQUIRED_WORDS)}",
+    "fraction_of_lines_starting_with_bullet_point": "lines that begin with * or -, by all lines",
+    "fraction_of_lines_ending_with_ellipsis": "lines that end in an ellipsis sign, by all lines",
+    "fraction_of_duplicate_lines": "lines that occur more than once, by all lines",
+    "fraction_of_characters_in_duplicate_lines": "code points of lines that occur more than once, by those of all words",
+}
+TYPES = tuple(MEANINGS)
 _SHORTEST, _FIRST_DUPLICATE, _LONGEST = 2, 5, 10
 """n of the first n-gram column, of the first about duplicates, and of the last; column n stands at position n - 2."""
 _CHARACTERS, _WORDS, _MEDIAN, _SYMBOLS, _LETTERS, _REQUIRED, _BULLETS, _ELLIPSES, _SAME, _SAME_CHARS = range(
@@ -246,4 +253,4 @@ def _signals(view: TextView) -> Iterator[pa.Array]:
         yield pa.array(column, mask=lacks_ngrams)
 
 
-gopher_v2 = ViewTagger("gopher_v2", dict.fromkeys(TYPES, "document"), _signals, version=2)
+gopher_v2 = ViewTagger("gopher_v2", dict.fromkeys(TYPES, "document"), _signals, version=2, meanings=MEANINGS)

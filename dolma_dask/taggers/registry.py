@@ -15,7 +15,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
@@ -45,7 +45,8 @@ _REGISTERED: dict[str, Tagger] = {}
 class TaggerInfo:
     """One line of `list_taggers`; `error` says why a plug-in cannot be used, and the rest is then empty.
 
-    `origin` is the distribution that brings the tagger, or the module of a tagger defined in this session.
+    `origin` is the distribution that brings the tagger, or the module of a tagger defined in this session. `meanings` has a line for
+    each type where the tagger says what it is.
     """
 
     name: str
@@ -55,6 +56,7 @@ class TaggerInfo:
     description: str
     origin: str
     error: str | None = None
+    meanings: Mapping[str, str] = field(default_factory=dict)
 
 
 def tagger(
@@ -280,7 +282,10 @@ def _describe(known: Tagger, origin: str) -> TaggerInfo:
     """Describe a tagger by its attribute ``description``, or the first line of the docstring of its function, or of its class."""
     source = known.function if isinstance(known, (FunctionTagger, ViewTagger)) else type(known)
     text = getattr(known, "description", None) or (inspect.getdoc(source) or "").partition("\n")[0]
-    return TaggerInfo(known.name, known.version, known.types, known.reads, text, origin)
+    meanings = getattr(known, "meanings", {}) or (
+        dict.fromkeys(known.types, text) if len(known.types) == 1 else {}
+    )
+    return TaggerInfo(known.name, known.version, known.types, known.reads, text, origin, meanings=meanings)
 
 
 def _describe_plug_in(point: "EntryPoint", clash: bool) -> TaggerInfo:

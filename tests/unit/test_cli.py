@@ -10,6 +10,7 @@ import pytest
 
 from dolma_dask import __version__, cli
 from dolma_dask.registry import COMMANDS
+from dolma_dask.taggers import gopher
 
 SYNCHRONOUS = ("--scheduler", "synchronous")
 
@@ -210,6 +211,18 @@ def test_list_is_a_table_or_json(capsys):
     content = json.loads(capsys.readouterr().out)
     assert content["exit_status"] == 0
     assert {"char_length_v1", "gopher_v2"} <= {row["name"] for row in content["taggers"]}
+
+
+def test_list_of_a_tagger_shows_its_attributes(capsys):
+    assert cli.main(["list", "gopher_v2"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"word_count +number +words between white space", shown)
+    assert cli.main(["list", "gopher_v2", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["taggers"]
+    assert [one["name"] for one in row["attributes"]] == list(gopher.TYPES)
+    assert all(one["meaning"] for one in row["attributes"])
+    assert cli.main(["list", "gopher_v1"]) == 2
+    assert "did you mean 'gopher_v2'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
