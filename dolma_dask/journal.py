@@ -359,9 +359,11 @@ def check_budget(root: str, verbs: Sequence[str] = names_of("documents")) -> Non
 
 
 def _runs(root: str, verbs: Sequence[str]) -> Iterator[RunRecord]:
-    """Yield the announced runs of some verbs, in the order in which they started."""
+    """Yield the announced runs of some verbs that write documents of the dataset, in the order in which they started."""
     for verb in verbs:
-        yield from Journal(root, verb, runs_only=True).runs
+        for run in Journal(root, verb, runs_only=True).runs:
+            if any(prefix.startswith(f"{layout.DOCUMENTS}/") for prefix in run.writes):
+                yield run
 
 
 def journals(root: str) -> Iterator[Journal]:

@@ -25,7 +25,7 @@ from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix.call import MixSummary
 from dolma_dask.verbs.mix.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.verbs.mix.recipe import MixOptions, replacements_of
-from dolma_dask.verbs.mix.streams import Stream, mix_stream, sum_streams
+from dolma_dask.verbs.mix.streams import Stream, folders_of, mix_stream, sum_streams
 from dolma_dask.verbs.options import ReadArgs, checked, record_policy, run_options, words_of
 
 COMPAT = "dolma-1.2"
@@ -230,10 +230,11 @@ def mix_config(
     policy = record_policy(options)
     summaries: list[tuple[str, MixSummary]] = []
     failures: list[Failure] = []
+    full = folders_of(streams)
     with clusters.shared_cluster():
         for stream in streams:
             try:
-                summaries.append((stream.name, mix_stream(stream, policy, run, options)))
+                summaries.append((stream.name, mix_stream(stream, full, policy, run, options)))
             except StageError as error:
                 if len(streams) == 1:
                     raise

@@ -38,6 +38,7 @@ class Pass:
     tasks: Sequence[Task]
     reads: Sequence[Record] = ()  # of earlier passes, whose staging files it reads
     max_bad_fraction: float = 1.0
+    quarantine: str = ""  # folder of bad records below `_quarantine`, if it is not the verb's
     notes: tuple[str, ...] = ()
 
     def plan(self, work: WorkDir) -> Plan:
@@ -50,7 +51,7 @@ class Pass:
             writes=("",),
             is_staging=True,
             max_bad_fraction=self.max_bad_fraction,
-            quarantine=files.join(work.root, f"{layout.QUARANTINE}/{work.verb}"),
+            quarantine=files.join(work.root, f"{layout.QUARANTINE}/{self.quarantine or work.verb}"),
             notes=self.notes,
         )
 

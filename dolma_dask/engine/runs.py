@@ -445,7 +445,7 @@ def _check_budget(plan: Plan, records: Iterable[Record], summary: Summary) -> No
         shards = dict.fromkeys(record.shard for record in records if record.counts.get("bad_records"))
         reason = quarantine.commonest(folder, shards)
         raise BadRecordBudgetError(
-            f"{plan.verb}: {excess}.{reason} Look at {plan.root}/_quarantine/{plan.verb}/, mend the input or allow more.",
+            f"{plan.verb}: {excess}.{reason} Look at {folder}/, mend the input or allow more.",
             bad=summary.counts.get("bad_records", 0),
             rows=summary.counts.get("documents_in", 0),
             summary=summary,

@@ -103,6 +103,12 @@ def check_links(root: str, folder: str, hint: str = "") -> None:
         )
 
 
+def parent(url: str) -> str:
+    """Return the folder that holds a normalized `url`; empty for the top of a file system or store."""
+    above, _, name = url.partition("://")[2].rpartition("/") if not is_local(url) else url.rpartition("/")
+    return (url.removesuffix(f"/{name}") or "/") if name and (above or is_local(url)) else ""
+
+
 def normalize(url: str) -> str:
     """Return `url` without a trailing slash; local paths become absolute, so that workers find them.
 

@@ -28,9 +28,11 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def outputs(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of all files below a folder by their paths."""
-    files = (path for path in folder.rglob("*") if path.is_file() and "_journal" not in path.parts)
-    return {str(path.relative_to(folder)): read(path) for path in sorted(files)}
+    """Return the rows of all files below a folder by their paths; nothing else lies there, but the journal beside `documents`."""
+    is_dataset = (folder / "documents").is_dir()
+    files = (path for path in folder.rglob("*") if path.is_file())
+    paths = [path for path in sorted(files) if not (is_dataset and "_journal" in path.parts)]
+    return {str(path.relative_to(folder)): read(path) for path in paths}
 
 
 @pytest.fixture

@@ -154,7 +154,8 @@ def documents_job(
 ) -> Job[Summary]:
     """Return the job that writes documents; `all_shards` are those of the dataset if the folder is for its documents alone."""
     if packing is not None:
-        return Packed(output.root, tuple(parts), packing, policy, params, notes, owns_folder=bool(all_shards))
+        owns_folder = bool(all_shards)
+        return Packed(output.root, tuple(parts), packing, policy, params, notes, owns_folder, output.verb)
     paths = [output.path(part.shard) for part in parts]
     every = [output.path(shard) for shard in all_shards]
     layout.check_no_collision(every or paths)
@@ -176,6 +177,7 @@ def documents_job(
         reads=layout.DOCUMENT_SUFFIXES,
         all_units=frozenset(every) or None,
         max_bad_fraction=budget(policy),
+        quarantine=files.join(output.root, f"{layout.QUARANTINE}/{output.verb}"),
         notes=notes,
     )
     return MapJob(plan)

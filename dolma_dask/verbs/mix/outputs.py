@@ -39,7 +39,9 @@ class DocumentOutput:
     root: str
     file_format: FileFormat | None  # None: that of the input file
     prefix: str = ""  # of output paths
-    verb: ClassVar[str] = "mix"
+    verb: str = (
+        "mix"  # and the folder of bad records below that of the verb, if several outputs share the root
+    )
     columns: ClassVar[tuple[str, ...]] = (RAW,)
 
     def path(self, shard: Shard) -> str:
@@ -82,7 +84,7 @@ class PieceOutput:
     member_bytes: int
     seed: int | None  # of a shuffle
     buckets: int  # of a shuffle
-    verb: ClassVar[str] = "mix"
+    verb: str  # see `DocumentOutput`
     columns: ClassVar[tuple[str, ...]] = (RAW,)
 
     def open(self, unit: Unit, shard: str) -> "PieceSink | ScatterSink":

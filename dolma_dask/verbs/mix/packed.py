@@ -65,13 +65,14 @@ class Packed:
     params: Mapping[str, Any]
     notes: tuple[str, ...]
     owns_folder: bool  # everything in the folder of the output files is ours
+    quarantine: str  # folder of bad records below `_quarantine`
 
     verb: ClassVar[str] = "mix"
 
     @property
     def name(self) -> str:
-        """Name of the output files, without their numbers; in the journal it is that of the shard."""
-        return self.packing.prefix.rpartition("/")[2]
+        """Name of the output files, without their numbers, as that of a folder; in the journal it is that of the shard."""
+        return self.packing.prefix.removeprefix(f"{layout.DOCUMENTS}/").replace("/", "+")
 
     @property
     def record(self) -> str:
@@ -186,7 +187,9 @@ class Packed:
 
     def _read(self, work: WorkDir) -> Pass:
         packing, buckets = self.packing, 1 if self.packing.seed is None else self._buckets
-        output = PieceOutput(self.root, work.url, packing.member_bytes, packing.seed, buckets)
+        output = PieceOutput(
+            self.root, work.url, packing.member_bytes, packing.seed, buckets, self.quarantine
+        )
         stage = DocumentStage((output,), self.policy, verb="mix")
         suffix = packing.file_format if packing.seed is None else "rows"
         key = self._digest({"whole": self.key, "buckets": buckets})
@@ -194,7 +197,13 @@ class Packed:
             stage.task(part.source, Unit(f"{_PIECES}/{number:08d}.{suffix}", key))
             for number, part in enumerate(self.parts)
         ]
-        return Pass(stage, tasks, max_bad_fraction=budget(self.policy), notes=self.notes)
+        return Pass(
+            stage,
+            tasks,
+            max_bad_fraction=budget(self.policy),
+            quarantine=self.quarantine,
+            notes=self.notes,
+        )
 
     def _sort(self, work: WorkDir, read: Sequence[Record]) -> Pass:
         key = self._digest({"pieces": [file.checksum for record in read for file in record.files]})

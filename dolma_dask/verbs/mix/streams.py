@@ -1,11 +1,11 @@
 """A mix of files selected by patterns, as the Dolma toolkit's mixer takes it: a stream is a list of document files, of one dataset or several.
 
-Attributes lie where the layout says: ``documents`` in a path is replaced by ``attributes/<name>``. The journal lies beside ``documents`` if the
-output path has such a folder, else in the output path.
+Attributes lie where the layout says: ``documents`` in a path is replaced by ``attributes/<name>``. Folders that hold new documents hold nothing
+else, since other tools take all that is there: the journal, bad records and staging files lie beside them.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,14 +60,24 @@ class Stream:
         )
 
 
-def mix_stream(stream: Stream, policy: RecordPolicy, options: RunOptions, args: RunArgs) -> MixSummary:
-    """Run a stream, or the shards of it that ``only`` and ``prune`` of `args` leave."""
+def mix_stream(
+    stream: Stream, full: Set[str], policy: RecordPolicy, options: RunOptions, args: RunArgs
+) -> MixSummary:
+    """Run a stream, or the shards of it that ``only`` and ``prune`` of `args` leave; `full` holds all `folders_of` the call."""
     parts, notes = _parts(stream, args)
-    root, prefix = output_folder(stream.path)
-    output, packing = DocumentOutput(root, stream.output_format, prefix), stream.packing
+    root, prefix = output_folder(stream.path, full)
+    above = f"/{prefix}".partition(_FOLDER)[0].strip("/")
+    output = DocumentOutput(root, stream.output_format, prefix, f"mix/{above}".rstrip("/"))
+    packing = stream.packing
     if packing is not None:
         packing = replace(packing, prefix=prefix + packing.prefix)
-    return summarize(run_job(documents_job(output, packing, parts, policy, stream.params(), notes), options))
+    summary = run_job(documents_job(output, packing, parts, policy, stream.params(), notes), options)
+    return summarize(replace(summary, target=files.join(root, above)))
+
+
+def folders_of(streams: Iterable[Stream]) -> set[str]:
+    """Return the folders that streams fill with their files, those apart that keep the folders of their inputs."""
+    return {files.resolved(files.normalize(stream.path)) for stream in streams if stream.packing is not None}
 
 
 def _parts(stream: Stream, args: RunArgs) -> tuple[list[Part], tuple[str, ...]]:
@@ -163,11 +173,26 @@ def _check_format(url: str, expected: FileFormat | None) -> None:
         )
 
 
-def output_folder(path: str) -> tuple[str, str]:
-    """Return the root of what is written to a folder, and the path of the folder in it: journals never lie below ``documents``."""
-    url = files.normalize(path)
+def output_folder(path: str, full: Set[str]) -> tuple[str, str]:
+    """Return the root of what is written to a folder, where the journal lies, and the path of the folder in it.
+
+    The root never lies in ``documents`` or in one of the folders `full`, unless there is nothing above: the top of a bucket.
+    """
+    url = _folder(path)
     root, folder, inside = f"{url}/".rpartition(_FOLDER)
-    return (root, f"{layout.DOCUMENTS}/{inside}") if folder else (url, "")
+    root, prefix = (root, f"{layout.DOCUMENTS}/{inside}") if folder else (url, "")
+    while any(f"{files.resolved(root)}/".startswith(f"{each}/") for each in full) and (
+        above := files.parent(root)
+    ):
+        root, prefix = above, f"{root.rpartition('/')[2]}/{prefix}"
+    return root, prefix
+
+
+def _folder(path: str) -> str:
+    """Return the URL of an output folder; a link is followed, so that what lies beside it does not depend on the name that was used."""
+    url = files.normalize(path)
+    is_link = files.is_local(url) and (".." in url.split("/") or files.local_path(url).is_symlink())
+    return files.resolved(url) if is_link else url
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+import dolma_dask as dk
 from dolma_dask.config.dolma_mix import mix_config, read_config
-from dolma_dask.errors import StageError, UsageError
+from dolma_dask.errors import BadRecordBudgetError, InterruptedStageError, StageError, UsageError
+from dolma_dask.verbs.mix.cutting import JoinStage
+from dolma_dask.verbs.mix.streams import output_folder
 
-from .conftest import write_lines
+from .conftest import failing, write_lines
 
 HERE: dict[str, Any] = {"scheduler": "synchronous", "progress": False}
 
@@ -237,6 +240,89 @@ def test_journals_never_lie_among_documents(corpus: Path) -> None:
     mixed(stream(output={"path": "v1/documents"}))
     assert sorted(path.name for path in (corpus / "v1").iterdir()) == ["_journal", "documents"]
     assert [path.name for path in (corpus / "v1/documents").iterdir()] == ["m-0000.jsonl.gz"]
+
+
+def paths_in(folder: Path) -> list[str]:
+    """Return all files, hidden ones too."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_output_folders_hold_outputs_and_nothing_else(corpus: Path) -> None:
+    """Also one that lies in another, that is named through a link, and of documents that could not be read."""
+    for root in ("one", "two"):
+        write_lines(corpus / root / "documents/bad.jsonl.gz", ["nonsense"])
+    (corpus / "real/deep").mkdir(parents=True)
+    (corpus / "link").symlink_to("real/deep")
+    places = {"x": "out/x", "y": "out/y", "z": "out", "w": "link", "v": "made/../out/x/v/w"}
+    streams = [
+        stream(name=name, attributes=[], output={"path": path}, documents=[f"{root}/documents/**/*.gz"])
+        for (name, path), root in zip(places.items(), ("one", "two", "one", "one", "two"), strict=True)
+    ]
+    options: dict[str, Any] = {"on_bad_record": "quarantine", "max_bad_fraction": 0.5}
+    done = mixed(*streams, **options)
+    assert {name: each.target for name, each in done.streams} == {
+        **{name: str(corpus / path) for name, path in places.items()},
+        "w": str(corpus / "real/deep"),
+        "v": str(corpus / "out/x/v/w"),
+    }
+    files = [
+        "out/x/x-0000.jsonl.gz",
+        "out/y/y-0000.jsonl.gz",
+        "out/z-0000.jsonl.gz",
+        "out/x/v/w/v-0000.jsonl.gz",
+    ]
+    assert paths_in(corpus / "out") == sorted(file.removeprefix("out/") for file in files)
+    assert paths_in(corpus / "real/deep") == ["w-0000.jsonl.gz"]
+    kept = [path for path in paths_in(corpus) if "_quarantine/" in path]
+    assert len(kept) == 5, "one for each stream, though names of files are the same"
+    again = mixed(*streams, **options)
+    assert (again.done, again.skipped) == (0, 15)
+    assert not list(corpus.rglob("_work/*/*"))
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "prefix"),
+    [
+        ("s3://b/out/x", "s3://b/out", "x/"),
+        ("s3://b/out/x/y/", "s3://b/out", "x/y/"),
+        ("s3a://b/full", "s3a://b", "full/"),
+        ("s3://top", "s3://top", ""),
+        ("s3://b/apart", "s3://b/apart", ""),
+        ("s3://b/v1/documents/x", "s3://b/v1", "documents/x/"),
+        ("s3://b/full/documents", "s3://b", "full/documents/"),
+        ("/full", "/", "full/"),
+    ],
+)
+def test_what_lies_beside_an_output(path: str, root: str, prefix: str) -> None:
+    full = {"s3://b/out/x", "s3://b/full", "s3://top", "/full"}
+    assert output_folder(path, full) == (root, prefix)
+
+
+def test_a_stopped_stream_goes_on_beside_another_of_its_name(corpus: Path) -> None:
+    both = [stream(output={"path": path}) for path in ("out/a", "out/b")]
+    for each in both:
+        with failing(JoinStage), pytest.raises(InterruptedStageError):
+            mixed(each)
+    assert not list((corpus / "out/a").glob("*"))
+    assert len(list((corpus / "out/_work").glob("mix-*"))) == 2, "neither has removed what the other left"
+    assert mixed(both[0]).done == 0
+    assert paths_in(corpus / "out/a") == ["m-0000.jsonl.gz"]
+    assert len(list((corpus / "out/_work").glob("mix-*"))) == 1
+
+
+def test_a_mix_beside_a_dataset_says_nothing_of_its_documents(corpus: Path) -> None:
+    write_lines(corpus / "one/documents/bad.jsonl.gz", ["nonsense"])
+    with pytest.raises(BadRecordBudgetError, match=r"Most often .*one/_quarantine/mix/mixed/, mend"):
+        mixed(
+            stream(output={"path": "one/mixed"}, attributes=[]),
+            on_bad_record="quarantine",
+            max_bad_fraction=0.1,
+        )
+    (corpus / "one/documents/bad.jsonl.gz").unlink()
+    with failing(JoinStage), pytest.raises(InterruptedStageError):
+        mixed(stream(output={"path": "one/mixed"}))
+    notes = dk.mix(str(corpus / "one"), to="other", source="s", **HERE).notes
+    assert not [note for note in notes if "complete" in note or "budget" in note]
 
 
 def test_spans_are_replaced_and_the_others_move(corpus: Path) -> None:
