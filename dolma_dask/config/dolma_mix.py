@@ -182,6 +182,7 @@ def mix_config(
     shuffle: bool | None = None,
     seed: int | None = None,
     compat: Literal["dolma-1.2"] | None = None,
+    keep_spans: bool = False,
     **options: Unpack[ReadArgs],
 ) -> Summary:
     """Run the streams of a mixer configuration of the Dolma toolkit, unchanged.
@@ -205,6 +206,9 @@ def mix_config(
         Shuffle the documents of each stream; counts more than the file's.
     compat : {"dolma-1.2"}, optional
         Cut files by the sizes of the inputs, and give the last one of a stream the suffix .json.gz, as the toolkit does.
+    keep_spans : bool, optional
+        Write the attributes of documents whose spans were replaced as they were, as the toolkit does: the spans then point at other places of the new
+        text. By default spans move with their text, and those that were replaced are left out.
 
     Returns
     -------
@@ -217,7 +221,7 @@ def mix_config(
     read = read_config(config)
     shuffle = read.shuffle if shuffle is None else shuffle
     seed = read.seed if seed is None else seed
-    streams = [_stream(item, bool(shuffle), seed, compat == COMPAT) for item in read.streams]
+    streams = [_stream(item, bool(shuffle), seed, compat == COMPAT, keep_spans) for item in read.streams]
     if not streams:
         name = config if isinstance(config, str) else "the configuration"
         raise UsageError(f"{name} has no streams; expected a list of one or more under `streams`.")
@@ -249,7 +253,7 @@ def mix_config(
     return summaries[0][1] if len(summaries) == 1 else sum_streams(summaries)
 
 
-def _stream(given: StreamConfig, packed: bool, seed: int | None, by_inputs: bool) -> Stream:
+def _stream(given: StreamConfig, packed: bool, seed: int | None, by_inputs: bool, keep_spans: bool) -> Stream:
     """Return a stream as the verb takes it."""
     output = given.output
     options = MixOptions(
@@ -261,6 +265,7 @@ def _stream(given: StreamConfig, packed: bool, seed: int | None, by_inputs: bool
         min_text_length=output.min_text_length,
         provenance=True,
         merge_attributes="attributes" not in output.discard_fields,
+        keep_spans=keep_spans,
         sample=given.sample_rate,
         seed=seed or 0,
     )

@@ -73,6 +73,15 @@ def test_rows_and_files(toolkit: Path, name: str) -> None:
                 check_moved(mine, row)
 
 
+@pytest.mark.parametrize("name", EXPECTED)
+def test_rows_with_spans_where_the_toolkit_leaves_them(toolkit: Path, name: str) -> None:
+    mix_config(config_of(toolkit, name), compat="dolma-1.2", keep_spans=True, **HERE)
+    theirs = outputs(toolkit / "out" / EXPECTED[name])
+    assert outputs(Path("out") / name) == {
+        path.replace("m6", f"m{name[-1]}"): rows for path, rows in theirs.items()
+    }
+
+
 def without_attributes(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key != "attributes"}
 

@@ -219,9 +219,10 @@ class MixBlock:
             changed = pc.if_else(pa.array(replaced.changed), replaced.texts, _NO_TEXT)
             edits["text"] = Edit("text", string_texts(changed))
         merges = options.merge_attributes and bool(self.recipe.objects)
-        if ATTRIBUTES not in edits and (merges or replaced is not None):
+        moved = None if options.keep_spans else replaced
+        if ATTRIBUTES not in edits and (merges or moved is not None):
             attributes = self.objects() if merges else self.own
-            attributes = attributes if replaced is None else move_spans(attributes, replaced)
+            attributes = attributes if moved is None else move_spans(attributes, moved)
             edits[ATTRIBUTES] = Edit(ATTRIBUTES, attributes)
         if options.provenance:
             metadata = pa.nulls(len(self.numbers), pa.large_string())

@@ -29,6 +29,7 @@ class MixOptions:
     min_text_length: int = 0
     provenance: bool = False
     merge_attributes: bool = False
+    keep_spans: bool = False  # attributes of texts that are changed stay as they are, though their spans point elsewhere then
     sample: float | None = None
     seed: int = 0  # of the sample
 
@@ -63,6 +64,7 @@ class MixOptions:
             "min_text_length": self.min_text_length,
             "provenance": self.provenance,
             "merge_attributes": self.merge_attributes,
+            "keep_spans": self.keep_spans and bool(self.replacements),
             "sample_rate": self.rate,
             "seed": None if self.rate is None else self.seed,
         }

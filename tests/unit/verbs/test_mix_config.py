@@ -330,6 +330,13 @@ def test_spans_are_replaced_and_the_others_move(corpus: Path) -> None:
     mixed(stream(attributes=["score", "spans"], span_replacement=replacement))
     row = rows_of(corpus / "out")[1]
     assert (row["text"], row["attributes"]) == ("T 1", {"score": [[0, 3, 1]], "spans": []})
+    mixed(
+        stream(attributes=["score", "spans"], span_replacement=replacement),
+        compat="dolma-1.2",
+        keep_spans=True,
+    )
+    row = rows_of(corpus / "out")[1]
+    assert (row["text"], row["attributes"]) == ("T 1", {"score": [[0, 6, 1]], "spans": [[0, 4, 1]]})
 
 
 def test_two_names_of_which_one_begins_with_the_other(corpus: Path) -> None:
