@@ -86,6 +86,9 @@ class Plan:
     # units of the whole listing, if files that do not belong to it must not stay; None: others may stay
     all_units: frozenset[str] | None = None
     beside: frozenset[str] = frozenset()  # further files of these units
+    other_formats: frozenset[str] = (
+        frozenset()
+    )  # where the units lie in another format; no file may stay there
     # suffixes of the files that later stages take for outputs; a file with another name may stay
     reads: tuple[str, ...] = ()
     max_bad_fraction: float = 0.0  # budget for quarantined rows over the whole run
@@ -100,6 +103,11 @@ class Plan:
     def verb(self) -> str:
         """Name of the verb, and of its journal below the root."""
         return self.stage.verb
+
+    @property
+    def file_format(self) -> str | None:
+        """Format that was requested of the files; None: that of each input."""
+        return self.params.get("format")
 
 
 def inputs_of(root: str, infos: Iterable[FileInfo]) -> tuple[Input, ...]:

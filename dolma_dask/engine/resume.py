@@ -19,7 +19,7 @@ from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Journal, Record, is_same_file
+from dolma_dask.journal import Journal, Record, RunRecord, is_same_file
 
 HASHING_THREADS = 8
 """Files hashed at once; reading and hashing both leave the interpreter lock."""
@@ -200,6 +200,8 @@ def check_links(plan: Plan, state: RunState, overwrite: bool) -> None:
     quarantine = f"{layout.QUARANTINE}/{plan.verb}"
     for folder in sorted({posixpath.join(quarantine, posixpath.dirname(task.shard)) for task in state.left}):
         files.check_links(plan.root, folder)
+    for folder in sorted({posixpath.dirname(path) for path in left_over(plan, state)}):
+        files.check_links(plan.root, folder)
     if not overwrite:
         units = {unit.name for task in state.left for unit in task.units}
         replaced = [path for path in state.existing if units & {path, layout.unit_of(path)}]
@@ -240,12 +242,35 @@ def has_died(plan: Plan, state: RunState) -> bool:
 
 
 def orphans(plan: Plan, state: RunState) -> list[str]:
-    """Return the files that belong to no unit, and that later stages would read or an earlier run has made."""
-    if plan.all_units is None:
-        return []
-    units, made = plan.all_units | plan.beside, state.journal.by_file()
-    others = [path for path in state.existing if not units & {path, layout.unit_of(path)}]
-    return sorted(path for path in others if path in made or path.endswith(plan.reads))
+    """Return the files that are no unit's, or a unit's in another format, and that later stages would read or an earlier run has made."""
+    present = _in_other_formats(plan, state)
+    if plan.all_units is not None:
+        units, made = plan.all_units | plan.beside, state.journal.by_file()
+        others = [path for path in state.existing if not units & {path, layout.unit_of(path)}]
+        present |= {path for path in others if path in made or path.endswith(plan.reads)}
+    return sorted(present.difference(left_over(plan, state)))
+
+
+def left_over(plan: Plan, state: RunState) -> list[str]:
+    """Return the files of units in another format that runs were about to make which were stopped before they said so."""
+    present = _in_other_formats(plan, state)
+    stopped = [run for run in state.journal.runs if not run.finished]
+    suffixes = {layout.suffix_of(task.shard) for task in plan.tasks}
+
+    def is_announced(path: str, run: RunRecord) -> bool:
+        file_format = run.params.get("format")
+        has_format = (
+            layout.format_of(path) == file_format if file_format else layout.suffix_of(path) in suffixes
+        )
+        return has_format and path.startswith(run.writes)
+
+    made = state.journal.by_file() if present else {}
+    return sorted(path for path in present - made.keys() if any(is_announced(path, run) for run in stopped))
+
+
+def _in_other_formats(plan: Plan, state: RunState) -> set[str]:
+    every = plan.other_formats
+    return {path for path in state.existing if layout.unit_of(path) in every} if every else set()
 
 
 def check_orphans(plan: Plan, state: RunState, overwrite: bool) -> None:
@@ -254,15 +279,15 @@ def check_orphans(plan: Plan, state: RunState, overwrite: bool) -> None:
     Raises `UsageError`: there are such files.
     """
     present = orphans(plan, state)
-    made = state.journal.by_file()
-    foreign = [path for path in present if path not in made]
-    if foreign:
+    made = state.journal.by_file() if present else {}
+    if foreign := [path for path in present if path not in made]:
         raise UsageError(
             f"{plan.root} holds {counted(len(foreign), 'file')} that no {plan.verb} has made, first {foreign[0]!r}; expected only its own "
-            "outputs, since later stages read all of them. Choose another target, or move them away."
+            "outputs, since later stages read all of them. Choose another name or target, or move them away."
         )
     if present and not overwrite:
+        other = " (in another format)" if layout.unit_of(present[0]) in plan.other_formats else ""
         raise UsageError(
-            f"{plan.root} holds {counted(len(present), 'file')} that this run does not make, first {present[0]!r}; expected only its own "
-            "outputs, since later stages read all of them. Choose another target, or remove them with --overwrite."
+            f"{plan.root} holds {counted(len(present), 'file')} that this run does not make, first {present[0]!r}{other}; expected only its own "
+            "outputs, since later stages read all of them. Choose another name or target, or remove them with --overwrite."
         )

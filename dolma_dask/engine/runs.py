@@ -50,7 +50,8 @@ class _Running:
 
     plan: Plan
     state: RunState
-    orphans: list[str]
+    orphans: list[str]  # to be removed after the work
+    left_over: list[str]  # to be removed before
     summary: Summary
     records: dict[str, Record]  # by unit: finished before, or now
     done: int = 0
@@ -60,7 +61,9 @@ class _Running:
     @property
     def has_work(self) -> bool:
         """Whether a shard is left, or something to write into the journal."""
-        return bool(self.state.left or self.state.restamped or resume.is_open(self.plan, self.state))
+        return bool(
+            self.state.left or self.state.restamped or self.left_over or resume.is_open(self.plan, self.state)
+        )
 
     @cached_property
     def units(self) -> frozenset[str]:
@@ -140,6 +143,9 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
         for each in running:
             if not each.has_work:
                 _clear_away(each)
+        for each in running:
+            for path in each.left_over:
+                files.remove(files.join(each.plan.root, path))
         if working := [each for each in running if each.has_work]:
             _work(working, stage, options)
         for each in running:
@@ -157,10 +163,10 @@ def _look_back(plan: Plan, options: RunOptions) -> _Running:
     if not options.overwrite and not plan.is_staging:
         resume.check_replaceable(plan, state)
     resume.check_orphans(plan, state, options.overwrite)
-    orphans = resume.orphans(plan, state)
-    notes = (*plan.notes, *_notes(state, orphans, options))
+    orphans, left_over = resume.orphans(plan, state), resume.left_over(plan, state)
+    notes = (*plan.notes, *_notes(state, orphans, left_over, options))
     summary = Summary(plan.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
-    return _Running(plan, state, orphans, summary, dict(state.finished))
+    return _Running(plan, state, orphans, left_over, summary, dict(state.finished))
 
 
 @contextmanager
@@ -170,6 +176,8 @@ def _leased(plan: Plan) -> Iterator[None]:
         for prefix, folder in _lease_folders(plan):
             keys = {unit.key for task in plan.tasks for unit in task.units if unit.name.startswith(prefix)}
             key = plan.options_key or (keys.pop() if len(keys) == 1 else "")
+            # another format is other files, which must not stay side by side
+            key = key and f"{key} {plan.file_format or ''}"
             url = files.join(plan.root, folder)
             stack.enter_context(lease.leased(url, plan.verb, key, files.join(plan.root, prefix)))
         yield
@@ -195,7 +203,9 @@ def _rehearsed(running: _Running, started: float) -> Ran:
     return running.ran(replace(running.summary, planned=planned, seconds=time.monotonic() - started))
 
 
-def _notes(state: RunState, orphans: Sequence[str], options: RunOptions) -> Iterator[str]:
+def _notes(
+    state: RunState, orphans: Sequence[str], left_over: Sequence[str], options: RunOptions
+) -> Iterator[str]:
     """Say what is replaced or removed that an earlier run had made."""
     known = {
         unit.name: unit.key
@@ -210,7 +220,9 @@ def _notes(state: RunState, orphans: Sequence[str], options: RunOptions) -> Iter
     if foreign:
         yield f"{counted(len(foreign), 'record')} of another journal format, never believed: made again; first {foreign[0]}"
     if orphans:
-        yield f"{counted(len(orphans), 'file')} of an earlier run, which belong to no input, removed; first {orphans[0]}"
+        yield f"{counted(len(orphans), 'file')} of an earlier run, which are not of this one, removed; first {orphans[0]}"
+    if left_over:
+        yield f"{counted(len(left_over), 'file')} that a stopped run has left in another format, removed; first {left_over[0]}"
 
 
 def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:

@@ -7,7 +7,7 @@ also for a single file in a single folder.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from dolma_dask.errors import UsageError
@@ -79,6 +79,12 @@ def attribute_candidates(shard: str) -> list[str]:
     """Return the paths below ``attributes/<name>/`` that may hold a shard's attributes, best first."""
     others = [with_format(shard, file_format) for file_format in FORMATS]
     return list(dict.fromkeys([shard, *others]))
+
+
+def other_formats(paths: Iterable[str], taken: Iterable[str] = ()) -> frozenset[str]:
+    """Return where the same files would lie in another format, without those that are `taken` by others."""
+    own = frozenset(paths)
+    return frozenset(stem_of(path) + suffix for path in own for suffix in DOCUMENT_SUFFIXES) - own - {*taken}
 
 
 def version_roots(root: str, source: str, version: str) -> tuple[str, str]:

@@ -69,6 +69,7 @@ class Flagging:
 
     def plan(self, stage: Stage, key: str, works: Mapping[str, Any]) -> Plan:
         """Return the plan that writes the flags of the selected shards, from a work for each."""
+        every = frozenset(map(self.path, self.dataset.shards))
         return Plan(
             stage=stage,
             root=self.root,
@@ -84,7 +85,8 @@ class Flagging:
             params=self.params,
             writes=(dataset_unit(self.name),),
             version=dolma_dask.__version__,
-            all_units=frozenset(self.path(shard) for shard in self.dataset.shards),
+            all_units=every,
+            other_formats=layout.other_formats(every),
             reads=layout.DOCUMENT_SUFFIXES,
             bad_is_loss=True,
             notes=dataset_notes(self.dataset),

@@ -4,7 +4,7 @@ Memory: a few blocks per worker. The attribute file has the document file's path
 proves which documents it belongs to. A document that cannot be read keeps its row, with an error in it, and makes the exit status 1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Unpack
@@ -106,47 +106,43 @@ def tag(
     stage = TagStage(opened.root, opened.source, sets, format, record_policy(options))
     layout.check_no_collision([layout.with_format(shard.path, format) for shard in opened.shards])
     names = [tagger.name for set_ in sets.values() for tagger in set_]
+    shards = selected(opened, options).shards
     plan = Plan(
         stage=stage,
         root=opened.root,
-        tasks=[stage.task(shard) for shard in selected(opened, options).shards],
+        tasks=[stage.task(shard) for shard in shards],
         params=without_empty(
             {"taggers": names, "experiment": experiment, "format": format, "source": source}
         ),
         writes=tuple(f"{layout.ATTRIBUTES}/{name}/" for name in sets),
         version=dolma_dask.__version__,
+        other_formats=layout.other_formats(stage.paths(shards), stage.paths(opened.shards)),
         bad_is_loss=True,
         notes=dataset_notes(opened),
     )
-    outdated = _outdated(opened, stage)
-    if outdated and not options.get("overwrite"):
-        path, why = next(iter(outdated.items()))
+    lost = {} if options.get("overwrite") else _lost(opened, stage)
+    if lost:
+        path, names = next(iter(lost.items()))
         raise UsageError(
-            f"{opened.root}/{path} {why}, and {len(outdated) - 1} more; expected free paths. Choose another --experiment or the same "
-            "--format and taggers, or replace them with --overwrite."
+            f"{opened.root}/{path} holds the attributes of {', '.join(names)}, which are not requested now, and {len(lost) - 1} more; expected "
+            "free paths. Choose another --experiment or the same taggers, or replace them with --overwrite."
         )
-    summary = engine.run(plan, run_options(options)).summary
-    if not options.get("dry_run"):
-        for path in outdated.keys() - {stage.path(name, shard) for name in sets for shard in opened.shards}:
-            files.remove(opened.url(path))
-    return summary
+    return engine.run(plan, run_options(options)).summary
 
 
-def _outdated(dataset: Dataset, stage: "TagStage") -> dict[str, str]:
-    """Return finished files of the sets that hold other taggers or have another format than is requested now, and why."""
+def _lost(dataset: Dataset, stage: "TagStage") -> dict[str, list[str]]:
+    """Return finished files of the sets that hold other taggers than are requested now, and these."""
     shards = {layout.stem_of(shard.path): shard for shard in dataset.shards}
-    outdated: dict[str, str] = {}
+    lost: dict[str, list[str]] = {}
     for path, record in Journal(dataset.root, stage.verb).by_file().items():
         name, _, rest = path.removeprefix(f"{layout.ATTRIBUTES}/").partition("/")
         shard = shards.get(layout.stem_of(rest))
         if name not in stage.sets or shard is None or record.shard != shard.path:
             continue
-        lost = sorted(set(record.info.get("taggers", ())) - {tagger.name for tagger in stage.sets[name]})
-        if lost:
-            outdated[path] = f"holds the attributes of {', '.join(lost)}, which are not requested now"
-        elif path != stage.path(name, shard) and files.stat(dataset.url(path)):
-            outdated[path] = f"was written in another format than {stage.path(name, shard)}"
-    return outdated
+        others = sorted(set(record.info.get("taggers", ())) - {tagger.name for tagger in stage.sets[name]})
+        if others and files.stat(dataset.url(path)):
+            lost[path] = others
+    return lost
 
 
 def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[Tagger, ...]]:
@@ -181,6 +177,10 @@ class TagStage:
     def path(self, name: str, shard: Shard) -> str:
         """Return where the set `name` of a shard is written."""
         return layout.attribute_path(name, shard.path, self.file_format)
+
+    def paths(self, shards: Iterable[Shard]) -> list[str]:
+        """Return where all sets of some shards are written."""
+        return [self.path(name, shard) for shard in shards for name in self.sets]
 
     def key(self, name: str) -> str:
         """Return the key of the set: taggers, their versions and parameters, and what reading depends on."""

@@ -56,13 +56,18 @@ def convert_attributes(
     shown = selected(dataset, options)
     sets = open_attributes(shown, [name])
     stage = AttributeFormStage(dataset.root, dataset.source, target, form)
+    tasks = [stage.task(shard, sets) for shard in shown.shards]
     plan = Plan(
         stage=stage,
         root=dataset.root,
-        tasks=[stage.task(shard, sets) for shard in shown.shards],
+        tasks=tasks,
         params=without_empty({"attributes": name, "form": form, "rename": target}),
         writes=(f"{layout.ATTRIBUTES}/{target}/",),
         version=dolma_dask.__version__,
+        other_formats=layout.other_formats(
+            [task.units[0].name for task in tasks],
+            [layout.attribute_path(target, shard.path) for shard in dataset.shards],
+        ),
         notes=dataset_notes(dataset),
     )
     return engine.run(plan, run_options(options)).summary

@@ -171,6 +171,7 @@ def convert(
     policy = record_policy(options)
     stage = ConvertStage(target, base, fields, shard_bytes, policy)
     shards = _outputs(plan_shards(raw_files), shard_bytes, format, folder)
+    every = frozenset(layout.document_path(shard.path) for shard in shards)
     requested = _selected(shards, tuple(options.get("only", ())), options.get("prune"))
     plan = Plan(
         stage=stage,
@@ -190,7 +191,8 @@ def convert(
         version=dolma_dask.__version__,
         origin=base,
         reads=layout.DOCUMENT_SUFFIXES,
-        all_units=frozenset(layout.document_path(shard.path) for shard in shards),
+        all_units=every,
+        other_formats=layout.other_formats(every),
         max_bad_fraction=budget(policy),
     )
     ran = engine.run(plan, run_options(options))

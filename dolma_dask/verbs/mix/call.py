@@ -176,6 +176,7 @@ def documents_job(
         origin=parts[0].mixture.dataset.root,
         reads=layout.DOCUMENT_SUFFIXES,
         all_units=frozenset(every) or None,
+        other_formats=layout.other_formats(every or paths),
         max_bad_fraction=budget(policy),
         quarantine=files.join(output.root, f"{layout.QUARANTINE}/{output.verb}"),
         notes=notes,

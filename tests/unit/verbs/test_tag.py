@@ -136,11 +136,24 @@ def test_an_experiment_keeps_its_taggers(dataset):
 
 def test_a_set_has_one_format(dataset):
     dk.tag(str(dataset), ["char_length_v1"], progress=False)
-    with pytest.raises(UsageError, match="another format"):
+    with pytest.raises(UsageError, match="in another format"):
         dk.tag(str(dataset), ["char_length_v1"], format="parquet", progress=False)
     dk.tag(str(dataset), ["char_length_v1"], format="parquet", overwrite=True, progress=False)
     assert not (dataset / "attributes/char_length_v1/x/a.jsonl.gz").exists()
     assert dk.mix(str(dataset), to=str(dataset.parent / "v1"), where="length > 5", progress=False).failed == 0
+
+
+def test_a_file_of_another_tool_in_another_format_stays(dataset):
+    write_lines(dataset / "attributes/char_length_v1/x/a.jsonl", ['{"id": "d0", "attributes": {}}'])
+    for overwrite in False, True:
+        with pytest.raises(UsageError, match="1 file that no tag has made"):
+            dk.tag(str(dataset), ["char_length_v1"], overwrite=overwrite, progress=False)
+
+
+def test_another_format_for_some_shards_leaves_the_others(tagged):
+    dk.tag(str(tagged), ["char_length_v1"], format="parquet", only=["x/*"], overwrite=True, progress=False)
+    found = {path.name for path in (tagged / "attributes/char_length_v1").rglob("*.*")}
+    assert found == {"a.parquet", "b.jsonl.gz"}
 
 
 def test_a_budget_of_rows_is_refused_because_all_rows_are_kept(dataset):
