@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError
 from cyclopts.exceptions import MissingArgumentError
 
 from dolma_dask import __version__
-from dolma_dask.config.signatures import completed_texts, for_command_line, notes
+from dolma_dask.config.signatures import completed_texts, for_command_line, notes, spellings
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
 from dolma_dask.registry import COMMANDS, VERBS, load
 
@@ -24,7 +24,7 @@ TOOLKIT = {verb.name: verb.toolkit for verb in VERBS.values() if verb.toolkit}
 _HELP = """Curate text for language models on Dask: from a laptop to a cluster.
 
 Each verb writes whole files or none, remembers what is finished, and goes on where it was stopped.
-Example: dolma-dask tag corpus/wiki --taggers gopher_v2
+Example: dolma-dask tag corpus/wiki/v0 --taggers gopher_v2
 """
 
 _JSON = "Every command takes --json (print the summary as JSON)."
@@ -37,12 +37,12 @@ Completion of commands and options by TAB: dolma-dask --install-completion"""
 def make_app(called: str | None = None) -> App:
     """Return the application; only the command that is called takes its help from its function, which is then imported."""
     app = _empty_app(**({"version_flags": ()} if called else {}))  # --version of a verb is that of a dataset
-    for verb in COMMANDS.values():
+    for number, verb in enumerate(COMMANDS.values()):
         if verb.name == called:
             _add(app, verb.name, _over_all(verb.load()) if verb.over_all else verb.load())
         else:
-            app.command(verb.function, name=verb.name, help=verb.help)
-    app.command(completion, name="completion")
+            app.command(verb.function, name=verb.name, help=verb.help, sort_key=number)
+    app.command(completion, name="completion", sort_key=len(COMMANDS))
     return app
 
 
@@ -54,7 +54,7 @@ def _over_all(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 def _add(app: App, name: str, verb: Callable[..., Any], **more_of_it: str) -> None:
     """Add a command whose help stands in its function's docstring; notes come below the options."""
-    more = notes(verb.__doc__ or "")
+    more = notes(verb.__doc__ or "", spellings(verb))
     epilogue = f"{more}\n\n{_JSON}" if more else _JSON
     app.command(for_command_line(verb), name=name, help_epilogue=epilogue, **more_of_it)
 
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _show(_call(words), as_json)
     except CycloptsError as error:
-        return _show_error(UsageError(_wrong_words(error)), as_json)
+        return _show_error(UsageError(_wrong_words(error, words)), as_json)
     except KeyboardInterrupt:
         return _show_error(InterruptedStageError("stopped; run the same command again to go on"), as_json)
     except BrokenPipeError:
@@ -175,12 +175,18 @@ def _app_for(words: Sequence[str]) -> tuple[App, Sequence[str]]:
     return make_app(next((word for word in words if word in COMMANDS), None)), words
 
 
-def _wrong_words(error: CycloptsError) -> str:
+def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
     """Return what is wrong with the words of a command, and where to look."""
     command = " ".join(["dolma-dask", *(error.command_chain or ())])
     argument = error.argument
     if isinstance(error, MissingArgumentError) and argument is not None and not argument.tokens:
-        return f"{argument.name} is missing; expected it in {command}. Help: {command} --help"
+        near = get_close_matches(argument.name, [word for word in words if word.startswith("--")], n=1)
+        found = (
+            f"unknown option {near[0]}; did you mean {argument.name}?"
+            if near
+            else f"{argument.name} is missing; expected it in {command}."
+        )
+        return f"{found} Help: {command} --help"
     return f"{str(error).strip()} Help: {command} --help"
 
 

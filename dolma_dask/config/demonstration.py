@@ -38,8 +38,6 @@ def demo(
 
     Example: dolma-dask demo
 
-    Raises `StageError`: a stage failed. Raises `DataError`: the tokens that were read back are not those of the documents.
-
     Parameters
     ----------
     folder : str, optional
@@ -57,6 +55,13 @@ def demo(
     -------
     PipelineSummary
         Documents, text and tokens per stage; its notes say where to look.
+
+    Raises
+    ------
+    StageError
+        A stage failed.
+    DataError
+        The tokens that were read back are not those of the documents.
     """
     home, page = Path(folder).absolute(), str(Path(report).absolute())
     tokens, tokenizer = str(home / "tokens"), home / "tokenizer.json"

@@ -161,17 +161,14 @@ def run(
 ) -> PipelineSummary:
     """Run the stages of a YAML file, one after the other, with one cluster; the same command goes on where they stopped.
 
-    Example: dolma-dask run configs/wiki.yaml --set raw=dumps/wiki --dry-run
-
-    Raises `UsageError`: the file is wrong: every mistake with line and column. Nothing was run. Raises `StageError`: a stage failed; those
-    before it are finished. The summary is in its details.
+    Example: dolma-dask run configs/wiki.yaml --set raw=dumps/wiki tokenizer=t5.json --dry-run
 
     Parameters
     ----------
     path : str
         The file: `stages:` is a list of verbs with their options, named as on the command line. See configs/ for examples.
     variables : list of NAME=VALUE, optional
-        Values for ${NAME} in the file; in Python a map. They replace those of its `variables:`.
+        Values for ${NAME} in the file. They replace those of its `variables:`. In Python a map.
     only : list of str, optional
         Only these stages, by name, or by verb for all of its stages.
     from_ : str, optional
@@ -194,9 +191,16 @@ def run(
     PipelineSummary
         A row per stage.
 
+    Raises
+    ------
+    UsageError
+        The file is wrong: every mistake with line and column. Nothing was run.
+    StageError
+        A stage failed; those before it are finished. The summary is in its details.
+
     Notes
     -----
-    A stage that sets unreadable records aside goes on, and the exit status is 1; one that fails, or a validate that finds problems, ends
+    All mistakes in the file are named, with line and column, before anything runs. A stage that sets unreadable records aside goes on, and the exit status is 1; one that fails, or a validate that finds problems, ends
     the run.
     """
     only = words_of("only", only)

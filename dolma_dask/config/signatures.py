@@ -2,12 +2,14 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
 from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from cyclopts import Group, Parameter
 
 from dolma_dask.registry import VERBS
 
@@ -69,21 +71,61 @@ def for_command_line(verb: Callable[..., Any], texts: Mapping[str, Any] | None =
     def command(*words: Any, **options: Any) -> Any:
         return verb(*words, **options)
 
-    command.__name__, command.__doc__ = verb.__name__, help_text(verb.__doc__ or "")
-    hints = get_type_hints(verb, include_extras=True).items()
-    command.__annotations__ = {
-        name: in_words(hint, text=(texts or {}).get(name, str)) for name, hint in hints
-    }
-    signature = inspect.signature(verb)
+    given = _parameters(verb)
     parameters = [
-        item.replace(
-            kind=item.KEYWORD_ONLY if item.kind is item.POSITIONAL_OR_KEYWORD else item.kind,
-            annotation=command.__annotations__[item.name],
-        )
-        for item in signature.parameters.values()
+        item.replace(annotation=_shown(item, in_words(hint, text=(texts or {}).get(name, str)), given))
+        for name, (item, hint) in given.items()
     ]
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__name__, command.__doc__ = verb.__name__, help_text(verb.__doc__ or "", spellings(verb))
+    command.__annotations__ = {item.name: item.annotation for item in parameters}
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
+
+
+def _parameters(verb: Callable[..., Any]) -> dict[str, tuple[inspect.Parameter, Any]]:
+    """Return the parameters of a command and their types, those that its ``**options`` name among them."""
+    hints = get_type_hints(verb, include_extras=True)
+    given: dict[str, tuple[inspect.Parameter, Any]] = {}
+    for item in inspect.signature(verb).parameters.values():
+        if item.kind is item.VAR_KEYWORD:
+            shared = get_type_hints(get_args(hints[item.name])[0], include_extras=True)
+            for name, hint in shared.items():
+                given[name] = inspect.Parameter(name, item.KEYWORD_ONLY, default=None), hint
+        else:
+            kind = item.KEYWORD_ONLY if item.kind is item.POSITIONAL_OR_KEYWORD else item.kind
+            given[item.name] = item.replace(kind=kind), hints[item.name]
+    return given
+
+
+_OPTIONS, _WHAT, _OUTPUT, _BAD, _WHERE = (
+    Group(title, sort_key=number)
+    for number, title in enumerate(
+        ("Options", "What to work on", "Output", "Bad records", "Where it runs"), start=1
+    )
+)
+
+_GROUPS = {
+    **dict.fromkeys(("source", "version", "attributes", "only", "prune", "from_"), _WHAT),
+    **dict.fromkeys(
+        ("to", "ragged", "hdf5", "format", "name", "experiment", "folder", "report", "overwrite", "dry_run"),
+        _OUTPUT,
+    ),
+    **dict.fromkeys(("on_bad_record", "max_record_bytes", "max_bad_fraction"), _BAD),
+    **dict.fromkeys(("scheduler", "workers", "progress"), _WHERE),
+}
+"""Group of an option in the help; others are the command's own."""
+
+
+def _shown(item: inspect.Parameter, hint: Any, given: Collection[str]) -> Any:
+    """Return a type with the group of its option, and truth values in words."""
+    if item.kind is item.POSITIONAL_ONLY:
+        return hint
+    is_own = item.name in ("source", "attributes") and "dataset" not in given  # of raw files
+    more: dict[str, Any] = {"group": _OPTIONS if is_own else _GROUPS.get(item.name, _OPTIONS)}
+    if isinstance(item.default, bool):
+        more["show_default"] = lambda value: "yes" if value else "no"
+    inner, *others = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    return Annotated[(inner, Parameter(**more), *others)]
 
 
 def completed_texts() -> dict[str, Any]:
@@ -106,9 +148,28 @@ _ENTRY = re.compile(r"^(\w+(?:, \w+)*) : (.*)\n((?: .*\n?|\n)*)", re.MULTILINE)
 _COLUMNS = re.compile(r"\S {2,}\S")
 
 
-def help_text(doc: str) -> str:
-    """Return a docstring as terminals show it: each argument by itself, and its description in one line."""
-    sections = _sections(doc)
+def spellings(verb: Callable[..., Any]) -> dict[str, str]:
+    """Return how the command line spells each argument of a command."""
+    return {
+        name: name.upper() if item.kind is item.POSITIONAL_ONLY else f"--{name.rstrip('_').replace('_', '-')}"
+        for name, (item, _) in _parameters(verb).items()
+    }
+
+
+_IN_PYTHON = re.compile(r"\s*\b(?:In|From) Python\b[^.]*\.")
+_VALUE = re.compile(r'`?\b(\w+)="([^"]*)"`?')
+_QUOTED = re.compile(r"`(\w+)`")
+
+
+def _spelled(text: str, names: Mapping[str, str]) -> str:
+    """Return a text that speaks of arguments as Python does, as the command line does; what is of Python alone is left out."""
+    text = _VALUE.sub(lambda found: f"{names[found[1]]} {found[2]}" if found[1] in names else found[0], text)
+    return _QUOTED.sub(lambda found: names.get(found[1], found[0]), _IN_PYTHON.sub("", text))
+
+
+def help_text(doc: str, names: Mapping[str, str]) -> str:
+    """Return a docstring as terminals show it: each argument by itself, its description in one line; `names` says how they are spelled."""
+    sections = _sections(_spelled(inspect.cleandoc(doc), names))
     lines = [
         f"{name} : {kind}\n    {' '.join(text.split())}"
         for names, kind, text in _ENTRY.findall(sections.get("Parameters", ""))
@@ -117,9 +178,9 @@ def help_text(doc: str) -> str:
     return "\n".join([_flowing(sections[""]), *(["", "Parameters", "----------", *lines] if lines else [])])
 
 
-def notes(doc: str) -> str:
+def notes(doc: str, names: Mapping[str, str]) -> str:
     """Return the notes of a docstring, empty if there are none."""
-    return _flowing(_sections(doc).get("Notes", ""))
+    return _flowing(_spelled(_sections(doc).get("Notes", ""), names))
 
 
 def _sections(doc: str) -> dict[str, str]:

@@ -236,8 +236,10 @@ def status(
     ----------
     dataset : str or Dataset
         Folder or URL of a dataset, or of token shards. On the command line also a root of datasets: all below it are shown.
-    source, version : str, optional
-        The dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    source : str, optional
+        Name of the folder of a source; with `version`.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------

@@ -64,7 +64,7 @@ def tag(
 ) -> Summary:
     """Run taggers over every document, in one pass, and write their attributes beside the documents.
 
-    Example: dolma-dask tag corpus/wiki --taggers gopher_v2 char_length_v1
+    Example: dolma-dask tag corpus/wiki/v0 --taggers gopher_v2 char_length_v1
 
     Parameters
     ----------
@@ -95,8 +95,7 @@ def tag(
 
     Notes
     -----
-    There is no max_bad_fraction: with on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of
-    them makes the exit status 1.
+    With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
     """
     options = checked(tag, options, RecordArgs)
     taggers = [taggers] if isinstance(taggers, str | Tagger) else taggers

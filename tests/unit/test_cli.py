@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from dolma_dask import __version__, cli
+from dolma_dask.config.signatures import spellings
 from dolma_dask.registry import COMMANDS
 from dolma_dask.taggers import gopher
 
@@ -39,6 +40,34 @@ def test_every_command_has_help_with_an_example_and_something_of_every_option(co
         for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
             said = [word for word in " ".join(rows[start:end]).split() if not word.startswith("--")]
             assert len(said) >= 3, f"{command}: nothing is said of {rows[start]}"
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_speaks_the_language_of_the_command_line(command, help_of):
+    shown = re.sub(r"[│\s]+", " ", help_of(command)).replace("is not None", "").replace("is None", "")
+    names = spellings(COMMANDS[command].load())
+    of_python = [name for name in names if "_" in name and re.search(rf'(?<![\w"]){name}(?![\w"])', shown)]
+    assert of_python == []
+    assert [name for name in names if re.search(rf"`{name}`|\b{name}=", shown)] == []
+    assert not re.search(r"\b(None|True|False|Raises|(In|From|in|from) Python)\b", shown)
+
+
+def test_commands_and_options_stand_in_the_order_of_work(help_of, capsys):
+    assert cli.main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert re.findall(r"^│ ([a-z][a-z0-9-]+) ", shown, re.MULTILINE) == [*COMMANDS, "completion"]
+    titles = re.findall(r"╭─ (.*?) ─", help_of("mix"))
+    assert titles == ["Arguments", "Options", "What to work on", "Output", "Bad records", "Where it runs"]
+    every = [" ".join(text.split()) for text in re.split(r"│ +--", help_of("mix").replace("│\n│ ", ""))]
+    meanings = [re.sub(r"^\S+( --no-\S+)? (STR|INT|FLOAT|CHOICE)?(\.\.\.)?", "", text) for text in every]
+    assert len(set(meanings)) == len(meanings)
+    for sign in ["==", "!=", "<", "<=", ">", ">=", "in", "+", "-", "*", "/", "and", "or", "not"]:
+        assert f" {sign}" in " ".join(help_of("mix").split())
+
+
+def test_a_mistyped_option_that_is_needed(capsys):
+    assert cli.main(["tag", "x", "--tagger", "gopher_v2"]) == 2
+    assert "unknown option --tagger; did you mean --taggers?" in capsys.readouterr().err
 
 
 def test_help_shows_every_sign_and_notes_below_the_options(help_of):

@@ -55,7 +55,7 @@ def block(
 ) -> BlockSummary:
     """Flag the documents that are in a list of ids, or of sources and ids, and write the flags beside the documents.
 
-    Example: dolma-dask block corpus/wiki takedown.txt --name takedown
+    Example: dolma-dask block corpus/wiki/v0 takedown.txt --name takedown
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ def block(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     exchange : bool, optional
-        Hold the list in memory (False), or sort it together with all documents on disk (True); by default the latter only for more than five
-        million entries. Not a byte of the output depends on it.
+        Sort the list together with all documents on disk, instead of holding it in memory; by default only for more than five million
+        entries. Not a byte of the output depends on it.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def block(
     -----
     A listed document has [[0, length, 1]] under the key, in code points, others have nothing. To drop listed documents:
     mix --where "takedown is None"; to keep them alone: mix --where "takedown is not None". When the list has changed, flags of the old
-    one are refused by all readers from the start of the run that makes the new ones; after a run with only or prune, those of the other
+    one are refused by all readers from the start of the run that makes the new ones; after a run with `only` or `prune`, those of the other
     shards are, until block has run over all. All entries that match nothing are in
     _quarantine/block/<name>.unmatched.jsonl. With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one
     of them makes the exit status 1.

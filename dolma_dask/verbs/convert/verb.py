@@ -109,7 +109,7 @@ def convert(
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the documents.
     attributes : str, optional
-        Instead of raw files, convert this attribute set of the dataset INPUTS; `to` is the same dataset.
+        Instead of raw files, convert this attribute set of the dataset `inputs`; `to` is the same dataset.
     form : {"nested", "flat"}, optional
         Form of the converted attributes: that of the Dolma toolkit, or keys at the top level.
     rename : str, optional

@@ -66,7 +66,7 @@ def dedupe(
 ) -> DedupeSummary:
     """Flag every document but one of those that are equal, over all shards, and write the flags beside the documents.
 
-    Example: dolma-dask dedupe corpus/wiki --by text --keep longest
+    Example: dolma-dask dedupe corpus/wiki/v0 --by text --keep longest
 
     Parameters
     ----------
@@ -113,8 +113,7 @@ def dedupe(
     Notes
     -----
     A survivor has nothing under the key, the others have [[0, length, 1]] in code points: keep survivors with --where "exact is None".
-    There is no max_bad_fraction: with on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them
-    makes the exit status 1.
+    With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
     """
     options = checked(dedupe, options, RecordArgs)
     _check_names(by, rank)

@@ -112,7 +112,7 @@ def hdf5(
     eos : str, optional
         Token behind each document; by default the tokenizer's own. "none" for none.
     pad : str, optional
-        Token that fills a row; by default the tokenizer's own, else eos.
+        Token that fills a row; by default the tokenizer's own, else that of `eos`.
     eos_id : int, optional
         Token behind each document, by its id.
     pad_id : int, optional
@@ -120,13 +120,13 @@ def hdf5(
     min_sequence_len : int, optional
         Without packing: rows of fewer tokens are left out; by default 10.
     short_seq_prob : float
-        Share of rows that are cut at random, 2 to max_seq_length - 1 tokens being left; the others are lost.
+        Share of rows that are cut at random, 2 to `max_seq_length` - 1 tokens being left; the others are lost.
     seed : int
         Seed of the rows that are cut at random.
     use_ftfy : bool, optional
         Repair texts with ftfy first; by default not.
     ftfy_normalizer : {"NFC", "NFD", "NFKC", "NFKD"}, optional
-        Unicode normalization that ftfy ends with; None for none.
+        Unicode normalization that ftfy ends with. In Python None for none.
     wikitext_detokenize : bool
         Put the punctuation of wikitext together.
     split_text_to_tokenize : bool
@@ -161,8 +161,8 @@ def hdf5(
     -----
     Rows do not depend on shards, files or workers. A stream of one token has nothing to predict and makes no row.
 
-    Under compat="modelzoo-2.2" ftfy is on and min_sequence_len 6 by default, empty texts are skipped, an eos_id is the padding too,
-    inverted_mask does nothing, remove_bos_in_chunks drops a token of each further piece, and short rows are drawn as by one process. The tail
+    Under compat="modelzoo-2.2" ftfy is on and `min_sequence_len` 6 by default, empty texts are skipped, an `eos_id` is the padding too,
+    `inverted_mask` does nothing, `remove_bos_in_chunks` drops a token of each further piece, and short rows are drawn as by one process. The tail
     is kept all the same; ModelZoo loses it: tail="drop".
     """
     given = locals()

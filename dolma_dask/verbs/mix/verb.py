@@ -86,26 +86,31 @@ def mix(
     dataset : str or Dataset
         Folder or URL with documents/ and attributes/ in it.
     to : str, optional
-        Root of the new version; its documents/ is written. Not needed if ragged or hdf5 is given.
+        Root of the new version; its documents/ is written. Not needed if `ragged` or `hdf5` is given.
     ragged : dict, optional
-        Options of the verb ragged, to and tokenizer among them: token arrays of the new documents from the same reading. On the command line as
-        JSON: '{"to": "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}'. With shuffle or max_size they are made of the new files.
+        Options of the verb ragged, to and tokenizer among them: token arrays of the new documents from the same reading, as
+        JSON: '{"to": "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}'. With `shuffle` or `max_size` they are made of the new files.
     hdf5 : dict, optional
         Options of the verb hdf5, in the same way: '{"to": "out/h5", "tokenizer": "neox.json", "max_seq_length": 2048}'.
     where : str, optional
-        Expression over id, source, added, created, metadata.<field> and attribute keys; a unique ending of a key is enough. A comparison with
-        a missing value is false. Numbers are compared exactly, arithmetic is in double precision.
-    include, exclude : list of str, optional
-        Filters in JSONPath or jq, as the Dolma toolkit has them: a document is kept if any of `include` matches, and none of `exclude`. An
-        attribute that no row has is an error, or a note if the filter expects that it is missing: `@.k && @.k[0] ...`, `.attributes.k // []`.
+        Keep documents for which this holds: id, source, added, created, metadata.<field> and attribute keys (a unique ending is enough), numbers
+        and 'strings', joined by == != < <= > >=, in (..., ...), is None, is not None, + - * /, and, or, not. A comparison with a missing value
+        is false. Numbers are compared exactly, arithmetic is in double precision.
+    include : list of str, optional
+        Filters in JSONPath or jq, as the Dolma toolkit has them: keep only documents that one of them matches. An attribute that no row has is
+        an error, or a note if the filter expects that it is missing: `@.k && @.k[0] ...`, `.attributes.k // []`.
+    exclude : list of str, optional
+        Filters of the same kind: drop the documents that one of them matches.
     syntax : {"jsonpath", "jq"}, optional
         Language of the filters.
-    block, allow : list of str, optional
-        Files of ids, or sources and ids: listed documents are dropped, or kept alone. They are flagged first, as by the verb block.
+    block : list of str, optional
+        Files of ids, or of sources and ids: drop the listed documents. They are flagged first, as by the verb block.
+    allow : list of str, optional
+        Files of the same kind: keep only the listed documents.
     thresholds : str or Thresholds, optional
         Keep only documents inside of the bounds that quantiles wrote into this file.
     replace : list of dict, optional
-        Spans to replace, each with the keys span, min_score, max_score, replacement and syntax, on the command line as JSON:
+        Spans to replace, each with the keys span, min_score, max_score, replacement and syntax, as JSON:
         '{"span": "$.attributes.pii__pii__EMAIL_ADDRESS", "min_score": 0.5, "replacement": "|||EMAIL|||"}'. {} stands for the span's text.
     merge_attributes : bool, optional
         Write the attributes of the sets in `attributes` into the documents, as the Dolma toolkit does.
@@ -122,7 +127,7 @@ def mix(
     seed : int, optional
         Seed of the sample and the shuffle.
     max_size : int, optional
-        Stored bytes of an output file at most. With it, or with shuffle, documents go to files <name>-0000.jsonl.gz, -0001 and so on; without,
+        Stored bytes of an output file at most. With it, or with `shuffle`, documents go to files <name>-0000.jsonl.gz, -0001 and so on; without,
         to one file per input file.
     name : str, optional
         Name of these files.

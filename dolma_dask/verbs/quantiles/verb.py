@@ -53,7 +53,7 @@ def quantiles(
 ) -> QuantilesSummary:
     """Find the quantiles of signals, for all documents and for each group of them, exactly.
 
-    Example: dolma-dask quantiles corpus/wiki --signals word_count mean_word_length --by language --level regular
+    Example: dolma-dask quantiles corpus/wiki/v0 --signals word_count median_word_length --by source --level regular
 
     Parameters
     ----------
@@ -72,9 +72,9 @@ def quantiles(
         Fraction of the documents to look at, selected by a hash of source and id: the way to huge data, since the values that are kept shrink
         with it.
     seed : int, optional
-        Of the hash.
+        Seed of that hash.
     name : str, optional
-        Of the file, quantiles/<name>.json. Quantiles of other options need another name, or overwrite.
+        Name of the file, quantiles/<name>.json. Quantiles of other options need another name, or `overwrite`.
     attributes : list of str, optional
         Attribute sets to look in; by default all.
     source : str, optional

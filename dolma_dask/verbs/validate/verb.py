@@ -61,7 +61,7 @@ def validate(
     Parameters
     ----------
     dataset : str or Dataset
-        Folder or URL with documents/ in it; with `version`, a root of sources. Without documents/ on the command line: every dataset below is checked.
+        Folder or URL with documents/ in it; with `version`, a root of sources. On the command line also a root of datasets: all below it are checked.
     against : str or Dataset, optional
         Earlier version: every (source, id) must stand in it, and rows of files of the same name must keep their order. With `version`
         also the name of another version of the same source.

@@ -30,7 +30,7 @@ DOC = """Do something with
 
 
 def test_each_argument_alone_and_in_one_line():
-    assert help_text(DOC).splitlines() == [
+    assert help_text(DOC, {}).splitlines() == [
         "Do something with documents.",
         "",
         "Example: dolma-dask verb x",
@@ -47,6 +47,12 @@ def test_each_argument_alone_and_in_one_line():
 
 
 def test_notes_flow_and_columns_stay():
-    assert notes(DOC) == "A note on two lines.\n\none     a column\ntwo     another"
-    assert notes("Nothing more.") == ""
-    assert help_text("Nothing\n    more.") == "Nothing more."
+    assert notes(DOC, {}) == "A note on two lines.\n\none     a column\ntwo     another"
+    assert notes("Nothing more.", {}) == ""
+    assert help_text("Nothing\n    more.", {}) == "Nothing more."
+
+
+def test_help_spells_arguments_as_the_command_line_does():
+    names = {"on_bad": "--on-bad", "dataset": "DATASET"}
+    doc = 'Do `dataset` with on_bad="skip". In Python also None. Keep `other`, x="y" and `@.k && 1`.'
+    assert help_text(doc, names) == 'Do DATASET with --on-bad skip. Keep `other`, x="y" and `@.k && 1`.'

@@ -1,0 +1,71 @@
+"""Every example that a --help shows is run as it stands, by a shell, in the order of work."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dolma_dask import cli
+from dolma_dask.registry import COMMANDS
+from dolma_dask.testing.tokenizer import train_tokenizer
+
+pytestmark = pytest.mark.e2e
+ROOT = Path(__file__).resolve().parents[2]
+
+ORDER = ["convert", "", "tag", "dedupe", "block", "quantiles", "mix", "validate"]
+"""Commands that need what those before them make; the main help has an example of its own."""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Files with the names that the examples have, and an earlier version of a dataset."""
+    texts = [f"Document {number} speaks of {number} things, " + "one by one " * 25 for number in range(40)]
+    rows = [{"id": str(number), "text": text, "source": "wiki"} for number, text in enumerate(texts)]
+    for path in ("dumps/wiki/a.jsonl", "corpus/wiki/v0/documents/a.jsonl"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "raw/c4").mkdir(parents=True)
+    c4 = [
+        {"url": f"http://a/{n}", "text": text, "timestamp": "2019-04-25T12:57:54Z"}
+        for n, text in enumerate(texts)
+    ]
+    (tmp_path / "raw/c4/a.json").write_text("".join(json.dumps(row) + "\n" for row in c4))
+    (tmp_path / "takedown.txt").write_text("3\n7\n")
+    train_tokenizer(texts, tmp_path / "neox.json", vocab_size=300)
+    (tmp_path / "t5.json").write_text((tmp_path / "neox.json").read_text().replace("<|endoftext|>", "</s>"))
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    (tmp_path / ".local/share/bash-completion/completions").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def examples_of(command: str) -> list[str]:
+    """Return the examples in the help of a command, on a terminal wide enough for a line each."""
+    words = [command, "--help"] if command else ["--help"]
+    done = subprocess.run(
+        [sys.executable, "-m", "dolma_dask", *words],
+        env={**os.environ, "COLUMNS": "500"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return re.findall(r"Example: (.*\S)", done.stdout)
+
+
+def test_every_example_of_a_help_runs(place):
+    commands = [*ORDER, *(name for name in (*COMMANDS, "completion") if name not in ORDER)]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    for command in commands:
+        examples = examples_of(command)
+        assert examples, command
+        for example in examples:
+            done = subprocess.run(
+                ["bash", "-c", example],
+                env={**os.environ, "PATH": path, "HOME": str(place), "CORPUS": "new"}, capture_output=True, text=True, timeout=250, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, (example, done.stdout, done.stderr)
+    assert cli.main(["status", "corpus/wiki/v0"]) == 0
+    assert (place / "wiki.html").exists()
+    assert "_dolma_dask" in (place / ".local/share/bash-completion/completions/dolma-dask").read_text()
