@@ -15,7 +15,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    import pytest
+    try:
+        import pytest
+    except ModuleNotFoundError as error:
+        raise ImportError(f"dolma_dask.testing.{name} needs pytest: pip install pytest") from error
 
     home = f"{__name__}.{_HOMES[name]}"
     pytest.register_assert_rewrite(home)  # else a failed assertion does not say with which values

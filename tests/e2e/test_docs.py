@@ -71,19 +71,6 @@ def test_the_guide(place):
     assert {path: path.read_bytes() for path in (place / "corpus/v1/documents").rglob("*.gz")} == before
 
 
-def test_the_tagger_of_contributing(place):
-    import textwrap
-
-    import dolma_dask as dk
-
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
-    (place / "plug_in.py").write_text(textwrap.dedent("   " + code.lstrip()))
-    names: dict = {}
-    exec(compile(textwrap.dedent("   " + code.lstrip()), "plug_in.py", "exec"), names)
-    dk.convert("raw", to="v0", source="s", progress=False)
-    assert dk.tag("v0", [names["exclamations"]], progress=False).done == 1
-
-
 def test_the_example_of_configs(place):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     words = [str(ROOT / "configs/wiki.sh"), "raw", "out", "tokenizer.json"]

@@ -2,6 +2,8 @@
 
 import inspect
 import itertools
+import subprocess
+import sys
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -145,3 +147,9 @@ def test_texts_are_wild_and_always_the_same():
     assert {len(char.encode()) for char in texts} == {1, 2, 3, 4}
     assert {"\x00", "\x85", "\u2028", "\u200d", "\r", "\u0301"} <= set(texts)
     assert len({ord(char) >> 16 for char in texts}) == 17
+
+
+def test_without_pytest_the_import_says_what_is_missing():
+    code = "import sys; sys.modules['pytest'] = None\nfrom dolma_dask.testing import TaggerTests"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: dolma_dask.testing.TaggerTests needs pytest: pip install pytest" in done.stderr

@@ -1,0 +1,93 @@
+"""What CONTRIBUTING.md tells authors of taggers is done to the letter: its code, in the places that it names."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import dolma_dask as dk
+
+pytestmark = pytest.mark.e2e
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def blocks_of(heading: str) -> list[str]:
+    """Return the code below a heading."""
+    _, _, section = (ROOT / "CONTRIBUTING.md").read_text().partition(f"## {heading}\n")
+    blocks = re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
+    return [textwrap.dedent("   " + block.lstrip()) for block in blocks]
+
+
+def call(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=place, env={**os.environ, "PYTHONPATH": str(place), "NUMBA_CACHE_DIR": str(place / "kernels")}, capture_output=True, text=True, timeout=250, check=False,
+    )  # fmt: skip
+
+
+def test_a_tagger_of_ones_own(tmp_path, monkeypatch):
+    function, test = blocks_of("Add a tagger of your own")
+    (tmp_path / "my_package.py").write_text(function)
+    (tmp_path / "test_my_package.py").write_text(test)
+    done = call(tmp_path, "pytest", "-q", "-W", "error")
+    assert " passed" in done.stdout, done.stdout
+    assert done.returncode == 0
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    from my_package import exclamations
+
+    (tmp_path / "v0/documents").mkdir(parents=True)
+    (tmp_path / "v0/documents/a.jsonl").write_text('{"id":"1","text":"oh!","source":"s"}\n')
+    assert dk.tag("v0", [exclamations], progress=False).done == 1
+
+
+def insert(path: Path, after: str, line: str) -> None:
+    text = path.read_text()
+    assert text.count(after) == 1
+    path.write_text(text.replace(after, f"{after}    {line}"))
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The files of the repository that have to do with taggers."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("dolma_dask", "tests/property", "tests/unit/taggers"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    for name in (
+        "pyproject.toml",
+        "tests/conftest.py",
+        "tests/unit/conftest.py",
+        "tests/unit/test_golden.py",
+    ):
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_a_built_in_tagger(copy):
+    module, entry, oracle = blocks_of("Add a built-in tagger in five steps")
+    (copy / "dolma_dask/taggers/exclamations.py").write_text(module)
+    insert(copy / "dolma_dask/taggers/registry.py", "BUILT_IN: Mapping[str, str] = {\n", entry)
+    asked = call(copy, "pytest", "-q", "tests/property/test_taggers.py", "-k", "oracle")
+    assert asked.returncode == 1, "an oracle is asked for"
+    insert(copy / "tests/property/tagger_oracles.py", "ORACLES = {\n", oracle)
+    done = call(
+        copy, "pytest", "-q", "tests/unit/taggers/test_registry.py", "tests/property/test_taggers.py",
+        "-k", "exclamations or oracle or unknown",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    golden = "tests/unit/test_golden.py"
+    words = ("pytest", "-q", golden, "-k", "exclamations_v1 or every_golden")
+    asked = call(copy, *words).stdout
+    (line,) = re.findall(r"^E +('tag exclamations_v1': Golden\(.*\),)$", asked, re.MULTILINE)
+    insert(copy / golden, "GOLDEN = {\n", f"{line}\n")
+    done = call(copy, *words)
+    assert done.returncode == 0, done.stdout
+    assert "exclamation marks among" in call(copy, "dolma_dask", "list", "exclamations_v1").stdout
+    for words in (("ruff", "check"), ("ruff", "format", "--check")):
+        done = call(copy, *words, "dolma_dask")
+        assert done.returncode == 0, done.stdout
