@@ -5,11 +5,16 @@ Units are decimal (MB = 10^6 bytes); an en dash stands for the unknown.
 
 import html
 import math
+import re
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
 UNKNOWN = "\N{EN DASH}"
 """Shown where a number is not known; never 0."""
+
+
+_SURROUNDINGS = 100
+"""Characters of an expression that a message shows."""
 
 
 def near_or_all(name: object, known: Collection[str]) -> str:
@@ -26,6 +31,15 @@ def listed(names: Sequence[str]) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: 1 file, 2 files."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def pointed(text: str, start: int, end: int) -> str:
+    """Return two lines: the surroundings of a place in an expression, and carets below ``text[start:end]``."""
+    shown = re.sub(r"\s", " ", text)
+    first = max(0, start - _SURROUNDINGS // 2)
+    before, after = "..." * (first > 0), "..." * (first + _SURROUNDINGS < len(shown))
+    carets = "^" * max(1, min(end, first + _SURROUNDINGS) - start)
+    return f"  {before}{shown[first : first + _SURROUNDINGS]}{after}\n  {' ' * (start - first + len(before))}{carets}"
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -4,11 +4,12 @@ Types come from what a value is for, not from YAML's guesses: for a text ``no`` 
 """
 
 import copy
+import itertools
 import math
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, NoReturn, Union, get_args, get_origin
 
 import msgspec
 import yaml
@@ -23,6 +24,15 @@ MOST_MISTAKES = 20
 
 MOST_BYTES = 10_000_000
 """Size of a configuration file; a larger one is something else."""
+
+MOST_VALUES = 200_000
+"""Values of a configuration, those of anchors and references counted wherever they stand."""
+
+MAX_DEPTH = 40
+"""Levels of lists, maps and references within each other."""
+
+MOST_CHARACTERS = 1_000_000
+"""Length of a text into which references were put."""
 
 FAILED = object()
 """Stands for a value that could not be converted; the mistake is recorded."""
@@ -39,6 +49,12 @@ class Mistakes:
         """Record a mistake, at a node or mark, or None outside of the file; the same one is recorded once."""
         mark = getattr(at, "start_mark", at)
         self._lines[(mark.line + 1, mark.column + 1, text) if mark else (0, 0, text)] = None
+
+    def stop(self, at: Any, text: str) -> NoReturn:
+        """Record a mistake after which nothing can be read, and raise all."""
+        self.add(at, text)
+        self.check()
+        raise AssertionError("check raises")
 
     def check(self) -> None:
         """Raise UsageError with the position of each mistake, in the order of the file, if there is any."""
@@ -73,11 +89,13 @@ def read_yaml(url: str, mistakes: Mistakes) -> Node:
         mistakes.add(mark, _readable(error, text.splitlines(), mark))
     except yaml.YAMLError as error:  # a character that YAML does not allow
         mistakes.add(start, " ".join(str(error).split()))
+    except RecursionError:
+        mistakes.add(start, _TOO_DEEP)
     else:
         if node is None:
             mistakes.add(start, "the file is empty; expected `stages:` with a list of verbs.")
         else:
-            _check(node, mistakes, ())
+            _check(node, mistakes, (), itertools.count())
     mistakes.check()
     return node
 
@@ -117,15 +135,23 @@ def _readable(error: yaml.MarkedYAMLError, lines: list[str], mark: yaml.Mark) ->
     return f"{problem}{context}. Look at the indentation, quotes and brackets here."
 
 
-def _check(node: Node, mistakes: Mistakes, above: tuple[Node, ...]) -> None:
+_TOO_DEEP = f"lists or maps in more than {MAX_DEPTH} levels; expected a configuration as people write it."
+_TOO_MANY = f"more than {MOST_VALUES:,} values, those of anchors and references counted wherever they stand; expected fewer."
+
+
+def _check(node: Node, mistakes: Mistakes, above: tuple[Node, ...], numbers: Iterator[int]) -> None:
     """Refuse what YAML knows and configurations do not."""
+    if next(numbers) > MOST_VALUES:
+        mistakes.stop(node, _TOO_MANY)
+    if len(above) > MAX_DEPTH:
+        mistakes.stop(node, _TOO_DEEP)
     if not node.tag.startswith("tag:yaml.org,2002:") or "python" in node.tag:
         mistakes.add(node, f"the tag {node.tag!r}; expected plain values without tags.")
     if any(node is other for other in above):
         mistakes.add(node, "a list or map that contains itself.")
     elif isinstance(node, SequenceNode):
         for item in node.value:
-            _check(item, mistakes, (*above, node))
+            _check(item, mistakes, (*above, node), numbers)
     elif isinstance(node, MappingNode):
         seen: dict[str, Node] = {}
         for key, value in node.value:
@@ -139,7 +165,7 @@ def _check(node: Node, mistakes: Mistakes, above: tuple[Node, ...]) -> None:
             else:
                 seen[key.value] = key
             for child in (key, value):
-                _check(child, mistakes, (*above, node))
+                _check(child, mistakes, (*above, node), numbers)
 
 
 def pairs(node: Node) -> dict[str, tuple[Node, Node]]:
@@ -170,6 +196,7 @@ class References:
     def __init__(self, mistakes: Mistakes) -> None:
         self.mistakes = mistakes
         self._open: list[Any] = []  # what is being resolved
+        self._resolved = 0  # resolved until now
 
     def find(self, match: re.Match[str], node: Node, path: tuple[str, ...]) -> Node:
         """Return what a reference stands for, which is in a node to which `path` leads."""
@@ -177,6 +204,9 @@ class References:
 
     def resolve(self, node: Node, path: tuple[str, ...] = ()) -> Node:
         """Return a node with all references replaced: alone one is the value with its type, within a text it is put in."""
+        self._resolved += 1
+        if self._resolved > MOST_VALUES:
+            self.mistakes.stop(node, _TOO_MANY)
         if isinstance(node, SequenceNode):
             items = [self.resolve(item, (*path, str(at))) for at, item in enumerate(node.value)]
             return SequenceNode(node.tag, items, node.start_mark)
@@ -197,12 +227,22 @@ class References:
             self.mistakes.add(node, f"{match[0]} {why}")
             return match[0]
 
-        return scalar(self.pattern.sub(text, node.value), node, quoted=node.style is not None)
+        replaced = self.pattern.sub(text, node.value)
+        if len(replaced) > MOST_CHARACTERS:
+            self.mistakes.stop(
+                node,
+                f"a text of more than {MOST_CHARACTERS:,} characters, references replaced; expected less.",
+            )
+        return scalar(replaced, node, quoted=node.style is not None)
 
     def follow(self, name: Any, value: Node, path: tuple[str, ...] = ()) -> Node | None:
         """Return a value with all references replaced; None if it is defined by itself, by its name."""
         if name in self._open:
             return None
+        if len(self._open) > MAX_DEPTH:
+            self.mistakes.stop(
+                value, f"references that lead through more than {MAX_DEPTH} others; expected fewer."
+            )
         self._open.append(name)
         try:
             return self.resolve(value, path)

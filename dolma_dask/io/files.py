@@ -112,10 +112,14 @@ def parent(url: str) -> str:
 def normalize(url: str) -> str:
     """Return `url` without a trailing slash; local paths become absolute, so that workers find them.
 
-    Raises `UsageError`: it holds credentials.
+    Raises `UsageError`: it holds credentials, or the name of a store with one slash, which may.
     """
     url = os.fspath(url)
     if is_local(url):
+        if store := re.match(r"(s3|s3a|gs|gcs|https?|hf|s?ftp|az|abfs):/", url):
+            raise UsageError(
+                f"{store[0]}...: one slash; expected an address such as {store[0]}/BUCKET/FOLDER."
+            )
         return str(local_path(url).expanduser().absolute())
     check_url(url)
     return url.rstrip("/")

@@ -8,7 +8,7 @@ environment or fsspec's configuration; a URL that holds some is refused, because
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import SEEK_SET, RawIOBase
 from typing import Any, TypeVar, cast
 
@@ -72,10 +72,13 @@ _NO_CREDENTIALS = {
     "TokenRetrievalError",
     "UnauthorizedSSOTokenError",
 }
-_WRONG_CALL = {"ParamValidationError", "InvalidRegionError", "UnknownServiceError"}
+_WRONG_CALL = {"ParamValidationError", "InvalidRegionError", "UnknownServiceError", "EndpointProviderError"}
 _FILE_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 
-_SECRETS = re.compile(r"(?<=://)[^/@\s]*@")
+_SECRETS = re.compile(r"(?<=://).*@", re.DOTALL)
+"""A user and password in a URL; they may hold anything."""
+
+_ENDPOINT = re.compile(r"https?://([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?(/[\w./~-]*)?")
 _SHOWN = 300
 """Characters of a store's own words that an error repeats."""
 
@@ -91,8 +94,9 @@ def filesystem(url: str) -> tuple[Any, str]:
     import fsspec
 
     check_url(url)
+    settings = _settings(url)
     try:
-        return cast(tuple[Any, str], fsspec.core.url_to_fs(url, **_settings(url)))
+        return cast(tuple[Any, str], fsspec.core.url_to_fs(url, **settings))
     except (ValueError, ImportError) as error:
         raise UsageError(
             f"{url} cannot be opened: {reason(error)}; expected a local path or the URL of a store that fsspec knows, such as "
@@ -104,13 +108,32 @@ def _settings(url: str) -> dict[str, Any]:
     """Return what a store is opened with besides the user's settings.
 
     Files are read in ranges, for which S3 has no checksums; some other stores send the checksum of the whole file with them.
+
+    Raises `UsageError`: the address of the store is none, or holds credentials.
     """
-    if url.partition("://")[0] not in ("s3", "s3a") or "AWS_RESPONSE_CHECKSUM_VALIDATION" in os.environ:
+    if url.partition("://")[0] not in ("s3", "s3a"):
         return {}
     import fsspec
 
-    set_by_user = fsspec.config.conf.get("s3", {}).get("config_kwargs", {})
+    of_user = fsspec.config.conf.get("s3", {})
+    _check_endpoints(
+        url, {**os.environ, "endpoint_url": of_user.get("endpoint_url"), **of_user.get("client_kwargs", {})}
+    )
+    if "AWS_RESPONSE_CHECKSUM_VALIDATION" in os.environ:
+        return {}
+    set_by_user = of_user.get("config_kwargs", {})
     return {"config_kwargs": {"response_checksum_validation": "when_required", **set_by_user}}
+
+
+def _check_endpoints(url: str, settings: Mapping[str, Any]) -> None:
+    """Refuse addresses that the client would refuse with all that they hold."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "endpoint_url"):
+        given = settings.get(name)
+        if given and not _ENDPOINT.fullmatch(str(given)):
+            raise UsageError(
+                f"{url}: {name} is not the address of a store (not shown here, since it may hold a password); expected an address such as "
+                f"http://host:9000, without user, password or query. Give keys by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            )
 
 
 def check_url(url: str) -> None:
@@ -120,9 +143,11 @@ def check_url(url: str) -> None:
     """
     protocol, _, rest = url.partition("://")
     authority = rest.partition("/")[0]
-    user, at, _ = authority.rpartition("@")
-    is_key = protocol in _BUCKETS and ":" in authority and not authority.startswith("arn:")
-    if is_key or (at and ":" in user):
+    if protocol in _BUCKETS:
+        is_key = ":" in authority and not authority.startswith("arn:")
+    else:  # a password may hold a slash, and a port is a number
+        is_key = re.match(r"[^/@]*:(?!\d*/)[^\s]*@", rest) is not None
+    if is_key:
         kept = rest.rpartition("@")[2] if "@" in rest else "..."
         raise UsageError(
             f"{protocol}://***@{kept}: credentials in a URL would be repeated by journals and reports; expected them beside it. "
@@ -148,7 +173,7 @@ def patiently(url: str, call: Callable[[], Result]) -> Result:
                 explanation = explained(url, error, waited)
                 if explanation is None:
                     raise
-                raise explanation from error
+                raise explanation from (None if _SECRETS.search(str(error)) else error)
         else:
             _given_up.pop(_store_of(url), None)
             return result

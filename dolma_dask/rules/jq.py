@@ -9,6 +9,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from dolma_dask.display import pointed
 from dolma_dask.errors import ExpressionError
 from dolma_dask.rules.jsonpath import (
     LITERALS,
@@ -35,16 +36,39 @@ _SIGN = re.compile(r"==|!=|<=|>=|<|>")
 _WORD = re.compile(r"[A-Za-z_]+")
 
 
+_NO_CODE = re.compile(rf"{_STRING}|#[^\n]*")
+_ENDLESS = r"(?:def|repeat|until|while|(?:recurse|combinations)(?=\s*\()|range(?!\(\s*(?:\d{1,6}\s*;\s*)?(?:\d{1,6}|length)\s*\)))"
+_OUTSIDE = r"env|inputs?|input_filename|now|halt|halt_error|debug|stderr|import|include|\$ENV|\$__prog_args"
+_REFUSED = re.compile(rf"(?<![\w.@$])(?:(?P<endless>{_ENDLESS})|{_OUTSIDE})\b(?!\s*:)")
+
+
 @lru_cache(maxsize=256)
 def jq_program(text: str) -> Any:
-    """Return the compiled program of a filter."""
+    """Return the compiled program of a filter; refuse what may never end (nothing can stop it), and what looks at more than the document."""
+    _check_refused(text)
     jq = importlib.import_module("jq")  # here, because most mixes do without
     try:
         return jq.compile(text)
     except ValueError as error:
-        raise ExpressionError(
-            f"cannot read this jq filter: {str(error).strip()}\n  {text}", expression=text, position=0
-        ) from None
+        raise _error(str(error).strip(), text, 0, 1) from None
+
+
+def _check_refused(text: str) -> None:
+    has_code_in_strings = "\\(" in text
+    code = text if has_code_in_strings else _NO_CODE.sub(lambda piece: " " * len(piece[0]), text)
+    if refused := _REFUSED.search(code):
+        why = "may go on without end" if refused["endless"] else "depends on more than the document"
+        raise _error(
+            f"{refused[0]} {why}; expected paths, comparisons and functions such as any, all, map, select, test, length",
+            text,
+            *refused.span(),
+        )
+
+
+def _error(message: str, text: str, start: int, end: int) -> ExpressionError:
+    return ExpressionError(
+        f"cannot read this jq filter: {message}\n{pointed(text, start, end)}", expression=text, position=start
+    )
 
 
 class _OtherError(Exception):
@@ -56,7 +80,7 @@ def parse_usual(text: str) -> Condition | None:
     reader = _Reader(text)
     try:
         term = reader.pipeline()
-    except (_OtherError, ValueError):  # of a string that JSON does not know
+    except (_OtherError, ValueError, RecursionError):  # of a string that JSON does not know
         return None
     return term if reader.at_end() else None
 

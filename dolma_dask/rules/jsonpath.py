@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from dolma_dask.display import pointed
 from dolma_dask.errors import ExpressionError
 
 
@@ -150,7 +151,12 @@ def parse_path(text: str) -> Path:
     reader = _Reader(text)
     if not reader.at("$"):
         raise reader.error("a JSONPath begins with $, such as $.attributes[?(@.key && @.key[0][2] > 0.5)]")
-    path = reader.path(0)
+    try:
+        path = reader.path(0)
+    except RecursionError:
+        raise reader.error("nested too deeply") from None
+    except ValueError:  # Python reads no integer of thousands of digits
+        raise reader.error("this number is too large") from None
     reader.space()
     if reader.position < len(text):
         raise reader.error("nothing can follow here")
@@ -209,9 +215,9 @@ class _Reader(Cursor):
 
     def error(self, message: str) -> ExpressionError:
         """Return an error that points at the cursor."""
-        line = re.sub(r"\s", " ", self.text)
+        at = pointed(self.text, self.position, self.position + 1)
         return ExpressionError(
-            f"cannot read this JSONPath: {message}\n  {line}\n  {' ' * self.position}^",
+            f"cannot read this JSONPath: {message}\n{at}",
             expression=self.text,
             position=self.position,
         )
@@ -311,7 +317,15 @@ class _Reader(Cursor):
     def comparison(self, depth: int) -> Condition:
         left = self.operand(depth)
         sign = self.match(_SIGN)
-        return left if sign is None else Test(sign[0], left, self.operand(depth))
+        if sign is None:
+            return left
+        right = self.operand(depth)
+        if sign[0] == "~=" and isinstance(right, JsonValue) and isinstance(right.value, str):
+            try:
+                _pattern(right.value)
+            except re.error as error:
+                raise self.error(f"this is no regular expression ({error})") from None
+        return Test(sign[0], left, right)
 
     def operand(self, depth: int) -> Operand:
         return self.path(depth) if self.at("$") or self.at("@") else JsonValue(self.literal())

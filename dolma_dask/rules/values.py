@@ -186,6 +186,10 @@ _fields: Any = _dataclass_fields
 _replace: Any = _dataclass_replace
 
 
+MAX_DEPTH = 100
+"""Levels of nesting; rules are evaluated by recursion, and Python's limit is 1000 calls."""
+
+
 class Node:
     """Base of rules and values: names, spelling, a canonical form. All fields are part of the meaning."""
 
@@ -198,6 +202,17 @@ class Node:
             value = getattr(self, part.name)
             items = value if isinstance(value, tuple) else (value,)
             yield from (item for item in items if isinstance(item, Node))
+
+    def check_depth(self) -> None:
+        """Refuse more levels of nesting than evaluation by recursion can take; raises `ExpressionError`."""
+        levels, nodes = 0, [self]
+        while nodes:
+            levels += 1
+            if levels > MAX_DEPTH:
+                raise ExpressionError(
+                    f"a rule nested more than {MAX_DEPTH} levels deep; expected fewer rules within each other."
+                )
+            nodes = [child for node in nodes for child in node.children()]
 
     @property
     def names(self) -> frozenset[str]:

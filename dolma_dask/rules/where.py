@@ -19,17 +19,19 @@ import warnings
 from collections.abc import Collection
 from functools import cached_property
 
+from dolma_dask.display import pointed
 from dolma_dask.errors import ExpressionError
 from dolma_dask.rules.rules import Compare, Constant, Flag, Membership, Missing, Not, Rule, all_of, any_of
-from dolma_dask.rules.values import Arithmetic, Literal, Name, Negative, Value, unknown_name
+from dolma_dask.rules.values import MAX_DEPTH, Arithmetic, Literal, Name, Negative, Value, unknown_name
 
 ALLOWED = (
     "allowed: column names (`like this` if they are not Python names), numbers, strings, True, False; and or not; "
     "== != < <= > >=; in (...), not in (...); is None, is not None; + - * /"
 )
-MAX_DEPTH = 100
-"""Levels of nesting; rules are evaluated by recursion, and Python's limit is 1000 calls."""
-_SHOWN = 100
+MOST_CHARACTERS = 1_000_000
+MOST_LITERALS = 100_000
+"""Of a list to the right of ``in``; longer ones belong into a file of ids (`block`)."""
+_USE_A_FILE = "\nTo choose documents by a long list of ids, write it to a file: --allow FILE or --block FILE"
 _STRINGS = {
     quote: re.compile(rf"{quote}(?:\\.|(?!{quote})[^\\])*{quote}", re.DOTALL)
     for quote in ("'''", '"""', "'", '"')
@@ -44,20 +46,17 @@ class ExpressionText:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        if len(text) > MOST_CHARACTERS:
+            found = f"{len(text):,} characters; expected a rule of at most {MOST_CHARACTERS:,}"
+            raise self.error(found, 0, 1, closing=_USE_A_FILE)
         self.ticked: dict[int, str] = {}
         self.code = self._for_python()
         self._margin = len(self.code) - len(self.code.lstrip(" "))  # Python takes it for indentation
 
     def error(self, message: str, start: int, end: int, *, closing: str = f"\n{ALLOWED}") -> ExpressionError:
         """Return an error to raise, with the expression and a line of carets below ``text[start:end]``."""
-        shown = re.sub(r"\s", " ", self.text)
-        first = max(0, start - _SHOWN // 2)
-        before, after = "..." * (first > 0), "..." * (first + _SHOWN < len(shown))
-        line = f"{before}{shown[first : first + _SHOWN]}{after}"
-        size = max(1, min(end, first + _SHOWN) - start)
-        carets = " " * (start - first + len(before)) + "^" * size
         return ExpressionError(
-            f"{message}\n  {line}\n  {carets}{closing}", expression=self.text, position=start
+            f"{message}\n{pointed(self.text, start, end)}{closing}", expression=self.text, position=start
         )
 
     def error_at(self, node: ast.expr, message: str) -> ExpressionError:
@@ -242,6 +241,9 @@ class _Reader:
     def _literals(self, node: ast.expr) -> tuple[Literal, ...]:
         if not isinstance(node, ast.Tuple | ast.List | ast.Set):
             raise self.text.error_at(node, "to the right of in stands a list, such as (1, 2) or ('a',)")
+        if len(node.elts) > MOST_LITERALS:
+            found = f"a list of {len(node.elts):,} values; expected at most {MOST_LITERALS:,}"
+            raise self.text.error(found, *self.text.span(node), closing=_USE_A_FILE)
         literals: list[Literal] = []
         for item in node.elts:
             value = self._value(item)

@@ -137,7 +137,7 @@ def from_json(what: str, given: str | Mapping[str, Any], expected: str) -> Mappi
         return given
     try:
         return msgspec.json.decode(given, type=dict[str, Any])
-    except (msgspec.DecodeError, TypeError) as error:
+    except (msgspec.DecodeError, TypeError, RecursionError) as error:
         raise UsageError(f"cannot read {what} {given!r}: {error}; expected {expected}") from None
 
 
@@ -160,6 +160,8 @@ def rule_of(where: object) -> str | Rule | None:
     """
     inside = getattr(where, "inside", None)
     rule = inside() if callable(inside) else where
+    if isinstance(rule, Rule):
+        rule.check_depth()
     if rule is None or isinstance(rule, str | Rule):
         return rule
     raise UsageError(

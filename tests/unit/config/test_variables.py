@@ -91,3 +91,23 @@ def test_values_from_the_command_line_and_from_python():
 def test_no_values(given):
     with pytest.raises(UsageError, match="expected"):
         variables_of(given)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("'{0}{0}{0}{0}'", "more than 200,000 values"),
+        ("['{0}', '{0}', '{0}', '{0}']", "more than 200,000 values"),
+        ("'{0}" + "x" * 600_000 + "'", "a text of more than 1,000,000 characters"),
+    ],
+)
+def test_references_that_grow_without_end(value, message):
+    variables = [f"a{n + 1}: {value.format(f'${{a{n}}}')}" for n in range(30)]
+    with pytest.raises(UsageError, match=message):
+        resolved("${a30}", f"{{{', '.join(['a0: x', *variables])}}}")
+
+
+def test_references_that_lead_through_many_others():
+    variables = ["a0: x"] + [f"a{n + 1}: '${{a{n}}}'" for n in range(3000)]
+    with pytest.raises(UsageError, match="through more than 40 others"):
+        resolved("${a3000}", f"{{{', '.join(variables)}}}")

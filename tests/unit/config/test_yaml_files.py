@@ -24,6 +24,9 @@ def told(folder, text):
     return str(caught.value).removeprefix(str(folder)).removeprefix("/")
 
 
+LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]\n" for n in range(20))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -45,6 +48,9 @@ def told(folder, text):
         ("? [a]\n: 1\n", "a list or map as a key"),
         (b"a: \xff\n", "byte 3 is not UTF-8"),
         ("a: \x00\n", "special characters are not allowed"),
+        ("a: " + "[" * 3000 + "]" * 3000, "in more than 40 levels"),
+        ("a: " + "[" * 60 + "]" * 60, "in more than 40 levels"),
+        (LAUGHS, "more than 200,000 values"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path, text, message):

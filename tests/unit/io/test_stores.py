@@ -1,6 +1,7 @@
 """Stores: what is waited for, what is told, and that no credentials are repeated."""
 
 import time
+import traceback
 
 import pytest
 
@@ -135,6 +136,7 @@ def test_a_missing_bucket_is_no_missing_file():
         "s3a://AKIAKEY:s3cr3t/bucket/a",
         "ftp://me:s3cr3t@host/a",
         "https://me:s3cr3t@host:80/a",
+        "https://me:s3/cr3t@host:80/a",
     ],
 )
 def test_credentials_in_a_url_are_refused_and_not_repeated(url):
@@ -159,3 +161,39 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(url):
 )
 def test_other_urls_are_fine(url):
     check_url(url)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://me:s3/cr3t@host:9000",
+        "http://me:s3cr3t@host:9000",
+        "http://me:s3#cr3t@host:9000",
+        "http://me:s3 cr3t@host",
+        "me:s3cr3t@host",
+        "http://host:9000?token=s3cr3t",
+    ],
+)
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_an_endpoint_with_a_password_is_refused_and_not_repeated(monkeypatch, name, address):
+    monkeypatch.setenv(name, address)
+    with pytest.raises(UsageError, match=f"{name} is not the address of a store") as caught:
+        files.stat("s3://bucket/a")
+    assert "cr3t" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_client_that_repeats_a_password_is_not_quoted():
+    error = made("EndpointProviderError", "Custom endpoint `http://me:s3/cr3t@host` was not a valid URI")
+
+    def refuse():
+        raise error
+
+    with pytest.raises(UsageError, match="not a valid URI") as caught:
+        patiently("s3://bucket/a", refuse)
+    assert "cr3t" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_one_slash_behind_a_store_is_no_local_folder():
+    with pytest.raises(UsageError, match="one slash") as caught:
+        files.normalize("s3:/me:s3cr3t@bucket/a")
+    assert "s3cr3t" not in str(caught.value)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dolma_dask.errors import ExpressionError
 from dolma_dask.rules.filter_columns import RowKinds
 from dolma_dask.rules.filters import Filter, attributes_in, make_filter
 
@@ -107,3 +108,68 @@ def test_outputs_of_jq_count_as_in_the_toolkit(program: str, is_true: bool) -> N
 )
 def test_attributes_that_are_named(text: str, syntax: str, keys: set[str] | None) -> None:
     assert attributes_in(text, syntax) == keys
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "repeat(.)",
+        "[range(1e12)] | length > 0",
+        "[range(.metadata.n)]",
+        "range(0; 5; 0)",
+        "def f: f; f",
+        "last(recurse(.))",
+        "until(false; .)",
+        '"\\( "x" | repeat(.) )"',
+        '# "\nrepeat(.) # "',
+    ],
+)
+def test_programs_that_may_never_end_are_refused(text: str) -> None:
+    with pytest.raises(ExpressionError, match=r"may go on without end(.|\n)*\^"):
+        make_filter(text, "jq", KINDS)
+
+
+@pytest.mark.parametrize(
+    "text", ["env.HOME != null", "$ENV.HOME", "input", "now > 0", 'import "a" as a; .', "halt"]
+)
+def test_programs_that_look_at_more_than_the_document_are_refused(text: str) -> None:
+    with pytest.raises(ExpressionError, match="depends on more than the document"):
+        make_filter(text, "jq", KINDS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '.text | test("repeat(while|def)")',
+        ".metadata.range > 1 and .metadata.input",
+        '{range: 1, "now": 2} | .range == 1',
+        "[range(0; length)] | length > 1",
+        "any(range(10); . > 8)",
+        '.metadata["def"]',
+        "[.. | numbers] | length > 1",
+        "$__loc__.line == 1",
+    ],
+)
+def test_names_and_strings_are_no_endless_programs(text: str) -> None:
+    make_filter(text, "jq", KINDS)
+
+
+def test_deep_programs_are_left_to_jq() -> None:
+    deep = make_filter("(" * 2000 + ".id" + ")" * 2000, "jq", KINDS)
+    assert deep.is_slow
+    assert deep.matches({"id": "a"})
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("!" * 3000 + "@.k", "nested too deeply"),
+        ("@.k == " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+        ("@.k == " + "9" * 5000, "this number is too large"),
+        ("@.k ~= '(a'", "no regular expression"),
+    ],
+)
+def test_paths_that_cannot_be_read(condition: str, message: str) -> None:
+    with pytest.raises(ExpressionError, match=message) as caught:
+        make_filter(f"$.attributes[?({condition})]", "jsonpath", KINDS)
+    assert len(str(caught.value)) < 500

@@ -23,6 +23,7 @@ from dolma_dask.rules.rules import (
 )
 from dolma_dask.rules.values import Arithmetic, Literal, Name, Negative
 from dolma_dask.rules.where import parse, resolve
+from dolma_dask.verbs.options import rule_of
 
 COLUMNS = {
     "a": pa.array([1, None, 3]),
@@ -305,3 +306,20 @@ def test_short_names_that_do_not_help():
         resolve(parse("line_count > 1"), KNOWN)
     with pytest.raises(ExpressionError, match="no column is named count"):
         resolve(parse("count > 1"), KNOWN)
+
+
+def test_a_list_of_ids_belongs_into_a_file() -> None:
+    few = ", ".join("1" for _ in range(200_000))
+    for text in (f"x in ({few})", f"x in ({', '.join(map(str, range(200_000)))})"):
+        with pytest.raises(ExpressionError, match="--block FILE") as caught:
+            parse(text)
+        assert len(str(caught.value)) < 500
+
+
+def test_rules_of_too_many_levels_are_refused() -> None:
+    rule = parse("x > 1")
+    for _ in range(3000):
+        rule = ~(rule & parse("y")) | parse("z")
+    with pytest.raises(ExpressionError, match="nested more than 100 levels"):
+        rule_of(rule)
+    assert rule_of(~parse("x > 1")) == ~parse("x > 1")
