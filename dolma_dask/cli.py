@@ -66,6 +66,7 @@ def _empty_app(**options: Any) -> App:
         help=_HELP,
         help_epilogue=_EPILOGUE,
         help_format="plaintext",
+        suppress_keyboard_interrupt=False,
         **options,
     )
 
@@ -139,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         return _show_error(UsageError(_wrong_words(error, words)), as_json)
     except KeyboardInterrupt:
-        return _show_error(InterruptedStageError("stopped; run the same command again to go on"), as_json)
+        return _show_error(InterruptedStageError("interrupted; the same command goes on from here"), as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -231,12 +232,3 @@ def _os_message(error: OSError) -> str:
 
 def _write_json(content: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(content, indent=2) + "\n")
-
-
-def entry() -> None:
-    """Entry point of the console script."""
-    sys.exit(main())
-
-
-if __name__ == "__main__":
-    entry()

@@ -19,6 +19,7 @@ from dolma_dask.processes import (
     WORKER_ENVIRONMENT,
     Setting,
     interrupts_held_back,
+    kill_processes,
     process_context,
     start_processes,
 )
@@ -244,22 +245,16 @@ def process_pool(workers: int) -> Iterator["ProcessPoolExecutor"]:
         pool = start_processes(workers)
         if shared is not None:
             shared.processes = pool
-            shared.stack.callback(_end, shared, pool)
+            shared.stack.callback(pool.shutdown, cancel_futures=True)
     try:
         yield pool
     except BaseException:
-        for process in list((getattr(pool, "_processes", None) or {}).values()):
-            process.kill()  # there is no public way before Python 3.14
-        _end(shared, pool)
+        if shared is not None and shared.processes is pool:
+            shared.processes = None
+        kill_processes(pool)
         raise
     if shared is None:
         pool.shutdown()
-
-
-def _end(shared: _Shared | None, pool: "ProcessPoolExecutor") -> None:
-    if shared is not None and shared.processes is pool:
-        shared.processes = None
-    pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

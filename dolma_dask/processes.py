@@ -104,14 +104,27 @@ def start_processes(workers: int) -> "ProcessPoolExecutor":
     """Return a pool whose processes have been started."""
     from concurrent.futures import ProcessPoolExecutor
 
-    with _starting, interrupts_held_back(), _script_left_out():
-        context = process_context()
-        pool: Any = ProcessPoolExecutor(
-            workers, context, initializer=_prepare_process, initargs=(Setting.here(),)
-        )
-        pool._safe_to_dynamically_spawn_children = False  # all now: later ones would import the script
-        pool.submit(int)
+    pool: Any = None
+    try:
+        with _starting, interrupts_held_back(), _script_left_out():
+            context = process_context()
+            pool = ProcessPoolExecutor(
+                workers, context, initializer=_prepare_process, initargs=(Setting.here(),)
+            )
+            pool._safe_to_dynamically_spawn_children = False  # all now: later ones would import the script
+            pool.submit(int)
+    except BaseException:  # Ctrl-C that was held back, too
+        if pool is not None:
+            kill_processes(pool)
+        raise
     return cast("ProcessPoolExecutor", pool)
+
+
+def kill_processes(pool: "ProcessPoolExecutor") -> None:
+    """End a pool and all of its processes, whatever they do."""
+    for process in list((getattr(pool, "_processes", None) or {}).values()):
+        process.kill()  # there is no public way before Python 3.14
+    pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """Attempts at a task, where it runs: tried again where that may help, timed, and never allowed to stop its neighbours."""
 
 import errno
+import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +25,10 @@ Outcome = Any
 
 Take = Callable[[Task, Outcome], None]
 """Gets each task once, with what it came to."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C as threads get it that work for the one that got it."""
 
 
 class Quoted:
@@ -53,11 +59,21 @@ def attempt(stage: Stage, task: Task) -> Outcome:
     for number in range(RETRIES + 1):
         try:
             return _timed(stage, task)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  every failure is reported with its shard at the end
+        except BaseException as error:  # every failure is reported with its shard at the end
+            if _is_ctrl_c(error):
+                raise
             if number == RETRIES or not is_transient(error):
                 return failure(task, error)
             time.sleep(RETRY_SECONDS * 2**number)
     raise AssertionError("the last attempt returns")
+
+
+def _is_ctrl_c(error: BaseException) -> bool:
+    """Tell whether the user stops the run; a tagger may raise KeyboardInterrupt too, which would kill a worker in silence."""
+    if isinstance(error, Stopped) or not isinstance(error, KeyboardInterrupt):
+        return isinstance(error, Stopped)
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and callable(signal.getsignal(signal.SIGINT))  # processes that we start ignore Ctrl-C
 
 
 def failure(task: Task, error: BaseException) -> Failure:

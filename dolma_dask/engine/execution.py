@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dolma_dask import clusters, placement
 from dolma_dask.clusters import Placement
-from dolma_dask.engine.attempts import BATCH_SECONDS, Outcome, Quoted, Take, run_batch
+from dolma_dask.engine.attempts import BATCH_SECONDS, Outcome, Quoted, Stopped, Take, run_batch
 from dolma_dask.engine.plan import Stage, Task
 from dolma_dask.errors import Failure, UsageError
 from dolma_dask.io.files import grouped
@@ -39,6 +39,9 @@ LEAST_IN_FLIGHT = 16
 
 COUNT_THREADS_SECONDS = 2.0
 """How often a cluster is asked for its threads: it may grow and shrink."""
+
+_IMPORT_SECONDS = 0.01
+"""Until a thread that imports is looked at again."""
 
 LIVES = 3
 """Processes that a task may lose, alone in each, before it counts as what killed them."""
@@ -249,13 +252,34 @@ class _Stoppable:
                 self._threads.discard(identity)
 
     def stop(self) -> None:
-        """Raise KeyboardInterrupt in every thread that runs a batch; its writers then remove what they have begun."""
-        with self._lock:
-            self._stopped = True
-            for identity in self._threads:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(identity), ctypes.py_object(KeyboardInterrupt)
-                )
+        """Raise `Stopped` in every thread that runs a batch; its writers then remove what they have begun.
+
+        A thread that imports is let finish that: an import which is cut off keeps its lock, and all others would wait for it for ever.
+        """
+        told: set[int] = set()
+        while True:
+            with self._lock:
+                self._stopped = True
+                left = self._threads - told
+                for identity in left:
+                    if not _imports(identity):
+                        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                            ctypes.c_ulong(identity), ctypes.py_object(Stopped)
+                        )
+                        told.add(identity)
+            if left <= told:
+                return
+            time.sleep(_IMPORT_SECONDS)
+
+
+def _imports(identity: int) -> bool:
+    """Tell whether a thread is within an import."""
+    frame = sys._current_frames().get(identity)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Flight:

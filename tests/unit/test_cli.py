@@ -414,3 +414,27 @@ def test_completion_is_installed_where_bash_looks(tmp_path, monkeypatch, capsys)
     script = tmp_path / ".local/share/bash-completion/completions/dolma-dask"
     assert "_dolma_dask" in script.read_text()
     assert str(script) in (tmp_path / ".bashrc").read_text()
+
+
+INTERRUPTED_AT = """
+import os, signal, sys
+
+class CtrlC:
+    def find_spec(self, name, *_):
+        if name == {name!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC())
+sys.argv = ["dolma-dask", "list"]
+from dolma_dask.__main__ import entry
+entry()
+"""
+
+
+@pytest.mark.parametrize("name", ["cyclopts", "dolma_dask.cli", "dolma_dask.taggers.registry"])
+def test_ctrl_c_at_the_start_is_one_line(name):
+    script = INTERRUPTED_AT.format(name=name)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 130
+    assert ended.stderr.splitlines()[-1].endswith("interrupted; the same command goes on from here")
+    assert len(ended.stderr.splitlines()) == 1

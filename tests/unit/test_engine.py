@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -655,3 +655,52 @@ def test_a_wrong_call_leaves_nothing_behind(root, options, monkeypatch):
     with pytest.raises(UsageError):
         run(root, options, stage=Copy(str(root), {"c": threading.Lock()}))
     assert sorted(path.name for path in root.iterdir()) == ["in"]
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_what_a_tagger_raises_never_passes_for_ctrl_c(root, scheduler):
+    """Workers do not get Ctrl-C; a KeyboardInterrupt there fails its shard, as any other error."""
+    with pytest.raises(StageError) as caught:
+        run(root, replace(HERE, scheduler=scheduler, workers=2), stage=Copy(str(root), bad={"c": _interrupt}))
+    assert [(failure.shard, failure.error) for failure in caught.value.failures] == [
+        ("c", "KeyboardInterrupt")
+    ]
+    assert Journal(str(root), "copy").records.keys() == {f"out/{name}" for name in "abde"}
+
+
+def _interrupt():
+    raise KeyboardInterrupt("of a tagger")
+
+
+def test_threads_that_import_end_that_before_they_stop(tmp_path, monkeypatch):
+    """An import that is cut off would keep its lock."""
+    started, release, imported = threading.Event(), threading.Event(), []
+    monkeypatch.setattr(threading, "events", (started, release), raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "slow_to_import.py").write_text(
+        "import threading\nstarted, release = threading.events\nstarted.set()\nwhile not release.wait(0.001):\n    pass\n"
+    )
+
+    class Importing:
+        verb = "import"
+
+        def run_shard(self, task):
+            import slow_to_import
+
+            imported.append(slow_to_import)
+            while True:
+                time.sleep(0.001)
+
+    running = execution._Stoppable()
+    with ThreadPoolExecutor(2) as pool:
+        batch = attempts.Quoted([Task("a", (), ())])
+        work = pool.submit(running, attempts.Quoted(Importing()), batch)
+        started.wait()
+        stopping = pool.submit(running.stop)
+        while not running._stopped:
+            time.sleep(0.001)
+        release.set()
+        stopping.result()
+        with pytest.raises(attempts.Stopped):
+            work.result()
+    assert imported
