@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.formats.json.attributes import AttributeKind, sample_kinds, scan_objects
+from dolma_dask.formats.json.attributes import AttributeKind, sample_kinds, scan_objects, value_kind
 from dolma_dask.formats.json.exact import LineError
 
 PREFIX = "metadata."
 """Prefix of the name of such a column."""
 
-_SCALARS = ("number", "bool", "string", "dict")
+_SCALARS = ("number", "bool", "string")
 
 
 def is_field(name: str) -> bool:
@@ -23,10 +23,10 @@ def is_field(name: str) -> bool:
 
 
 def metadata_kinds(texts: pa.LargeStringArray) -> dict[str, AttributeKind]:
-    """Find the scalar fields of some metadata objects, as column names with their prefix, and their kinds: "dict" for a number one level down."""
+    """Find the scalar fields of some metadata objects, at any depth, as column names with their prefix, and their kinds."""
     lines = [b'{"attributes":%b}' % text.encode() for text in _objects(texts).to_pylist()]
-    kinds = sample_kinds(lines, "nested")
-    return {PREFIX + key: kind for key, kind in kinds.items() if kind in _SCALARS}
+    kinds = sample_kinds(lines, "nested", deep=True)
+    return {PREFIX + key: kind for key, kind in kinds.items() if value_kind(kind) in _SCALARS}
 
 
 def scan_metadata(

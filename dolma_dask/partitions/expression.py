@@ -12,6 +12,7 @@ from dask.dataframe.dask_expr._reductions import Len
 from dask.dataframe.dask_expr.io import FromMapProjectable
 from pandas.api.extensions import ExtensionDtype
 
+from dolma_dask.formats.json.attributes import value_kind
 from dolma_dask.partitions.cutting import Partition, Partitions, sum_known
 from dolma_dask.partitions.naming import Column
 from dolma_dask.partitions.reading import PartitionSource
@@ -20,12 +21,11 @@ from dolma_dask.rules.values import unknown_name
 
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
 
-_ARROW: dict[Kind, pa.DataType] = {
+_ARROW: dict[str, pa.DataType] = {
     "text": pa.large_string(),
     "string": pa.large_string(),
     "document": pa.float64(),
     "number": pa.float64(),
-    "dict": pa.float64(),
     "bool": pa.bool_(),
     "spans": SPANS,
 }
@@ -38,9 +38,13 @@ def string_dtype() -> ExtensionDtype:
     return pd.StringDtype("pyarrow", na_value=np.nan)
 
 
+def _arrow_type(kind: Kind) -> pa.DataType:
+    return _ARROW["text" if kind == "text" else value_kind(kind)]
+
+
 def dtype_of(kind: Kind) -> np.dtype | ExtensionDtype:
     """Return the pandas dtype of a column."""
-    arrow = _ARROW[kind]
+    arrow = _arrow_type(kind)
     if arrow == pa.large_string():
         return string_dtype()
     if arrow == pa.bool_():
@@ -50,7 +54,7 @@ def dtype_of(kind: Kind) -> np.dtype | ExtensionDtype:
 
 def frame_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> pd.DataFrame:
     """Return batches, with arrays in the order of `columns`, as one frame."""
-    schema = pa.schema([(str(number), _ARROW[column.kind]) for number, column in enumerate(columns)])
+    schema = pa.schema([(str(number), _arrow_type(column.kind)) for number, column in enumerate(columns)])
     table = pa.Table.from_batches([_as(batch, schema) for batch in batches], schema)
     data = {column.name: _values(table.column(at), column.kind) for at, column in enumerate(columns)}
     return pd.DataFrame(data, index=pd.RangeIndex(table.num_rows))

@@ -14,7 +14,7 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.errors import DataError, ExpressionError, SchemaError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, STRINGS
-from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind, value_kind
 from dolma_dask.formats.metadata import is_field, metadata_kinds
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
@@ -25,7 +25,7 @@ from dolma_dask.rules.values import unknown_name
 
 T = TypeVar("T")
 
-Kind = Literal["text", "document", "spans", "number", "bool", "string", "dict"]
+Kind = Literal["text"] | AttributeKind
 """Kind of a column: "text" for a string of the documents, else see `dolma_dask.formats.json.attributes.AttributeKind`."""
 
 SAMPLED_SHARDS = 8
@@ -84,7 +84,7 @@ def find_columns(dataset: Dataset, names: Sequence[str], attributes: Sequence[st
         if columns.count(name) > 1:
             raise UsageError(f"column {name!r} is requested twice; expected each once.", name=name)
     kinds: dict[str, Kind] = {name: "text" for name in columns if name in (*STRINGS, METADATA)}
-    kinds.update(fields)
+    kinds.update({name: value_kind(kind) for name, kind in fields.items()})
     kinds.update({name: sets.kinds[sets.set_of[name]][name] for name in full.values()} if sets else {})
     return Columns(dataset, columns, {name: kinds[name] for name in columns}, fields, sets)
 
@@ -144,8 +144,9 @@ def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKi
                 f"{unknown_name(name, sampled)} (fields of the metadata in the first rows)", name=name
             )
         if len(sampled[name]) > 1:
+            found = sorted(kind.replace("path_", "nested ") for kind in sampled[name])
             raise SchemaError(
-                f"{name} is a {' and a '.join(sorted(sampled[name]))} in different documents of {dataset.root}; expected one kind in all. "
+                f"{name} is a {' and a '.join(found)} in different documents of {dataset.root}; expected one kind in all. "
                 "Convert the field, or use another.",
                 name=name,
             )

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind, path_of, value_kind
 from dolma_dask.formats.metadata import PREFIX as METADATA_PREFIX
 from dolma_dask.rules.jsonpath import (
     Both,
@@ -129,19 +129,20 @@ def find_column(steps: Steps, kinds: RowKinds) -> PathColumn | None:
     match tuple(steps):
         case (str(name),) if name in STRINGS:
             return PathColumn("string", Name(name))
-        case ("metadata", str(name)):
-            kind = kinds.fields(METADATA_PREFIX + name)
-            return (
-                PathColumn(kind, Name(METADATA_PREFIX + name))
-                if kind in ("number", "bool", "string")
-                else None
-            )
-        case ("metadata", str(outer), str(inner)):
-            name = f"{METADATA_PREFIX}{outer}.{inner}"
-            return PathColumn("number", Name(name)) if kinds.fields(name) == "dict" else None
+        case ("metadata", *names) if names and all(isinstance(name, str) for name in names):
+            return _field(list(map(str, names)), kinds)
         case ("attributes", str(key), *others):
             return _attribute(key, others, kinds)
     return None
+
+
+def _field(names: list[str], kinds: RowKinds) -> PathColumn | None:
+    """Return a scalar of the metadata."""
+    key = ".".join(names)
+    kind = kinds.fields(METADATA_PREFIX + key)
+    if kind is None or path_of(key, kind) != names:
+        return None
+    return PathColumn(value_kind(kind), Name(METADATA_PREFIX + key))
 
 
 def _attribute(key: str, steps: Sequence[str | int], kinds: RowKinds) -> PathColumn | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import OPTIONAL
-from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.formats.json.attributes import AttributeKind, value_kind
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.reading import AttributeSets, Catalog, check_clash, find_fields, look_up
 from dolma_dask.rules.rules import And, Rule
@@ -74,7 +74,6 @@ def _from_all(catalog: Catalog, rule: Rule, documents: Sequence[str]) -> tuple[R
 _EMPTY = {
     "document": pa.array([], pa.float64()),
     "number": pa.array([], pa.float64()),
-    "dict": pa.array([], pa.float64()),
     "bool": pa.array([], pa.bool_()),
     "string": pa.array([], pa.large_string()),
 }
@@ -91,7 +90,9 @@ def _check_kinds(rule: Rule, sets: AttributeSets | None, fields: Mapping[str, At
                 f"{name!r} has many spans per document; a `where` rule needs one value per document. Use a document-level key."
             )
     columns = dict.fromkeys(DOCUMENT_NAMES, _EMPTY["string"])
-    rule.mask({**columns, **{name: _EMPTY[kind] for name, kind in kinds.items() if name in rule.names}})
+    rule.mask(
+        {**columns, **{name: _EMPTY[value_kind(kind)] for name, kind in kinds.items() if name in rule.names}}
+    )
 
 
 def conjuncts(rule: Rule | None) -> tuple[Rule, ...]:

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -27,15 +28,19 @@ from dolma_dask.formats.json.attributes import (
     Form,
     guess_form,
     parse_row,
+    path_of,
     row_fields,
     sample_kinds,
     scan_attributes,
+    scan_objects,
+    value_kind,
 )
 from dolma_dask.formats.json.exact import Field, LineError
 from dolma_dask.formats.json.exact import Value as Read
 from dolma_dask.formats.json.lines import Lines
 from dolma_dask.formats.json.numbers import read_number
 from dolma_dask.formats.json.strings import line_starts
+from dolma_dask.formats.metadata import metadata_kinds, scan_metadata
 from dolma_dask.text.kernels import kernel
 
 KEYS: dict[str, AttributeKind] = {
@@ -379,6 +384,81 @@ def is_unusual(value: Value) -> bool:
         or len(names) != len(set(names))
         or any(is_unusual(child) for child in children)
     )
+
+
+PATHS: dict[str, AttributeKind] = {
+    "a.s": "path_string",
+    "a.b.n": "path_number",
+    "a.b.ok": "path_bool",
+    "a.b.c.d.e.f.s": "path_string",
+    "a.m": "dict",
+    "b.n": "path_number",
+    "s": "string",
+}
+
+
+@st.composite
+def trees(
+    draw: st.DrawFn, paths: tuple[tuple[str, ...], ...] = tuple(tuple(key.split(".")) for key in PATHS)
+) -> str:
+    """Write an object in which most members are of the kind that is read."""
+    scalars = {"s": strings(), "n": numbers, "m": numbers, "ok": st.sampled_from(["true", "false"])}
+    pairs = []
+    for name in draw(st.permutations(sorted({path[0] for path in paths}))):
+        inside = tuple(path[1:] for path in paths if path[0] == name and len(path) > 1)
+        value = draw(trees(inside)) if inside else draw(scalars[name])
+        value = draw(st.sampled_from([value] * 12 + ["null", "{}", None, '"odd"', "[1]", "2"]))
+        pairs += [] if value is None else [f'"{name}": {value}']
+    pairs += draw(
+        st.sampled_from([[]] * 6 + [['"z":{"s":1,"a":{}}'], ['"s":"again"'], ['"\\u0061":{"s":"x"}']])
+    )
+    return "{" + " ,".join(pairs) + "}"
+
+
+def at_path(value: Value | None, path: list[str]) -> Value | None:
+    for name in path:
+        require(value is None or value.kind in ("null", "object"))
+        value = value.last(name) if value is not None and value.kind == "object" else None
+    return value
+
+
+@settings(deadline=None)
+@given(st.lists(trees(), max_size=5))
+def test_values_of_objects_in_objects(texts: list[str]) -> None:
+    columns, errors = scan_objects(pa.array(texts, pa.large_string()), PATHS)
+    rights: list[list[object] | None] = []
+    for text in texts:
+        root = read_line(text.encode())
+        try:
+            rights.append(
+                [as_kind(at_path(root, path_of(key, kind)), value_kind(kind)) for key, kind in PATHS.items()]
+            )
+        except WrongRowError:
+            rights.append(None)
+    assert [row for row, _ in errors] == [row for row, right in enumerate(rights) if right is None]
+    found = [list(row) for row in zip(*(column.to_pylist() for column in columns.values()), strict=True)]
+    assert found == [[None] * len(PATHS) if right is None else right for right in rights]
+
+
+@settings(deadline=None)
+@given(st.lists(trees(), min_size=1, max_size=5))
+def test_sampled_kinds_of_objects_in_objects(texts: list[str]) -> None:
+    """A scalar that is found has one kind in all rows; a row is refused only where something else stands in the place of an object."""
+    rows = pa.array(texts, pa.large_string())
+    roots = [read_line(text.encode()) for text in texts]
+    kinds = metadata_kinds(rows)
+    for name, kind in kinds.items():
+        found, errors = scan_metadata(rows, {name: kind})
+        bad = dict(errors)
+        for row, root in enumerate(roots):
+            try:
+                value = at_path(root, path_of(name.removeprefix("metadata."), kind))
+            except WrongRowError:
+                assert row in bad
+            else:
+                there = value is not None and value.kind != "null"
+                assert row in bad or found[name][row].is_valid == there
+                assert row not in bad or "fits a double" in bad[row].expected or value.kind == "object"
 
 
 @settings(deadline=None)

@@ -13,11 +13,20 @@ from dolma_dask.rules.filters import Filter, make_filter
 KINDS = RowKinds(
     {"s": "spans", "d": "document", "n": "number", "b": "bool", "t": "string", "o.x": "dict", "o.y": "dict"},
     frozenset({"odd"}),
-    {"metadata.lang": "string", "metadata.n": "number", "metadata.o.z": "dict"}.get,
+    {
+        "metadata.lang": "string",
+        "metadata.n": "number",
+        "metadata.o.z": "dict",
+        "metadata.o.p.w": "path_string",
+        "metadata.o.p.q.b": "path_bool",
+    }.get,
 )
 NUMBERS = st.sampled_from([-1, 0, 0.5, 1, 1.0, 2, 12.25])
 WORDS = st.sampled_from(["", "en", "fr", "é😀"])
 SPANS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), NUMBERS).map(list), max_size=3)
+DEEP = st.fixed_dictionaries(
+    {}, optional={"w": WORDS, "q": st.fixed_dictionaries({}, optional={"b": st.booleans()})}
+)
 ROWS = st.fixed_dictionaries(
     {
         "id": WORDS,
@@ -37,7 +46,11 @@ ROWS = st.fixed_dictionaries(
     optional={
         "metadata": st.fixed_dictionaries(
             {},
-            optional={"lang": WORDS, "n": NUMBERS, "o": st.fixed_dictionaries({}, optional={"z": NUMBERS})},
+            optional={
+                "lang": WORDS,
+                "n": NUMBERS,
+                "o": st.fixed_dictionaries({}, optional={"z": NUMBERS, "p": DEEP}),
+            },
         )
     },
 )
@@ -48,7 +61,8 @@ LITERALS = st.sampled_from(
 SIGNS = st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "in", "nin"])
 PATHS = st.sampled_from(
     ["@.s", "@.s[0]", "@.s[0][2]", "@.s[1][2]", "@.s[0][0]", "@.s[-1][1]", "@.d[0][2]", "@.d", "@.n", "@.b", "@.t", "@.o.x", "@.o.z", "@.nope",
-     "@.nope[0][2]", "@.odd", "@.s[*][2]", "@.s.length()", "$.metadata.lang", "$.metadata.n", "$.metadata.o.z", "$.id"]
+     "@.nope[0][2]", "@.odd", "@.s[*][2]", "@.s.length()", "$.metadata.lang", "$.metadata.n", "$.metadata.o.z", "$.metadata.o.p.w",
+     "$.metadata.o.p.q.b", "$.id"]
 )  # fmt: skip
 
 
@@ -73,13 +87,14 @@ CONDITIONS = st.recursive(
 JSONPATHS = st.one_of(
     CONDITIONS.map("$.attributes[?({})]".format),
     CONDITIONS.map(lambda text: f"$[?({text.replace('@.', '@.attributes.')})]"),
-    st.sampled_from(["$.metadata[?(@.lang == 'en')]", "$.metadata[?(@.lang != 'en')]", "$.metadata[?(!@.n)]", "$.metadata[?(@.n < 1)]"]),
+    st.sampled_from(["$.metadata[?(@.lang == 'en')]", "$.metadata[?(@.lang != 'en')]", "$.metadata[?(!@.n)]", "$.metadata[?(@.n < 1)]",
+                     "$.metadata[?(@.o.p.w == 'en')]", "$.metadata[?(@.o.p.q.b && @.o.p.w != 'fr')]", "$.metadata.o[?(@.p.w)]"]),
     PATHS.map(lambda text: text.replace("@.", "$.attributes.")),
 )  # fmt: skip
 
 JQ_PATHS = st.sampled_from(
     [".attributes.s", ".attributes.s[0][2]", ".attributes.s[-1][0]", '.attributes["d"][0][2]?', ".attributes.n", ".attributes.b", ".attributes.t",
-     ".attributes.o.x", ".attributes.nope", ".attributes.nope[0][2]", ".metadata.lang", ".metadata.n", ".metadata.o.z", ".id"]
+     ".attributes.o.x", ".attributes.nope", ".attributes.nope[0][2]", ".metadata.lang", ".metadata.n", ".metadata.o.z", ".metadata.o.p.w", ".metadata.o.p.q.b", ".id"]
 )  # fmt: skip
 JQ_LITERALS = st.sampled_from(["-1", "0", "0.5", "1", "2.0", '"en"', '""', "true", "null"])
 JQ_SIGNS = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
@@ -101,7 +116,8 @@ JQ = st.recursive(
 TYPES = {
     "attributes.s": pa.list_(SPAN), "attributes.d": pa.list_(SPAN), "attributes.nope": pa.list_(SPAN), "attributes.n": pa.float64(),
     "attributes.b": pa.bool_(), "attributes.t": pa.large_string(), "attributes.o.x": pa.float64(), "attributes.o.y": pa.float64(),
-    "metadata.lang": pa.large_string(), "metadata.n": pa.float64(), "metadata.o.z": pa.float64(), "id": pa.large_string(),
+    "metadata.lang": pa.large_string(), "metadata.n": pa.float64(), "metadata.o.z": pa.float64(),
+    "metadata.o.p.w": pa.large_string(), "metadata.o.p.q.b": pa.bool_(), "id": pa.large_string(),
 }  # fmt: skip
 
 

@@ -148,6 +148,50 @@ def test_a_field_of_another_kind_in_a_later_row_is_an_error(root):
         read(root, ["metadata.lang"])
 
 
+def test_fields_at_any_depth(tmp_path):
+    rows = rows_of(40)
+    for i, row in enumerate(rows):
+        inner = {"hash": f"h{i % 7}", "ok": i % 2 == 0, "er": {"score": i / 4, "x.y": 1, "lang": "de"}}
+        row["metadata"] = {"page": [inner, None, {"er": {}}][min(i % 10, 2) if i % 10 < 3 else 0], "a.b": i}
+    write(tmp_path, rows)
+    columns = {
+        "metadata.page.hash": "string",
+        "metadata.page.ok": "bool",
+        "metadata.page.er.score": "number",
+        "metadata.page.er.lang": "string",
+        "metadata.a.b": "number",
+    }
+
+    def value(row: dict, name: str):
+        found = row["metadata"]
+        for key in ("a.b",) if name == "metadata.a.b" else name.split(".")[1:]:
+            found = (found or {}).get(key)
+        return found
+
+    found = find_columns(dk.open_dataset(str(tmp_path)), list(columns))
+    assert found.kinds == columns
+    assert read(tmp_path, list(columns)) == {name: [value(row, name) for row in rows] for name in columns}
+    table = dk.read_dataframe(str(tmp_path), list(columns)).compute(scheduler="synchronous")
+    assert [str(kind) for kind in table.dtypes] == ["str", "boolean", "float64", "str", "float64"]
+    assert table["metadata.page.hash"].dropna().tolist() == [
+        value(row, "metadata.page.hash") for row in rows if value(row, "metadata.page.hash")
+    ]
+    for name, near in (("metadata.page.hahs", "metadata.page.hash"), ("metadata.page.er.x.y", "no column")):
+        with pytest.raises(ExpressionError, match=near):
+            read(tmp_path, [name])
+
+
+@pytest.mark.parametrize("page", ["text", 7, [1], {"hash": 7}, {"hash": {}}])
+def test_something_else_on_the_way_to_a_field_is_an_error(tmp_path, page):
+    rows = rows_of(2000)
+    for row in rows:
+        row["metadata"] = {"page": {"hash": "h"}}
+    rows[1500]["metadata"] = {"page": page}
+    write(tmp_path, rows)
+    with pytest.raises(SchemaError, match=r"a\.jsonl, row 1500: .* in the metadata as in earlier rows"):
+        read(tmp_path, ["metadata.page.hash"])
+
+
 def test_metadata_that_is_absent_null_or_no_object_has_no_fields(tmp_path):
     rows = rows_of(5)
     rows[1]["metadata"] = None

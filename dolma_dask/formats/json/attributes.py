@@ -18,7 +18,7 @@ when all are requested as span lists.
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -37,9 +37,39 @@ from dolma_dask.formats.json.exact import (
 from dolma_dask.formats.json.lines import Lines, scan
 from dolma_dask.text.columns import join_texts
 
-AttributeKind = Literal["document", "spans", "number", "bool", "string", "dict"]
+AttributeKind = Literal[
+    "document", "spans", "number", "bool", "string", "dict", "path_number", "path_bool", "path_string"
+]
 """Kind of the values of a key, as in `dolma_dask.formats.json.exact.FieldKind`; ``dict``: one number of an object, the key being
-``outer.inner``, split at the first dot."""
+``outer.inner``, split at the first dot; ``path_...``: one value of objects in objects, the key being the names on the way to it, with dots between."""
+
+ValueKind = Literal["document", "spans", "number", "bool", "string"]
+"""Kind of the values themselves."""
+
+_INSIDE: Mapping[AttributeKind, ValueKind] = {
+    "dict": "number",
+    "path_number": "number",
+    "path_bool": "bool",
+    "path_string": "string",
+}
+_SCALARS: Mapping[str, ValueKind] = {"a string": "string", "a boolean": "bool", "a number": "number"}
+
+_SINGLE: Sequence[AttributeKind] = (*_SCALARS.values(), *_INSIDE)
+"""Kinds of keys that have it in all rows."""
+
+MAX_DEPTH = 32
+"""Objects in objects that are looked into for scalars."""
+
+
+def value_kind(kind: AttributeKind) -> ValueKind:
+    """Return the kind of the values themselves, whether or not they stand in objects."""
+    return _INSIDE.get(kind) or cast(ValueKind, kind)
+
+
+def path_of(key: str, kind: AttributeKind) -> list[str]:
+    """Return the names of the objects that a value stands in, and its own."""
+    return key.split(".", 1 if kind == "dict" else -1) if kind in _INSIDE else [key]
+
 
 Form = Literal["nested", "flat"]
 """Attributes stand in an object of their own ("nested"), or among the row's other keys."""
@@ -109,29 +139,29 @@ def _key_fields(keys: Mapping[str, AttributeKind], scope: int, exact: bool) -> l
     """Return the fields of the object with number `scope`."""
     fields: list[Field] = []
     exactly = _EXACT if exact else {}
-    outers: dict[str, int] = {}
+    scopes: dict[tuple[str, ...], int] = {(): scope}
     for key, kind in keys.items():
-        if kind != "dict":
-            fields.append(Field(key, exactly.get(kind, kind), scope=scope))
-            continue
-        outer, _, inner = key.partition(".")
-        if outer not in outers:
-            outers[outer] = scope + 1 + len(outers)
-            fields.append(Field(outer, "object", scope=scope, inside=outers[outer]))
-        fields.append(Field(inner, exactly.get("number", "number"), scope=outers[outer]))
+        *outer, name = path_of(key, kind)
+        for depth in range(1, len(outer) + 1):
+            around, path = tuple(outer[: depth - 1]), tuple(outer[:depth])
+            if path not in scopes:
+                scopes[path] = scope + len(scopes)
+                fields.append(Field(path[-1], "object", scope=scopes[around], inside=scopes[path]))
+        of_value = value_kind(kind)
+        fields.append(Field(name, exactly.get(of_value, of_value), scope=scopes[tuple(outer)]))
     return fields
 
 
 def _check_keys(keys: Mapping[str, AttributeKind], form: Form) -> None:
     """Refuse keys that cannot all be read."""
-    outers = {key.partition(".")[0] for key, kind in keys.items() if kind == "dict"}
+    paths = {key: path_of(key, kind) for key, kind in keys.items()}
+    objects = {tuple(path[:depth]) for path in paths.values() for depth in range(1, len(path))}
     for key, kind in keys.items():
-        if kind == "dict" and "." not in key:
-            raise SchemaError(f"attribute '{key}' is to be one number of an object: write it as object.name")
-        if kind != "dict" and key in outers:
-            raise SchemaError(f"attribute '{key}' cannot be read both as an object and as {kind}")
-        name = key.partition(".")[0] if kind == "dict" else key
-        if form == "flat" and name in _ROW_FIELDS:
+        if kind in _INSIDE and "." not in key:
+            raise SchemaError(f"attribute '{key}' is to be one value of an object: write it as object.name")
+        if tuple(paths[key]) in objects:
+            raise SchemaError(f"attribute '{key}' cannot be read both as an object and as {value_kind(kind)}")
+        if form == "flat" and paths[key][0] in _ROW_FIELDS:
             raise SchemaError(f"'{key}' is a field of the row in the flat form, no attribute")
 
 
@@ -165,12 +195,12 @@ def guess_form(lines: Iterable[bytes]) -> Form:
     return form
 
 
-def sample_kinds(lines: Sequence[bytes], form: Form) -> dict[str, AttributeKind]:
+def sample_kinds(lines: Sequence[bytes], form: Form, *, deep: bool = False) -> dict[str, AttributeKind]:
     """Find the attribute keys of a file, in the order of first appearance, and their kinds from example rows; unreadable ones are passed over.
 
     A list of spans is a "document" value if in all rows it is empty or one span from 0 to the largest end of any span of that row, and not empty
     in all of them; else it is "spans", which reads every list of spans. Left out are keys that no kind fits: null in all rows, of several types,
-    other lists, objects of something else than numbers, objects under a key with a dot.
+    other lists, objects of something else than numbers (with `deep` scalars in any objects are found), objects under a key with a dot.
     """
     shapes: dict[str, list[str]] = {}
     for line in lines:
@@ -180,13 +210,13 @@ def sample_kinds(lines: Sequence[bytes], form: Form) -> dict[str, AttributeKind]
             values = values if form == "flat" else parse_object(row.get("attributes", b""))
         except LineError:
             continue
-        for key, shape in () if _is_error_row(row) else _row_shapes(values):
+        for key, shape in () if _is_error_row(row) else _row_shapes(values, deep):
             shapes.setdefault(key, []).append(shape)
     kinds = {key: _kind_of_shapes(set(found)) for key, found in shapes.items()}
     return {key: kind for key, kind in kinds.items() if kind is not None}
 
 
-def _row_shapes(raws: Mapping[str, bytes]) -> Iterable[tuple[str, str]]:
+def _row_shapes(raws: Mapping[str, bytes], deep: bool) -> Iterable[tuple[str, str]]:
     """Yield the keys of one row with the shape of their value; a kind, or "empty", or "other"."""
     spans = {key: _spans_or_none(raw) for key, raw in raws.items() if raw.startswith(b"[")}
     length = max((span["end"] for found in spans.values() for span in found or ()), default=0)
@@ -194,9 +224,9 @@ def _row_shapes(raws: Mapping[str, bytes]) -> Iterable[tuple[str, str]]:
         if raw.startswith(b"["):
             yield key, _list_shape(spans[key], length)
         elif raw.startswith(b"{"):
-            yield from _object_shapes(key, raw)
+            yield from _object_shapes((key,), raw, deep)
         elif raw != b"null":
-            yield key, {"a string": "string", "a boolean": "bool"}.get(kind_of(raw), "number")
+            yield key, _SCALARS[kind_of(raw)]
 
 
 def _spans_or_none(raw: bytes) -> list[dict[str, float]] | None:
@@ -215,11 +245,21 @@ def _list_shape(spans: list[dict[str, float]] | None, length: float) -> str:
     return "document" if is_whole_text else "spans"
 
 
-def _object_shapes(outer: str, raw: bytes) -> Iterable[tuple[str, str]]:
+def _object_shapes(outer: tuple[str, ...], raw: bytes, deep: bool) -> Iterable[tuple[str, str]]:
     for inner, value in parse_object(raw).items():
-        if value != b"null":
-            is_number = kind_of(value) == "a number" and "." not in outer
-            yield f"{outer}.{inner}", "dict" if is_number else "other"
+        path, kind = (*outer, inner), kind_of(value)
+        if kind == "null":
+            continue
+        yield ".".join(path), _inner_shape(path, kind, deep)
+        if deep and kind == "an object" and len(path) < MAX_DEPTH:
+            yield from _object_shapes(path, value, deep)
+
+
+def _inner_shape(path: tuple[str, ...], kind: str, deep: bool) -> str:
+    if len(path) == 2 and kind == "a number" and "." not in path[0]:
+        return "dict"
+    is_named = deep and kind in _SCALARS and not any("." in name for name in path)
+    return f"path_{_SCALARS[kind]}" if is_named else "other"
 
 
 def _kind_of_shapes(shapes: set[str]) -> AttributeKind | None:
@@ -227,7 +267,4 @@ def _kind_of_shapes(shapes: set[str]) -> AttributeKind | None:
         return "document"
     if shapes <= {"document", "empty", "spans"}:
         return "spans"
-    for kind in ("number", "bool", "string", "dict"):
-        if shapes == {kind}:
-            return kind
-    return None
+    return next((kind for kind in _SINGLE if shapes == {kind}), None)

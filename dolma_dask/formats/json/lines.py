@@ -212,7 +212,11 @@ def _key_table(fields: Sequence[Field], targets: Sequence[int]) -> tuple[np.ndar
         keys[row] = begin, len(name), field.scope, ROOT, action, to, -1, field.required
         row, begin = row + 1, begin + len(name)
     buckets = np.zeros(1 << (2 * rows).bit_length(), np.int64)
-    return keys, store, buckets, np.array([row, begin], np.int64)
+    around = np.zeros(1 + max((field.inside for field in fields), default=0), np.int64)
+    for field in fields:
+        if field.inside:
+            around[field.inside] = field.scope
+    return keys, store, buckets, np.array([row, begin], np.int64), around
 
 
 def _is_plain(name: bytes) -> bool:

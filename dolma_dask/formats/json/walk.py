@@ -4,8 +4,7 @@ One pass checks every byte of every line and records where requested values lie;
 certainty or declined (status 1) and left to the exact parser; the kernel never guesses.
 
 Which keys are requested, in which object, and what becomes of their values stands in a table, so one compiled kernel serves every list of
-fields. Levels that can hold requested keys are: the line's object, the ``attributes`` object in it, and objects of numbers inside that; all
-other values are checked and passed over.
+fields. Requested keys can stand in the line's object, in objects inside of that and so on; all other values are checked and passed over.
 
 Keys: most files repeat the same keys in the same order, so each key remembers which one came next the last time. If the
 bytes at hand equal that one (one 64-byte compare), the key is known without being scanned or hashed. Other keys are
@@ -44,9 +43,6 @@ with numbers from `LIMIT` on."""
 MAX_KEY = 512
 """Bytes of the longest key that is learned; requested keys may be longer."""
 
-MAX_SCOPES = 1 << 20
-"""Objects with requested keys there can be; three may be open at one time, and their numbers share one word."""
-
 _QUOTE, _COMMA, _COLON = 0x22, 0x2C, 0x3A
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = 0x7B, 0x7D, 0x5B, 0x5D
 _NULL = int.from_bytes(b"null", "little")
@@ -69,7 +65,7 @@ def walk_lines(
     starts : int64[rows + 1]
         Where lines start in the block; each ends in a newline.
     table : tuple of arrays
-        The table of keys, see `find_key`; keys met are added to it.
+        The table of keys, see `find_key`; keys met are added to it. Last, for each object with requested keys the number of the one around it.
     n_required : int
         How many rows of the table have REQUIRED set: a line must have a value other than null for all of them.
     values : tuple of arrays
@@ -80,7 +76,7 @@ def walk_lines(
     status : uint8[rows]
         In: lines to pass over. Out: 1 for lines that are declined; they have no value in any column.
     """
-    keys, store, buckets, used = table
+    keys, store, buckets, used, _ = table
     extents, _, present, lists, _, _ = values
     rows = len(starts) - 1
     n_spans = int(np.int64(0))  # a literal 0 has a type of its own and would be compiled for separately
@@ -107,11 +103,11 @@ def walk_line(
     origin: int, start: int, row: int, table: Any, n_required: int, values: Any, n_spans: int
 ) -> tuple[int, int]:
     """Walk one line; return (address after its object, spans so far), or (0, 0) when the line is declined."""
-    keys, store, buckets, used = table
+    keys, store, buckets, used, around = table
     extents, numbers, present, lists, bounds, scores = values
     names = address_of(store)
     scope = int(np.int64(0))
-    outer, level, last, n_met = 0, 0, ROOT, 0
+    level, last, n_met = 0, ROOT, 0
     at = skip_space(origin + start)
     if byte_at(at) != _OPEN_OBJECT:
         return 0, 0
@@ -170,7 +166,6 @@ def walk_line(
                     at = skip_space(at + 1)
                     if byte_at(at) != _CLOSE_OBJECT:
                         level += 1
-                        outer = outer * MAX_SCOPES + scope
                         scope = target
                         continue
                     at += 1
@@ -208,8 +203,7 @@ def walk_line(
             at += 1
             if level == 0:
                 return (at, n_spans) if n_met == n_required else (0, 0)
-            scope = outer % MAX_SCOPES
-            outer //= MAX_SCOPES
+            scope = around[scope]
             level -= 1
 
 

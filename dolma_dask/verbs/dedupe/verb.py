@@ -75,8 +75,8 @@ def dedupe(
     how : {"exact"}
         Documents are duplicates if they are equal in `by`.
     by : str
-        "text"; "id", which means source and id together; another field of documents; "metadata.<field>"; or an attribute key with one value
-        per document (a unique ending is enough). A document without a value is nobody's duplicate. Integers are
+        "text"; "id", which means source and id together; another field of documents; "metadata.<field>", at any depth ("metadata.page.hash"); or an
+        attribute key with one value per document (a unique ending is enough). A document without a value is nobody's duplicate. Integers are
         compared by all of their digits.
     keep : {"first", "longest", "highest", "lowest"}
         Which of equal documents survives: the first in the listing, that with the longest text, or with the highest or lowest `rank`. Among

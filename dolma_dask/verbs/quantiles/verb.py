@@ -62,8 +62,8 @@ def quantiles(
     signals : list of str, optional
         Attribute keys (a unique ending is enough) or metadata.<field>, with one number per document; by default every such attribute key.
     by : str, optional
-        Column with a value for each group: source, an attribute key or metadata.<field>, of strings, bools or few numbers; at most 1,000
-        groups. "none" makes no groups. The group "all" is always there; a value "all" is named "=all".
+        Column with a value for each group: source, an attribute key or metadata.<field> (at any depth: metadata.page.lang), of strings, bools or
+        few numbers; at most 1,000 groups. "none" makes no groups. The group "all" is always there; a value "all" is named "=all".
     level : {"regular", "strict", "even_stricter", "strictest"}, optional
         Also write thresholds: the quantiles 0.1 and 0.9, 0.2 and 0.8, 0.3 and 0.7, 0.4 and 0.6.
     probabilities : list of float, optional

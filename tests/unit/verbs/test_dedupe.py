@@ -109,12 +109,17 @@ def test_rows_line_up_and_marks_span_the_text_in_code_points(world):
         ("metadata.url", lambda doc: doc["metadata"].get("url")),
         ("metadata.n", lambda doc: doc["metadata"].get("n")),
         ("metadata.flag", lambda doc: doc["metadata"].get("flag")),
+        ("metadata.page.hash", lambda doc: (doc["metadata"].get("page") or {}).get("hash")),
+        ("metadata.page.deep.ok", lambda doc: (doc["metadata"].get("page") or {}).get("deep", {}).get("ok")),
         ("added", lambda doc: None),
     ],
 )
 def test_by(world, by, key):
-    write(world, {"y.jsonl.gz": [document("1", "z", "web", n=0), document("1", "z", "else")]})
-    documents = [*DOCUMENTS, document("1", "z", "web", n=0), document("1", "z", "else")]
+    more = [document("1", "z", "web", n=0), document("1", "z", "else")]
+    pages = [{"hash": "h1", "deep": {"ok": True}}, {"hash": "h1"}, {"hash": "h2", "deep": {"ok": True}}, None]
+    more += [document(str(number), "z", page=page) for number, page in enumerate(pages)]
+    write(world, {"y.jsonl.gz": more})
+    documents = [*DOCUMENTS, *more]
     dedupe(str(world), by=by, **HERE)
     assert marked(world) == duplicates(documents, key)
 

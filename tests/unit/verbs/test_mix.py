@@ -124,7 +124,9 @@ def test_an_incomplete_dataset_is_said_to_be_one(tmp_path):
 def test_rules_over_fields_of_the_metadata(tmp_path):
     rows = [{"id": f"d{i}", "source": "s", "text": "t" * i} for i in range(8)]
     lines = [
-        json.dumps({**row, "metadata": {"lang": "en" if i % 2 else "fr", "score": i / 4}})
+        json.dumps(
+            {**row, "metadata": {"lang": "en" if i % 2 else "fr", "score": i / 4, "p": {"q": {"r": f"h{i}"}}}}
+        )
         for i, row in enumerate(rows)
     ]
     root = tmp_path / "v0"
@@ -136,5 +138,12 @@ def test_rules_over_fields_of_the_metadata(tmp_path):
     dk.report(str(tmp_path / "v1"), to=str(tmp_path / "page.html"), progress=False)
     with pytest.raises(ExpressionError, match=r"metadata\.lang"):
         mixed(root, "v2", where="metadata.lnag == 'en'")
-    with pytest.raises(ExpressionError, match="string"):
-        mixed(root, "v2", where="metadata.lang > 3")
+    for name in ("metadata.lang", "metadata.p.q.r"):
+        with pytest.raises(ExpressionError, match="string"):
+            mixed(root, "v2", where=f"{name} > 3")
+    mixed(root, "v3", where="metadata.p.q.r in ('h2', 'h5') or metadata.p.q.r is None and id == 'x'")
+    assert read_lines(tmp_path / "v3/documents/a.jsonl.gz") == [
+        lines[2],
+        lines[5],
+        '{"id":"x","source":"s","text":""}',
+    ]

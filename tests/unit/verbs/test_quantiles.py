@@ -47,12 +47,15 @@ def write_dataset(root, rows, shards=3, name="s"):
     for shard in range(shards):
         part = rows[cuts[shard] : cuts[shard + 1]]
         documents = [
-            json.dumps({"id": i, "text": "t", "source": s, "metadata": {"n": a[X], "lang": a.get(LANG)}})
-            for i, s, a in part
+            json.dumps({"id": i, "text": "t", "source": s, "metadata": _metadata(a)}) for i, s, a in part
         ]
         write_lines(root / f"documents/{shard}.jsonl.gz", documents)
         write_attributes(root / f"attributes/{name}/{shard}.jsonl.gz", part)
     return root
+
+
+def _metadata(a):
+    return {"n": a[X], "lang": a.get(LANG), "page": {"er": {"lang": a.get(LANG), "flag": a.get(FLAG)}}}
 
 
 def write_attributes(path, part):
@@ -126,6 +129,8 @@ LABELS = {
     FLAG: lambda row: "true" if row[2][FLAG] else "false",
     LEVEL: lambda row: str(int(row[2][LEVEL])),
     "metadata.lang": lambda row: {"all": "=all"}.get(row[2].get(LANG), row[2].get(LANG)),
+    "metadata.page.er.lang": lambda row: {"all": "=all"}.get(row[2].get(LANG), row[2].get(LANG)),
+    "metadata.page.er.flag": lambda row: "true" if row[2][FLAG] else "false",
     None: lambda row: None,
 }
 
