@@ -15,7 +15,7 @@
                 MissingAttributesError
                 StaleAttributesError
         StoreError                 a store of files behind a URL did not do what it was asked: exit status 1
-            StoreAccessError       it refuses the credentials, or there is no such bucket
+            StoreAccessError       it refuses the credentials, there is no such bucket, or a folder may not be written
             StoreUnreachableError  it does not answer
         StageError                 a verb ended with failed shards: exit status 1
         InterruptedStageError      Ctrl-C: what is finished is kept, the same command goes on: exit status 130
@@ -95,7 +95,7 @@ class StoreError(DolmaDaskError):
 
 
 class StoreAccessError(StoreError):
-    """A store refuses the credentials, or has no such bucket."""
+    """A store refuses the credentials, or has no such bucket; or a folder may not be written."""
 
 
 class StoreUnreachableError(StoreError):

@@ -21,6 +21,7 @@ import xxhash
 
 from dolma_dask.errors import BadRecordBudgetError, DataError
 from dolma_dask.formats import layout
+from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
@@ -189,7 +190,7 @@ class Journal:
             else:
                 self.foreign.add(_any_decoder.decode(line).unit)
                 return False
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except NOT_JSON:
             return False
         return True
 

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from dolma_dask.errors import UsageError
+from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.publish import is_running, process_space, process_state, publish, sweep
 
@@ -153,7 +154,7 @@ def _read_all(folder: str) -> dict[str, Lease | None]:
 def _read(url: str) -> Lease | None:
     try:
         return msgspec.json.decode(files.read_bytes(url), type=Lease)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, *NOT_JSON):
         return None
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dolma_dask.errors import CorruptFileError, DataError, UsageError
+from dolma_dask.formats.json import NOT_JSON
 
 LENGTH_DTYPE = np.dtype("<i4")
 MAX_LENGTH = 2**31 - 1
@@ -262,7 +263,7 @@ def parse_sidecar(content: bytes, url: str) -> RaggedSidecar:
     """
     try:
         sidecar = msgspec.json.decode(content, type=RaggedSidecar)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         raise CorruptFileError(
             f"{url} is not the record of a token shard: {error}; move it away to read the pair without its"
             " record, or write the shard again",

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.exact_numbers import as_exact
+from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.formats.json.attributes import (
     AttributeKind,
     Form,
@@ -320,7 +321,13 @@ def table_kinds(url: str) -> dict[str, AttributeKind]:
             if field.name not in _ROW_FIELDS:
                 kinds.update(_field_kinds(url, file, field))
     declared = (schema.metadata or {}).get(KINDS_KEY, b"{}")
-    return kinds | msgspec.json.decode(declared, type=dict[str, AttributeKind])
+    try:
+        return kinds | msgspec.json.decode(declared, type=dict[str, AttributeKind])
+    except NOT_JSON as error:
+        raise SchemaError(
+            f"{url}: its schema does not say of what kind its attributes are ({error}); expected what was written. Make the attributes again.",
+            url=url,
+        ) from error
 
 
 def _field_kinds(url: str, file: "pq.ParquetFile", field: pa.Field) -> dict[str, AttributeKind]:

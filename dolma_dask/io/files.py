@@ -120,9 +120,22 @@ def normalize(url: str) -> str:
             raise UsageError(
                 f"{store[0]}...: one slash; expected an address such as {store[0]}/BUCKET/FOLDER."
             )
-        return str(local_path(url).expanduser().absolute())
+        return _absolute(url)
     check_url(url)
     return url.rstrip("/")
+
+
+def _absolute(url: str) -> str:
+    try:
+        path = local_path(url).expanduser().absolute()
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            path.stat()
+    except (OSError, ValueError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"{url[:200]!r} is no path of this machine ({why}); expected a file, a folder or a URL."
+        ) from error
+    return str(path)
 
 
 def resolved(url: str) -> str:
@@ -299,7 +312,8 @@ def read_bytes(url: str) -> bytes:
 def remove(url: str) -> None:
     """Delete a file, if it is there."""
     if is_local(url):
-        local_path(url).unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            local_path(url).unlink()
         return
     fs, path = filesystem(url)
     with suppress(FileNotFoundError):

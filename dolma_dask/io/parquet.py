@@ -26,16 +26,17 @@ def open_parquet(url: str) -> "pq.ParquetFile":
         else:
             source = open_read(url, scattered=True)  # what is needed of a row group is requested at once
             file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
+        schema = file.schema_arrow.to_string(show_schema_metadata=False)
     except FileNotFoundError:
         raise CorruptFileError(f"{url}: no such file; expected the table that was listed.", url=url) from None
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
         if getattr(error, "errno", None):
             raise
         raise CorruptFileError(
             f"{url}: not a whole Parquet file ({_on_one_line(error)}); expected 'PAR1' at both ends, as the suffix says. Fetch or write it again.",
             url=url,
         ) from error
-    if "[ns" in file.schema_arrow.to_string(show_schema_metadata=False):
+    if "[ns" in schema:
         import pandas  # noqa: F401  pyarrow shows nanoseconds as its timestamps
     return file
 

@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 
 import xxhash
 
-from dolma_dask.io.files import is_local, local_path
+from dolma_dask.errors import StoreAccessError
+from dolma_dask.io.files import is_local, local_path, remove
 from dolma_dask.io.stores import filesystem, patiently
 
 _SUFFIX = ".tmp"
@@ -28,6 +29,9 @@ _COMPLETES_UPLOADS = {"s3", "s3a", "gs", "gcs"}
 
 _PART_BYTES = 16 << 20
 """Bytes of one part of an upload, held in memory; stores allow 10,000 parts."""
+
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
+"""Errors of folders in which no file can be made, now or later."""
 
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF}
 """Errors of file systems that cannot sync a folder; the rename is as durable there as they make it."""
@@ -59,6 +63,8 @@ class PublishedFile:
 def publish(url: str) -> Iterator[PublishedFile]:
     """Write the file at a local path or fsspec URL so that readers see all of it or nothing; an older file there is replaced at the end,
     and nothing appears if the block raises. Folders are made.
+
+    Raises `StoreAccessError`: no file can be made there.
     """
     opened = _publish_local(local_path(url)) if is_local(url) else _publish_remote(url)
     with opened as handle:
@@ -67,18 +73,37 @@ def publish(url: str) -> Iterator[PublishedFile]:
 
 @contextmanager
 def _publish_local(target: Path) -> Iterator[BinaryIO]:
-    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(_temporary_name(target.name))
     try:
-        with temporary.open("wb", buffering=1 << 16) as handle:
+        with _opened(temporary) as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
         temporary.replace(target)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        remove(str(temporary))
         raise
     _fsync_folder(target.parent)
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a new file, its folders made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("wb", buffering=1 << 16)
+    except OSError as error:
+        found = [
+            f"{folder} is a file"
+            for folder in path.parents
+            if os.path.lexists(folder) and not folder.is_dir()
+        ]
+        if not found and error.errno not in _REFUSED:
+            raise
+        raise StoreAccessError(
+            f"{path.parent} cannot be written: {', '.join([*found, str(error.strerror)])}; expected a folder in which files can be made. Choose another "
+            "target or change its permissions, then run the same command again: it does only what is left.",
+            url=str(path.parent),
+        ) from error
 
 
 def _fsync_folder(folder: Path) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
+from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io.files import READ_BYTES, join, open_read, remove
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import BadRecord, Block, FileRecord
@@ -84,7 +85,10 @@ def commonest(folder: str, shards: Iterable[str]) -> str:
             lines = handle.read(min(left, _HELD_BYTES)).splitlines(keepends=True)
             left -= sum(map(len, lines))
             for line in (line for line in lines if line.endswith(b"\n")):
-                kept = msgspec.json.decode(line, type=_Kept)
+                try:
+                    kept = msgspec.json.decode(line, type=_Kept)
+                except NOT_JSON:
+                    continue  # not of ours; the report names it
                 counts[kept.kind] += 1
                 first.setdefault(kept.kind, kept)
     if not counts:

@@ -16,6 +16,7 @@ from dolma_dask.display import counted, near_or_all
 from dolma_dask.engine import RunOptions
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
+from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import NAMED_MEMBERS, OnBadRecord, RecordPolicy
@@ -137,7 +138,7 @@ def from_json(what: str, given: str | Mapping[str, Any], expected: str) -> Mappi
         return given
     try:
         return msgspec.json.decode(given, type=dict[str, Any])
-    except (msgspec.DecodeError, TypeError, RecursionError) as error:
+    except (*NOT_JSON, TypeError) as error:
         raise UsageError(f"cannot read {what} {given!r}: {error}; expected {expected}") from None
 
 

@@ -197,3 +197,12 @@ def test_a_crowd_never_holds_a_folder_together(folder, tmp_path):
     assert [error for _, error in shown] == [b""] * 4
     assert sum(int(held) for held, _ in shown) >= 4
     assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("content", [b"\xff", b'{"id": "\xff"}', b"[" * 5000, b"{}"])
+def test_what_is_no_lease_is_cleared_away(folder, content):
+    lies = Path(folder, LEASES, "0.json")
+    lies.parent.mkdir(parents=True)
+    lies.write_bytes(content)
+    take(folder)
+    assert not lies.exists()

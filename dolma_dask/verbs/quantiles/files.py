@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.publish import PublishedFile
 from dolma_dask.io.records import FileRecord
@@ -135,7 +136,7 @@ class ValueFile:
             data = _read(handle, kept.bytes - _LENGTH - length, length, url)
         try:
             tail = msgspec.json.decode(data, type=Tail)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             raise files.damaged(url, f"a tail that cannot be read ({error})") from error
         if tail.checksum != kept.checksum:
             raise files.damaged(

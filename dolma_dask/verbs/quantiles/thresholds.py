@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Task
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
+from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
@@ -166,7 +168,7 @@ def _read_json(url: str, command: str) -> Any:
         raise UsageError(
             f"there is no file {url}; expected what `{command}` writes. Make it, or correct the path."
         ) from None
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise UsageError(f"{url} is no JSON ({error}); expected what `{command}` writes.") from error
 
 
@@ -185,7 +187,13 @@ def check_table(content: Any, where: str) -> QuantileTable:
 
 
 def _is_entry(item: Any) -> bool:
-    return isinstance(item, Mapping) and isinstance(item.get("n"), int) and isinstance(item.get("q"), Mapping)
+    if (
+        not isinstance(item, Mapping)
+        or not isinstance(item.get("n"), int)
+        or not isinstance(item.get("q"), Mapping)
+    ):
+        return False
+    return all(value is None or isinstance(value, Real) for value in item["q"].values())
 
 
 def _parameters(url: str) -> Mapping[str, Any]:

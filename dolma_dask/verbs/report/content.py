@@ -18,6 +18,7 @@ from dolma_dask.display import counted, listed
 from dolma_dask.engine import Input
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats import layout
+from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.records import RuleCount, merge_rules
 from dolma_dask.journal import Record
@@ -339,7 +340,7 @@ def _reasons(url: str) -> Iterable[str]:
         for number, line in enumerate(lines):
             try:
                 yield decoder.decode(line).reason
-            except msgspec.DecodeError as error:
+            except NOT_JSON as error:
                 raise CorruptFileError(
                     f"{url}, line {number}: {error}; expected a quarantined record. Run the verb again, or delete the file.",
                     url=url,

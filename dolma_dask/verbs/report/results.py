@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from dolma_dask.display import counted
-from dolma_dask.errors import DataError
+from dolma_dask.errors import DolmaDaskError
 from dolma_dask.io import files
 from dolma_dask.journal import Record
 from dolma_dask.registry import VERBS, load
@@ -111,7 +111,7 @@ def quantiles(step: Step) -> Iterator[ResultTable]:
             continue
         try:
             table = read_table(files.join(step.root, record.unit))
-        except (DataError, OSError) as error:
+        except (DolmaDaskError, OSError) as error:
             yield ResultTable("Quantiles", record.unit, (), (), f"could not be read: {error}")
             continue
         rows = [

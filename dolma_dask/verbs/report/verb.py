@@ -24,7 +24,7 @@ from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
 from dolma_dask.engine import RunOptions, Task, Unit, resume
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import StoreAccessError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
@@ -248,7 +248,7 @@ class Page:
                 writer.finish(0)
             finally:
                 writer.close()
-        except OSError as error:  # a dataset that may only be read has a page too
+        except (OSError, StoreAccessError) as error:  # a dataset that may only be read has a page too
             return f"the same command will make the page again, because it cannot be recorded in {self.root}: {error}"
         return None
 

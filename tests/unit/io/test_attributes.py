@@ -11,7 +11,7 @@ import pytest
 
 from dolma_dask.errors import BadRecordError, SchemaError, SourceChangedError
 from dolma_dask.formats.attributes import AttributeColumn
-from dolma_dask.io.attributes import AttributeFile, empty_block, sample_file
+from dolma_dask.io.attributes import KINDS_KEY, AttributeFile, empty_block, sample_file, table_kinds
 from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.stored import Member
 from dolma_dask.writers.attributes import AttributeWriter
@@ -308,3 +308,11 @@ def test_a_file_is_entered_at_any_of_its_places(
                 found = [value for block in blocks for value in block.columns["n"].to_pylist()]
                 assert found == rows
                 assert [id for block in blocks for id in block.ids.to_pylist()] == [f"a{row}" for row in rows]
+
+
+@pytest.mark.parametrize("kinds", [b'{"n": "numbxr"}', b'{"n\xff": "number"}', b"", b"[" * 5000])
+def test_a_table_whose_kinds_are_damaged(tmp_path: Path, kinds: bytes) -> None:
+    table = pa.table({"id": ["a"], "n": [1.0]}).replace_schema_metadata({KINDS_KEY: kinds})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(SchemaError, match="of what kind its attributes are"):
+        table_kinds(str(tmp_path / "a.parquet"))

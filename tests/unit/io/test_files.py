@@ -207,3 +207,9 @@ def test_two_names_of_one_folder_are_equal(tmp_path):
     assert {files.resolved(files.normalize(name)) for name in names} == {str(tmp_path / "b")}
     assert files.resolved("s3a://bucket/x") == files.resolved("s3://bucket/x")
     assert files.resolved("gcs://bucket/x") == "gs://bucket/x"
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "a\0b", "~nobody-is-called-so/x"])
+def test_what_is_no_path(path):
+    with pytest.raises(UsageError, match="is no path of this machine"):
+        files.normalize(path)

@@ -13,6 +13,7 @@ from dolma_dask.errors import CorruptFileError, SchemaError, SourceChangedError
 from dolma_dask.formats.documents import documents_table
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.records import Block
 from dolma_dask.writers.documents import open_writer
 
@@ -306,3 +307,11 @@ def test_a_table_that_changes_while_it_is_read(table: Callable[..., str]) -> Non
         (SourceChangedError, CorruptFileError), match=r"when reading began|damaged Parquet data"
     ):
         list(blocks)
+
+
+def test_names_that_are_not_utf_8(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"column_of_names": [1]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"column_of_names", b"column_of_n\xffmes"))
+    with pytest.raises(CorruptFileError, match="not a whole Parquet file"), open_parquet(str(path)):
+        raise AssertionError("it cannot be opened")

@@ -312,3 +312,20 @@ def test_what_a_store_refuses_is_said_with_the_place(bucket: _Bucket) -> None:
         publish("s3://b/a") as out,
     ):
         out.write(b"x")
+
+
+@pytest.mark.parametrize("path", ["file", "file/deeper"])
+def test_a_file_in_the_place_of_a_folder(tmp_path: Path, path: str) -> None:
+    (tmp_path / "file").write_text("precious")
+    with (
+        pytest.raises(StoreAccessError, match=r"is a file.*expected a folder"),
+        publish(str(tmp_path / path / "a")),
+    ):
+        raise AssertionError("nothing can be written")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="no read-only file system here")
+def test_a_folder_that_may_not_be_written() -> None:
+    with pytest.raises(StoreAccessError, match="cannot be written"), publish("/sys/kernel/dolma_dask/a"):
+        raise AssertionError("nothing can be written")

@@ -415,3 +415,17 @@ def test_tables_for_the_terminal_and_the_notebook(corpus):
     json.dumps(summary.to_json(), allow_nan=False)
     assert Path(summary.target, summary.file).exists()
     assert "p0" in str(ask(corpus, probabilities=[0, 1], name="ends"))
+
+
+@pytest.mark.parametrize("content", [b'{"bounds": {"len\xffth": {}}}', b"[" * 5000, b'{"bounds": ', b""])
+def test_damaged_thresholds_and_quantiles_are_named(tmp_path, content):
+    (tmp_path / "cuts.json").write_bytes(content)
+    for read in (read_thresholds, lambda path: thresholds(path, level="regular")):
+        with pytest.raises(UsageError, match=r"cuts.json is no JSON"):
+            read(str(tmp_path / "cuts.json"))
+
+
+def test_quantiles_that_are_no_numbers(tmp_path):
+    (tmp_path / "cuts.json").write_text('{"x": {"all": {"n": 1, "q": {"0.1": "a", "0.9": []}}}}')
+    with pytest.raises(UsageError, match="no quantiles"):
+        thresholds(str(tmp_path / "cuts.json"), level="regular")
