@@ -41,8 +41,8 @@ bench: .venv/dev.stamp  ## every benchmark: MB of text per CPU-second and peak m
 	$(BIN)/python -m benchmarks
 
 lock: .venv/bin/uv  ## renew the lock files
-	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url pyproject.toml -o requirements.lock
-	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url -c requirements.lock pyproject.toml --group dev -o requirements-dev.lock
+	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url pyproject.toml --all-extras -o requirements.lock
+	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url -c requirements.lock pyproject.toml --all-extras --group dev -o requirements-dev.lock
 
 clean:  ## remove what the targets made
 	rm -rf .venv demo reports/*.html reports/*.json dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -20,6 +20,7 @@ class Verb(NamedTuple):
     writes: tuple[str, ...] = ("to",)
     writes_with: tuple[str, ...] = ()  # options with which it writes beside the documents too
     makes: Literal["documents", "tokens", "page", ""] = ""  # what readers of journals have to tell apart
+    needs: str = ""  # package that only it needs; see `dolma_dask.extras`
     # what it adds to a report: "module:function", from its `Step` of the history to `ResultTable`s
     tables: str = ""
     # takes a configuration of the Dolma toolkit, for `dolma-dask -c FILE VERB`: "module:function"
@@ -120,6 +121,7 @@ VERBS = _by_name(
         "Write one HTML page that shows what happened.",
         reads=("dataset", "tokens"),
         makes="page",
+        needs="bokeh",
     ),
 )
 """Verbs: they write, resume, and can be stages of a pipeline. In the order of help and of the tables of a report."""

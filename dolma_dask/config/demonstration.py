@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from dolma_dask.config.pipeline import PipelineSummary, run
 from dolma_dask.dataset import open_dataset
 from dolma_dask.errors import DataError
+from dolma_dask.extras import require
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.testing.corpus import collect_corpus
@@ -63,6 +64,7 @@ def demo(
     DataError
         The tokens that were read back are not those of the documents.
     """
+    require("bokeh", "the demo's report")
     home, page = Path(folder).absolute(), str(Path(report).absolute())
     tokens, tokenizer = str(home / "tokens"), home / "tokenizer.json"
     collect_corpus(home)

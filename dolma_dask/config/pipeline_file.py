@@ -39,6 +39,7 @@ from dolma_dask.config.yaml_files import (
 )
 from dolma_dask.display import near_or_all
 from dolma_dask.errors import UsageError
+from dolma_dask.extras import require
 from dolma_dask.io import files
 from dolma_dask.io.tokenizer import find_tokenizer
 from dolma_dask.registry import VERBS, load
@@ -257,6 +258,8 @@ def check_stages(file: str, stages: Sequence[StagePlan], every: Sequence[StagePl
     mistakes = Mistakes(file)
     made = [url for stage in every for url in stage.writes]
     for stage in stages:
+        if stage.entry.needs:
+            require(stage.entry.needs, f"{file}: stage {stage.name!r}")
         for name, values in stage.arguments.items():
             for value in values if isinstance(values, list) else [] if values is None else [values]:
                 try:

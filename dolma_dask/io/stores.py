@@ -20,6 +20,7 @@ from dolma_dask.errors import (
     StoreUnreachableError,
     UsageError,
 )
+from dolma_dask.extras import require
 
 PATIENCE_SECONDS = 15.0
 """Longest absence of a store: a restart takes a few seconds. The waiting of its own client (5 to 8 s a call) counts."""
@@ -98,6 +99,8 @@ def filesystem(url: str) -> tuple[Any, str]:
     try:
         return cast(tuple[Any, str], fsspec.core.url_to_fs(url, **settings))
     except (ValueError, ImportError) as error:
+        if url.partition("://")[0] in ("s3", "s3a"):
+            require("s3fs", url)
         raise UsageError(
             f"{url} cannot be opened: {reason(error)}; expected a local path or the URL of a store that fsspec knows, such as "
             "s3://bucket/folder. Correct it, or install what the store needs."

@@ -25,6 +25,7 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
 from dolma_dask.engine import RunOptions, Task, Unit, resume
 from dolma_dask.errors import StoreAccessError, UsageError
+from dolma_dask.extras import require
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
@@ -104,6 +105,7 @@ def report(
     While nothing that the page shows has changed, the same command writes nothing.
     """
     options = checked(report, options, RunArgs)
+    require("bokeh", "the report")
     tokens = words_of("tokens", tokens)
     started = time.monotonic()
     target = _page_url(to, options)

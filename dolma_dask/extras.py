@@ -1,0 +1,20 @@
+"""Packages that only some need: they come with an extra, and where one is missing the error names it."""
+
+from importlib.util import find_spec
+
+from dolma_dask.errors import UsageError
+
+EXTRAS = {"bokeh": "report", "s3fs": "s3"}
+"""Extra of dolma-dask that brings a package."""
+
+
+def require(package: str, what: str) -> None:
+    """Refuse `what` if a package is not installed.
+
+    Raises `UsageError`: with the extra to install.
+    """
+    if find_spec(package) is None:
+        raise UsageError(
+            f"{what} needs the package {package}, which is not installed; expected it in this environment: "
+            f"pip install 'dolma-dask[{EXTRAS[package]}]'."
+        )
