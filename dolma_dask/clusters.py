@@ -6,8 +6,9 @@ records, so nothing is worth spilling: the thresholds leave the memory to the ke
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from dolma_dask.placement import choose
 from dolma_dask.processes import (
     WORKER_ENVIRONMENT,
     Setting,
+    environment_kept,
     interrupts_held_back,
     kill_processes,
     process_context,
@@ -44,6 +46,9 @@ CONNECT_SECONDS = 30.0
 
 START_ATTEMPTS = 2
 """How often a LocalCluster is started: a worker may be killed before it answers."""
+
+_SILENT = 50
+"""Level of what Dask logs."""
 
 _CONFIG = {
     "distributed.worker.memory.target": False,
@@ -107,7 +112,7 @@ def open_placement(
         An unknown scheduler, none answers at the address, or it is in other processes although files lie in the memory of this one.
     """
     selected = _select(scheduler)
-    count = workers or _configured("num_workers") or cpu_count()
+    count = check_workers(workers or _configured("num_workers")) or cpu_count()
     if selected == "auto":
         may_start = not in_memory and not _is_daemon()
         shared = _shared.get()
@@ -115,6 +120,8 @@ def open_placement(
         selected = choose(verb, sizes, count, may_start=may_start, warm=warm, isolate=isolate)
     if _shared.get() is None:  # in a block later verbs may have more tasks than the first
         count = min(count, len(sizes))
+    if selected in ("processes", "cluster"):
+        _check_may_start()
     with ExitStack() as stack:
         if selected == "cluster":
             place = Placement(stack.enter_context(local_client(count)))
@@ -139,6 +146,22 @@ def _is_daemon() -> bool:
     from multiprocessing import current_process
 
     return current_process().daemon
+
+
+def _check_may_start() -> None:
+    """Refuse to start processes from one that multiprocessing does not let start any."""
+    if _is_daemon():
+        raise UsageError(
+            "this process may start no others, since it is one of a multiprocessing.Pool or another daemonic process; expected one that may. "
+            "Call it from the main process, from processes with daemon=False or of concurrent.futures, or use scheduler='threads'."
+        )
+
+
+def check_workers(workers: Any) -> int | None:
+    """Return a number of processes or threads, None for the default; raise `UsageError` if it is none."""
+    if workers is None or (type(workers) is not bool and isinstance(workers, int) and workers > 0):
+        return workers
+    raise UsageError(f"workers={workers!r}; expected a number of processes or threads from 1 on.")
 
 
 def _select(scheduler: str | None) -> Any:
@@ -207,6 +230,59 @@ def active_client() -> "Client | None":
         return None
 
 
+def _has_own_client() -> bool:
+    """Tell whether a client of the user's own block counts here before the default one."""
+    from distributed import Client
+
+    try:
+        return bool(Client.current(allow_global=False))
+    except ValueError:
+        return False
+
+
+class _Held:
+    """Settings of this process that hold while any block is open that needs them: blocks may overlap, also those of several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks = 0
+        self._stack = ExitStack()
+
+    @contextmanager
+    def during(self, make: Callable[[], Sequence[AbstractContextManager[Any]]]) -> Iterator[None]:
+        """Hold what the first of the open blocks makes."""
+        with self._lock:
+            for setting in make() if not self._blocks else ():
+                self._stack.enter_context(setting)
+            self._blocks += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks -= 1
+                if not self._blocks:
+                    self._stack.close()
+
+
+_of_local = _Held()
+"""What LocalClusters need."""
+
+_of_default = _Held()
+"""What makes Dask's own calls go to a cluster."""
+
+_fork_of_dask = False
+"""Whether this process is a fork of one that has loaded distributed, whose threads it lacks."""
+
+
+def _look_at_dask() -> None:
+    global _fork_of_dask
+    _fork_of_dask = "distributed" in sys.modules
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_look_at_dask)
+
+
 _shared: ContextVar["_Shared | None"] = ContextVar("shared_cluster", default=None)
 
 
@@ -266,7 +342,7 @@ def local_client(workers: int, *, dashboard: bool = False) -> Iterator["Client"]
     workers : int
         Number of worker processes; inside `shared_cluster` that of the first call holds.
     dashboard : bool
-        Whether Dask's dashboard is served; it costs 0.25 CPU-seconds to start.
+        Whether Dask's dashboard is served, and Dask's own calls go to the cluster; it costs 0.25 CPU-seconds to start.
     """
     shared = _shared.get()
     if shared is None:
@@ -279,14 +355,20 @@ def local_client(workers: int, *, dashboard: bool = False) -> Iterator["Client"]
 
 @contextmanager
 def _start_local(workers: int, *, dashboard: bool) -> Iterator["Client"]:
+    _check_may_start()
+    if _fork_of_dask:
+        raise UsageError(
+            "this process is a fork of one that has used Dask's cluster, whose threads it lacks; expected one that was started afresh. Start it "
+            "by multiprocessing's 'spawn' or 'forkserver', or use scheduler='processes'."
+        )
     with ExitStack() as stack:
         with interrupts_held_back():
             method = process_context("distributed.nanny", "distributed.worker").get_start_method()
 
             import dask
-            from distributed import Client, utils
+            from distributed import Client
+            from distributed.utils import silence_logging_cmgr
 
-            utils._forkserver_preload_set = True  # else Dask imports its own list here: pandas, bokeh
             environment = {name: os.environ.get(name, value) for name, value in WORKER_ENVIRONMENT.items()}
             before_start = {**(_configured("distributed.nanny.pre-spawn-environ") or {}), **environment}
             options = {
@@ -294,9 +376,12 @@ def _start_local(workers: int, *, dashboard: bool) -> Iterator["Client"]:
                 "distributed.nanny.pre-spawn-environ": before_start,
                 "distributed.worker.multiprocessing-method": method,
             }
-            stack.enter_context(dask.config.set(options))
-            started = stack.enter_context(_local_cluster(workers, dashboard))
-            client = stack.enter_context(Client(started, set_as_default=False))
+            settings = _of_local.during(lambda: [dask.config.set(options), silence_logging_cmgr(_SILENT)])
+            stack.enter_context(settings)
+            with environment_kept():
+                started = stack.enter_context(_local_cluster(workers, dashboard))
+            client = Client(started, set_as_default=dashboard)
+            stack.callback(client.close)
             client.register_plugin(_taking_over(Setting.here()), name="setting")
         try:
             yield client
@@ -328,7 +413,7 @@ def _local_cluster(workers: int, dashboard: bool, attempts: int = START_ATTEMPTS
             scheduler_kwargs={
                 "dashboard": dashboard
             },  # without an address it would take a port of its own choice, and warn
-            silence_logs=50,
+            silence_logs=_SILENT,
         )
     except RuntimeError as error:
         if attempts > 1:
@@ -364,25 +449,27 @@ def cluster(profile: str = "laptop", *, workers: int | None = None) -> Iterator[
         raise UsageError(
             f"unknown cluster profile {profile!r}; expected 'laptop' or an address such as tcp://host:8786."
         )
+    count = check_workers(workers) or cpu_count()
     opened = (
-        local_client(workers or cpu_count(), dashboard=True)
-        if profile == "laptop"
-        else remote_client(profile)
+        local_client(count, dashboard=True) if profile == "laptop" else remote_client(profile, default=True)
     )
-    with opened as client, client.as_current():
+    import dask
+
+    settings = _of_default.during(lambda: [dask.config.set(scheduler="dask.distributed")])
+    with settings, opened as client, client.as_current() if _has_own_client() else nullcontext():
         yield client
 
 
 @contextmanager
-def remote_client(address: str) -> Iterator["Client"]:
-    """Connect to the scheduler at `address`."""
+def remote_client(address: str, *, default: bool = False) -> Iterator["Client"]:
+    """Connect to the scheduler at `address`; with `default` Dask's own calls go there too."""
     from distributed import Client
 
     try:
-        client = Client(address, set_as_default=False, timeout=CONNECT_SECONDS)
+        client = Client(address, set_as_default=default, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"no Dask scheduler answers at {address} ({error}); expected one that is running. Start it, or leave --scheduler out."
         ) from error
-    with client:
+    with closing(client):
         yield client

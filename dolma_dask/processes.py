@@ -29,9 +29,6 @@ WORKER_ENVIRONMENT = {
 _FORKS = sys.platform == "linux"
 """Elsewhere a process that has loaded the system's libraries must not fork; processes then import everything themselves."""
 
-_served: set[str] = set()
-"""Variables of the server that forks processes; empty: none runs. It ends with this process."""
-
 _starting = threading.Lock()
 """Held while processes are started."""
 
@@ -51,7 +48,8 @@ class Setting:
         umask = os.umask(0o077)
         os.umask(umask)
         config = sys.modules.get("fsspec.config")
-        gone = tuple(_served - os.environ.keys())
+        server = sys.modules.get("dolma_dask.fork_server")
+        gone = tuple(server.served - os.environ.keys()) if server else ()
         return cls(dict(os.environ), gone, umask, dict(config.conf) if config else {})
 
     def take_over(self) -> None:
@@ -74,18 +72,15 @@ def process_context(*modules: str) -> Any:
     server twice that. Call it before starting them, with interrupts held back.
     """
     import multiprocessing
-    from multiprocessing import forkserver
 
     if not _FORKS:
         return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    if not _served:
-        ours = sorted(name for name in sys.modules if name.partition(".")[0] == "dolma_dask")
-        context.set_forkserver_preload([*ours, "numba.core.typing", *modules])
-        with _environment(WORKER_ENVIRONMENT):
-            forkserver.ensure_running()
-            _served.update(os.environ)
-    return context
+    from dolma_dask import fork_server
+
+    ours = sorted(name for name in sys.modules if name.partition(".")[0] == "dolma_dask")
+    with _environment(WORKER_ENVIRONMENT):
+        fork_server.start([*ours, "numba.core.typing", *modules])
+    return multiprocessing.get_context(fork_server.METHOD)
 
 
 @contextmanager
@@ -98,6 +93,18 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
     finally:
         for name in added:
             del os.environ[name]
+
+
+@contextmanager
+def environment_kept() -> Iterator[None]:
+    """Restore the environment at the end: Dask sets that of its workers in this process, which starts others too."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def start_processes(workers: int) -> "ProcessPoolExecutor":

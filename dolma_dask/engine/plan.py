@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dolma_dask.errors import UsageError
+from dolma_dask.clusters import check_workers
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.journal import Record
@@ -67,8 +67,7 @@ class RunOptions:
     progress: bool = True  # show a bar
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise UsageError(f"workers={self.workers}; expected a number of processes or threads from 1 on.")
+        check_workers(self.workers)
 
 
 @dataclass(frozen=True)

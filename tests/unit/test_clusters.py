@@ -1,5 +1,6 @@
 """Where a verb runs: the scheduler of the call, then Dask's configuration, then the active client, then what ends soonest."""
 
+import copy
 import os
 import signal
 import subprocess
@@ -14,10 +15,12 @@ import pytest
 
 from dolma_dask import clusters
 from dolma_dask.clusters import Placement, open_placement
+from dolma_dask.engine import RunOptions
 from dolma_dask.errors import UsageError
 from dolma_dask.placement import choose
 from dolma_dask.processes import interrupts_held_back
 
+REAL = {name: getattr(clusters, name) for name in ("active_client", "local_client", "remote_client")}
 CLIENT = SimpleNamespace(scheduler_info=None, asynchronous=False)
 LOCAL = SimpleNamespace(scheduler_info=None, asynchronous=False)
 
@@ -211,3 +214,76 @@ def test_processes_started_meanwhile_never_get_an_interrupt():
     with interrupts_held_back():
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 1
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("workers", [0, -1, "2", 2.5, True])
+def test_a_number_of_workers_is_one(workers):
+    with pytest.raises(UsageError, match=r"workers=.*; expected a number of processes or threads from 1 on"):
+        clusters.check_workers(workers)
+    with pytest.raises(UsageError), clusters.cluster(workers=workers):
+        pass
+    with pytest.raises(UsageError):
+        RunOptions(workers=workers)
+
+
+@pytest.mark.parametrize("scheduler", ["processes", "cluster"])
+def test_daemonic_processes_say_that_they_may_start_no_others(scheduler, monkeypatch):
+    monkeypatch.setattr(clusters, "_is_daemon", lambda: True)
+    with pytest.raises(UsageError, match="daemonic"):
+        place(scheduler, 2)
+
+
+def test_blocks_overlap_and_threads_use_them(monkeypatch):
+    import distributed
+
+    for name, real in REAL.items():
+        monkeypatch.setattr(clusters, name, real)
+
+    before = copy.deepcopy(dask.config.config), dict(os.environ), distributed.client.logger.level
+    first, second = clusters.cluster(workers=1), clusters.cluster(workers=1)
+    first.__enter__()
+    newest = second.__enter__()
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(place).result().client is newest
+    first.__exit__(None, None, None)
+    assert place().client is newest
+    assert dask.config.get("distributed.worker.memory.spill") is False
+    second.__exit__(None, None, None)
+    assert (dask.config.config, dict(os.environ), distributed.client.logger.level) == before
+    assert clusters.active_client() is None
+
+
+FORKED = """
+import multiprocessing, os, signal, sys
+from dolma_dask.processes import start_processes
+
+def look():
+    blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    os._exit(blocked or "OMP_NUM_THREADS" in os.environ)
+
+def use():
+    with start_processes(1) as pool:
+        return pool.submit(int, 7).result()
+
+if __name__ == "__main__":
+    os.environ.pop("OMP_NUM_THREADS", None)
+    assert use() == 7
+    own = multiprocessing.get_context("forkserver").Process(target=look)
+    own.start()
+    own.join()
+    assert own.exitcode == 0, "settings of ours"
+    child = os.fork()
+    if not child:
+        os._exit(use())
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert use() == 7
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are spawned elsewhere")
+def test_forks_and_processes_of_the_user_get_a_server_of_their_own(tmp_path):
+    (tmp_path / "script.py").write_text(FORKED)
+    ended = subprocess.run(
+        [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -657,11 +657,10 @@ def test_a_wrong_call_leaves_nothing_behind(root, options, monkeypatch):
     assert sorted(path.name for path in root.iterdir()) == ["in"]
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "processes"])
-def test_what_a_tagger_raises_never_passes_for_ctrl_c(root, scheduler):
+def test_what_a_tagger_raises_never_passes_for_ctrl_c(root):
     """Workers do not get Ctrl-C; a KeyboardInterrupt there fails its shard, as any other error."""
     with pytest.raises(StageError) as caught:
-        run(root, replace(HERE, scheduler=scheduler, workers=2), stage=Copy(str(root), bad={"c": _interrupt}))
+        run(root, THREADS, stage=Copy(str(root), bad={"c": _interrupt}))
     assert [(failure.shard, failure.error) for failure in caught.value.failures] == [
         ("c", "KeyboardInterrupt")
     ]
