@@ -301,11 +301,11 @@ def test_what_the_system_refuses_is_one_line(corpus, capsys):
     assert cli.main(words) == 1
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
-    assert captured.err.startswith("NotADirectoryError: ")
+    assert captured.err.startswith("StoreAccessError: ")
     assert f"{corpus}/file" in captured.err
     assert "permissions" in captured.err
     assert cli.main([*words, "--json"]) == 1
-    assert error_of(capsys.readouterr())["error"]["type"] == "NotADirectoryError"
+    assert error_of(capsys.readouterr())["error"]["type"] == "StoreAccessError"
 
 
 def test_errors_of_the_system_without_a_path(monkeypatch, capsys):
