@@ -84,11 +84,14 @@ def compiling() -> Iterator[None]:
 
 
 class Meter:
-    """The shared file, for the process that shows how far all batches are; removed by `close`."""
+    """The shared file, for the process that shows how far all batches are; until it is opened nobody notes anything."""
 
     def __init__(self) -> None:
-        self._path, self._next = "", 0
-        with suppress(OSError):  # no place for temporary files: shards count when they are done
+        self._path, self._handle, self._next = "", 0, 0
+
+    def open(self) -> None:
+        """Make the file; where there is no place for temporary files, shards count when they are done."""
+        with suppress(OSError):
             self._handle, self._path = tempfile.mkstemp(prefix="dolma-dask-progress-")
             os.truncate(self._handle, _WIDTH * SLOTS)
 
@@ -100,7 +103,8 @@ class Meter:
     def end(self, slot: Slot) -> None:
         """Forget what a batch has noted: it is done, or its process has died."""
         if self._path:
-            os.pwrite(self._handle, bytes(_WIDTH), _WIDTH * slot.number)
+            with suppress(OSError):
+                os.pwrite(self._handle, bytes(_WIDTH), _WIDTH * slot.number)
 
     def look(self) -> tuple[int, bool]:
         """Return the bytes that running batches have read, and whether kernels are compiled, there or here."""

@@ -1,67 +1,226 @@
-"""Display of how far a stage is: a bar in a terminal and in a notebook, plain lines elsewhere."""
+"""Display of how far a verb is: a bar in a terminal and in a notebook, a line every half minute elsewhere.
+
+A thread looks at the counts twice a second (`dolma_dask.metering`), so that the display moves within large shards and while nothing ends. The passes of a
+verb share one display.
+"""
 
 import sys
+import threading
 import time
-from typing import Any, Self
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any
 
-LINE_SECONDS = 10.0
-"""How often a plain line is printed at most."""
+from dolma_dask.metering import Meter
+
+LINE_SECONDS = 30.0
+"""How often a plain line is printed."""
+
+LOOK_SECONDS = 0.5
+"""How often a bar moves."""
+
+COMPILING = "compiling kernels (first run only)"
 
 _LEAST_MB = 1_000_000
 """Bytes in all from which on they are shown in whole MB."""
 
+_BAR = 20
+
 
 class Progress:
-    """Counts finished work of so many stored input bytes and shards; this class shows nothing. Used as a context manager."""
+    """Counts finished work of so many stored input bytes and shards, pass by pass; this class shows nothing."""
 
-    def __init__(self, verb: str, total_bytes: int, total_shards: int) -> None:
-        self.verb = verb
-        self.total_bytes = total_bytes
-        self.total_shards = total_shards
-        self.bytes = 0
-        self.shards = 0
-        self.started = time.monotonic()
+    every = 0.0
+    """Seconds between two looks at running tasks; 0: nobody looks."""
 
-    def __enter__(self) -> Self:
-        self.open()
-        return self
+    def __init__(self, verb: str) -> None:
+        self.verb = self._title = verb
+        self.meter = Meter()
+        self.total_bytes = self.total_shards = self.bytes = self.shards = 0
+        self._running = self._passes = 0
+        self._compiles = False
+        self.started = self._pass_started = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="progress", daemon=True)
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def begin(self, stage: str, total_bytes: int, total_shards: int) -> None:
+        """Begin a pass: count from 0 to these totals."""
+        self._passes += 1
+        name = stage.removeprefix(self.verb).strip("-")
+        if stage != self.verb or self._passes > 1:
+            self._title = f"{self.verb}, pass {self._passes}{f' ({name})' if name else ''}"
+        self.total_bytes, self.total_shards = total_bytes, total_shards
+        self.bytes = self.shards = self._running = 0
+        self._pass_started = time.monotonic()
+        if self.every and self._passes == 1:
+            self.meter.open()
+            self.open()
+            self._thread.start()
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """What is done, and all: in bytes, or in shards where there are none."""
+        return (self.done, self.total_bytes) if self.total_bytes else (self.shards, max(self.total_shards, 1))
+
+    def end(self) -> None:
+        """Show the end of the last pass."""
+        if self._thread.is_alive():
+            self._ended.set()
+            self._thread.join()
+            self.meter.close()
+            self._running, self._compiles = 0, False
+            self.close()
 
     def advance(self, stored_bytes: int, shards: int) -> None:
         """Count finished work, failed shards included."""
         self.bytes += stored_bytes
         self.shards += shards
-        self.show()
 
     def text(self) -> str:
         """Return the line that says how far it is; MB of stored bytes, or kB where there are few."""
-        seconds = max(time.monotonic() - self.started, 1e-3)
-        scale, unit = (1e6, "MB") if self.total_bytes >= _LEAST_MB else (1e3, "kB")
-        return (
-            f"{self.verb}: {self.shards:,}/{self.total_shards:,} {'shard' if self.total_shards == 1 else 'shards'}, "
-            f"{self.bytes / scale:,.0f}/{self.total_bytes / scale:,.0f} {unit}, {self.bytes / scale / seconds:,.1f} {unit}/s"
-        )
+        now, done, total = time.monotonic(), self.done, self.total_bytes
+        scale, unit = (1e6, "MB") if total >= _LEAST_MB else (1e3, "kB")
+        speed = done / scale / max(now - self._pass_started, 1e-3)
+        noun = f"{'task' if self._passes > 1 else 'shard'}{'' if self.total_shards == 1 else 's'}"
+        parts = [f"{self._title}: {self.shards:,}/{self.total_shards:,} {noun}"]
+        if total:
+            parts.append(f"{done / scale:,.0f}/{total / scale:,.0f} {unit}")
+        if self._compiles:
+            parts.append(COMPILING)
+        elif total:
+            parts.append(f"{speed:,.1f} {unit}/s")
+        parts.append(_clock(now - self.started))
+        if 0 < done < total and not self._compiles:
+            parts.append(f"{_clock((total - done) / scale / speed)} left")
+        return ", ".join(parts)
+
+    @property
+    def done(self) -> int:
+        """Stored bytes that were read, of finished and of running shards."""
+        return min(self.bytes + self._running, self.total_bytes)
+
+    def _look(self) -> None:
+        while not self._ended.wait(self.every):
+            self._running, self._compiles = self.meter.look()
+            with suppress(OSError, ValueError):  # nobody can see it
+                self.show()
 
     def open(self) -> None:
         """Begin to show."""
 
     def show(self) -> None:
-        """Show what has been counted."""
+        """Show what has been counted, now and then."""
 
     def close(self) -> None:
         """Show the end."""
 
 
-def make_progress(verb: str, total_bytes: int, shards: int, enabled: bool = True) -> Progress:
-    """Return the progress display that fits where the program runs; one that is not `enabled` shows nothing."""
-    return _kind(enabled and shards > 0)(verb, total_bytes, shards)
+class _Lines(Progress):
+    every = LINE_SECONDS
+
+    def show(self) -> None:
+        sys.stderr.write(self.text() + "\n")
 
 
-def _kind(enabled: bool) -> type[Progress]:
-    if not enabled:
-        return Progress
+class _Terminal(Progress):
+    every = LOOK_SECONDS
+
+    def open(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(
+            BarColumn(_BAR),
+            TextColumn("{task.description}", markup=False),
+            console=Console(stderr=True),
+            auto_refresh=False,
+        )
+        self._task = self._bar.add_task(self.text())
+        self._bar.start()
+
+    def show(self) -> None:
+        self._bar.update(
+            self._task,
+            completed=self.part[0],
+            total=self.part[1],
+            description=self.text(),
+            refresh=True,
+        )
+
+    def close(self) -> None:
+        self.show()
+        self._bar.stop()
+
+
+class _Notebook(Progress):
+    every = LOOK_SECONDS
+
+    def open(self) -> None:
+        from IPython.display import display
+
+        self._display: Any = display(self._page(), raw=True, display_id=True)
+
+    def _page(self) -> dict[str, str]:
+        (value, most), text = self.part, self.text()
+        return {
+            "text/html": f"<progress value={value} max={most}></progress> {text}",
+            "text/plain": text,
+        }
+
+    def show(self) -> None:
+        self._display.update(self._page(), raw=True)
+
+    def close(self) -> None:
+        self.show()
+
+
+class _Shared:
+    """The display of all passes of a verb, opened by the first that has something to show."""
+
+    def __init__(self, verb: str, stack: ExitStack) -> None:
+        self._verb, self._stack = verb, stack
+        self._open: Progress | None = None
+
+    def get(self, enabled: bool) -> Progress:
+        if not enabled:
+            return Progress(self._verb)
+        if self._open is None:
+            self._open = _kind()(self._verb)
+            self._stack.callback(self._open.end)
+        return self._open
+
+
+_shared: ContextVar[_Shared | None] = ContextVar("shared_progress", default=None)
+
+
+@contextmanager
+def one_display(verb: str) -> Iterator[None]:
+    """Let everything that runs in the block share one display; inside of such a block another one changes nothing."""
+    if _shared.get() is not None:
+        yield
+        return
+    with ExitStack() as stack:
+        token = _shared.set(_Shared(verb, stack))
+        try:
+            yield
+        finally:
+            _shared.reset(token)
+
+
+@contextmanager
+def progress_of(stage: str, total_bytes: int, shards: int, enabled: bool = True) -> Iterator[Progress]:
+    """Show how far a pass is, in the way that fits where the program runs; nothing if it is not `enabled` or has nothing to do."""
+    with one_display(stage):
+        shared = _shared.get()
+        assert shared is not None
+        progress = shared.get(enabled and shards > 0)
+        progress.begin(stage, total_bytes, shards)
+        yield progress
+
+
+def _kind() -> type[Progress]:
     if _in_notebook():
         return _Notebook
     return _Terminal if sys.stderr.isatty() else _Lines
@@ -73,61 +232,8 @@ def _in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-class _Lines(Progress):
-    _shown = 0.0
-
-    def show(self) -> None:
-        now = time.monotonic()
-        if now - (self._shown or self.started) >= LINE_SECONDS:
-            self._shown = now
-            sys.stderr.write(self.text() + "\n")
-
-    def close(self) -> None:
-        if self._shown:
-            sys.stderr.write(self.text() + "\n")
-
-
-class _Terminal(Progress):
-    def open(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
-
-        self._bar = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[shards]} shards"),
-            DownloadColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-        )
-        self._task = self._bar.add_task(self.verb, total=self.total_bytes, shards=self._shards())
-        self._bar.start()
-
-    def _shards(self) -> str:
-        return f"{self.shards:,}/{self.total_shards:,}"
-
-    def show(self) -> None:
-        self._bar.update(self._task, completed=self.bytes, shards=self._shards())
-
-    def close(self) -> None:
-        self._bar.stop()
-
-
-class _Notebook(Progress):
-    def open(self) -> None:
-        from IPython.display import HTML, display
-
-        self._html: Any = HTML
-        self._display: Any = display(self._page(), display_id=True)
-
-    def _page(self) -> Any:
-        return self._html(
-            f"<progress value={self.bytes} max={max(self.total_bytes, 1)}></progress> {self.text()}"
-        )
-
-    def show(self) -> None:
-        self._display.update(self._page())
-
-    def close(self) -> None:
-        self.show()
+def _clock(seconds: float) -> str:
+    """Write a duration as ``0:07``, ``12:34`` or ``1:02:03``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -13,6 +13,7 @@ from dolma_dask.engine.plan import Stage, Task
 from dolma_dask.errors import DolmaDaskError, Failure, StoreAccessError, StoreError, StoreUnreachableError
 from dolma_dask.io import stores
 from dolma_dask.journal import Record
+from dolma_dask.metering import Slot, counting
 
 BATCH_SECONDS = 5.0
 """After so long a batch hands over what it has done, and what is left of it is another one: a kill costs no more than that."""
@@ -43,14 +44,18 @@ class Quoted:
         return Quoted, (self.value,)
 
 
-def run_batch(stage: Quoted, tasks: Quoted) -> list[Outcome]:
+NOWHERE = Quoted(Slot())
+
+
+def run_batch(stage: Quoted, tasks: Quoted, slot: Quoted = NOWHERE) -> list[Outcome]:
     """Do some tasks one after another, one at least, until `BATCH_SECONDS` have passed; a failing one does not stop the next."""
     begun = time.monotonic()
     outcomes = []
-    for task in tasks.value:
-        outcomes.append(attempt(stage.value, task))
-        if time.monotonic() - begun > BATCH_SECONDS:
-            break
+    with counting(slot.value):
+        for task in tasks.value:
+            outcomes.append(attempt(stage.value, task))
+            if time.monotonic() - begun > BATCH_SECONDS:
+                break
     return outcomes
 
 

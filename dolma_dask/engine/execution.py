@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from dolma_dask import clusters, placement
 from dolma_dask.clusters import Placement
-from dolma_dask.engine.attempts import BATCH_SECONDS, Outcome, Quoted, Stopped, Take, run_batch
+from dolma_dask.engine.attempts import BATCH_SECONDS, NOWHERE, Outcome, Quoted, Stopped, Take, run_batch
 from dolma_dask.engine.plan import Stage, Task
 from dolma_dask.errors import Failure, UsageError
 from dolma_dask.io.files import grouped
+from dolma_dask.metering import Meter, Slot
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -50,7 +51,9 @@ HOPELESS = 2
 """So many tasks that killed processes of their own, and none that did not: the cause is not in the tasks."""
 
 
-def execute(stage: Stage, tasks: Sequence[Task], place: Placement, take: Take) -> None:
+def execute(
+    stage: Stage, tasks: Sequence[Task], place: Placement, take: Take, meter: Meter | None = None
+) -> None:
     """Map `stage` over `tasks`, and hand each outcome to `take` in this thread as soon as it is known.
 
     Parameters
@@ -63,12 +66,15 @@ def execute(stage: Stage, tasks: Sequence[Task], place: Placement, take: Take) -
         Where to run.
     take : callable
         Gets each task once, with its records or its `Failure`.
+    meter : Meter, optional
+        Where workers note how far they are.
     """
+    meter = meter or Meter()
     ordered = sorted(tasks, key=lambda task: (-task.bytes, task.shard))
     if place.client is not None:
-        _Flight(place.client, stage, take).run(ordered)
+        _Flight(place.client, stage, take, meter).run(ordered)
     else:
-        _Local(place, stage, take).run(ordered)
+        _Local(place, stage, take, meter).run(ordered)
 
 
 def check_sendable(stage: Stage, place: Placement) -> None:
@@ -89,9 +95,13 @@ def check_sendable(stage: Stage, place: Placement) -> None:
         ) from error
 
 
+def _bytes_of(batch: Sequence[Task]) -> int:
+    return sum(task.bytes for task in batch)
+
+
 def _grouped(tasks: Sequence[Task], workers: int, verb: str) -> list[list[Task]]:
     """Group small tasks, so that Dask's millisecond per task vanishes, to batches that should end within `BATCH_SECONDS`."""
-    share = sum(task.bytes for task in tasks) // (BATCHES_PER_WORKER * max(workers, 1))
+    share = _bytes_of(tasks) // (BATCHES_PER_WORKER * max(workers, 1))
     quick = int(BATCH_SECONDS / placement.cost_of(verb).cpu * 1e6)
     return grouped(tasks, lambda task: task.bytes, min(BATCH_BYTES, share, quick))
 
@@ -103,15 +113,16 @@ class _Local:
     ----------
     place : Place
         Names the scheduler.
-    stage, take
+    stage, take, meter
         See `execute`.
     """
 
-    def __init__(self, place: Placement, stage: Stage, take: Take) -> None:
+    def __init__(self, place: Placement, stage: Stage, take: Take, meter: Meter) -> None:
         self._place = place
         self._stage = Quoted(stage)
         self._verb = stage.verb
         self._take = take
+        self._meter = meter
         self._delivered = self._deadly = 0
 
     def run(self, tasks: Sequence[Task]) -> None:
@@ -153,6 +164,7 @@ class _Local:
             f"{self._verb}-{run}-{index:08d}" for index in reversed(range(len(waiting)))
         )  # Dask begins with the last
         left = dict(zip(names, waiting, strict=True))
+        slots = {key: self._meter.begin(_bytes_of(batch)) for key, batch in left.items()}
         running: set[str] = set()
         cut: list[list[Task]] = []
 
@@ -161,6 +173,7 @@ class _Local:
 
         def end(key: str, outcomes: list[Outcome], *_: Any) -> None:
             running.discard(key)
+            self._meter.end(slots[key])
             batch = left.pop(key)
             cut.extend([rest] if (rest := batch[len(outcomes) :]) else [])
             for task, outcome in zip(batch, outcomes, strict=False):
@@ -169,7 +182,7 @@ class _Local:
 
         if self._place.scheduler == "synchronous" and "dask.callbacks" not in sys.modules:
             for key, batch in list(left.items()):
-                end(key, run_batch(self._stage, Quoted(batch)))
+                end(key, run_batch(self._stage, Quoted(batch), Quoted(slots[key])))
             return [], cut
 
         from dask.callbacks import Callback
@@ -177,7 +190,10 @@ class _Local:
         try:
             with _pool(self._place.scheduler, workers) as (options, call):
                 _get(self._place.scheduler)(
-                    {key: (call, self._stage, Quoted(batch)) for key, batch in left.items()},
+                    {
+                        key: (call, self._stage, Quoted(batch), Quoted(slots[key]))
+                        for key, batch in left.items()
+                    },
                     list(left),
                     callbacks=[(None, None, begin, end, None), *Callback.active],
                     optimize_graph=False,
@@ -185,6 +201,8 @@ class _Local:
                     **options,
                 )
         except BrokenExecutor:
+            for key in running:
+                self._meter.end(slots[key])
             rest = [batch for key, batch in left.items() if key not in running]
             return [left[key] for key in sorted(running)], rest + cut
         return [], cut
@@ -239,14 +257,14 @@ class _Stoppable:
         self._lock = threading.Lock()
         self._stopped = False
 
-    def __call__(self, stage: Quoted, tasks: Quoted) -> list[Outcome]:
+    def __call__(self, stage: Quoted, tasks: Quoted, slot: Quoted = NOWHERE) -> list[Outcome]:
         identity = threading.get_ident()
         with self._lock:
             if self._stopped:
                 return []
             self._threads.add(identity)
         try:
-            return run_batch(stage, tasks)
+            return run_batch(stage, tasks, slot)
         finally:
             with self._lock:
                 self._threads.discard(identity)
@@ -289,19 +307,20 @@ class _Flight:
     ----------
     client : distributed.Client
         Connected.
-    stage, take
+    stage, take, meter
         See `execute`.
     """
 
-    def __init__(self, client: "Client", stage: Stage, take: Take) -> None:
+    def __init__(self, client: "Client", stage: Stage, take: Take, meter: Meter) -> None:
         from distributed import as_completed
 
         self._client = client
         self._stage = Quoted(stage)
         self._verb = stage.verb
         self._take = take
+        self._meter = meter
         self._waiting: deque[list[Task]] = deque()
-        self._running: dict[Future, list[Task]] = {}
+        self._running: dict[Future, tuple[list[Task], Slot]] = {}
         self._completed = as_completed(loop=client.loop)
         self._threads = 1
         self._counted = 0.0
@@ -312,7 +331,9 @@ class _Flight:
         try:
             self._fill()
             for future in self._completed:
-                self._land(future, self._running.pop(future))
+                batch, slot = self._running.pop(future)
+                self._meter.end(slot)
+                self._land(future, batch)
                 self._fill()
         except BaseException:
             with suppress(Exception):
@@ -331,8 +352,10 @@ class _Flight:
         ):
             batch = self._waiting.popleft()
             key = f"{self._verb}-{uuid.uuid4().hex}"
-            future = self._client.submit(run_batch, self._stage, Quoted(batch), key=key, pure=False)
-            self._running[future] = batch
+            slot = self._meter.begin(_bytes_of(batch))
+            work = (self._stage, Quoted(batch), Quoted(slot))
+            future = self._client.submit(run_batch, *work, key=key, pure=False)
+            self._running[future] = batch, slot
             self._completed.add(future)
 
     def _land(self, future: "Future", batch: list[Task]) -> None:

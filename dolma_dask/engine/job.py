@@ -24,6 +24,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.publish import sweep
 from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.progress import one_display
 from dolma_dask.summary import Summary
 
 ATTEMPTS = 3
@@ -427,6 +428,7 @@ def _drive(running: Sequence[_Running[S]], options: RunOptions, join: Join | Non
     """Run the jobs that are left, one after another; their first passes together if they can be joined."""
     with ExitStack() as stack:
         stack.enter_context(clusters.shared_cluster())
+        stack.enter_context(one_display(running[0].job.verb))
         for each in running:
             if each.job.name and each.settled is None:
                 stack.enter_context(full_disk_explained(each.work.url))

@@ -32,7 +32,7 @@ from dolma_dask.io import files, quarantine
 from dolma_dask.io.publish import sweep
 from dolma_dask.io.records import merge_rules, sum_counts
 from dolma_dask.journal import JournalWriter, Record
-from dolma_dask.progress import make_progress
+from dolma_dask.progress import progress_of
 from dolma_dask.summary import Summary
 
 
@@ -278,7 +278,7 @@ def _mapping(
     stored_bytes = sum(task.bytes for task in tasks)
     urls = (*roots, *(item.url for task in tasks for item in task.inputs))
     with (
-        make_progress(stage.verb, stored_bytes, len(tasks), options.progress) as progress,
+        progress_of(stage.verb, stored_bytes, len(tasks), options.progress) as progress,
         clusters.open_placement(
             options.scheduler,
             options.workers,
@@ -295,7 +295,7 @@ def _mapping(
                 take(task, outcome)
                 progress.advance(task.bytes, 1)
 
-            execute(stage, tasks, place, taken)
+            execute(stage, tasks, place, taken, progress.meter)
 
         yield go
 

@@ -133,8 +133,8 @@ class AttributeFile:
             self.stored.close()
 
     def _rows_of_table(self) -> Iterator[AttributeBlock]:
-        while not self.first_row and self.stored.read():  # for its checksum; a table is read from its footer
-            pass
+        if not self.first_row:
+            self.stored.hash_rest()  # a table is read from its footer
         row = self._section.start.row
         with open_parquet(self.url) as file:
             names = file.schema_arrow.names

@@ -134,8 +134,8 @@ class DocumentFile:
         return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
 
     def _rows_of_table(self) -> Iterator[Block]:
-        while self._is_hashed and self.stored.read():  # a table itself is read from its footer
-            pass
+        if self._is_hashed:
+            self.stored.hash_rest()  # a table itself is read from its footer
         with open_parquet(self.url) as file:
             names = file.schema_arrow.names
             self._check_columns(file.schema_arrow)

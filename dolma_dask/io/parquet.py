@@ -8,6 +8,7 @@ import pyarrow as pa
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.io.files import is_local, local_path, open_read
 from dolma_dask.io.stored import WHOLE, Member, Section
+from dolma_dask.metering import count_read
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -63,6 +64,11 @@ def batch_rows(file: "pq.ParquetFile", block_bytes: int) -> int:
     return max(1, int(block_bytes * file.metadata.num_rows / max(size, 1)))
 
 
+def _stored_bytes(file: "pq.ParquetFile") -> int:
+    groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+    return sum(group.column(i).total_compressed_size for group in groups for i in range(group.num_columns))
+
+
 def read_batches(
     url: str,
     file: "pq.ParquetFile",
@@ -77,8 +83,13 @@ def read_batches(
     rows = batch_rows(file, block_bytes)
     stop = file.num_row_groups if section.stop_offset is None else section.stop_offset
     groups = list(range(section.start.offset, stop))
+    stored, total = _stored_bytes(file), file.metadata.num_rows
     try:
-        yield from file.iter_batches(batch_size=rows, row_groups=groups, columns=columns, use_threads=False)
+        for batch in file.iter_batches(
+            batch_size=rows, row_groups=groups, columns=columns, use_threads=False
+        ):
+            count_read(stored * batch.num_rows // total)
+            yield batch
     except (pa.ArrowInvalid, OSError) as error:
         if getattr(error, "errno", None):
             raise

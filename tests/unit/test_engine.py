@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -478,11 +479,13 @@ def test_two_runs_in_one_process_do_not_mix(root, tmp_path_factory):
 def test_progress_counts_every_shard_once(root, monkeypatch):
     made = []
 
-    def make(*args):
-        made.append(Progress(*args[:3]))
-        return made[-1]
+    @contextmanager
+    def make(stage, *totals):
+        made.append(Progress(stage))
+        made[-1].begin(stage, *totals[:2])
+        yield made[-1]
 
-    monkeypatch.setattr(runs, "make_progress", make)
+    monkeypatch.setattr(runs, "progress_of", make)
     with pytest.raises(StageError):
         run(root, THREADS, stage=Copy(str(root), {"c": lambda: 1 / 0}))
     (progress,) = made

@@ -1,13 +1,19 @@
-"""What is shown while a stage runs: counts, units, and the display that fits where it runs."""
+"""What is shown while a verb runs: counts, units, phases, and the display that fits where it runs."""
 
 import io
 import sys
+import threading
+import time
 import types
+from pathlib import Path
 
 import pytest
 
-from dolma_dask import progress
-from dolma_dask.progress import make_progress
+from dolma_dask import engine, metering, progress
+from dolma_dask.engine import RunOptions, Task
+from dolma_dask.io import files
+from dolma_dask.io.stored import StoredFile
+from dolma_dask.progress import one_display, progress_of
 
 
 class Terminal(io.StringIO):
@@ -22,71 +28,163 @@ def no_notebook(monkeypatch):
     monkeypatch.setattr(progress, "_in_notebook", lambda: False)
 
 
-def test_nothing_is_shown_when_disabled_or_idle(monkeypatch):
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that tests turn."""
+    hands = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: hands[0])
+    return hands
+
+
+@pytest.mark.parametrize(("enabled", "shards"), [(False, 1), (True, 0)])
+def test_nothing_is_shown_when_disabled_or_idle(monkeypatch, enabled, shards):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    for shown in (make_progress("tag", 10, 1, False), make_progress("tag", 0, 0)):
-        with shown as running:
-            running.advance(10, 1)
-        assert (running.bytes, running.shards) == (10, 1)
+    with progress_of("tag", 10, shards, enabled) as running:
+        running.advance(10, 1)
+    assert (running.bytes, running.shards) == (10, 1)
     assert sys.stderr.getvalue() == ""
+    assert running.meter.begin(10).path == ""
 
 
-def test_lines_are_rare_and_end_with_the_total(monkeypatch, no_notebook):
-    clock = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with make_progress("mix", 4_000_000, 4) as running:
-        for _ in range(4):
-            clock[0] += 6.0
-            running.advance(1_000_000, 1)
-    assert sys.stderr.getvalue().splitlines() == [
-        "mix: 2/4 shards, 2/4 MB, 0.2 MB/s",
-        "mix: 4/4 shards, 4/4 MB, 0.2 MB/s",
-        "mix: 4/4 shards, 4/4 MB, 0.2 MB/s",
-    ]
+class Shown(progress.Progress):
+    """A display that a test looks through: `seen` gets each line."""
+
+    every = 0.01
+    seen = None
+
+    def show(self):
+        self.seen(self)
+
+
+def half_read(shown, compiles=False):
+    """Return a stage that reads half of its input, or compiles, and goes on when the display has shown that."""
+
+    class HalfRead:  # in a function: other processes could not import it
+        verb = "read"
+
+        def run_shard(self, task):
+            stored = StoredFile(task.inputs[0].url)
+            if compiles:
+                with metering.compiling():
+                    self.wait()
+            else:
+                stored.read(500)
+                self.wait()
+                stored.read()
+            return stored.position
+
+        def wait(self):
+            limit = time.monotonic() + 60
+            while not Path(shown).exists():
+                if time.monotonic() > limit:
+                    raise TimeoutError("nothing was shown")
+                time.sleep(0.01)
+
+    return HalfRead()
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes", "cluster"])
+def test_the_display_moves_within_a_single_shard_everywhere(tmp_path, monkeypatch, no_notebook, scheduler):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a").write_bytes(bytes(1000))
+    shown, lines = tmp_path / "shown", []
+
+    def look(display):
+        lines.append(display.text())
+        if display.done == 500:
+            shown.touch()
+
+    monkeypatch.setattr(Shown, "seen", staticmethod(look))
+    monkeypatch.setattr(progress, "_kind", lambda: Shown)
+    task = Task("a", (), engine.inputs_of(f"{tmp_path}/in", files.list_files(f"{tmp_path}/in")))
+    options = RunOptions(scheduler=scheduler, workers=1)
+    assert engine.gather(half_read(str(shown)), [task], options) == [1000]
+    assert any(line.startswith("read: 0/1 shard, 0/1 kB") for line in lines)
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "processes"])
+def test_the_display_says_that_kernels_are_compiled(tmp_path, monkeypatch, no_notebook, scheduler):
+    (tmp_path / "a").write_bytes(b"a")
+    shown = tmp_path / "shown"
+
+    def look(display):
+        if progress.COMPILING in display.text():
+            shown.touch()
+
+    monkeypatch.setattr(Shown, "seen", staticmethod(look))
+    monkeypatch.setattr(progress, "_kind", lambda: Shown)
+    task = Task("a", (), engine.inputs_of(str(tmp_path), files.list_files(str(tmp_path))))
+    options = RunOptions(scheduler=scheduler, workers=1)
+    assert engine.gather(half_read(str(shown), compiles=True), [task], options) == [0]
+    assert shown.exists()
+
+
+def test_lines_come_while_nothing_ends(monkeypatch, no_notebook):
+    """A log file shows that the program lives."""
+    shown, written = threading.Event(), io.StringIO()
+    monkeypatch.setattr(progress._Lines, "every", 0.01)
+    monkeypatch.setattr(written, "write", lambda line: (io.StringIO.write(written, line), shown.set()))
+    monkeypatch.setattr(sys, "stderr", written)
+    with progress_of("mix", 4_000_000, 4):
+        assert shown.wait(60)
+    assert written.getvalue().splitlines()[0] == "mix: 0/4 shards, 0/4 MB, 0.0 MB/s, 0:00"
 
 
 def test_short_runs_print_no_lines(monkeypatch, no_notebook):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with make_progress("mix", 1, 1) as running:
+    with progress_of("mix", 1, 1) as running:
         running.advance(1, 1)
     assert sys.stderr.getvalue() == ""
 
 
-def test_little_data_is_shown_in_kilobytes(monkeypatch):
-    clock = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    running = progress.Progress("mix", 84_000, 1)
-    clock[0] += 2.0
+def test_a_line_has_shards_bytes_speed_and_both_times(clock):
+    running = progress.Progress("mix")
+    running.begin("mix", 84_000, 1)
+    clock[0] += 62.0
     running.advance(42_000, 0)
-    assert running.text() == "mix: 0/1 shard, 42/84 kB, 21.0 kB/s"
+    assert running.text() == "mix: 0/1 shard, 42/84 kB, 0.7 kB/s, 1:02, 1:02 left"
+    running.begin("mix-sort", 0, 3)
+    clock[0] += 3600
+    running.advance(0, 1)
+    assert running.text() == "mix, pass 2 (sort): 1/3 tasks, 1:01:02"
 
 
 def test_bar_in_a_terminal_is_closed_after_an_error(monkeypatch, no_notebook):
     monkeypatch.setattr(sys, "stderr", Terminal())
 
     def interrupted():
-        with make_progress("ragged", 2_000_000, 1200) as running:
+        with progress_of("ragged", 2_000_000, 1200) as running:
             running.advance(1_000_000, 600)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     shown = sys.stderr.getvalue()
-    assert "ragged" in shown
-    assert "600/1,200 shards" in shown
+    assert "ragged: 600/1,200 shards, 1/2 MB" in shown
     assert shown.endswith(("\x1b[?25h", "\n")), "the cursor is there again"
+
+
+def test_passes_of_a_verb_share_one_bar(monkeypatch, no_notebook):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with one_display("dedupe"):
+        for stage in ("dedupe-scatter", "dedupe"):
+            with progress_of(stage, 10, 2) as running:
+                running.advance(10, 2)
+    shown = sys.stderr.getvalue()
+    assert shown.count("\x1b[?25h") == 1
+    assert "dedupe, pass 1 (scatter): 0/2 shards" in shown
+    assert "dedupe, pass 2: 2/2 tasks" in shown
 
 
 def test_bar_in_a_notebook_is_updated_in_place(monkeypatch):
     shown = []
-    display = types.SimpleNamespace(update=lambda page: shown.append(page))
-    module = types.SimpleNamespace(HTML=str, display=lambda page, display_id: shown.append(page) or display)
+    display = types.SimpleNamespace(update=lambda page, raw: shown.append(page))
+    module = types.SimpleNamespace(display=lambda page, raw, display_id: shown.append(page) or display)
     shell = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    with make_progress("tag", 100, 2) as running:
+    with progress_of("tag", 100, 2) as running:
         running.advance(50, 1)
-    assert "<progress value=0 max=100>" in shown[0]
-    assert "<progress value=50 max=100>" in shown[-1]
-    assert "1/2 shards" in shown[-1]
+    assert "<progress value=0 max=100>" in shown[0]["text/html"]
+    assert "<progress value=50 max=100>" in shown[-1]["text/html"]
+    assert "1/2 shards" in shown[-1]["text/plain"]
