@@ -114,6 +114,8 @@ def _config_app(words: Sequence[str]) -> tuple[App, list[str]]:
         )
     file, verb, *rest = others
     if verb not in TOOLKIT:
+        if said := _of_toolkit([verb, *rest], file):
+            raise UsageError(said)
         near = get_close_matches(verb, TOOLKIT, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise UsageError(
@@ -176,8 +178,17 @@ def _app_for(words: Sequence[str]) -> tuple[App, Sequence[str]]:
     return make_app(next((word for word in words if word in COMMANDS), None)), words
 
 
+def _of_toolkit(words: Sequence[str], file: str | None = None) -> str | None:
+    """Say what to call instead of a command of the Dolma toolkit."""
+    from dolma_dask.config.dolma_words import answer
+
+    return answer(words, file)
+
+
 def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
     """Return what is wrong with the words of a command, and where to look."""
+    if said := _of_toolkit(words):
+        return said
     command = " ".join(["dolma-dask", *(error.command_chain or ())])
     argument = error.argument
     if isinstance(error, MissingArgumentError) and argument is not None and not argument.tokens:

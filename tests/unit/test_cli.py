@@ -336,8 +336,8 @@ def test_ctrl_c_as_json(monkeypatch, capsys):
         (["-c", "mixer.yaml"], "-c without a file and a verb"),
         (["--config=mixer.yaml"], "-c without a file and a verb"),
         (
-            ["-c", "mixer.yaml", "tag", "x"],
-            "'tag' takes no configuration file of the Dolma toolkit; those that do: mix.",
+            ["-c", "mixer.yaml", "ragged", "x"],
+            "'ragged' takes no configuration file of the Dolma toolkit; those that do: mix.",
         ),
         (["--config", "mixer.yaml", "mxi"], "Did you mean 'mix'?"),
     ],

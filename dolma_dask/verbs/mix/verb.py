@@ -94,8 +94,8 @@ def mix(
         Options of the verb hdf5, in the same way: '{"to": "out/h5", "tokenizer": "neox.json", "max_seq_length": 2048}'.
     where : str, optional
         Keep documents for which this holds: id, source, added, created, metadata.<field> (at any depth: metadata.page.hash) and attribute keys (a
-        unique ending is enough), numbers and 'strings', joined by == != < <= > >=, in (..., ...), is None, is not None, + - * /, and, or, not. A comparison with a missing value
-        is false. Numbers are compared exactly, arithmetic is in double precision.
+        unique ending is enough), numbers and 'strings', joined by == != < <= > >=, in (..., ...), is None, is not None, + - * /, and, or, not. A
+        comparison with a missing value is false. Numbers are compared exactly, arithmetic is in double precision.
     include : list of str, optional
         Filters in JSONPath or jq, as the Dolma toolkit has them: keep only documents that one of them matches. An attribute that no row has is
         an error, or a note if the filter expects that it is missing: `@.k && @.k[0] ...`, `.attributes.k // []`.
