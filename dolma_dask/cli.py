@@ -36,7 +36,7 @@ Completion of commands and options by TAB: dolma-dask --install-completion"""
 
 def make_app(called: str | None = None) -> App:
     """Return the application; only the command that is called takes its help from its function, which is then imported."""
-    app = _empty_app(**({"version_flags": ()} if called else {}))  # --version of a verb is that of a dataset
+    app = _empty_app(called)
     for number, verb in enumerate(COMMANDS.values()):
         if verb.name == called:
             _add(app, verb.name, _over_all(verb.load()) if verb.over_all else verb.load())
@@ -59,7 +59,9 @@ def _add(app: App, name: str, verb: Callable[..., Any], **more_of_it: str) -> No
     app.command(for_command_line(verb), name=name, help_epilogue=epilogue, **more_of_it)
 
 
-def _empty_app(**options: Any) -> App:
+def _empty_app(called: str | None = None) -> App:
+    """Return the application without commands; behind a command that is called, --version is that of a dataset."""
+    options: dict[str, Any] = {"version_flags": ()} if called else {}
     return App(
         name="dolma-dask",
         version=__version__,
@@ -121,7 +123,7 @@ def _config_app(words: Sequence[str]) -> tuple[App, list[str]]:
         raise UsageError(
             f"{verb!r} takes no configuration file of the Dolma toolkit; those that do: {takers}.{hint}"
         )
-    app = _empty_app()
+    app = _empty_app(verb)
     _add(app, verb, load(TOOLKIT[verb]), usage=f"Usage: dolma-dask -c CONFIG {verb} [OPTIONS]")
     return app, [verb, file, *rest]
 

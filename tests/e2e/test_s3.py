@@ -332,7 +332,11 @@ WRONG = {
     ),
     "bucket": ({}, "s3://nowhere/v0", ("s3://nowhere/v0", "no bucket 'nowhere'", "make the bucket")),
     "folder": ({}, "s3://same/v9", ("s3://same/v9/documents", "no document files", "dolma-dask convert")),
-    "address": ({"AWS_ENDPOINT_URL": "nonsense"}, "s3://same/v0", ("Invalid endpoint", "AWS_ENDPOINT_URL")),
+    "address": (
+        {"AWS_ENDPOINT_URL": "nonsense"},
+        "s3://same/v0",
+        ("is not the address of a store", "AWS_ENDPOINT_URL"),
+    ),
     "url": (
         {},
         f"s3://{KEY}:{SECRET}@same/v0",

@@ -158,7 +158,12 @@ def test_a_dataset_by_source_and_version(lake, capsys):
 def test_the_version_alone_is_that_of_the_program(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"{__version__}\n"
-    for words in (["list", "--version"], ["--version", "list"], ["tag", "x", "--version"]):
+    for words in (
+        ["list", "--version"],
+        ["--version", "list"],
+        ["tag", "x", "--version"],
+        ["-c", "mixer.yaml", "mix", "--version"],
+    ):
         assert cli.main(words) == 2, words
 
 
