@@ -136,7 +136,9 @@ def completed_texts() -> dict[str, Any]:
     urls = {name for verb in VERBS.values() for name in (*verb.reads, *verb.files, *verb.writes)}
     return {
         **dict.fromkeys({*urls, "path", "folder"}, Path),
-        "taggers": Literal.__getitem__(tuple(item.name for item in list_taggers())),
+        **dict.fromkeys(
+            ("taggers", "tagger"), Literal.__getitem__(tuple(item.name for item in list_taggers()))
+        ),
         "mapping": Literal.__getitem__(tuple(PRESETS)),
     }
 

@@ -383,6 +383,7 @@ def bash_script(tmp_path_factory):
         (["mix", "--dry"], {"--dry-run"}),
         (["mix", "x", "--on-bad-record", "q"], {"quarantine"}),
         (["tag", "x", "--taggers", "char"], {"char_length_v1"}),
+        (["list", "char"], {"char_length_v1"}),
         (["convert", "x", "--mapping", "c"], {"c4"}),
         (["run", "--fr"], {"--from"}),
         (["tag", "some_f"], {"some_folder"}),
