@@ -1,8 +1,13 @@
-"""Peak memory of the verbs over one single-member gzip shard: it must not grow with the file.
+"""Peak memory of the verbs over one shard: it must not grow with the file, nor with the row group of a table or how its values repeat.
 
 Run ``python benchmarks/bench_memory.py``: 0.25 GB and 1 GB of JSON for each verb, about five minutes. Each number is that of a fresh
 process which first does the same work on a tiny file, so that imports, compiled kernels and the tokenizer are not counted. With
-``--verb tag --megabytes 60`` it measures one case and prints JSON (what the test of this law does).
+``--verb tag --megabytes 60`` it measures one case and prints JSON (what the test of this law does). ``--shape`` is one of
+
+- ``lines``: many documents in one gzip member (the default);
+- ``line``: one document, in taggers that keep nothing per word;
+- ``group``: a Parquet file with one row group;
+- ``values``: a Parquet file of some kB whose rows share one value of 1 MB.
 """
 
 import argparse
@@ -15,6 +20,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from isal import igzip
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -26,6 +33,7 @@ RULE = "gopher_v2__gopher_v2__word_count >= 50 and char_length_v1__char_length_v
 AS_WORKERS = {name: value for name, value in WORKER_ENVIRONMENT.items() if name.startswith("MALLOC")}
 """Memory is measured as in the workers of a LocalCluster, which keep what was freed."""
 
+SHAPES = ("lines", "line", "group", "values")
 VERBS = ("convert", "tag", "mix", "ragged", "hdf5", "dedupe", "quantiles", "validate", "read_dataframe")
 TAGGED = ("mix", "ragged", "hdf5", "quantiles", "validate", "read_dataframe")
 """Those that need attributes."""
@@ -50,11 +58,25 @@ def make_lines(size: int) -> bytes:
     return b"".join(lines) * max(1, round(size / total))
 
 
-def make_dataset(root: Path, size: int) -> None:
-    """Write one shard of `size` bytes of JSON as a single gzip member."""
-    path = root / "documents/shard.jsonl.gz"
+def make_dataset(root: Path, size: int, shape: str) -> None:
+    """Write one shard of `size` bytes of JSON or text."""
+    path = root / "documents" / ("shard.parquet" if shape in ("group", "values") else "shard.jsonl.gz")
     path.parent.mkdir(parents=True)
+    if path.suffix == ".parquet":
+        texts = [str(json.loads(line)["text"]) for line in make_lines(min(size, 4_000_000)).splitlines()]
+        texts = (
+            texts * max(1, size // 4_000_000) if shape == "group" else ["word " * 200_000] * (size // 10**6)
+        )
+        ids = [f"d{number}" for number in range(len(texts))]
+        table = pa.table(
+            {"id": ids, "text": pa.array(texts, pa.large_string()), "source": ["s"] * len(texts)}
+        )
+        pq.write_table(table, path, row_group_size=max(1, len(texts)), use_dictionary=shape == "values")
+        return
     block = make_lines(size)
+    if shape == "line":
+        text = "".join(str(json.loads(line)["text"]) for line in block.splitlines())
+        block = json.dumps({"id": "d", "text": text, "source": "s"}, ensure_ascii=False).encode() + b"\n"
     with igzip.IGzipFile(path, "wb", compresslevel=1) as out:
         out.write(block)
 
@@ -67,15 +89,21 @@ def make_tokenizer(path: Path) -> None:
     tokenizer.save(str(path))
 
 
-def run(verb: str, root: Path, work: Path) -> None:
+def run(verb: str, root: Path, work: Path, shape: str = "lines") -> None:
     """Run a verb on the dataset at `root`, in this process."""
     options = {"scheduler": "synchronous", "progress": False, "overwrite": True}
     if verb == "convert":
         dk.convert(f"{root}/documents", to=f"{root}-converted", **options)
     elif verb == "tag":
-        dk.tag(str(root), TAGGERS, **options)
+        dk.tag(str(root), TAGGERS[:2] if shape == "line" else TAGGERS, **options)
     elif verb == "mix":
-        dk.mix(str(root), to=f"{root}-mixed", where=RULE, **options)
+        dk.mix(
+            str(root),
+            to=f"{root}-mixed",
+            where=RULE if shape == "lines" else None,
+            format="jsonl.gz",
+            **options,
+        )
     elif verb == "dedupe":
         dk.dedupe(str(root), **options)
     elif verb == "quantiles":
@@ -103,19 +131,19 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-def measure(verb: str, work: Path) -> dict[str, float]:
+def measure(verb: str, work: Path, shape: str) -> dict[str, float]:
     """Warm up, run, and return MB when warm and at most."""
-    run(verb, work / "tiny", work)
+    run(verb, work / "tiny", work, shape)
     warm = resident()
-    run(verb, work / "large", work)
+    run(verb, work / "large", work, shape)
     return {"warm": warm, "peak": peak(), "above": peak() - warm}
 
 
-def measure_fresh(verb: str, size: int) -> dict[str, float]:
+def measure_fresh(verb: str, size: int, shape: str) -> dict[str, float]:
     """`measure` in a process of its own; other processes make the files."""
     with tempfile.TemporaryDirectory() as folder:
         for step in ("make", "measure"):
-            given = {"verb": verb, "megabytes": size // 10**6, "step": step, "folder": folder}
+            given = {"verb": verb, "megabytes": size // 10**6, "step": step, "folder": folder, "shape": shape}
             words = [sys.executable, __file__, *(f"--{name}={value}" for name, value in given.items())]
             done = subprocess.run(
                 words, check=True, capture_output=True, text=True, env={**AS_WORKERS, **os.environ}
@@ -124,12 +152,12 @@ def measure_fresh(verb: str, size: int) -> dict[str, float]:
         return found
 
 
-def make(verb: str, work: Path, size: int) -> None:
+def make(verb: str, work: Path, size: int, shape: str) -> None:
     """Write the files that `measure` needs."""
     make_tokenizer(work / "tokenizer.json")
     for name, length in (("tiny", 200_000), ("large", size)):
-        make_dataset(work / name, length)
-        if verb in TAGGED:
+        make_dataset(work / name, length, "lines" if shape == "values" and name == "tiny" else shape)
+        if verb in TAGGED and shape == "lines":
             run("tag", work / name, work)
 
 
@@ -138,20 +166,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--verb", choices=VERBS)
     parser.add_argument("--megabytes", type=int, default=60)
+    parser.add_argument("--shape", choices=SHAPES, default="lines")
     parser.add_argument("--step", choices=("make", "measure"))
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     if given.step == "make":
-        make(given.verb, given.folder, given.megabytes * 10**6)
+        make(given.verb, given.folder, given.megabytes * 10**6, given.shape)
     elif given.step == "measure":
-        print(json.dumps(measure(given.verb, given.folder)))
+        print(json.dumps(measure(given.verb, given.folder, given.shape)))
     elif given.verb:
-        print(json.dumps(measure_fresh(given.verb, given.megabytes * 10**6)))
+        print(json.dumps(measure_fresh(given.verb, given.megabytes * 10**6, given.shape)))
     else:
         print("verb            GB    warm MB    peak MB   above MB")
         for verb in VERBS:
             for size in (250_000_000, 1_000_000_000):
-                found = measure_fresh(verb, size)
+                found = measure_fresh(verb, size, given.shape)
                 print(
                     f"{verb:14} {size / 1e9:4.2f} {found['warm']:10.0f} {found['peak']:10.0f} {found['above']:10.0f}",
                     flush=True,

@@ -27,6 +27,9 @@ HEADER = 4
 LOWEST = np.uint64(0xFFFFFFFFFFFFFFFF)
 """Rank of a missing number: behind all others."""
 
+_LONG_BYTES = 8 << 20
+"""Texts of a batch from which on they are hashed where they are, row by row."""
+
 _SIGN = np.uint64(1 << 63)
 _DOUBLE = 8
 
@@ -44,7 +47,18 @@ class DocumentDigests:
             identity = batch.column("source"), batch.column("id")
             self._ids.update(interleaved(*identity)[0].data)
             if "text" in names:
-                self._content.update(interleaved(*identity, batch.column("text"))[0].data)
+                self._add_texts(identity, batch.column("text"))
+
+    def _add_texts(self, identity: tuple[pa.Array, pa.Array], texts: pa.Array) -> None:
+        if texts.nbytes < _LONG_BYTES:
+            self._content.update(interleaved(*identity, texts)[0].data)
+            return
+        offsets, data = string_parts(texts)
+        for row, size in enumerate(_value_sizes(texts, offsets).tolist()):  # long texts are not copied
+            self._content.update(interleaved(*(column.slice(row, 1) for column in identity))[0].data)
+            self._content.update(size.to_bytes(HEADER, "little"))
+            if size != NULL_SIZE:
+                self._content.update(data[offsets[row] : offsets[row + 1]].data)
 
     @property
     def ids(self) -> str:

@@ -53,6 +53,8 @@ OBJECT = "\x1fobject"
 KINDS_KEY = b"dolma_dask.kinds"
 """Schema metadata of our tables: JSON object from key to kind."""
 
+_MEND = "Make the attributes again in smaller pages"
+
 _ROW_FIELDS = ("id", "source", "error")
 
 SAMPLE_BYTES = 1 << 20
@@ -146,7 +148,15 @@ class AttributeFile:
                 )
             outer = {_parts(key, kind)[0] for key, kind in self.kinds.items()}
             read = [name for name in names if name in outer or name in ("id", "source")]
-            for batch in read_batches(self.url, file, read, self.block_bytes, self._section):
+            for batch in read_batches(
+                self.url,
+                file,
+                read,
+                self.block_bytes,
+                self._section,
+                max_bytes=self.max_record_bytes,
+                mend=_MEND,
+            ):
                 columns = {key: self._column(batch, key, kind) for key, kind in self.kinds.items()}
                 ids, sources = (self._column(batch, name, "string") for name in ("id", "source"))
                 block = AttributeBlock(ids, sources, columns, row)
@@ -334,8 +344,8 @@ def _field_kinds(url: str, file: "pq.ParquetFile", field: pa.Field) -> dict[str,
     if pa.types.is_struct(field.type):
         return {f"{field.name}.{member.name}": "dict" for member in field.type}
     if pa.types.is_map(field.type):
-        first = next(file.iter_batches(batch_size=SAMPLE_ROWS, columns=[field.name], use_threads=False), None)
-        names = [] if first is None else pc.unique(first.column(0).keys).to_pylist()
+        first = next(read_batches(url, file, [field.name], BLOCK_BYTES), None)
+        names = [] if first is None else pc.unique(first.column(0).slice(0, SAMPLE_ROWS).keys).to_pylist()
         return {f"{field.name}.{name}": "dict" for name in names}
     kind = _kind_of(field.type)
     if kind is None:

@@ -56,7 +56,7 @@ class DocumentFile:
 
     `columns` are any of ``id text source added created`` (large_string), ``metadata`` (its JSON text) and ``raw`` (the line,
     large_binary); `source` is that of documents which lack the field. Lines longer than `max_record_bytes`, newline included, are bad
-    records (``too_large``) and never held in memory; in a table the text counts. `checksum` decides whether all stored bytes of a table are read for its checksum,
+    records (``too_large``) and never held in memory; in a table the text counts, and a row group that must hold more at once is refused. `checksum` decides whether all stored bytes of a table are read for its checksum,
     which a section never has; lines are hashed on the way. ``stored`` says which file was read: its ``info``, and after the last block
     its ``checksum``.
 
@@ -142,7 +142,9 @@ class DocumentFile:
             present = [name for name in self.columns if name in names]
             read = names if RAW in self.columns else present or names[:1]  # without columns there are no rows
             first_row = self.section.start.row
-            for batch in read_batches(self.url, file, read, self.block_bytes, self.section):
+            for batch in read_batches(
+                self.url, file, read, self.block_bytes, self.section, max_bytes=self.max_record_bytes
+            ):
                 yield self._block_of_table(_decoded(batch), first_row)
                 first_row += batch.num_rows
 

@@ -339,7 +339,7 @@ def _columns(
 
 def _string_column(url: str, batch: pa.RecordBatch, name: str) -> pa.LargeStringArray:
     column = batch.column(name)
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    kind = column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
         raise SchemaError(f"{url}: column {name} is of type {kind}; expected strings.", url=url)
     column = column.cast(pa.large_string())

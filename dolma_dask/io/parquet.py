@@ -1,17 +1,30 @@
 """Read Parquet files in batches, every kind of damage named; pages are held against their checksums."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from io import SEEK_SET, RawIOBase
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dolma_dask.errors import CorruptFileError
+from dolma_dask.errors import CorruptFileError, DataError
 from dolma_dask.io.files import is_local, local_path, open_read
+from dolma_dask.io.parquet_pages import HEADER_BYTES, ColumnPages, column_pages
 from dolma_dask.io.stored import WHOLE, Member, Section
+from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.metering import count_read
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+_BUFFER_BYTES = 1 << 18
+"""Stored bytes of a column that are read ahead."""
+
+_BATCH_BYTES = 16 << 20
+"""Most bytes of rows that are decoded at once, besides their pages."""
+
+_TIMES_HELD = 4
+"""Memory for a row group whose pages are large: stored, decompressed, decoded and in use."""
 
 
 def open_parquet(url: str) -> "pq.ParquetFile":
@@ -19,14 +32,8 @@ def open_parquet(url: str) -> "pq.ParquetFile":
 
     Raises `CorruptFileError`: it is truncated, no Parquet file, or not there.
     """
-    import pyarrow.parquet as pq
-
     try:
-        if is_local(url):
-            file = pq.ParquetFile(local_path(url), page_checksum_verification=True)
-        else:
-            source = open_read(url, scattered=True)  # what is needed of a row group is requested at once
-            file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
+        file = _open(local_path(url) if is_local(url) else open_read(url, scattered=True))
         schema = file.schema_arrow.to_string(show_schema_metadata=False)
     except FileNotFoundError:
         raise CorruptFileError(f"{url}: no such file; expected the table that was listed.", url=url) from None
@@ -40,6 +47,19 @@ def open_parquet(url: str) -> "pq.ParquetFile":
     if "[ns" in schema:
         import pandas  # noqa: F401  pyarrow shows nanoseconds as its timestamps
     return file
+
+
+def _open(source: object, metadata: "pq.FileMetaData | None" = None) -> "pq.ParquetFile":
+    """Open a file whose columns are read page by page; else pyarrow would fetch whole row groups, and keep them."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(
+        source,
+        metadata=metadata,
+        pre_buffer=False,
+        buffer_size=_BUFFER_BYTES,
+        page_checksum_verification=True,
+    )
 
 
 def _on_one_line(error: Exception) -> str:
@@ -58,12 +78,6 @@ def row_groups(url: str) -> tuple[tuple[Member, ...], int]:
         return tuple(members), row
 
 
-def batch_rows(file: "pq.ParquetFile", block_bytes: int) -> int:
-    """Return how many rows of `file` make about `block_bytes`."""
-    size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-    return max(1, int(block_bytes * file.metadata.num_rows / max(size, 1)))
-
-
 def _stored_bytes(file: "pq.ParquetFile") -> int:
     groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
     return sum(group.column(i).total_compressed_size for group in groups for i in range(group.num_columns))
@@ -75,21 +89,30 @@ def read_batches(
     columns: Sequence[str] | None,
     block_bytes: int,
     section: Section = WHOLE,
+    *,
+    max_bytes: int = MAX_RECORD_BYTES,
+    mend: str = "Write it anew in smaller pages: dolma-dask convert {url} --to FOLDER --max-record-bytes {bytes}",
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an open Parquet file, or of a section of it, in batches of about `block_bytes`.
+    """Yield the rows of an open Parquet file, or of a section of it, in batches of about `block_bytes`, without dictionaries.
 
-    Raises `CorruptFileError`: a page is damaged.
+    Memory is a few pages and blocks, whatever the row group and however values repeat. Raises `CorruptFileError`: a page is damaged;
+    `DataError`: pages of a row group need more than `max_bytes` (at least `MAX_RECORD_BYTES`) at once; `mend` says what to do about it.
     """
-    rows = batch_rows(file, block_bytes)
     stop = file.num_row_groups if section.stop_offset is None else section.stop_offset
-    groups = list(range(section.start.offset, stop))
     stored, total = _stored_bytes(file), file.metadata.num_rows
     try:
-        for batch in file.iter_batches(
-            batch_size=rows, row_groups=groups, columns=columns, use_threads=False
-        ):
-            count_read(stored * batch.num_rows // total)
-            yield batch
+        with closing(_Stored(url)) as source:
+            reader = file if is_local(url) else _open(source, metadata=file.metadata)
+            for group in range(section.start.offset, stop):
+                numbers = _column_numbers(file, columns)
+                source.hold(file.metadata.row_group(group), numbers)
+                pages = [_pages_of(source, file, group, number) for number in numbers]
+                _check_held(url, group, pages, max(max_bytes, MAX_RECORD_BYTES), mend)
+                rows = _batch_rows(file.metadata.row_group(group).num_rows, pages, block_bytes)
+                batches = reader.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
+                for batch in _blocks(batches, block_bytes):
+                    count_read(stored * batch.num_rows // max(total, 1))
+                    yield batch
     except (pa.ArrowInvalid, OSError) as error:
         if getattr(error, "errno", None):
             raise
@@ -97,3 +120,139 @@ def read_batches(
             f"{url}: damaged Parquet data ({_on_one_line(error)}); expected the pages that the footer promises. Fetch or write it again.",
             url=url,
         ) from error
+
+
+def _column_numbers(file: "pq.ParquetFile", columns: Sequence[str] | None) -> list[int]:
+    """Return the numbers of the leaves of these columns."""
+    paths = [file.metadata.schema.column(number).path for number in range(file.metadata.num_columns)]
+    return [n for n, path in enumerate(paths) if columns is None or _is_below(path, columns)]
+
+
+def _is_below(path: str, columns: Sequence[str]) -> bool:
+    return any(path == name or path.startswith(f"{name}.") for name in columns)
+
+
+def _pages_of(source: RawIOBase, file: "pq.ParquetFile", group: int, column: int) -> ColumnPages:
+    is_repeated = file.metadata.schema.column(column).max_repetition_level > 0
+    return column_pages(source, file.metadata.row_group(group), column, is_repeated)
+
+
+def _check_held(url: str, group: int, pages: Sequence[ColumnPages], max_bytes: int, mend: str) -> None:
+    """Refuse what does not fit into a worker, before any of it is there."""
+    held = sum(column.held for column in pages)
+    if held <= max_bytes:
+        return
+    largest = max(pages, key=lambda column: column.held)
+    raise DataError(
+        f"{url}: pages of row group {group} need {held:,} bytes at once ({largest.held:,} of them those of column {largest.name!r}); "
+        f"expected at most {max_bytes:,}. {mend.format(url=url, bytes=held)}, where there are {_TIMES_HELD * held / 1e9:.1f} GB of "
+        f"memory. Or read it as it is: --max-record-bytes {held} (max_record_bytes={held}).",
+        url=url,
+        row_group=group,
+        bytes=held,
+    )
+
+
+def _batch_rows(rows: int, pages: Sequence[ColumnPages], block_bytes: int) -> int:
+    """Return how many rows to read at once: about a block, and never more than `_BATCH_BYTES` besides the pages."""
+    mean = sum(int(column.sizes.sum()) / max(rows, 1) + column.row_bytes for column in pages)
+    most = max(1, min(rows, int(block_bytes / max(mean, 1))))
+    while most > 1 and sum(column.bytes_of(most) for column in pages) > _BATCH_BYTES:
+        most //= 2
+    return most
+
+
+def _blocks(batches: Iterator[pa.RecordBatch], block_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Put small batches together, and cut large ones."""
+    parts, size = list[pa.RecordBatch](), 0
+    for batch in map(_without_dictionaries, batches):
+        for part in _cut(batch, 2 * block_bytes):
+            parts.append(part)
+            size += part.nbytes
+            if size >= block_bytes:
+                yield pa.concat_batches(parts) if len(parts) > 1 else parts[0]
+                parts, size = [], 0
+    if parts:
+        yield pa.concat_batches(parts) if len(parts) > 1 else parts[0]
+
+
+def _cut(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows < 2 or batch.nbytes <= most:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _cut(batch.slice(0, half), most)
+    yield from _cut(batch.slice(half), most)
+
+
+def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    for position, field in enumerate(batch.schema):
+        if pa.types.is_dictionary(field.type):
+            column = batch.column(position).dictionary_decode()
+            batch = batch.set_column(position, field.with_type(column.type), column)
+    return batch
+
+
+class _Stored(RawIOBase):
+    """The bytes of a file; in a store, those of a row group are fetched with few requests, if they are not too many."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._file = open_read(url, scattered=True)
+        self._is_local = is_local(url)
+        self._held: list[tuple[int, bytes]] = []
+        self._at = 0
+
+    def hold(self, group: "pq.RowGroupMetaData", columns: Sequence[int]) -> None:
+        """Fetch these columns of a row group, neighbours together."""
+        chunks = [group.column(number) for number in columns]
+        self._held = []
+        if self._is_local or sum(chunk.total_compressed_size for chunk in chunks) > MAX_RECORD_BYTES:
+            return
+        for first, stop in _joined(sorted(map(_extent, chunks))):
+            self._file.seek(first)
+            self._held.append((first, self._file.read(max(stop - first, 0) + HEADER_BYTES)))
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes from where the file is."""
+        at = self._at
+        held = (data[at - first : at - first + size] for first, data in self._held if first <= at)
+        data = next((data for data in held if len(data) == size), None)
+        if data is None:
+            self._file.seek(at)
+            data = self._file.read(size)
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        self._at = offset if whence == SEEK_SET else self._file.seek(offset, whence)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _extent(chunk: "pq.ColumnChunkMetaData") -> tuple[int, int]:
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    return start, start + chunk.total_compressed_size
+
+
+def _joined(extents: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Put extents together that follow each other."""
+    joined: list[tuple[int, int]] = []
+    for first, stop in extents:
+        if joined and first <= joined[-1][1] + HEADER_BYTES:
+            joined[-1] = joined[-1][0], stop
+        else:
+            joined.append((first, stop))
+    return joined

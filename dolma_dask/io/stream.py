@@ -16,6 +16,7 @@ from dolma_dask.io.decompress import Compression, compression_of, read_pieces
 from dolma_dask.io.files import READ_BYTES
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, too_large
 from dolma_dask.io.stored import Member, Section, StoredFile
+from dolma_dask.text.bits import WINDOW
 
 __all__ = [
     "BLOCK_BYTES",
@@ -144,7 +145,10 @@ class _LineCutter:
     def _flush(self) -> Iterator[LineBlock]:
         if not self._whole:
             return
-        data = np.empty(self._whole_bytes, np.uint8)
+        # kernels read whole windows: without room behind it they would copy the last line, which may be all
+        room = np.empty(self._whole_bytes + WINDOW, np.uint8)
+        room[self._whole_bytes :] = 0
+        data = room[: self._whole_bytes]
         at = 0
         for piece in self._whole:
             data[at : at + len(piece)] = np.frombuffer(piece, np.uint8)  # unlike join, without the GIL

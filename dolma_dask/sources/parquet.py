@@ -50,7 +50,9 @@ class ParquetTable(RawFile):
             is_documents = self.mapping.is_default and is_ours(schema)
             converter = RecordConverter(self.mapping, self.path)
             builder = BlockBuilder()
-            for batch in read_batches(self.url, file, None, self.block_bytes):
+            for batch in read_batches(
+                self.url, file, None, self.block_bytes, max_bytes=self.max_record_bytes
+            ):
                 for start in range(0, batch.num_rows, _MAX_BLOCK_ROWS):
                     for record in _records(batch.slice(start, _MAX_BLOCK_ROWS), self.mapping):
                         self._add(builder, converter, record, is_documents)

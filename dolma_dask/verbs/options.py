@@ -74,7 +74,10 @@ class RecordArgs(RunArgs, total=False):
         ),
     ]
     max_record_bytes: Annotated[
-        int, Parameter(help="Longer lines are bad records; by default 64,000,000 bytes.")
+        int,
+        Parameter(
+            help="Longer lines are bad records, and Parquet pages that need more are refused; by default 64,000,000 bytes."
+        ),
     ]
 
 

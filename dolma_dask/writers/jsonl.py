@@ -91,11 +91,18 @@ class JsonlWriter(FileWriter):
         while done < len(rows):
             target = ends[done] + self._member_bytes - self._size
             stop = min(int(np.searchsorted(ends[done + 1 :], target)) + done + 1, len(rows))
-            self._append(text[ends[done] : ends[stop]])
-            self._waiting_rows += stop - done
-            if self._size >= self._member_bytes:
-                self._end_member()
+            self._add(text[ends[done] : ends[stop]], stop - done)
             done = stop
+
+    def _add(self, text: npt.NDArray[np.uint8], rows: int) -> None:
+        """Append the next rows of a member, and end it when it is full; a long row that makes one alone is not copied."""
+        self._waiting_rows += rows
+        if not self._size and len(text) >= self._member_bytes:
+            self._write_member(text)
+            return
+        self._append(text)
+        if self._size >= self._member_bytes:
+            self._end_member()
 
     def _append(self, text: npt.NDArray[np.uint8]) -> None:
         """Copy text behind what waits, without the GIL; the room grows up to a member and stays for the next one."""
@@ -121,12 +128,18 @@ class JsonlWriter(FileWriter):
             )
 
     def _end_member(self) -> None:
+        self._write_member(self._waiting[: self._size])
+        self._size = 0
+        if len(self._waiting) > 2 * MEMBER_BYTES:  # a long row was in it
+            self._waiting = np.empty(_FIRST_ROOM, np.uint8)
+
+    def _write_member(self, text: npt.NDArray[np.uint8]) -> None:
         self._members.append((self._out.bytes, self._rows, self._text_bytes))
-        for part in self._compress(self._waiting.data[: self._size]):
+        for part in self._compress(text.data):
             self._out.write(part)
         self._rows += self._waiting_rows
-        self._text_bytes += self._size
-        self._size = self._waiting_rows = 0
+        self._text_bytes += len(text)
+        self._waiting_rows = 0
 
     @property
     def text_bytes(self) -> int:

@@ -1,4 +1,7 @@
-"""Memory does not grow with the file: a shard of one gzip member, small and three times as large, each in a fresh process."""
+"""Memory does not grow with the file: a shard of one gzip member, small and three times as large, each in a fresh process.
+
+Nor with the row group of a table, or how its values repeat; a long line takes its own size a few times.
+"""
 
 import json
 import os
@@ -27,9 +30,9 @@ CASES = [
 ]
 
 
-def above_warm(verb: str, megabytes: int) -> float:
+def above_warm(verb: str, megabytes: int, shape: str = "lines") -> float:
     """MB that a verb needs beyond those of a warm process."""
-    words = [sys.executable, str(BENCHMARK), "--verb", verb, "--megabytes", str(megabytes)]
+    words = [sys.executable, str(BENCHMARK), "--verb", verb, "--megabytes", str(megabytes), "--shape", shape]
     environment = {**os.environ, **RETURN_AT_ONCE}
     done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
     return json.loads(done.stdout)["above"]
@@ -40,3 +43,15 @@ def test_memory_does_not_grow_with_the_file(verb, megabytes):
     small, large = above_warm(verb, megabytes), above_warm(verb, 3 * megabytes)
     assert abs(large - small) < GROWTH_MB
     assert max(small, large) < ABOVE_WARM_MB
+
+
+@pytest.mark.parametrize(
+    "verb, megabytes, shape",
+    [("tag", 400, "group"), ("convert", 150, "values"), ("tag", 150, "values"), ("mix", 150, "values")],
+)
+def test_memory_does_not_grow_with_row_groups_or_repeated_values(verb, megabytes, shape):
+    assert above_warm(verb, megabytes, shape) < ABOVE_WARM_MB
+
+
+def test_a_long_line_takes_at_most_three_times_its_size():
+    assert above_warm("mix", 50, "line") < 3 * 50

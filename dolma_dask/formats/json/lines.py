@@ -77,7 +77,8 @@ class Lines:
         self.starts = np.require(starts, np.int64, ["C", "W"])
         self._check()
         size = self.block.size
-        self.tail_row = int(np.searchsorted(self.starts[1:], size - PADDING, side="right"))
+        readable = size + _room_behind(self.block)
+        self.tail_row = int(np.searchsorted(self.starts[1:], readable - PADDING, side="right"))
         first = int(self.starts[self.tail_row])
         self._tail = np.zeros(size - first + PADDING, np.uint8)
         self._tail[: size - first] = self.block[first:]
@@ -153,6 +154,14 @@ class Lines:
         buffer = pa.allocate_buffer(size + PADDING)  # the kernel writes whole vectors
         copy_strings(self.base, self.tail_base, self.tail_row, extents, unescape, buffer.address, offsets)
         return large_strings(offsets, buffer, extents[0] >= 0)
+
+
+def _room_behind(block: np.ndarray) -> int:
+    """Return how many bytes of the array that a block is cut from lie behind it."""
+    owner = block.base
+    if not isinstance(owner, np.ndarray):
+        return 0
+    return int(owner.ctypes.data + owner.nbytes - block.ctypes.data - block.nbytes)
 
 
 def _numbers(numbers: np.ndarray, is_valid: np.ndarray, *, is_bool: bool) -> pa.Array:

@@ -181,7 +181,8 @@ class RawSource:
 
     def _blocks(self, policy: RecordPolicy, read: list[InputRecord]) -> Iterator[Block]:
         if split_suffix(self.name).kind == "parquet":
-            return _read_table(files.join(self.base, self.name), self.name, self.field, read)
+            url, most = files.join(self.base, self.name), policy.max_record_bytes
+            return _read_table(url, self.name, self.field, read, most)
         (source,) = open_sources(
             self.base,
             self.infos,
@@ -209,7 +210,9 @@ def _text_of_value(value: bytes, key: str) -> str:
     )
 
 
-def _read_table(url: str, path: str, field: TextField, read: list[InputRecord]) -> Iterator[Block]:
+def _read_table(
+    url: str, path: str, field: TextField, read: list[InputRecord], max_bytes: int
+) -> Iterator[Block]:
     """Yield the texts of a Parquet column; null where it is null."""
     row, key = 0, field.key
     with closing(StoredFile(url)) as stored, open_parquet(url) as file:
@@ -219,7 +222,7 @@ def _read_table(url: str, path: str, field: TextField, read: list[InputRecord]) 
                 f"{url}: no column {key!r}; it has {', '.join(names)}. Expected the texts in one: jsonl_key.",
                 url=url,
             )
-        for batch in read_batches(url, file, [key], BLOCK_BYTES):
+        for batch in read_batches(url, file, [key], BLOCK_BYTES, max_bytes=max_bytes):
             texts = _as_texts(url, key, batch.column(0))
             bad = () if field.is_lenient else _nulls(url, row, texts, key)
             yield Block(pa.RecordBatch.from_arrays([texts], schema=field.schema), row, bad)
