@@ -137,8 +137,9 @@ def open_dataset(url: str, *, source: str | None = None, version: str | None = N
     listed = files.list_files(files.join(root, layout.DOCUMENTS))
     documents = [info for info in listed if layout.suffix_of(info.path)]
     if not documents:
+        found = "is a file" if files.stat(files.join(root, layout.DOCUMENTS)) else "holds no document files"
         raise UsageError(
-            f"{root}/{layout.DOCUMENTS} holds no document files; expected {', '.join(layout.DOCUMENT_SUFFIXES)} below it. "
+            f"{root}/{layout.DOCUMENTS} {found}; expected {', '.join(layout.DOCUMENT_SUFFIXES)} below it. "
             f"{_hint(url)}"
         )
     return Dataset(

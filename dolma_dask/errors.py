@@ -17,6 +17,7 @@
         StoreError                 a store of files behind a URL did not do what it was asked: exit status 1
             StoreAccessError       it refuses the credentials, there is no such bucket, or a folder may not be written
             StoreUnreachableError  it does not answer
+            DiskFullError          it has no space left
         StageError                 a verb ended with failed shards: exit status 1
         InterruptedStageError      Ctrl-C: what is finished is kept, the same command goes on: exit status 130
 
@@ -100,6 +101,10 @@ class StoreAccessError(StoreError):
 
 class StoreUnreachableError(StoreError):
     """A store does not answer; it was given time to come back."""
+
+
+class DiskFullError(StoreError):
+    """No space is left where a file is written, or no more is allowed."""
 
 
 @dataclass(frozen=True)

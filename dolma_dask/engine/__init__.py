@@ -21,7 +21,7 @@ from dolma_dask.engine.job import (
 )
 from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit, group_name, inputs_of
 from dolma_dask.engine.runs import Ran, gather, run, run_together
-from dolma_dask.engine.workdir import WorkDir, full_disk_explained, remove_abandoned
+from dolma_dask.engine.workdir import WorkDir, remove_abandoned
 from dolma_dask.io.files import grouped
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "Task",
     "Unit",
     "WorkDir",
-    "full_disk_explained",
     "gather",
     "group_name",
     "grouped",

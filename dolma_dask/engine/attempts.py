@@ -1,6 +1,5 @@
 """Attempts at a task, where it runs: tried again where that may help, timed, and never allowed to stop its neighbours."""
 
-import errno
 import signal
 import threading
 import time
@@ -10,7 +9,14 @@ from typing import Any
 import msgspec
 
 from dolma_dask.engine.plan import Stage, Task
-from dolma_dask.errors import DolmaDaskError, Failure, StoreAccessError, StoreError, StoreUnreachableError
+from dolma_dask.errors import (
+    DiskFullError,
+    DolmaDaskError,
+    Failure,
+    StoreAccessError,
+    StoreError,
+    StoreUnreachableError,
+)
 from dolma_dask.io import stores
 from dolma_dask.journal import Record
 from dolma_dask.metering import Slot, counting
@@ -84,7 +90,7 @@ def _is_ctrl_c(error: BaseException) -> bool:
 def failure(task: Task, error: BaseException) -> Failure:
     """Return the failure of `task` by `error`, with the notes that were added on its way."""
     notes = getattr(error, "__notes__", ())
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in stores.FULL:
         notes = (*notes, "make room and run the same command again: what is finished is kept")
     return Failure(task.shard, type(error).__name__, "; ".join([str(error) or repr(error), *notes]))
 
@@ -93,7 +99,7 @@ def is_transient(error: BaseException) -> bool:
     """Tell whether trying again may help: a connection, not a missing file; a store that is away was waited for already."""
     if isinstance(error, DolmaDaskError):
         return isinstance(error, StoreError) and not isinstance(
-            error, (StoreAccessError, StoreUnreachableError)
+            error, (DiskFullError, StoreAccessError, StoreUnreachableError)
         )
     return stores.is_transient(error)
 

@@ -18,7 +18,7 @@ from dolma_dask import clusters
 from dolma_dask.engine import resume
 from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit
 from dolma_dask.engine.runs import Ran, gather, run, run_together
-from dolma_dask.engine.workdir import WorkDir, full_disk_explained
+from dolma_dask.engine.workdir import WorkDir
 from dolma_dask.errors import BadRecordBudgetError, CorruptFileError, DolmaDaskError, StageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -431,7 +431,6 @@ def _drive(running: Sequence[_Running[S]], options: RunOptions, join: Join | Non
         stack.enter_context(one_display(running[0].job.verb))
         for each in running:
             if each.job.name and each.settled is None:
-                stack.enter_context(full_disk_explained(each.work.url))
                 stack.enter_context(each.work.leased())
                 each.prepare()
                 each.look_back()  # another run may have ended meanwhile

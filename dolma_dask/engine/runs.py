@@ -22,6 +22,7 @@ from dolma_dask.engine.plan import Plan, RunOptions, Stage, Task
 from dolma_dask.engine.resume import RunState
 from dolma_dask.errors import (
     BadRecordBudgetError,
+    DiskFullError,
     Failure,
     InterruptedStageError,
     StageError,
@@ -260,9 +261,10 @@ def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
 
 
 def _stop_without_store(failure: Failure) -> None:
-    """Stop the run if a store is away: each further shard would wait for it in vain."""
-    if failure.error == StoreUnreachableError.__name__:
-        raise StoreUnreachableError(failure.message, shard=failure.shard)
+    """Stop the run if a store is away or a disk full: each further shard would wait for it or be made in vain."""
+    for error in StoreUnreachableError, DiskFullError:
+        if failure.error == error.__name__:
+            raise error(failure.message, shard=failure.shard)
 
 
 @contextmanager

@@ -1,16 +1,11 @@
 """Work folders of jobs, ``<root>/_work/<verb>-<name>/<key>``: staging files and the journals of the passes that make them."""
 
-import errno
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from dolma_dask.engine import lease
-from dolma_dask.errors import DolmaDaskError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 @dataclass(frozen=True)
@@ -77,18 +72,3 @@ def remove_abandoned(root: str, verb: str) -> None:
     for name in files.list_folders(files.join(root, layout.WORK)):
         if name.startswith(f"{verb}-"):
             WorkDir(root, verb, name.removeprefix(f"{verb}-"), "").remove_abandoned()
-
-
-@contextmanager
-def full_disk_explained(folder: str) -> Iterator[None]:
-    """Turn what the system says of a full disk into what to do about it."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        raise DolmaDaskError(
-            f"no space is left for staging files in {folder} ({error.strerror}); expected room for all records, and for those of the largest "
-            "key once more. Make room and run the same command again: what is finished is kept.",
-            folder=folder,
-        ) from error

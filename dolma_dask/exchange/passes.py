@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import numpy as np
 
-from dolma_dask.engine import Free, Input, Pass, Step, Task, Unit, WorkDir, full_disk_explained
+from dolma_dask.engine import Free, Input, Pass, Step, Task, Unit, WorkDir
 from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.exchange import buckets
 from dolma_dask.exchange.buckets import BucketFile, Bucketing, BucketRange, BucketWriter
@@ -404,13 +404,12 @@ def write_records(
     Returns its result, the file, and what later passes need to know: ``checksum`` is that of the tail, which readers compare, ``content``
     makes their keys.
     """
-    with full_disk_explained(folder):
-        if dtype is None:
-            return give(_refuse), (), {}
-        with publish(files.join(folder, path)) as out:
-            writer = BucketWriter(out, word_count(dtype), cut, limits.records(limits.segment, dtype))
-            result = give(lambda records: writer.add(to_words(records, dtype)))
-            writer.finish()
+    if dtype is None:
+        return give(_refuse), (), {}
+    with publish(files.join(folder, path)) as out:
+        writer = BucketWriter(out, word_count(dtype), cut, limits.records(limits.segment, dtype))
+        result = give(lambda records: writer.add(to_words(records, dtype)))
+        writer.finish()
     histogram = buckets.pack_histogram(writer.histogram)
     info = {"histogram": histogram, "content": out.checksum, "checksum": writer.checksum}
     return result, (FileRecord(path, out.bytes, out.checksum, int(writer.histogram.sum())),), info

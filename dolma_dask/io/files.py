@@ -282,9 +282,12 @@ def open_read(url: str, *, scattered: bool = False) -> BinaryIO:
     """Open a file for reading bytes as they are stored; `scattered`: small pieces far apart will be read, and a store is asked for these
     alone.
     """
-    if is_local(url):
+    if not is_local(url):
+        return cast(BinaryIO, RemoteFile(url, scattered))
+    try:
         return local_path(url).open("rb", buffering=0)
-    return cast(BinaryIO, RemoteFile(url, scattered))
+    except IsADirectoryError as error:
+        raise CorruptFileError(f"{url} is a folder; expected a file. Correct the path.", url=url) from error
 
 
 def open_with_info(url: str) -> tuple[BinaryIO | None, FileInfo | None]:

@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 
 import xxhash
 
-from dolma_dask.errors import StoreAccessError
+from dolma_dask.errors import DiskFullError, StoreAccessError, StoreError
 from dolma_dask.io.files import is_local, local_path, remove
-from dolma_dask.io.stores import filesystem, patiently
+from dolma_dask.io.stores import FULL, filesystem, patiently
 
 _SUFFIX = ".tmp"
 
@@ -80,8 +80,10 @@ def _publish_local(target: Path) -> Iterator[BinaryIO]:
             handle.flush()
             os.fsync(handle.fileno())
         temporary.replace(target)
-    except BaseException:
+    except BaseException as error:
         remove(str(temporary))
+        if isinstance(error, OSError) and (explanation := _explained(target, error)):
+            raise explanation from error
         raise
     _fsync_folder(target.parent)
 
@@ -104,6 +106,23 @@ def _opened(path: Path) -> BinaryIO:
             "target or change its permissions, then run the same command again: it does only what is left.",
             url=str(path.parent),
         ) from error
+
+
+def _explained(target: Path, error: OSError) -> StoreError | None:
+    """Return what the system says of a file that cannot be finished, with its place and what to do."""
+    if error.errno in FULL and error.filename is None:
+        return DiskFullError(
+            f"{target.parent}: {error.strerror}; expected room for {target.name}. Make room and run the same command again: what is finished is "
+            "kept.",
+            url=str(target),
+        )
+    if isinstance(error, IsADirectoryError):
+        return StoreAccessError(
+            f"{target} is a folder; expected a file of that name, or nothing. Move it away and run the same command again, or choose another "
+            "target.",
+            url=str(target),
+        )
+    return None
 
 
 def _fsync_folder(folder: Path) -> None:

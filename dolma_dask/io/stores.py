@@ -5,6 +5,7 @@ run. Once a store was given up, the next calls of this process try once each, so
 environment or fsspec's configuration; a URL that holds some is refused, because journals and reports repeat URLs.
 """
 
+import errno
 import os
 import re
 import time
@@ -74,6 +75,9 @@ _NO_CREDENTIALS = {
     "UnauthorizedSSOTokenError",
 }
 _WRONG_CALL = {"ParamValidationError", "InvalidRegionError", "UnknownServiceError", "EndpointProviderError"}
+FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+"""What the system says where no space is left."""
+
 _FILE_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 
 _SECRETS = re.compile(r"(?<=://).*@", re.DOTALL)
@@ -199,7 +203,7 @@ def is_transient(error: BaseException) -> bool:
     if names & (_AWAY | _BROKEN):
         return True
     is_final = isinstance(error, (*_FILE_ERRORS, PermissionError)) or "FileExpired" in names
-    return isinstance(error, OSError) and not is_final
+    return isinstance(error, OSError) and not is_final and error.errno not in FULL
 
 
 def _is_away(error: BaseException) -> bool:

@@ -1,5 +1,6 @@
 """The engine with a toy stage: what is redone, what is refused, what happens to failures, and where things run."""
 
+import errno
 import os
 import signal
 import threading
@@ -18,6 +19,7 @@ from dolma_dask.engine.attempts import is_transient
 from dolma_dask.errors import (
     BadRecordBudgetError,
     DataError,
+    DiskFullError,
     InterruptedStageError,
     StageError,
     StoreAccessError,
@@ -232,7 +234,7 @@ def test_transient_errors_are_tried_again(root, monkeypatch):
 @pytest.mark.parametrize(
     "error, again",
     [
-        (OSError(28, "No space left on device"), True),
+        (OSError(28, "No space left on device"), False),
         (TimeoutError(), True),
         (FileNotFoundError(), False),
         (PermissionError(), False),
@@ -706,3 +708,17 @@ def test_threads_that_import_end_that_before_they_stop(tmp_path, monkeypatch):
         with pytest.raises(attempts.Stopped):
             work.result()
     assert imported
+
+
+def test_a_full_disk_stops_the_run_at_once(root):
+    def full():
+        with publish(f"{root}/out/c"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    stage = Copy(str(root), bad={"c": full})
+    with pytest.raises(
+        DiskFullError, match=rf"{root}/out: No space left on device; expected room for c. Make room"
+    ):
+        run(root, stage=stage)
+    assert stage.seen == ["e", "d", "c"], "neither tried again, nor the next ones"
+    assert Journal(str(root), "copy").records.keys() == {"out/e", "out/d"}

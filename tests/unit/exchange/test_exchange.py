@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dolma_dask.engine import RunOptions, Task, inputs_of, run_job, work_dir
-from dolma_dask.errors import CorruptFileError, DataError, DolmaDaskError, StageError, UsageError
+from dolma_dask.errors import (
+    CorruptFileError,
+    DataError,
+    DiskFullError,
+    DolmaDaskError,
+    StageError,
+    UsageError,
+)
 from dolma_dask.exchange import Emitted, Exchanged, Limits, passes
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
@@ -524,16 +531,13 @@ def test_a_full_disk(world, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
         DolmaDaskError,
-        match=r"no space is left for staging files in .*_work/exchange-rank/.*Make room and run the same command again",
+        match=r"_work/exchange-rank/.*: No space left on device; expected room for .*Make room and run the same command again",
     ):
         world.run()
     monkeypatch.undo()
     monkeypatch.setattr(passes.BucketWriter, "finish", full)
-    with pytest.raises(
-        StageError, match=r"5 of 5 shards failed.*no space is left for staging files"
-    ) as caught:
+    with pytest.raises(DiskFullError, match="No space left on device; expected room for"):
         world.run()
-    assert {failure.error for failure in caught.value.failures} == {"DolmaDaskError"}
     monkeypatch.undo()
     world.check(world.run())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from dolma_dask.errors import StoreAccessError
+from dolma_dask.errors import CorruptFileError, DiskFullError, StoreAccessError
 from dolma_dask.io import files, stores
 from dolma_dask.io import publish as module
 from dolma_dask.io.publish import publish, sweep
@@ -130,9 +130,26 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("dolma_dask.io.publish.os.fsync", full)
-    with pytest.raises(OSError, match="No space left"), publish(str(tmp_path / "a")) as out:
+    with (
+        pytest.raises(
+            DiskFullError, match=rf"{tmp_path}: No space left on device; expected room for a\. Make room"
+        ),
+        publish(str(tmp_path / "a")) as out,
+    ):
         out.write(b"x")
     assert everything(str(tmp_path)) == []
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with (
+        pytest.raises(StoreAccessError, match=rf"{tmp_path}/a is a folder"),
+        publish(str(tmp_path / "a")) as out,
+    ):
+        out.write(b"x")
+    with pytest.raises(CorruptFileError, match=rf"{tmp_path}/a is a folder"):
+        files.read_bytes(str(tmp_path / "a"))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_long_names_fit(tmp_path: Path) -> None:
