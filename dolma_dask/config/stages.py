@@ -43,10 +43,13 @@ class StagePlan:
 
     @cached_property
     def located(self) -> dict[str, Any]:
-        """Its arguments with the full path of the dataset that `source` and `version` name."""
+        """Its arguments with the full path of the dataset that `source` and `version` name, and of a version that it is compared with."""
         values = dict(self.arguments)
-        if "dataset" in values and values.get("version"):
-            values["dataset"] = version_root(values["dataset"], values.get("source"), values.pop("version"))
+        root, source = values.get("dataset"), values.get("source")
+        if root and values.get("version"):
+            values["dataset"] = version_root(root, source, values.pop("version"))
+            if "/" not in (values.get("against") or "/"):
+                values["against"] = version_root(root, source, values["against"])
         return values
 
     def call(self, **more: Any) -> Any:

@@ -31,6 +31,7 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
         StagePlan("old", "mix", {"dataset": "c/old", "to": "c/new", "prune": 1}),
         StagePlan("marked", "tag", {"dataset": "c/other", "taggers": ["a"]}),
         StagePlan("named", "tag", {"dataset": "lake", "source": "s", "version": "v0", "taggers": ["a"]}),
+        StagePlan("check", "validate", {"dataset": "lake", "source": "s", "version": "v1", "against": "v0"}),
         StagePlan("mix", "mix", {"dataset": "c/other", "to": "c/v1", "where": "c/v0 > 1"}),
         StagePlan("ragged", "ragged", {"dataset": "c/v1", "to": "t", "tokenizer": "t.json", "name": "t"}),
         StagePlan(
@@ -51,6 +52,8 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
     assert found["both"]["ragged"] == {"to": "t2-rehearsal-2", "tokenizer": "t.json"}
     assert found["report"]["tokens"] == ["t-rehearsal-2", "t2-rehearsal-2", "elsewhere"]
     assert found["named"] == {"dataset": "lake/sources/s/v0-rehearsal-2", "source": "s", "taggers": ["a"]}
+    assert found["check"]["dataset"] == "lake/sources/s/v1"
+    assert found["check"]["against"] == "lake/sources/s/v0-rehearsal-2"
     assert list(plan.twins) == [absolute("c/other"), absolute("lake/sources/s/v0")]
 
 
