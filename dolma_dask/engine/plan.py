@@ -42,7 +42,7 @@ class Task:
 
 
 class Stage(Protocol):
-    """Work that the engine maps over tasks; goes to workers by pickle."""
+    """Work that the engine maps over tasks; goes to workers by pickle. It may have ``urls``, of files that it reads besides the inputs of tasks."""
 
     @property
     def verb(self) -> str:

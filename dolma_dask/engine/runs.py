@@ -278,7 +278,7 @@ def _mapping(
     from dolma_dask.engine.execution import check_sendable, execute
 
     stored_bytes = sum(task.bytes for task in tasks)
-    urls = (*roots, *(item.url for task in tasks for item in task.inputs))
+    urls = (*roots, *(item.url for task in tasks for item in task.inputs), *getattr(stage, "urls", ()))
     with (
         progress_of(stage.verb, stored_bytes, len(tasks), options.progress) as progress,
         clusters.open_placement(

@@ -85,6 +85,11 @@ class ListedInMemory:
     policy: RecordPolicy
     verb: str = "block"
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """What is read besides the inputs of tasks."""
+        return (self.facts.url,)
+
     def run_shard(self, task: Task) -> list[Record]:
         """Write the attribute file of one shard; ``task.work`` is its `AlignedShard`."""
         keys = list_keys(self.facts.url, self.facts.checksum)
@@ -162,6 +167,11 @@ class MatchedEntries:
     name: str  # of the attribute set
     facts: ListFacts
     verb: str = "block-entries"
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """What is read besides the inputs of tasks."""
+        return (self.facts.url,)
 
     def run_shard(self, task: Task) -> npt.NDArray[np.int32]:
         """Return the numbers of the entries, each once, in order; ``task.work`` is the attribute file's path."""

@@ -6,6 +6,7 @@ import random
 from itertools import count
 from pathlib import Path
 
+import fsspec
 import pytest
 
 import dolma_dask as dk
@@ -284,3 +285,12 @@ def test_what_is_refused(world):
     before = sorted(str(item) for item in world.rglob("*"))
     assert block(str(world), path, dry_run=True, **HERE).planned == tuple(SHARDS)
     assert sorted(str(item) for item in world.rglob("*")) == before
+
+
+def test_a_list_in_memory_is_not_read_in_other_processes(world):
+    with fsspec.open("memory://lists/takedown.txt", "w") as file:
+        file.write("d1\n")
+    options = {"name": "m", "progress": False}
+    with pytest.raises(UsageError, match="memory:// lie in the memory of this process"):
+        dk.block(str(world), "memory://lists/takedown.txt", scheduler="processes", **options)
+    assert dk.block(str(world), "memory://lists/takedown.txt", scheduler="threads", **options).done == 3
