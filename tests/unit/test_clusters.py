@@ -253,6 +253,23 @@ def test_blocks_overlap_and_threads_use_them(monkeypatch):
     assert clusters.active_client() is None
 
 
+def test_a_cluster_shows_itself_and_is_closed_by_hand(monkeypatch):
+    for name, real in REAL.items():
+        monkeypatch.setattr(clusters, name, real)
+    found = clusters.cluster(workers=1)
+    try:
+        assert place().client is found.client
+        assert found.dashboard_link.startswith("http://")
+        assert "1 with 1 thread" in repr(found)
+        assert f"<a href='{found.dashboard_link}'>" in found._repr_html_()
+    finally:
+        found.close()
+    found.close()
+    assert clusters.active_client() is None
+    assert "closed" in repr(found)
+    assert "closed" in found._repr_html_()
+
+
 FORKED = """
 import multiprocessing, os, signal, sys
 from dolma_dask.processes import start_processes
