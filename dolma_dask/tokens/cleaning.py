@@ -4,9 +4,11 @@ ftfy works on a text line by line and leaves a line as it is that has only ASCII
 kernel finds the other lines, and only they go through ftfy: the result is the same, at 1 GB/s instead of 3 to 7 MB/s for plain lines.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import chain
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,9 @@ from dolma_dask.text.columns import string_parts
 from dolma_dask.text.kernels import kernel
 
 Normalizer = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+LIKE_MODELZOO = ("6.1.", "6.2.")
+"""Versions of ftfy that make the rows of ModelZoo 2.2, which asks for 6.1.1."""
 
 _NEWLINE, _ANGLE = 10, 60
 
@@ -40,6 +45,27 @@ class Cleaning:
         if self.normalizer is not None and self.normalizer not in get_args(Normalizer):
             raise UsageError(
                 f"ftfy_normalizer={self.normalizer!r}; expected one of {', '.join(get_args(Normalizer))}, or None for no normalization."
+            )
+
+    @property
+    def ftfy(self) -> str | None:
+        """Version of ftfy, if it repairs the texts: others may repair them otherwise."""
+        return version("ftfy") if self.use_ftfy else None
+
+    def params(self) -> Mapping[str, Any]:
+        """Return all that decides the cleaned texts."""
+        return {**vars(self), **({"ftfy": self.ftfy} if self.use_ftfy else {})}
+
+    def check_like_modelzoo(self) -> None:
+        """Refuse a version of ftfy that repairs other texts than those of ModelZoo 2.2.
+
+        Raises `UsageError`.
+        """
+        if self.ftfy and not self.ftfy.startswith(LIKE_MODELZOO):
+            raise UsageError(
+                f"compat='modelzoo-2.2' repairs texts with ftfy, and version {self.ftfy} is installed; expected one of 6.1 or 6.2, whose rows are "
+                "those of ModelZoo 2.2 (it asks for 6.1.1): 6.3 repairs some texts otherwise. Install it: python -m pip install 'ftfy>=6.2,<6.3'. "
+                "Without repairs (use_ftfy=False, --use-ftfy False) or compat any version will do."
             )
 
     def apply(self, texts: pa.LargeStringArray) -> pa.LargeStringArray:

@@ -263,7 +263,7 @@ class LmData:
             "mode": self.name,
             "tokenizer": recipe.engine.fingerprint,
             "specials": vars(recipe.specials),
-            "cleaning": vars(recipe.cleaning),
+            "cleaning": recipe.cleaning.params(),
             "cutting": vars(recipe.cutting),
             "skips_empty": recipe.skips_empty,
             "rows": {name: value for name, value in vars(self).items() if name != "recipe"},

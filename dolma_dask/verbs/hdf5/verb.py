@@ -203,6 +203,8 @@ class LmOptions:
         check_choice("tail", self.tail, ("pad", "drop"))
         if self.compat not in (None, MODELZOO):
             raise UsageError(f"compat={self.compat!r}; expected {MODELZOO!r}, or nothing.")
+        if self.is_like_modelzoo:
+            self.cleaning.check_like_modelzoo()
 
     @property
     def is_like_modelzoo(self) -> bool:
@@ -215,6 +217,11 @@ class LmOptions:
         return self.is_like_modelzoo if self.use_ftfy is None else self.use_ftfy
 
     @property
+    def cleaning(self) -> Cleaning:
+        """Repairs of every text."""
+        return Cleaning(self.repairs, self.ftfy_normalizer, self.wikitext_detokenize)
+
+    @property
     def least(self) -> int:
         """Tokens of the shortest row of a document by itself."""
         return LEAST_TOKENS[self.compat] if self.min_sequence_len is None else self.min_sequence_len
@@ -225,7 +232,7 @@ class LmOptions:
         recipe = LmRecipe(
             tokenizer,
             find_specials(tokenizer, self.eos, self.pad, self.eos_id, self.pad_id, pads_with_eos=is_like),
-            Cleaning(self.repairs, self.ftfy_normalizer, self.wikitext_detokenize),
+            self.cleaning,
             Cutting(
                 self.chunk_len_to_split if self.split_text_to_tokenize else None,
                 drops_heads=self.remove_bos_in_chunks and not is_like,
@@ -256,6 +263,8 @@ class LmOptions:
         shared = ("max_seq_length", "short_seq_prob", "seed", "tail", "compat")
         specials = ("eos", "pad", "eos_id", "pad_id")
         known = {**vars(self), "use_ftfy": self.repairs, "min_sequence_len": self.least}
+        if self.repairs:
+            known["ftfy_version"] = self.cleaning.ftfy
         others = [name for name in known if name not in (*shared, *specials)]
         return {
             "processing": {name: known[name] for name in shared},

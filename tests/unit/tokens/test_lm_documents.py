@@ -39,6 +39,14 @@ def test_repair_line_by_line_is_that_of_whole_texts(texts, normalizer):
     assert fix_texts(padded, normalizer).to_pylist() == expected
 
 
+def test_texts_that_ftfy_repairs_otherwise_from_6_3_on():
+    """ModelZoo 2.2 asks for 6.1.1, which leaves them alone as 6.2 does."""
+    assert fix_texts(column(["\u00c2\u0153", "\u00c3\u0153"]), "NFC").to_pylist() == [
+        "\u00c2\u0153",
+        "\u00c3\u0153",
+    ]
+
+
 def test_very_long_lines_are_repaired_as_ftfy_cuts_them():
     text = "x" * 999_999 + "Ã©" + "y < z &lt; " + "\n&lt;"
     assert fix_texts(column([text, "&lt;"]), "NFC").to_pylist() == [ftfy.fix_text(text), "<"]

@@ -462,3 +462,22 @@ def test_another_dataset_is_refused_before_anything_is_read(dataset, tmp_path, t
     with pytest.raises(UsageError, match="was made from"):
         pack(other, tmp_path / "h5", tokenizer)
     assert tree(tmp_path) == before
+
+
+def test_compat_requires_an_ftfy_that_repairs_as_modelzoo_does(dataset, tmp_path, tokenizer, monkeypatch):
+    """Another version is refused under compat; without it the rows are made again, and data_params.json tells the version."""
+    pack(dataset, tmp_path / "like", tokenizer, compat="modelzoo-2.2")
+    assert read_params(tmp_path / "like")["dataset"]["ftfy_version"].startswith("6.2.")
+    pack(dataset, tmp_path / "repaired", tokenizer, use_ftfy=True)
+    assert pack(dataset, tmp_path / "repaired", tokenizer, use_ftfy=True).done == 0
+    newer = tmp_path / "ftfy-6.3.1.dist-info"
+    newer.mkdir()
+    (newer / "METADATA").write_text("Metadata-Version: 2.1\nName: ftfy\nVersion: 6.3.1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UsageError, match=r"version 6\.3\.1 is installed; expected one of 6\.1 or 6\.2"):
+        pack(dataset, tmp_path / "other", tokenizer, compat="modelzoo-2.2")
+    pack(dataset, tmp_path / "plain", tokenizer, compat="modelzoo-2.2", use_ftfy=False)
+    assert "ftfy_version" not in read_params(tmp_path / "plain")["dataset"]
+    summary = pack(dataset, tmp_path / "repaired", tokenizer, use_ftfy=True, overwrite=True)
+    assert summary.done > 0
+    assert read_params(tmp_path / "repaired")["dataset"]["ftfy_version"] == "6.3.1"
