@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dolma_dask.config.pipeline import run
 from dolma_dask.formats.ragged import RaggedNames, ragged_names
 from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.tokens.engine import load_tokenizer
@@ -65,3 +66,18 @@ def test_files_of_the_original_are_read(shared: Path, inputs: str, split: str, g
 def test_the_empty_document_is_kept(shared: Path) -> None:
     dataset = open_ragged(shared / "conformance" / "ragged" / "edge" / "train")
     assert [dataset[row].size for row in range(3)] == [36, 0, 36]
+
+
+def test_the_pipeline_for_users_of_pre_tokenize_makes_the_same_bytes(shared: Path, tmp_path: Path) -> None:
+    folder = shared / "conformance" / "ragged"
+    variables = {
+        "raw": str(folder / "in"),
+        "out": str(tmp_path),
+        "tokenizer": str(folder / "tokenizer/tokenizer.json"),
+    }
+    config = Path(__file__).resolve().parents[2] / "configs/pre_tokenize.yaml"
+    run(str(config), variables=variables, scheduler="synchronous", progress=False)
+    expected = sorted((folder / "out").glob("*/*.npy"))
+    assert len(expected) == 6
+    for path in expected:
+        assert (tmp_path / "tokens" / path.name).read_bytes() == path.read_bytes(), path.name
