@@ -189,9 +189,6 @@ def mix_config(
 
     Example: dolma-dask -c mixer.yaml mix
 
-    Raises `StageError`: some shards failed. Raises `UsageError`: the configuration cannot be read: with file, line, key, and the nearest
-    key that there is.
-
     Parameters
     ----------
     config : str or dict
@@ -214,6 +211,13 @@ def mix_config(
     -------
     Summary
         That of the stream, or of all of them.
+
+    Raises
+    ------
+    StageError
+        Some shards failed.
+    UsageError
+        The configuration cannot be read: with file, line, key, and the nearest key that there is.
     """
     options = checked(mix_config, options, ReadArgs)
     if compat not in (None, COMPAT):

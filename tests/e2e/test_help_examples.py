@@ -17,7 +17,7 @@ from dolma_dask.testing.tokenizer import train_tokenizer
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
 
-ORDER = ["convert", "", "tag", "dedupe", "block", "quantiles", "mix", "validate"]
+ORDER = ["convert", "", "tag", "dedupe", "block", "quantiles", "mix", "validate", "-c mixer.yaml mix"]
 """Commands that need what those before them make; the main help has an example of its own."""
 
 
@@ -35,6 +35,8 @@ def place(tmp_path, monkeypatch):
         for n, text in enumerate(texts)
     ]
     (tmp_path / "raw/c4/a.json").write_text("".join(json.dumps(row) + "\n" for row in c4))
+    mixer = {"name": "w", "documents": ["corpus/wiki/v0/documents/*"], "output": {"path": "mixed"}}
+    (tmp_path / "mixer.yaml").write_text(json.dumps({"streams": [mixer]}))
     (tmp_path / "takedown.txt").write_text("3\n7\n")
     train_tokenizer(texts, tmp_path / "neox.json", vocab_size=300)
     (tmp_path / "t5.json").write_text((tmp_path / "neox.json").read_text().replace("<|endoftext|>", "</s>"))
@@ -46,7 +48,7 @@ def place(tmp_path, monkeypatch):
 
 def examples_of(command: str) -> list[str]:
     """Return the examples in the help of a command, on a terminal wide enough for a line each."""
-    words = [command, "--help"] if command else ["--help"]
+    words = [*command.split(), "--help"]
     done = subprocess.run(
         [sys.executable, "-m", "dolma_dask", *words],
         env={**os.environ, "COLUMNS": "500"}, capture_output=True, text=True, check=True,

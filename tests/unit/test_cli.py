@@ -10,7 +10,7 @@ import pytest
 
 from dolma_dask import __version__, cli
 from dolma_dask.config.signatures import spellings
-from dolma_dask.registry import COMMANDS
+from dolma_dask.registry import COMMANDS, load
 from dolma_dask.taggers import gopher
 
 SYNCHRONOUS = ("--scheduler", "synchronous")
@@ -21,7 +21,7 @@ def help_of(capsys):
     """Return the help of a command."""
 
     def shown(command):
-        assert cli.main([command, "--help"]) == 0
+        assert cli.main([*command.split(), "--help"]) == 0
         return capsys.readouterr().out
 
     return shown
@@ -42,10 +42,11 @@ def test_every_command_has_help_with_an_example_and_something_of_every_option(co
             assert len(said) >= 3, f"{command}: nothing is said of {rows[start]}"
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS))
+@pytest.mark.parametrize("command", [*COMMANDS, *(f"-c FILE {name}" for name in cli.TOOLKIT)])
 def test_help_speaks_the_language_of_the_command_line(command, help_of):
     shown = re.sub(r"[│\s]+", " ", help_of(command)).replace("is not None", "").replace("is None", "")
-    names = spellings(COMMANDS[command].load())
+    name = command.split()[-1]
+    names = spellings(load(cli.TOOLKIT[name]) if "-c" in command else COMMANDS[name].load())
     of_python = [name for name in names if "_" in name and re.search(rf'(?<![\w"]){name}(?![\w"])', shown)]
     assert of_python == []
     assert [name for name in names if re.search(rf"`{name}`|\b{name}=", shown)] == []
