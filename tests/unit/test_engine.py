@@ -86,19 +86,19 @@ def root(tmp_path) -> Path:
     return tmp_path
 
 
-def plan_of(root: Path, key: str = "k", **more) -> tuple[Plan, Copy]:
-    """Copy everything below ``in/`` to ``out/``."""
+def plan_of(root: Path, key: str = "k", folder: str = "out", **more) -> tuple[Plan, Copy]:
+    """Copy everything below ``in/`` to `folder`."""
     stage = more.pop("stage", None) or Copy(str(root))
     infos = [replace(info, path=f"in/{info.path}") for info in files.list_files(f"{root}/in")]
     tasks = [
         Task(
             Path(info.path).name,
-            (Unit(f"out/{Path(info.path).name}", key),),
+            (Unit(f"{folder}/{Path(info.path).name}", key),),
             engine.inputs_of(str(root), [info]),
         )
         for info in infos
     ]
-    return Plan(stage, str(root), tasks, {}, ("out/",), **more), stage
+    return Plan(stage, str(root), tasks, {}, (f"{folder}/",), **more), stage
 
 
 def run(root, options=HERE, **more):
@@ -372,16 +372,16 @@ def test_a_run_says_how_it_ended(root):
 
 
 def test_what_is_left_undone_is_known_until_it_is_done(root):
-    units = frozenset(f"out/{name}" for name in "abcde")
+    units = frozenset(f"documents/{name}" for name in "abcde")
 
     def fail():
         raise DataError("no")
 
     with pytest.raises(StageError):
-        run(root, stage=Copy(str(root), bad={"c": fail}), all_units=units)
+        run(root, stage=Copy(str(root), bad={"c": fail}), all_units=units, folder="documents")
     assert Journal(str(root), "copy").runs[-1].missing == 1
     assert "left 1 of its files out" in journal.incomplete(str(root), ["copy"])[0]
-    run(root, all_units=units)
+    run(root, all_units=units, folder="documents")
     assert journal.incomplete(str(root), ["copy"]) == []
 
 
