@@ -54,11 +54,12 @@ def counting(slot: Slot) -> Iterator[None]:
     handle = None
     with suppress(OSError):
         handle = os.open(slot.path, os.O_WRONLY) if slot.path else None
+    outer = getattr(_thread, "count", None)  # a run may start another
     _thread.count = _Count(slot, handle)
     try:
         yield
     finally:
-        del _thread.count
+        _thread.count = outer
         if handle is not None:
             os.close(handle)
 
@@ -73,7 +74,7 @@ def count_read(size: int) -> None:
 @contextmanager
 def compiling() -> Iterator[None]:
     """Mark the time in which this thread compiles a kernel."""
-    count = getattr(_thread, "count", _outside)
+    count = getattr(_thread, "count", None) or _outside
     count.compiling += 1
     count.write()
     try:
