@@ -194,11 +194,11 @@ def count_parsed(patch: pytest.MonkeyPatch) -> Parsed:
             seen.blocks += 1
         return scan_attributes(data, starts, kinds, form, **options)
 
-    def batches_read(url, file, columns, *rest):
+    def batches_read(url, file, columns, *rest, **more):
         names = seen.documents if "/documents/" in url else seen.attributes
         names.update(columns)
         seen.blocks += 1
-        return read_batches(url, file, columns, *rest)
+        return read_batches(url, file, columns, *rest, **more)
 
     def opened(open_file):
         def open_and_tell(url, **options):
