@@ -166,8 +166,10 @@ def _token(which: str) -> Callable[[Options], list[str]]:
 
 def _token_text(tokenizer: str, number: str) -> str | None:
     """Return the text of a token, if the tokenizer is a file here."""
+    if not files.is_local(tokenizer) or not files.local_path(tokenizer).is_file():
+        return None
     try:
-        content = msgspec.json.decode(files.read_bytes(files.normalize(tokenizer)))
+        content = msgspec.json.decode(files.local_path(tokenizer).read_bytes())
         added = {str(item["id"]): item["content"] for item in content.get("added_tokens") or ()}
         vocabulary = content["model"]["vocab"]
         pairs_of = (
