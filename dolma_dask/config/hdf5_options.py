@@ -7,6 +7,7 @@ default of the command line. How to run and what this package adds goes under it
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode
 from dolma_dask.config.signatures import arguments_of
 from dolma_dask.config.yaml_files import Mistakes, convert_options, is_nothing, pairs, read_yaml, scalar
 from dolma_dask.errors import UsageError
+from dolma_dask.io import files
 from dolma_dask.tokens.modes import ANNOUNCED, MODES, check_mode
 from dolma_dask.tokens.specials import load_gpt2
 from dolma_dask.verbs.hdf5.job import Hdf5Summary
@@ -60,8 +62,17 @@ _WITHOUT_EFFECT = {
 
 
 def is_mode(word: str) -> bool:
-    """Tell whether the word behind ``dolma-dask hdf5`` is a mode of create_hdf5_dataset, and no dataset."""
-    return word in (*MODES, *ANNOUNCED)
+    """Tell whether the word behind ``dolma-dask hdf5`` is a mode of create_hdf5_dataset, and no dataset.
+
+    Raises `UsageError`: it is nearly one.
+    """
+    modes = {mode.lower(): mode for mode in (*MODES, *ANNOUNCED)}
+    near = get_close_matches(word.lower(), modes, n=1, cutoff=0.8)
+    if near and word not in modes.values() and not files.local_path(word).exists():
+        raise UsageError(
+            f"{word!r} is neither a mode nor a dataset; did you mean {modes[near[0]]!r}?", name=word
+        )
+    return word in modes.values()
 
 
 def create_hdf5_dataset(words: Sequence[str]) -> Hdf5Summary:

@@ -183,7 +183,7 @@ def list_files(root: str) -> list[FileInfo]:
 
     Links to files and folders are followed. There is no such folder: no files.
 
-    Raises `CorruptFileError`: a link leads nowhere or in a circle, or a name is not UTF-8. Raises `PermissionError`: a folder may not be
+    Raises `CorruptFileError`: a link leads nowhere or in a circle, something is a pipe or device, or a name is not UTF-8. Raises `PermissionError`: a folder may not be
     read.
     """
     listed = _list_local(local_path(root)) if is_local(root) else _list_remote(root)
@@ -218,8 +218,13 @@ def _walk(folder: str, relative: str, above: tuple[str, ...]) -> Iterator[FileIn
         elif entry.is_file():
             with suppress(FileNotFoundError):  # removed meanwhile
                 yield _local_info(relative + entry.name, entry.stat())
-        elif entry.is_symlink():
+        elif entry.is_symlink() and not Path(entry.path).exists():
             raise _bad_link(entry, "to a file that is not there")
+        else:
+            raise CorruptFileError(
+                f"{entry.path}: a pipe, socket or device; expected a file or folder. Write its content to a file, or remove it.",
+                url=entry.path,
+            )
 
 
 def _bad_link(entry: os.DirEntry[str], target: str) -> CorruptFileError:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError
+from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError, UsageError
 from dolma_dask.formats.json.exact import Field
 from dolma_dask.formats.json.lines import scan_documents
 from dolma_dask.io import files
@@ -98,8 +98,8 @@ def list_name(url: str) -> str:
 def read_facts(url: str) -> ListFacts:
     """Read a list once, check every entry, and count.
 
-    Raises `BadRecordError`: an entry cannot be read; the message names its line. Raises `CorruptFileError, SchemaError`: there is no such
-    file, it is damaged, or a table lacks its columns.
+    Raises `BadRecordError`: an entry cannot be read; the message names its line. Raises `CorruptFileError, SchemaError`: it is damaged,
+    or a table lacks its columns. Raises `UsageError`: there is no such file.
     """
     file = IdListFile(url)
     for _ in file:
@@ -112,11 +112,11 @@ class IdListFile:
 
     Text: an id per line, or source, tab and id. JSON lines: ``id`` and perhaps ``source``. Tables: a column ``id`` and perhaps ``source``.
     An empty or missing source means any; empty lines are no entries. Raises `BadRecordError, CorruptFileError, SchemaError,
-    SourceChangedError` while iterating; the second also at once if there is no such file.
+    SourceChangedError` while iterating, and `UsageError` at once if there is no such file.
     """
 
     def __init__(self, url: str) -> None:
-        _check_file(url)
+        check_list(url)
         self.url = url
         self.format = list_format(url)
         self.stored = StoredFile(url)
@@ -227,12 +227,32 @@ class IdListFile:
         return pc.ascii_rtrim(texts, "\r\n")
 
 
-def _check_file(url: str) -> None:
-    if files.stat(url) is not None:
+def check_list(url: str) -> None:
+    """Refuse what is no file that can be read again and again; raises `UsageError`."""
+    if url.startswith(("http://", "https://", "hf://")):
+        raise UsageError(
+            f"{url}: lists are not read from the web; expected a file here or in a store. Download it first.",
+            url=url,
+        )
+    if files.is_local(url):
+        path = files.local_path(url)
+        if path.is_file():
+            return
+        found = (
+            "a folder"
+            if path.is_dir()
+            else "a pipe or device, which can be read once"
+            if path.exists()
+            else "no such file"
+        )
+    elif files.stat(url) is not None:
         return
-    is_folder = files.is_local(url) and files.local_path(url).is_dir()
-    found = "a folder" if is_folder else "no such file"
-    raise CorruptFileError(f"{url}: {found}; expected a file with a list of ids. Correct its path.", url=url)
+    else:
+        found = "no such file"
+    raise UsageError(
+        f"{url}: {found}; expected a file with a list of ids. Correct its path, or write the list to a file.",
+        url=url,
+    )
 
 
 def _is_utf8(texts: pa.Array) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from multiprocessing import current_process
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -184,7 +185,7 @@ def read_bag(
     dask.bag.Bag
         Dicts with every column as a key: str, float, bool, ``[[start, end, score], ...]`` for spans, None where there is no value;
         ``metadata`` is the parsed object. A partition is read while it is consumed, so that what is wrong at the end of a file is only
-        found when the end is read.
+        found when the end is read. Dask computes bags in processes that import the script: it needs an ``if __name__ == "__main__":``.
 
     Raises
     ------
@@ -201,7 +202,21 @@ def read_bag(
 
     name = f"read_bag-{tokenize(partitions, reader)}"
     graph = {(name, number): (read_rows, partition, reader) for number, partition in enumerate(partitions)}
+    if getattr(current_process(), "_inheriting", False):
+        return Bag(_Unguarded(graph), name, len(partitions))
     return Bag(graph, name, len(partitions))
+
+
+class _Unguarded(dict[Any, Any]):
+    """The graph of a bag in a process that Dask has just started: it imports the script, which must not compute the bag again."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise UsageError(
+            "a bag was computed by a script without a main guard: Dask computes bags in further processes, and each imports the script. Put what "
+            "it does below `if __name__ == '__main__':`, or compute with scheduler='threads' or on a cluster (dk.cluster())."
+        )
+
+    keys = items = values = __iter__  # type: ignore[assignment]
 
 
 def read_rows(partition: Partition, source: PartitionSource) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.id_keys import list_keys
-from dolma_dask.io.id_lists import ListFacts, list_name, read_facts
+from dolma_dask.io.id_lists import ListFacts, check_list, list_name, read_facts
 from dolma_dask.journal import Journal
 from dolma_dask.reading.columns import find_columns
 from dolma_dask.verbs.block.job import Blocking
@@ -144,7 +144,9 @@ def set_name(url: str, advice: str) -> str:
 def _list_url(list_file: object) -> str:
     if not isinstance(list_file, str | PathLike):
         raise UsageError(f"the list is of type {type(list_file).__name__}; expected a path or URL of a file.")
-    return files.normalize(fspath(list_file))
+    url = files.normalize(fspath(list_file))
+    check_list(url)
+    return url
 
 
 def _read_facts(url: str, exchange: bool | None) -> ListFacts:

@@ -44,6 +44,15 @@ def test_modes_are_told_from_datasets():
     assert is_mode("LMData")
     assert is_mode("DPO")
     assert not is_mode("corpus/wiki")
+    for nearly, mode in (("lmdata", "LMData"), ("LMDataVSL", "LMData_VSL"), ("dpo", "DPO")):
+        with pytest.raises(UsageError, match=f"did you mean '{mode}'"):
+            is_mode(nearly)
+
+
+def test_a_folder_that_is_called_as_a_mode(tmp_path, monkeypatch):
+    (tmp_path / "lmdata").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert not is_mode("lmdata")
 
 
 def test_words(world):

@@ -178,11 +178,6 @@ def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch:
         files.list_files(str(tmp_path))
 
 
-def test_special_files_are_no_files(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.jsonl")
-    assert files.list_files(str(tmp_path)) == []
-
-
 def test_another_process_changes_an_object(root: str) -> None:
     """Listings are never answered from a cache."""
     put(files.join(root, "a"), b"1")
@@ -213,3 +208,16 @@ def test_two_names_of_one_folder_are_equal(tmp_path):
 def test_what_is_no_path(path):
     with pytest.raises(UsageError, match="is no path of this machine"):
         files.normalize(path)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_pipe_is_no_file(tmp_path, linked):
+    os.mkfifo(tmp_path / "pipe")
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    if linked:
+        (folder / "a.jsonl").symlink_to(tmp_path / "pipe")
+    else:
+        os.mkfifo(folder / "a.jsonl")
+    with pytest.raises(CorruptFileError, match=r"a\.jsonl: a pipe, socket or device"):
+        files.list_files(str(folder))

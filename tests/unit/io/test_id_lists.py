@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import pickle
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError, SourceChangedError
+from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError, SourceChangedError, UsageError
 from dolma_dask.io import id_keys
 from dolma_dask.io.id_keys import contains, list_keys
 from dolma_dask.io.id_lists import IdListFile, list_format, list_name, read_facts
@@ -131,8 +132,18 @@ def test_tables_of_other_types_and_missing_files(tmp_path):
     with pytest.raises(BadRecordError, match="row 2: no id"):
         read_facts(str(tmp_path / "n.parquet"))
     for name, found in (("none.txt", "no such file"), ("", "a folder")):
-        with pytest.raises(CorruptFileError, match=f"{found}; expected a file with a list of ids"):
+        with pytest.raises(UsageError, match=f"{found}; expected a file with a list of ids"):
             read_facts(str(tmp_path / name))
+
+
+def test_lists_that_cannot_be_read_twice_or_lie_in_the_web(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (str(tmp_path / "pipe"), "/dev/null"):
+        with pytest.raises(UsageError, match="a pipe or device, which can be read once"):
+            read_facts(path)
+    for url in ("https://example.org/ids.txt", "http://localhost:1/ids.txt", "hf://datasets/a/ids.txt"):
+        with pytest.raises(UsageError, match="not read from the web"):
+            read_facts(url)
 
 
 def test_empty_lists_and_names(tmp_path):
