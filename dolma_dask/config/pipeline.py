@@ -178,7 +178,7 @@ def run(
     dry_run : bool, optional
         Show for each stage what it would do and what is done, and do nothing.
     overwrite : bool, optional
-        Do everything again, and replace files that this tool did not make.
+        Do everything again, and replace what is there: files of other options too, and those that this tool did not make.
     scheduler : str, optional
         For all stages: auto, synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
     workers : int, optional

@@ -19,7 +19,7 @@ from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Journal, Record, RunRecord, is_same_file
+from dolma_dask.journal import Journal, Record, RunRecord, canonical, is_same_file
 
 HASHING_THREADS = 8
 """Files hashed at once; reading and hashing both leave the interpreter lock."""
@@ -169,7 +169,7 @@ def _without(task: Task, finished: Mapping[str, Record]) -> Task:
 
 
 def check_replaceable(plan: Plan, state: RunState) -> None:
-    """Refuse to write over files that no run of this verb announced, or that were made from another input.
+    """Refuse to write over files that no run of this verb announced, or that were made from another input or, as a whole, with other options.
 
     Raises `UsageError`: there are such files.
     """
@@ -187,9 +187,10 @@ def check_replaceable(plan: Plan, state: RunState) -> None:
             "free place. Choose another name or target, or replace them with --overwrite."
         )
     known = state.journal.records
-    check_origin(
-        plan, state.journal, [unit.name for task in state.left for unit in task.units if unit.name in known]
-    )
+    left = [unit for task in state.left for unit in task.units if unit.name in known]
+    check_origin(plan, state.journal, [unit.name for unit in left])
+    there = [unit for unit in left if any(file.path in state.existing for file in known[unit.name].files)]
+    check_options(plan, state.journal, [unit.name for unit in there if known[unit.name].key != unit.key])
 
 
 def check_links(plan: Plan, state: RunState, overwrite: bool) -> None:
@@ -222,6 +223,55 @@ def check_origin(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None:
         )
 
 
+def check_options(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None:
+    """Refuse to replace units of a run that ended whole, and had other options; attributes, which have no origin, are made again.
+
+    Raises `UsageError`: there are such units.
+    """
+    last = _last_run(plan, journal)
+    if not (replaced and plan.origin and last) or _is_open(last):
+        return
+    before, now = (
+        {name: canonical({"": value}) for name, value in params.items()}
+        for params in (last.params, plan.params)
+    )
+    differing = [
+        name for name in sorted(before | now) if before.get(name) != now.get(name) and name not in _PLACES
+    ]
+    if differing:
+        shown = [
+            f"{name} {_brief(last.params.get(name))}, now {_brief(plan.params.get(name))}"
+            for name in differing
+        ]
+        raise UsageError(
+            f"{plan.root} holds {counted(len(replaced), 'file')} of a finished {journal.verb} with other options: {'; '.join(shown)}; first "
+            f"{replaced[0]}. Expected the same options or a free place. Choose another target or name, or replace them with --overwrite.",
+            root=plan.root,
+        )
+
+
+_PLACES = ("from", "inputs")
+"""Parameters that say where the input is: `check_origin` compares it."""
+
+
+def _brief(value: object) -> str:
+    text = "not given" if value is None else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+_SHOWN = 60
+"""Characters of an option that a message shows."""
+
+
+def _last_run(plan: Plan, journal: Journal) -> RunRecord | None:
+    """Return the newest run that filled these folders."""
+    return next((run for run in reversed(journal.runs) if run.writes == plan.writes), None)
+
+
+def _is_open(run: RunRecord) -> bool:
+    return bool(run.missing or not run.finished or run.over_budget)
+
+
 def origin_of(root: str, origin: str) -> str:
     """Return the root of what is read, relative to the output root where both are local: the same after both were moved."""
     if origin and files.is_local(origin) and files.is_local(root):
@@ -231,14 +281,14 @@ def origin_of(root: str, origin: str) -> str:
 
 def is_open(plan: Plan, state: RunState) -> bool:
     """Tell whether the newest run that filled these folders was stopped, left units undone or ended over its budget."""
-    runs = [run for run in state.journal.runs if run.writes == plan.writes]
-    return bool(runs) and bool(runs[-1].missing or not runs[-1].finished or runs[-1].over_budget)
+    last = _last_run(plan, state.journal)
+    return last is not None and _is_open(last)
 
 
 def has_died(plan: Plan, state: RunState) -> bool:
     """Tell whether the newest run that filled these folders ended without saying so: a shard may have killed its process."""
-    runs = [run for run in state.journal.runs if run.writes == plan.writes]
-    return bool(runs) and not runs[-1].finished
+    last = _last_run(plan, state.journal)
+    return last is not None and not last.finished
 
 
 def orphans(plan: Plan, state: RunState) -> list[str]:

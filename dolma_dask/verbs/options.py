@@ -51,7 +51,10 @@ class RunArgs(TypedDict, total=False):
     prune: Annotated[int, Parameter(help="Only the first N shards, to try a command.")]
     overwrite: Annotated[
         bool,
-        Parameter(help="Do everything again, and replace files that this tool did not make.", negative=""),
+        Parameter(
+            help="Do everything again, and replace what is there: of other options too, or not made by this tool.",
+            negative="",
+        ),
     ]
     dry_run: Annotated[bool, Parameter(help="Say what would be done, and do nothing.", negative="")]
     scheduler: Annotated[

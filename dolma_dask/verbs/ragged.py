@@ -168,6 +168,7 @@ class RaggedOutput:
                 {
                     "from": dataset.root,
                     "tokenizer": self.engine.file_name,
+                    "tokenizer_fingerprint": self.engine.fingerprint,
                     "bos": framing.bos and framing.bos.token,
                     "eos": framing.eos and framing.eos.token,
                     **shown,

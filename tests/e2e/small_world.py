@@ -108,22 +108,22 @@ class Verbs(VerbLaws):
     cases: ClassVar = {
         "convert": Case(
             "convert WORLD/raw --to WORLD/converted --id key --text body --source web --shard-bytes 60000",
-            ["converted"], others=["--source other"], redone=1,
+            ["converted"], others=["--source other"], asks=True, redone=1,
         ),
         "tag": Case(f"tag WORLD/untagged --taggers {' '.join(TAGGERS)}", ["untagged/attributes"], others=["--source other"], redone=2),
         "quantiles": Case("quantiles WORLD/v0 --signals word_count char_length_v1__length --by source --level regular", ["v0/quantiles"], others=["--by none"], passes=True, replaces=False, asks=True),
         "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
         "block": Case("block WORLD/v0 WORLD/list.txt --name takedown", ["v0/attributes/takedown"], passes=True),
         "validate": Case("validate WORLD/v0 --attributes gopher_v2 --to WORLD/report.json", ["report.json"], passes=True, replaces=False),
-        "mix": Case(f"mix WORLD/v0 --to WORLD/v1 --where '{RULE}'", ["v1"], others=["--where 'char_length_v1__length < 500'"], redone=2),
-        "packed": Case(f"mix WORLD/v0 --to WORLD/packed --where '{RULE}' --max-size 100000", ["packed"], others=["--max-size 300000", "--max-size 40000", "--format jsonl.zst"], passes=True),
-        "shuffled": Case(f"mix WORLD/v0 --to WORLD/shuffled --where '{RULE}' {SHUFFLE}", ["shuffled"], others=["--seed 4", "--max-size 300000", "--format jsonl.zst"], passes=True),
-        "ragged": Case(f"ragged WORLD/v0 WORLD/tokens {TOKENS} --eos '<|endoftext|>' --where '{RULE}'", ["tokens"], others=["--bos '<|endoftext|>'"], redone=2),
-        "hdf5": Case(f"hdf5 WORLD/v0 WORLD/rows {TOKENS} --max-seq-length 64 --max-rows-per-file 900 --where '{RULE}'", ["rows"], others=["--eos-id 7 --pad-id 7"], passes=True),
+        "mix": Case(f"mix WORLD/v0 --to WORLD/v1 --where '{RULE}'", ["v1"], others=["--where 'char_length_v1__length < 500'"], asks=True, redone=2),
+        "packed": Case(f"mix WORLD/v0 --to WORLD/packed --where '{RULE}' --max-size 100000", ["packed"], others=["--max-size 300000", "--max-size 40000", "--format jsonl.zst"], asks=True, passes=True),
+        "shuffled": Case(f"mix WORLD/v0 --to WORLD/shuffled --where '{RULE}' {SHUFFLE}", ["shuffled"], others=["--seed 4", "--max-size 300000", "--format jsonl.zst"], asks=True, passes=True),
+        "ragged": Case(f"ragged WORLD/v0 WORLD/tokens {TOKENS} --eos '<|endoftext|>' --where '{RULE}'", ["tokens"], others=["--bos '<|endoftext|>'"], asks=True, redone=2),
+        "hdf5": Case(f"hdf5 WORLD/v0 WORLD/rows {TOKENS} --max-seq-length 64 --max-rows-per-file 900 --where '{RULE}'", ["rows"], others=["--eos-id 7 --pad-id 7"], asks=True, passes=True),
         "mix to tokens": Case(
             f"""mix WORLD/v0 --to WORLD/mixed/v1 --ragged '{{"to": "WORLD/mixed/tokens", "tokenizer": "WORLD/tokenizer.json"}}'"""
             f""" --hdf5 '{{"to": "WORLD/mixed/rows", {ROWS}}}' --where '{RULE}'""",
-            ["mixed"], others=["--discard-fields x"],
+            ["mixed"], others=["--discard-fields x"], asks=True,
         ),
     }  # fmt: skip
 

@@ -157,9 +157,10 @@ class Hdf5Job:
         """Refuse to replace rows that were made from more files, or from other ones."""
         journal = Journal(self.root, "hdf5")
         made = [name for name in journal.records if name.startswith(_WRITES)]
-        plan = Plan(self._stage, self.root, (), {}, _WRITES, origin=self.documents.origin)
+        plan = Plan(self._stage, self.root, (), self._shown, _WRITES, origin=self.documents.origin)
         resume.check_origin(plan, journal, made)
         record = journal.records.get(self.record)
+        resume.check_options(plan, journal, made if record and record.key != self.key else [])
         now = {item.info.path for item in self.inputs}
         lost = sorted({item.path for item in record.inputs} - now) if record and made else []
         if lost:
@@ -217,12 +218,11 @@ class Hdf5Job:
         listed = [content[item.info.path] for item in self.inputs]
         key = work_key("hdf5", VERSION, {"set": self.key, "inputs": listed, "max_rows": self.max_rows})
         tasks = [stage.task(number, work, key) for number, work in enumerate(rows.files(self.max_rows))]
-        setup, processing = self.sections.get("setup", {}), self.sections.get("processing", {})
         return Plan(
             stage=stage,
             root=self.root,
             tasks=tasks,
-            params=without_empty({"from": self.documents.origin, **setup, **processing}),
+            params=self._shown,
             writes=_WRITES,
             version=dolma_dask.__version__,
             origin=self.documents.origin,
@@ -231,6 +231,15 @@ class Hdf5Job:
             beside=frozenset({PARAMS_NAME}),
             notes=self.documents.notes,
         )
+
+    @property
+    def _shown(self) -> dict[str, Any]:
+        """Options for people."""
+        shown: dict[str, Any] = {"from": self.documents.origin}
+        for section in self.sections.values():
+            shown |= section
+        specials = self.mode.specials
+        return without_empty({**shown, "eos_id": specials.eos_id, "pad_id": specials.pad_id})
 
     def _needed(self, plan: Plan, left: Set[str]) -> list[int]:
         """Return the parts whose tokens the files read that are left."""

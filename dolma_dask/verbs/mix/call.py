@@ -97,7 +97,7 @@ def requested(
         prefix = f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}"
         size = DEFAULT_SIZE if max_size is None else max_size
         packing = FilePacking(prefix, file_format or "jsonl.gz", size, seed)
-        shown |= {"max_size": max_size, "shuffle": seed is not None or None, "name": name}
+        shown |= {"max_size": max_size, "shuffle": seed is not None or None, "seed": seed, "name": name}
     if target is not None:
         check_apart(root, target)
     if tokens is not None:

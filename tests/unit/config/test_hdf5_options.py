@@ -36,7 +36,7 @@ QUIET = ("--scheduler", "synchronous", "--display_pbar", "False")
 def run(*words: str) -> dict:
     """Return what a run says of itself; raw texts are given unless a file of options is."""
     raw = () if "--params" in words else ("--input_dir", "raw")
-    create_hdf5_dataset(["LMData", *raw, *words, *QUIET])
+    create_hdf5_dataset(["LMData", *raw, *words, "--overwrite", *QUIET])
     return json.loads(Path("data_dir/data_params.json").read_text())
 
 

@@ -60,8 +60,12 @@ def test_all_stages_then_nothing_is_left(world):
     assert rows == {"convert": "30", "tag": "30", "dedupe": "30", "clean": "3"}
     for shown in (str(second), second._repr_html_()):
         assert "clean (mix)" in shown
-    third = run("p.yaml", variables={"minimum": 1000}, **HERE)
-    assert states(third) == ["done before", "done before", "done before", "done"]
+    with pytest.raises(
+        StageError, match=r"finished mix with other options: where .* replace them with --overwrite"
+    ):
+        run("p.yaml", variables={"minimum": 1000}, **HERE)
+    third = run("p.yaml", variables={"minimum": 1000}, only=["clean"], overwrite=True, **HERE)
+    assert states(third)[-1] == "done"
 
 
 def test_a_rehearsal_tells_what_each_stage_would_do(world):

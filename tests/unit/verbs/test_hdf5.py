@@ -223,8 +223,9 @@ def test_a_changed_document_or_option_makes_all_rows_anew(dataset, tmp_path, tok
     write_lines(dataset / "documents/y/z/b.jsonl.gz", [document(number) for number in range(5, 9)])
     assert pack(dataset, out, tokenizer, max_rows_per_file=4).skipped == 0
     assert made > 2
-    assert pack(dataset, out, tokenizer, max_rows_per_file=4, pad="a").skipped == 0
-    with pytest.raises(UsageError, match="does not make"):
+    with pytest.raises(UsageError, match="finished hdf5 with other options: pad_id"):
+        pack(dataset, out, tokenizer, max_rows_per_file=4, pad="a")
+    with pytest.raises(UsageError, match="finished hdf5 with other options: max_rows_per_file 4, now 50000"):
         pack(dataset, out, tokenizer)
     pack(dataset, out, tokenizer, overwrite=True)
     pack(dataset, tmp_path / "other", tokenizer)

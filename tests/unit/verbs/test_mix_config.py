@@ -334,6 +334,7 @@ def test_spans_are_replaced_and_the_others_move(corpus: Path) -> None:
         stream(attributes=["score", "spans"], span_replacement=replacement),
         compat="dolma-1.2",
         keep_spans=True,
+        overwrite=True,
     )
     row = rows_of(corpus / "out")[1]
     assert (row["text"], row["attributes"]) == ("T 1", {"score": [[0, 6, 1]], "spans": [[0, 4, 1]]})

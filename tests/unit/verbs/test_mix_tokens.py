@@ -183,7 +183,7 @@ def test_rows_that_another_run_replaces_meanwhile_are_its_own(tagged, tmp_path, 
 
     def slow(self):
         monkeypatch.setattr(AlignedReader, "__iter__", original)
-        dk.mix(str(tagged), **other, **RULE, **HERE)
+        dk.mix(str(tagged), **other, **RULE, **HERE, overwrite=True)
         return original(self)
 
     monkeypatch.setattr(AlignedReader, "__iter__", slow)

@@ -307,7 +307,7 @@ def test_converted_attributes_are_no_documents_and_may_clash(tagged, v1, plain):
 
 
 def test_a_rule_that_was_changed_for_some_shards_is_said(tagged, v1, plain):
-    mixed(tagged, "length > 12", only=["y/"])
+    mixed(tagged, "length > 12", only=["y/"], overwrite=True)
     told, notes = page_of(v1)
     for note in (notes[-1], stages(told)["mix"]["note"]):
         assert "1 shard was made with another rule" in note

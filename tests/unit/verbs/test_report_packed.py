@@ -93,7 +93,7 @@ def test_what_changed_since_is_said_of_the_whole(world):
 
 def test_another_rule_for_the_same_files_replaces_what_was_told(world):
     mix(world, where=RULE, max_size=300)
-    mix(world, where="length > 70", max_size=2000)
+    mix(world, where="length > 70", max_size=2000, overwrite=True)
     content, notes = page_of(world / "v1")
     assert notes == ()
     assert content["where"] == "length > 70"

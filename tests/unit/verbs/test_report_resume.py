@@ -25,10 +25,9 @@ from .report_pages import LENGTH, ODD, QUIET, drawn
 KEEP = {"on_bad_record": "quarantine"}
 
 
-def mix(world: Path, where: str) -> None:
-    dk.mix(
-        str(world / "v0"), to=str(world / "v1"), where=where, attributes=["char_length_v1"], **ODD, **QUIET
-    )
+def mix(world: Path, where: str, **more) -> None:
+    sets = {"attributes": ["char_length_v1"]}
+    dk.mix(str(world / "v0"), to=str(world / "v1"), where=where, **sets, **ODD, **QUIET, **more)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +143,7 @@ CHANGES = {
     ),
     "a set that is gone": lambda world: shutil.rmtree(world / "v0/attributes/whitespace_tokenizer_v1"),
     "another set": lambda world: dk.tag(str(world / "v0"), ["gopher_v2"], **KEEP, **QUIET),
-    "another rule": lambda world: mix(world, "length > 13"),
+    "another rule": lambda world: mix(world, "length > 13", overwrite=True),
     "checks": lambda world: dk.validate(str(world / "v0"), **QUIET),
     "marks": lambda world: dk.dedupe(str(world / "v1"), **QUIET),
     "quantiles": change_quantiles,
@@ -259,7 +258,7 @@ def test_a_disagreement_is_said_again(world, plain):
 @pytest.mark.parametrize("moment", ["before the JSON", "before the page", "before the journal"])
 def test_a_killed_run_is_done_again(moment, world, plain, monkeypatch):
     make(world)
-    mix(world, "length > 13")
+    mix(world, "length > 13", overwrite=True)
     publish = module.publish
 
     def killed(*args):
