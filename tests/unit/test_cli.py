@@ -445,3 +445,34 @@ def test_ctrl_c_at_the_start_is_one_line(name):
     assert ended.returncode == 130
     assert ended.stderr.splitlines()[-1].endswith("interrupted; the same command goes on from here")
     assert len(ended.stderr.splitlines()) == 1
+
+
+LOST = """
+import os, signal, sys, weakref
+
+class Imported:
+    pass
+
+callback = "def callback(_):\\n    os.kill(os.getpid(), signal.SIGINT)\\n    return None\\n"
+exec(compile(callback, "<frozen importlib._bootstrap>", "exec"))
+
+class CtrlC:
+    def find_spec(self, name, *_):
+        if name == "cyclopts":
+            imported = Imported()
+            self.watched = weakref.ref(imported, callback)
+            del imported
+
+sys.meta_path.insert(0, CtrlC())
+sys.argv = ["dolma-dask", "list"]
+from dolma_dask.__main__ import entry
+entry()
+"""
+
+
+def test_ctrl_c_is_not_lost_in_what_an_import_leaves_behind():
+    """Exceptions in callbacks of weak references are ignored."""
+    ended = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 130
+    assert ended.stderr.splitlines()[-1].endswith("interrupted; the same command goes on from here")
+    assert len(ended.stderr.splitlines()) == 1
