@@ -49,7 +49,7 @@ class Summary:
     counts : Mapping[str, float]
         Sums over all finished shards, those of earlier runs included.
     rules : tuple of RuleCount
-        Documents for which each part of a `where` rule holds, and that each filter matches; JSON has them among the counts.
+        Documents for which each part of a `where` rule holds, and that each filter matches.
     notes : tuple of str
         What a person should know.
     failures : tuple of Failure
@@ -87,8 +87,16 @@ class Summary:
             "skipped": self.skipped,
             "failed": self.failed,
             "seconds": round(self.seconds, 3),
-            "counts": {name: _whole(value) for name, value in self.counts.items()}
-            | {rule.name: rule.matched for rule in self.rules},
+            "counts": {name: _whole(value) for name, value in self.counts.items()},
+            "rules": [
+                {
+                    "kind": rule.kind,
+                    "name": rule.short or rule.rule,
+                    "rule": rule.rule,
+                    "matched": rule.matched,
+                }
+                for rule in self.rules
+            ],
             "notes": list(self.notes),
             "failures": [vars(failure) for failure in self.failures],
             "planned": list(self.planned),

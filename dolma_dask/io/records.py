@@ -7,7 +7,7 @@ that side files keep lining up with it.
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
@@ -98,11 +98,12 @@ class RuleCount(msgspec.Struct, frozen=True):
     kind: Literal["where", "include", "exclude"]
     rule: str
     matched: int = 0
+    short: str = ""  # what people are shown; empty: the rule
 
     @property
     def name(self) -> str:
-        """Name among the counts of a summary."""
-        return f"{self.kind} {self.rule}"
+        """Name in tables."""
+        return f"{self.kind} {self.short or self.rule}"
 
 
 def sum_counts(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -116,10 +117,11 @@ def sum_counts(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def merge_rules(each: Iterable[Sequence[RuleCount]]) -> tuple[RuleCount, ...]:
     """Return the sums over shards, each rule once."""
-    sums: dict[tuple[Any, str], int] = {}
+    sums: dict[RuleCount, int] = {}
     for rule in (rule for rules in each for rule in rules):
-        sums[rule.kind, rule.rule] = sums.get((rule.kind, rule.rule), 0) + rule.matched
-    return tuple(RuleCount(kind, rule, matched) for (kind, rule), matched in sums.items())
+        one = msgspec.structs.replace(rule, matched=0)
+        sums[one] = sums.get(one, 0) + rule.matched
+    return tuple(msgspec.structs.replace(rule, matched=matched) for rule, matched in sums.items())
 
 
 class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):

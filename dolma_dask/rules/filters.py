@@ -45,6 +45,7 @@ class Filter:
     syntax: Syntax | Literal["where"]  # its language
     rule: Rule | None = None
     """The filter over columns, see `dolma_dask.rules.filter_columns`; None: each document is looked at."""
+    short: str = ""  # what people are shown, if it is not the text
 
     @property
     def is_slow(self) -> bool:

@@ -50,6 +50,14 @@ class Rule(Node):
         """`mask`, given the number of rows."""
         raise NotImplementedError
 
+    @property
+    def short(self) -> str:
+        """What people are shown: thresholds by their name, all else as it is spelled."""
+        return str(self)
+
+    def __repr__(self) -> str:
+        return self.short
+
     def __and__(self, other: "Rule") -> "Rule":
         return all_of(self, other) if isinstance(other, Rule) else NotImplemented
 
@@ -63,7 +71,7 @@ class Rule(Node):
         raise ExpressionError(f"the rule `{self}` has no truth value of its own; combine rules with & | ~")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Compare(Rule):
     """``left sign right``."""
 
@@ -83,7 +91,7 @@ class Compare(Rule):
         return f"{self._spell(self.left, 5)} {self.sign} {self._spell(self.right, 5)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Membership(Rule):
     """``operand in (...)``, or ``not in``, which is false for a missing operand too."""
 
@@ -109,7 +117,7 @@ class Membership(Rule):
         return f"{self._spell(self.operand, 5)} {'not in' if self.negated else 'in'} ({inner})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Missing(Rule):
     """``operand is None``, or ``is not None``."""
 
@@ -128,7 +136,7 @@ class Missing(Rule):
         return f"{self._spell(self.operand, 5)} {'is not' if self.negated else 'is'} None"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Flag(Rule):
     """A bool column by itself."""
 
@@ -146,7 +154,7 @@ class Flag(Rule):
         return str(self.column)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Constant(Rule):
     """``True``: every row; ``False``: none."""
 
@@ -159,7 +167,7 @@ class Constant(Rule):
         return str(self.value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Not(Rule):
     """Rows that `rule` leaves out."""
 
@@ -172,8 +180,12 @@ class Not(Rule):
     def __str__(self) -> str:
         return f"not {self._spell(self.rule, 3)}"
 
+    @property
+    def short(self) -> str:
+        return f"not {_bracketed(self.rule, 3)}"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class And(Rule):
     """Rows that all `rules` keep; make it with `all_of`."""
 
@@ -186,8 +198,12 @@ class And(Rule):
     def __str__(self) -> str:
         return " and ".join(self._spell(rule, 3) for rule in self.rules)
 
+    @property
+    def short(self) -> str:
+        return " and ".join(_bracketed(rule, 3) for rule in self.rules)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Or(Rule):
     """Rows that any of `rules` keeps; make it with `any_of`."""
 
@@ -199,6 +215,14 @@ class Or(Rule):
 
     def __str__(self) -> str:
         return " or ".join(self._spell(rule, 2) for rule in self.rules)
+
+    @property
+    def short(self) -> str:
+        return " or ".join(_bracketed(rule, 2) for rule in self.rules)
+
+
+def _bracketed(rule: Rule, level: int) -> str:
+    return rule.short if rule.level >= level else f"({rule.short})"
 
 
 def all_of(*rules: Rule) -> Rule:

@@ -112,7 +112,11 @@ class Thresholds(And):
             member = labelled(Name(by), unspelled(groups[0]), kind)
             rules = [member, *(rule for one in bounds for rule in _plain(one, groups[0]))]
         else:
-            rules = [Within(Name(one.signal), Name(by), kind, _by_label(one)) for one in bounds]
+            ends = f"within {strictness or 'thresholds'} by {short_name(by)}"
+            rules = [
+                Within(Name(one.signal), Name(by), kind, _by_label(one), f"{short_name(one.signal)} {ends}")
+                for one in bounds
+            ]
         return cls(tuple(dict.fromkeys(rules)), tuple(bounds), strictness, by, kind)
 
     @property

@@ -239,7 +239,10 @@ class Node:
                 return [plain(item) for item in value]
             return value.canonical() if isinstance(value, Node) else value
 
-        return [type(self).__name__.lower(), *(plain(getattr(self, part.name)) for part in _fields(self))]
+        return [
+            type(self).__name__.lower(),
+            *(plain(getattr(self, part.name)) for part in _fields(self) if part.compare),
+        ]
 
     def _spell(self, child: "Node", level: int) -> str:
         return str(child) if child.level >= level else f"({child})"

@@ -4,7 +4,7 @@ It means the same as the plain rule that it is spelled as, ``source == 'a' and x
 20 ns per row, whatever the number of groups; the plain rule costs 6 ns per row and group.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -35,7 +35,7 @@ def labelled(by: Name, label: str, kind: LabelKind) -> Rule:
     return Compare("==", by, Literal(value_of(label, kind)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Within(Rule):
     """Rows whose signal lies inside of the bounds of their group; false where one of both is missing, or the group has no bounds."""
 
@@ -43,6 +43,7 @@ class Within(Rule):
     by: Name  # column of labels
     kind: LabelKind  # type of the labels
     bounds: tuple[Bound, ...]  # sorted by label
+    short: str = field(default="", compare=False)
 
     @property
     def level(self) -> int:  # type: ignore[override]

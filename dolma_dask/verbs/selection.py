@@ -104,7 +104,7 @@ def spelled_conjuncts(rule: Rule | None, written: Rule | None) -> tuple[str, ...
     """Return how the user wrote each of the `conjuncts` of `rule`, which is `written` with its names in full."""
     spelled: dict[Rule, str] = {}
     for part, words in zip(_parts(rule), _parts(written), strict=True):
-        spelled.setdefault(part, str(words))
+        spelled.setdefault(part, words.short)
     return tuple(spelled.values())
 
 
@@ -124,7 +124,9 @@ def rule_notes(summary: Summary) -> tuple[str, ...]:
             effect = "it lets nothing in" if rule.kind == "include" else "it drops nothing"
             notes += [] if rule.matched else [f"{rule.rule} matches none of the documents: {effect}"]
         elif rule.matched == 0:
-            notes.append(f"{shortened(rule.rule)} holds for none of the rows: nothing can be kept by it")
+            notes.append(
+                f"{shortened(rule.short or rule.rule)} holds for none of the rows: nothing can be kept by it"
+            )
         elif rule.matched == readable:
-            notes.append(f"{shortened(rule.rule)} holds for every row: it drops nothing")
+            notes.append(f"{shortened(rule.short or rule.rule)} holds for every row: it drops nothing")
     return tuple(notes)

@@ -28,6 +28,7 @@ from dolma_dask.rules.filter_columns import (
 )
 from dolma_dask.rules.filters import Filter, attributes_in, guarded_in, make_filter
 from dolma_dask.rules.replacements import Replacement
+from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.values import Name, unknown_name
 from dolma_dask.verbs.mix.recipe import FilterKind, MixOptions, Recipe, SpanWork, columns_of, prefix_of
 from dolma_dask.verbs.mix.transform import Mixture
@@ -181,7 +182,7 @@ class _Planner:
                 name = sets.set_of[key]
                 read.setdefault(name, {})[key] = sets.kinds[name][key]
                 columns[key] = prefix_of(name) + key
-        return [Filter(str(part), "where", part.renamed(columns)) for part in conjuncts(rule)], read
+        return [_filter_of(part, columns) for part in conjuncts(rule)], read
 
     def all_sets(self, names: Sequence[str]) -> AttributeSets | None:
         """Open the sets of filters and replacements, and those of the `where` rule before them."""
@@ -217,6 +218,11 @@ def _kind_to_read(kinds: Sequence[AttributeKind], own: AttributeKind | None) -> 
     """Return as what a key is read that sets have, or documents themselves: lists of spans always as such."""
     kind = kinds[0] if kinds else own or "spans"
     return "spans" if kind in LISTS else kind
+
+
+def _filter_of(part: Rule, columns: Mapping[str, str]) -> Filter:
+    text = str(part)
+    return Filter(text, "where", part.renamed(columns), "" if part.short == text else part.short)
 
 
 def _span_work(rule: Replacement, kinds: RowKinds) -> SpanWork:

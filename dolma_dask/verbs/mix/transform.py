@@ -64,7 +64,8 @@ class Transform:
     @property
     def rules(self) -> tuple[RuleCount, ...]:
         """Documents so far for which each part of the rule holds, and that each filter matches."""
-        return tuple(RuleCount(kind, rule, count) for (kind, rule), count in self._matched.items())
+        filters = self._recipe.filters
+        return tuple(RuleCount(*key, count, filters[key].short) for key, count in self._matched.items())
 
     def __call__(self, block: Block) -> DocumentRows:
         """Return the documents of a block that go on."""

@@ -113,6 +113,14 @@ def test_thresholds_join_with_rules_and_each_other():
     assert (cuts | other).mask(COLUMNS).true_count > (cuts & other).mask(COLUMNS).true_count
 
 
+def test_thresholds_display_short():
+    cuts = thresholds_of(TABLE, "regular", by="source")
+    rule = (cuts.inside("word_count") | parse("x > 1")) & ~parse("y is None")
+    assert rule.short == "((word_count within regular by source) or x > 1) and y is not None"
+    assert repr(rule) == rule.short
+    assert "regular" not in str(rule) + json.dumps(rule.canonical())
+
+
 def test_thresholds_are_values():
     cuts = thresholds_of(TABLE, "regular", by="source")
     cuts.mask(COLUMNS)

@@ -41,7 +41,7 @@ def test_rules_over_document_fields_and_attributes(tagged):
     paths = [tagged.parent / f"v1/documents/{path}.jsonl.gz" for path in ("x/a", "y/z/b")]
     assert [json.loads(line)["id"] for path in paths for line in read_lines(path)] == expected
     key = "where char_length_v1__char_length_v1__length >= 10"
-    assert summary.to_json()["counts"][key] == sum(len(text) >= 10 for text in texts)
+    assert {rule.name: rule.matched for rule in summary.rules}[key] == sum(len(text) >= 10 for text in texts)
     assert any("holds for every row" in note for note in summary.notes)
 
 
@@ -134,7 +134,7 @@ def test_rules_over_fields_of_the_metadata(tmp_path):
     dk.tag(str(root), ["char_length_v1"], progress=False)
     summary = mixed(root, where="metadata.lang == 'en' and (metadata.score >= 1 or length < 2)")
     assert read_lines(tmp_path / "v1/documents/a.jsonl.gz") == [lines[1], lines[5], lines[7]]
-    assert summary.to_json()["counts"]["where metadata.lang == 'en'"] == 4
+    assert summary.to_json()["rules"][0]["matched"] == 4
     dk.report(str(tmp_path / "v1"), to=str(tmp_path / "page.html"), progress=False)
     with pytest.raises(ExpressionError, match=r"metadata\.lang"):
         mixed(root, "v2", where="metadata.lnag == 'en'")
