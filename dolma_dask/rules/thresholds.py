@@ -48,6 +48,9 @@ KNOWN_TAILS: Mapping[str, Tail] = {
     "rps_doc_frac_chars_dupe_5grams": "upper",
     "rps_doc_frac_unique_words": "both",
     "rps_doc_unigram_entropy": "both",
+    "metadata.nlines": "lower",
+    "metadata.length": "lower",
+    "metadata.language_score": "lower",
     "number_of_words": "lower",
     "number_of_lines": "lower",
     "number_of_characters": "lower",
@@ -64,7 +67,8 @@ KNOWN_TAILS: Mapping[str, Tail] = {
     "unigram_entropy": "both",
     "lines_end_in_punct": "lower",
 }
-"""End of a signal's distribution that is cut, in the LUMI chain over RedPajama-V2 signals, under the names of the signals and of its metrics."""
+"""End of a signal's distribution that is cut, in the LUMI chain over RedPajama-V2 signals, under the names of the signals, of its metrics and of the fields of the
+documents."""
 
 
 @dataclass(frozen=True)
@@ -342,7 +346,8 @@ def tails_of(signals: list[str], tails: Mapping[str, str] | None) -> dict[str, T
         _one_signal("tails: no signal is called", name, signals): _check_tail(name, tail)
         for name, tail in (tails or {}).items()
     }
-    return {name: requested.get(name, KNOWN_TAILS.get(short_name(name), "both")) for name in signals}
+    known = {name: KNOWN_TAILS.get(name) or KNOWN_TAILS.get(short_name(name), "both") for name in signals}
+    return {**known, **requested}
 
 
 def _one_signal(problem: str, name: str, signals: list[str]) -> str:

@@ -18,7 +18,7 @@ from dolma_dask.formats.json.exact import Field, LineError, kind_of, parse_objec
 from dolma_dask.formats.json.lines import scan_fields
 from dolma_dask.io.stream import LineBlock
 from dolma_dask.sources.base import SCHEMA
-from dolma_dask.sources.mapping import FieldMapping
+from dolma_dask.sources.mapping import FieldMapping, place_of
 from dolma_dask.sources.naming import split_suffix
 from dolma_dask.text.columns import large_bytes
 
@@ -48,10 +48,9 @@ class RecordConverter:
 
     schema = SCHEMA
 
-    def __init__(self, mapping: FieldMapping, path: str) -> None:
+    def __init__(self, mapping: FieldMapping, path: str, url: str = "") -> None:
         self.mapping = mapping
-        self._path = path
-        self._stem = split_suffix(path).stem
+        self._named = {"path": path, "place": place_of(url or path), "stem": split_suffix(path).stem}
         self.keeps_documents = mapping.is_default
         self._source = mapping.source_field
         self._name = None if mapping.source_name is None else _encode(mapping.source_name)
@@ -99,7 +98,7 @@ class RecordConverter:
             return _required(record, self.mapping.id)
         if (identity := _value(record, "id")) is not None:
             return identity
-        return _encode(self.mapping.generated_id.format(path=self._path, stem=self._stem, row=row))
+        return _encode(self.mapping.generated_id.format(**self._named, row=row))
 
     def _source_of(self, record: Record) -> bytes:
         source = _value(record, self._source) if self._source else None

@@ -30,7 +30,7 @@ class JsonLines(RawFile):
 
 def read_json_lines(raw: RawFile, stored: StoredFile, compression: Compression | None) -> Iterator[Block]:
     """Yield the rows of an open file, or member of an archive, that is stored as `compression` says."""
-    converter, most = raw.lines or RecordConverter(raw.mapping, raw.path), raw.max_record_bytes
+    converter, most = raw.lines or RecordConverter(raw.mapping, raw.path, raw.url), raw.max_record_bytes
     is_fast = True
     for lines in read_lines(stored, compression, block_bytes=raw.block_bytes, max_record_bytes=most):
         if lines.oversize_bytes:

@@ -12,6 +12,7 @@ Rules, the same for every source:
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -38,9 +39,9 @@ class FieldMapping:
     source_name: str | None = None
     # members of ``metadata`` to keep; None keeps all, an empty tuple leaves ``metadata`` out
     metadata_fields: tuple[str, ...] | None = None
-    # Pattern for records without an id, over ``path`` (the raw file relative to the raw folder), ``stem`` (the same without its suffix) and
-    # ``row`` (0-based; every line of the file counts). It depends on nothing else, so ids stay the same for any number of workers and
-    # shards.
+    # Pattern for records without an id, over ``path`` (the raw file relative to the raw folder), ``stem`` (the same without its suffix),
+    # ``place`` (the file and the two folders above it, whatever the raw folder is) and ``row`` (0-based; every line of the file counts).
+    # It depends on nothing else, so ids stay the same for any number of workers and shards.
     generated_id: str = "{stem}-{row:08d}"
 
     def __post_init__(self) -> None:
@@ -57,13 +58,14 @@ class FieldMapping:
 
     def _check_generated_id(self) -> None:
         try:
-            made = {self.generated_id.format(path="a.txt", stem="a", row=row) for row in (1, 2, 10)}
+            parts = {"path": "a.txt", "stem": "a", "place": "a.txt"}
+            made = {self.generated_id.format(**parts, row=row) for row in (1, 2, 10)}
         except (KeyError, IndexError, ValueError, AttributeError):
             made = set()
         if len(made) != 3:
             raise UsageError(
                 f"mapping: generated_id {self.generated_id!r} does not give each row of a file its own id; expected a pattern "
-                "over {path}, {stem} and {row}, such as '{stem}-{row:08d}'.",
+                "over {path}, {place}, {stem} and {row}, such as '{stem}-{row:08d}'.",
                 generated_id=self.generated_id,
             )
 
@@ -93,7 +95,7 @@ PRESETS: Mapping[str, FieldMapping] = MappingProxyType(
             text="raw_content",
             created="date_download",
             source_name="redpajama_v2",
-            generated_id="{path}/{row}",
+            generated_id="{place}/{row}",  # as published: 2022-49/0000/de_head.json.gz/0
         ),
         "refinedweb": FieldMapping(text="content", created="timestamp", source_name="refinedweb"),
         "slimpajama": FieldMapping(source="meta.redpajama_set_name"),
@@ -101,6 +103,23 @@ PRESETS: Mapping[str, FieldMapping] = MappingProxyType(
     }
 )
 """Name of the raw data to its mapping."""
+
+
+_SIBLINGS: Mapping[str, re.Pattern[str]] = {
+    "redpajama_v2": re.compile(r"signals|minhash|duplicates|listings")
+}
+"""Words in the paths of published files that lie among the documents and hold something else."""
+
+
+def is_sibling(preset_name: str, path: str) -> bool:
+    """Tell whether a published data set has such a file besides its documents."""
+    words = _SIBLINGS.get(preset_name)
+    return words is not None and words.search(path) is not None
+
+
+def place_of(url: str) -> str:
+    """Return the name of a file and of the two folders above it."""
+    return "/".join(url.split("/")[-3:])
 
 
 def preset(name: str) -> FieldMapping:

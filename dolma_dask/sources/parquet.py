@@ -48,7 +48,7 @@ class ParquetTable(RawFile):
             schema = file.schema_arrow
             self._check_columns(schema.names)
             is_documents = self.mapping.is_default and is_ours(schema)
-            converter = RecordConverter(self.mapping, self.path)
+            converter = RecordConverter(self.mapping, self.path, self.url)
             builder = BlockBuilder()
             for batch in read_batches(
                 self.url, file, None, self.block_bytes, max_bytes=self.max_record_bytes

@@ -127,6 +127,7 @@ def check_pre_tokenize(out: Path) -> None:
 
 
 def make_redpajama_v2() -> None:
+    """Published files; what lies among the documents besides them holds no documents."""
     for language in ("en", "de", "pl"):
         rows = [
             {
@@ -134,22 +135,35 @@ def make_redpajama_v2() -> None:
                 "raw_content": text(n % 30),
                 "date_download": "2023",
                 "language": language,
+                "language_score": 0.5,
+                "nlines": 1 + n,
+                "length": 1000,
                 "perplexity": 100.0 * n,
             }
             for n in range(40)
         ]
-        store(Path(f"full_data/2023-06/combined/{language}_document.jsonl.gz"), rows)
+        place = f"full_data/documents/2023-06/0000/{language}_head"
+        store(Path(f"{place}.json.gz"), rows)
+        store(Path(f"{place}.signals.json.gz"), [{"id": "x", "quality_signals": {}}])
 
 
 def check_redpajama_v2(out: Path) -> None:
     rows = stored("redpajama/v1")
-    assert {row["metadata"]["language"] for row in rows} == {"de"}, (
-        "the first copy of each text is the German one"
+    inside = [f"2023-06/0000/de_head.json.gz/{n}" for n in range(4, 30)]
+    assert {row["id"] for row in rows} <= set(inside), (
+        "the first copy of each text is the German one; 1 to 40 lines are cut below 4.9, perplexities of 0 to 39 hundred above 35.1"
     )
-    assert len(rows) == 26, (
-        "perplexities of 4 to 29 hundred: 3.9 to 35.1 are the quantiles 0.1 and 0.9 of 0 to 39"
-    )
-    assert "metadata.perplexity" in (out / "redpajama/v0/quantiles/quantiles.regular.json").read_text()
+    assert len(rows) == 20, "signals of repetition cut six more"
+    bounds = json.loads((out / "redpajama/v0/quantiles/quantiles.regular.json").read_text())["bounds"]
+    tails = {
+        name.rpartition("__")[2]: {end for end, value in groups["de"].items() if value is not None}
+        for name, groups in bounds.items()
+    }
+    assert tails.pop("metadata.perplexity") == {"upper"}
+    assert {name for name, ends in tails.items() if ends == {"upper"}} == {
+        f"fraction_of_characters_in_duplicate_{n}grams" for n in (5, 10)
+    }
+    assert tails["metadata.nlines"] == tails["word_count"] == {"lower"}
 
 
 def make_cerebras() -> None:

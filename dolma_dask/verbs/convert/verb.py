@@ -17,6 +17,7 @@ import pyarrow as pa
 import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import matches
+from dolma_dask.display import counted
 from dolma_dask.engine import Plan, Task, Unit, grouped, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -29,6 +30,7 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources, plan_shards, preset
+from dolma_dask.sources.mapping import is_sibling, place_of
 from dolma_dask.sources.naming import list_raw
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
@@ -84,7 +86,8 @@ def convert(
     to : str
         Root of the dataset; its documents/ is written.
     mapping : str, optional
-        Field names of published data: dolma, c4, fineweb, pile, redpajama_v1, redpajama_v2, refinedweb, slimpajama, wikipedia.
+        Field names of published data: dolma, c4, fineweb, pile, redpajama_v1, redpajama_v2, refinedweb, slimpajama, wikipedia. Signals,
+        MinHash and duplicates of redpajama_v2 among the inputs are left out, and its ids are the published ones.
     id : str, optional
         Field that becomes the id; a dot goes into objects (meta.id). Records without an id get one from file and row.
     text : str, optional
@@ -100,8 +103,9 @@ def convert(
     metadata : list of str, optional
         Further fields to keep under metadata; by default all, byte for byte.
     generated_id : str, optional
-        Pattern of the ids of records without one, over {path}, {stem} and {row}; default "{stem}-{row:08d}".
-        With `under`, that folder stands before it, so that ids of different sources differ.
+        Pattern of the ids of records without one, over {path} and {stem} (below the input folder), {place} (the file and two folders
+        above it) and {row}; default "{stem}-{row:08d}".
+        With `under`, that folder stands before it, so that ids of different sources differ; not with {place}.
     under : str, optional
         Folder below documents/ to write to, so that several sources can be converted into one dataset.
     shard_bytes : int, optional
@@ -152,7 +156,13 @@ def convert(
         raise UsageError(
             f"shard_bytes={shard_bytes}; expected a number of bytes from 1 on, such as 1000000000."
         )
-    base, raw_files = list_raw(inputs)
+    base, listed = list_raw(inputs)
+    raw_files = [info for info in listed if not is_sibling(mapping, info.path)]
+    left_out = len(listed) - len(raw_files)
+    if not raw_files:
+        raise UsageError(
+            f"{base} holds {counted(left_out, 'file')} of signals, MinHash or duplicates of {mapping}, the first {listed[0].path}; expected documents. Name their folder."
+        )
     folder = _folder(under)
     fields = _mapping(
         preset(mapping),
@@ -165,7 +175,8 @@ def convert(
         metadata_fields=None if metadata is None else words_of("metadata", metadata, may_be_empty=True),
         generated_id=generated_id,
     )
-    fields = replace(fields, generated_id=folder + fields.generated_id)
+    if "{place}" not in fields.generated_id:  # a place differs between sources by itself
+        fields = replace(fields, generated_id=folder + fields.generated_id)
     target = layout.dataset_root(files.normalize(to))
     _check_outside(inputs, target)
     policy = record_policy(options)
@@ -196,7 +207,10 @@ def convert(
         max_bad_fraction=budget(policy),
     )
     ran = engine.run(plan, run_options(options))
-    return replace(ran.summary, notes=(*ran.summary.notes, *skipped_notes(ran.records.values())))
+    without = (
+        (f"{counted(left_out, 'file')} left out, which hold no documents of {mapping}",) if left_out else ()
+    )
+    return replace(ran.summary, notes=(*ran.summary.notes, *without, *skipped_notes(ran.records.values())))
 
 
 _RAW_OPTIONS = ("mapping", "id", "text", "source_field", "added", "created", "metadata", "generated_id", "under", "shard_bytes", "format")  # fmt: skip
@@ -278,7 +292,10 @@ class ConvertStage:
 
     def task(self, shard: RawShard) -> Task:
         """Return the work on one shard."""
-        unit = Unit(layout.document_path(shard.path), self.key(files=[info.path for info in shard.files]))
+        paths = [info.path for info in shard.files]
+        places = [place_of(files.join(self.base, path)) for path in paths]
+        more = {"places": places} if "{place}" in self.mapping.generated_id else {}
+        unit = Unit(layout.document_path(shard.path), self.key(files=paths, **more))
         return Task(shard.path, (unit,), inputs_of(self.base, shard.files), shard)
 
     def run_shard(self, task: Task) -> list[Record]:

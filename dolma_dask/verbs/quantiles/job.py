@@ -32,7 +32,7 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.rules.groups import MOST_GROUPS, too_many
-from dolma_dask.rules.thresholds import Level, Thresholds
+from dolma_dask.rules.thresholds import Level, Tail, Thresholds
 from dolma_dask.verbs.options import dataset_notes, without_empty
 from dolma_dask.verbs.quantiles.select import SelectStage, read_entries, select_tasks, write_index
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
@@ -258,23 +258,25 @@ def _brief(value: object) -> str:
     return "default" if value is None else shown if len(shown) <= _BRIEF else f"{shown[:_BRIEF]} ..."
 
 
-def run_quantiles(job: Quantiles, level: Level | None, options: RunOptions) -> QuantilesSummary:
+def run_quantiles(
+    job: Quantiles, level: Level | None, tails: Mapping[str, Tail], options: RunOptions
+) -> QuantilesSummary:
     """Do what is left of quantiles, and of the thresholds of a level."""
     summary = run_job(job, options)
     if level is None or options.dry_run:
         return summary
-    return replace(summary, thresholds=_thresholds(job, level, options))
+    return replace(summary, thresholds=_thresholds(job, level, tails, options))
 
 
-def _thresholds(job: Quantiles, level: Level, options: RunOptions) -> Thresholds:
+def _thresholds(job: Quantiles, level: Level, tails: Mapping[str, Tail], options: RunOptions) -> Thresholds:
     """Write the thresholds of a level, if they are not there, and return them."""
     path, own = thresholds_path(job.name, level), quantiles_path(job.name)
     stat = files.stat(files.join(job.root, own))
     info = FileInfo(own, stat.bytes if stat else 0, stat.stamp if stat else "")
     by, kind = job.request.by, job.request.kind
-    key = work_key("thresholds", VERSION, {"level": level, "by": by, "kind": kind})
+    key = work_key("thresholds", VERSION, {"level": level, "by": by, "kind": kind, "tails": dict(tails)})
     plan = Plan(
-        stage=ThresholdStage(job.root, level, by, kind),
+        stage=ThresholdStage(job.root, level, by, kind, tails),
         root=job.root,
         tasks=[Task(path, (Unit(path, key),), (Input(files.join(job.root, own), info),))],
         params={"name": job.name, "level": level},

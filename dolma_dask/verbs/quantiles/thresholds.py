@@ -18,7 +18,7 @@ from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file
 from dolma_dask.rules.groups import ALL, LabelKind
 from dolma_dask.rules.quantile_table import QuantileTable
-from dolma_dask.rules.thresholds import LEVELS, Level, Thresholds, thresholds_of
+from dolma_dask.rules.thresholds import LEVELS, Level, Tail, Thresholds, thresholds_of
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
 
@@ -219,12 +219,13 @@ class ThresholdStage:
     level: Level
     by: str | None  # column of the groups
     kind: LabelKind  # type of that column
+    tails: Mapping[str, Tail]  # ends of each signal that are cut
     verb: str = QUANTILES
 
     def run_shard(self, task: Task) -> list[Record]:
         """Write the thresholds; see `dolma_dask.engine.Stage`."""
         unit, (source,) = task.units[0], task.inputs
-        found = thresholds_of(read_table(source.url), self.level, self.by, self.kind)
+        found = thresholds_of(read_table(source.url), self.level, self.by, self.kind, self.tails)
         with publish(files.join(self.root, unit.name)) as out:
             out.write(msgspec.json.format(msgspec.json.encode(found.to_json())) + b"\n")
         read = InputRecord(source.info.path, source.info.bytes, source.info.stamp, files.checksum(source.url))

@@ -6,7 +6,7 @@ kept values. The result depends on the values alone: any number of workers, any 
 reaches the caller's process. ``sample`` is the way to huge data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Unpack
 
 from dolma_dask.dataset import Dataset
@@ -15,7 +15,7 @@ from dolma_dask.formats import layout
 from dolma_dask.reading import Catalog, Columns, find_columns
 from dolma_dask.rules.quantile_table import check_probabilities
 from dolma_dask.rules.sampling import check_fraction
-from dolma_dask.rules.thresholds import LEVELS, Level, check_level
+from dolma_dask.rules.thresholds import LEVELS, Level, check_level, tails_of
 from dolma_dask.verbs.options import (
     DatasetLike,
     Many,
@@ -42,6 +42,7 @@ def quantiles(
     *,
     by: str | None = "source",
     level: Level | None = None,
+    tails: Annotated[Mapping[str, str] | Sequence[str], Many] = (),
     probabilities: Annotated[Sequence[float] | None, Many] = None,
     sample: float | None = None,
     seed: int = 0,
@@ -66,6 +67,9 @@ def quantiles(
         few numbers; at most 1,000 groups. "none" makes no groups. The group "all" is always there; a value "all" is named "=all".
     level : {"regular", "strict", "even_stricter", "strictest"}, optional
         Also write thresholds: the quantiles 0.1 and 0.9, 0.2 and 0.8, 0.3 and 0.7, 0.4 and 0.6.
+    tails : list of str, optional
+        Ends of the distribution of a signal that are cut, as NAME=lower, NAME=upper or NAME=both, or {name: tail}; by default those of the
+        LUMI chain for the signals that it uses, under RedPajama-V2's names, and both for others.
     probabilities : list of float, optional
         Quantiles to find, from 0 to 1; by default 0.01 to 0.99, with all that the levels need.
     sample : float, optional
@@ -113,7 +117,23 @@ def quantiles(
     )
     _check_level_probabilities(strictness, request.probabilities)
     job = Quantiles(found, part, request, name, record_policy(options), signals is None or signals == ())
-    return run_quantiles(job, strictness, run_options(options))
+    sides = tails_of(list(request.signals), tails_in_words(tails))
+    if tails and strictness is None:
+        raise UsageError(
+            "tails are of thresholds, and there is no level; expected both. Give a level: --level regular."
+        )
+    return run_quantiles(job, strictness, sides, run_options(options))
+
+
+def tails_in_words(tails: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
+    """Return the tail of each signal that is named; raise `UsageError` for words that name none."""
+    if isinstance(tails, Mapping):
+        return tails
+    pairs = [word.rpartition("=") for word in words_of("tails", tails, may_be_empty=True)]
+    for name, sign, tail in pairs:
+        if not (name and sign):
+            raise UsageError(f"tails: found {tail!r}; expected NAME=lower, NAME=upper or NAME=both.")
+    return {name: tail for name, _, tail in pairs}
 
 
 def check_name(name: str) -> str:

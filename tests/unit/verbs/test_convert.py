@@ -260,3 +260,25 @@ def test_a_target_that_names_its_documents_folder(tmp_path):
     dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0/documents"), progress=False)
     assert (tmp_path / "v0/documents/a.jsonl.gz").exists()
     assert not (tmp_path / "v0/documents/documents").exists()
+
+
+@pytest.mark.parametrize("given", ["rp/documents", "rp/documents/2022-49/0000", "rp/documents/*/*/de_*"])
+def test_published_documents_have_their_ids_and_siblings_are_left_out(tmp_path, given):
+    folder = tmp_path / "rp/documents/2022-49/0000"
+    write_lines(folder / "de_head.json.gz", [json.dumps({"raw_content": text}) for text in "ab"])
+    for name in ("de_head.signals.json.gz", "de_head.minhash.parquet", "de_head.duplicates.parquet"):
+        write_lines(folder / name, ["{}"])
+    out = tmp_path / "v0"
+    summary = dk.convert(str(tmp_path / given), to=str(out), mapping="redpajama_v2", progress=False)
+    (shard,) = (out / "documents").rglob("*.gz")
+    ids = [json.loads(line)["id"] for line in read_lines(shard)]
+    assert ids == ["2022-49/0000/de_head.json.gz/0", "2022-49/0000/de_head.json.gz/1"]
+    assert "3 files left out" in summary.notes[0]
+
+
+def test_signals_alone_are_no_documents(tmp_path):
+    write_lines(tmp_path / "combined/en_signals.jsonl", ["{}"])
+    with pytest.raises(UsageError, match=r"1 file of signals, MinHash or duplicates .*expected documents"):
+        dk.convert(
+            str(tmp_path / "combined"), to=str(tmp_path / "v0"), mapping="redpajama_v2", progress=False
+        )

@@ -429,3 +429,30 @@ def test_quantiles_that_are_no_numbers(tmp_path):
     (tmp_path / "cuts.json").write_text('{"x": {"all": {"n": 1, "q": {"0.1": "a", "0.9": []}}}}')
     with pytest.raises(UsageError, match="no quantiles"):
         thresholds(str(tmp_path / "cuts.json"), level="regular")
+
+
+@pytest.mark.parametrize("tails", [["x=upper"], {X: "upper"}], ids=["words", "mapping"])
+def test_tails_of_thresholds(corpus, tails):
+    path = corpus / "quantiles/quantiles.regular.json"
+    ask(corpus, level="regular")
+    both = json.loads(path.read_text())["bounds"]
+    ask(corpus, level="regular", tails=tails)
+    found = json.loads(path.read_text())["bounds"]
+    assert found[Y] == both[Y]
+    for label, ends in found[X].items():
+        assert ends == {**both[X][label], "lower": None}
+    assert ask(corpus, level="regular", tails=tails).thresholds.lower(X) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tails": ["x"], "level": "regular"}, "NAME=lower, NAME=upper or NAME=both"),
+        ({"tails": ["x=low"], "level": "regular"}, "expected lower, upper or both"),
+        ({"tails": ["z=lower"], "level": "regular"}, "no signal is called 'z'"),
+        ({"tails": ["x=lower"]}, "there is no level"),
+    ],
+)
+def test_tails_that_cannot_be(corpus, options, message):
+    with pytest.raises(UsageError, match=message):
+        ask(corpus, **options)
