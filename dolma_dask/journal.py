@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import xxhash
 
+from dolma_dask.display import counted
 from dolma_dask.errors import BadRecordBudgetError, DataError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
@@ -103,6 +104,14 @@ def _is_current(line: bytes) -> bool:
     return b'"format":%d,' % FORMAT in line[:_HEAD] or _any_decoder.decode(line).format == FORMAT
 
 
+def _is_foreign(line: bytes) -> bool:
+    """Tell whether a line is a record of another format."""
+    try:
+        return _any_decoder.decode(line).format != FORMAT
+    except NOT_JSON:
+        return False
+
+
 _run_decoder = msgspec.json.Decoder(RunRecord)
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -136,6 +145,7 @@ class Journal:
         ] = {}  # as they were read: a newer release may have written more fields
         self._lines: dict[str, bytes] = {}  # of each record, likewise
         self.foreign: set[str] = set()  # units with records of another format
+        self.garbage: dict[str, int] = {}  # lines of each segment that are no records of ours
         self._segments: set[str] = set()  # read in full, so that compaction may remove them
         self._listed: set[str] = set()
         self._read()
@@ -165,9 +175,12 @@ class Journal:
             return False
         *lines, torn = data.split(b"\n")
         strange = [line for line in lines if not self._read_line(line)]
-        self._read_line(torn)  # the work that a torn line spoke of is simply done again
+        if not self._read_line(torn) and not torn.startswith(b'{"'):
+            strange.append(torn)  # else it is torn, and the work that it spoke of is simply done again
         if not strange:
             self._segments.add(name)
+        elif garbage := sum(not _is_foreign(line) for line in strange):
+            self.garbage[name] = garbage
         return True
 
     def _read_line(self, line: bytes) -> bool:
@@ -371,6 +384,16 @@ def journals(root: str) -> Iterator[Journal]:
     """Yield the journals of all verbs that wrote below `root`."""
     for verb in files.list_folders(files.join(root, layout.JOURNAL)):
         yield Journal(root, verb)
+
+
+def garbage_notes(known: Iterable[Journal]) -> Iterator[str]:
+    """Name the segments with lines that are no records."""
+    for journal in known:
+        for name, count in sorted(journal.garbage.items()):
+            yield (
+                f"{layout.JOURNAL}/{journal.verb}/{name}: {counted(count, 'line')} that no record of {journal.verb} is in, not believed; the same "
+                "command does again what they may have spoken of. Remove the file if it does not belong there"
+            )
 
 
 def is_there(record: Record, listed: Mapping[str, FileInfo]) -> bool:

@@ -22,7 +22,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
-from dolma_dask.journal import Journal, Record, RunRecord, is_there, journals
+from dolma_dask.journal import Journal, Record, RunRecord, garbage_notes, is_there, journals
 from dolma_dask.summary import Summary
 
 
@@ -262,7 +262,12 @@ def status(
     rows = [row for journal in known for row in _rows_of(journal, listed)]
     rows.sort(key=lambda row: (row.started or 0.0, row.verb, row.writes))
     leftovers = tuple(_leftovers(listed))
-    notes = (*_row_notes(rows), *_leftover_notes(leftovers, root), *_unproved(listed, known))
+    notes = (
+        *_row_notes(rows),
+        *_leftover_notes(leftovers, root),
+        *_unproved(listed, known),
+        *garbage_notes(known),
+    )
     return StatusSummary(
         root,
         len(documents),

@@ -16,7 +16,16 @@ from dolma_dask.errors import DataError
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Journal, JournalWriter, Record, canonical, is_same_file, journals, work_key
+from dolma_dask.journal import (
+    Journal,
+    JournalWriter,
+    Record,
+    canonical,
+    garbage_notes,
+    is_same_file,
+    journals,
+    work_key,
+)
 
 
 def record(unit: str, finished: float = 1.0, key: str = "k", **more: object) -> Record:
@@ -130,7 +139,7 @@ def test_a_torn_last_line_is_ignored(root: str) -> None:
     put(root, "0.jsonl", lines)
     assert set(Journal(root, "tag").records) == {"a", "b"}
     put(root, "1.jsonl", b"")
-    put(root, "2.jsonl", b"\xff\xfe torn")
+    put(root, "2.jsonl", b'{"format":2,"unit":"\xff\xfe torn')
     assert set(Journal(root, "tag").records) == {"a", "b"}
     writer = Journal(root, "tag").start({}, [], "")
     writer.close()
@@ -395,3 +404,31 @@ def test_a_store_without_stamps_is_asked_for_the_bytes(read_file: tuple[Path, In
     for checksum, same in (("other", False), (known.checksum, True)):
         info = files.FileInfo("a", 3, "")
         assert is_same_file(InputRecord("a", 3, "", checksum), str(path), info) is same
+
+
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [
+        (b"garbage", 1),
+        (b"\xff\n{}\n", 2),
+        (b'{"unit": 3}\n', 1),
+        (b"[" * 5000 + b"\n", 1),
+        (b"a file of its own", 1),
+    ],
+)
+def test_garbage_is_named_and_stays(root: str, data: bytes, count: int) -> None:
+    put(root, "1.jsonl", data)
+    journal = Journal(root, "tag")
+    assert journal.garbage == {"1.jsonl": count}
+    (note,) = garbage_notes([journal])
+    assert note.startswith("_journal/tag/1.jsonl: ")
+    journal.append(record("a"))
+    journal.append(record("b"))
+    assert "1.jsonl" in segments(root)
+    assert Journal(root, "tag").records.keys() == {"a", "b"}
+
+
+def test_a_torn_line_and_records_of_another_format_are_no_garbage(root: str) -> None:
+    whole, foreign = msgspec.json.encode(record("a")), b'{"unit":"b","format":1}'
+    put(root, "1.jsonl", b"\n".join([whole, foreign, whole[:20]]))
+    assert Journal(root, "tag").garbage == {}

@@ -13,7 +13,7 @@ from dolma_dask.display import counted
 from dolma_dask.engine import Announce, Input, Passes, Plan, Ran, WorkDir
 from dolma_dask.errors import StageError
 from dolma_dask.formats import layout
-from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.journal import Journal, Record, garbage_notes, journals, work_key
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.options import dataset_notes
 from dolma_dask.verbs.validate.identities import Identities, by_stem
@@ -154,6 +154,7 @@ class Check:
 
     def _notes(self, records: Sequence[Record]) -> Iterator[str]:
         yield from dataset_notes(self.dataset)
+        yield from garbage_notes(journals(self.dataset.root))
         yield from self.listing.notes
         unproved = Counter(name for record in records for name in record.info["unproved"])
         if unproved:
