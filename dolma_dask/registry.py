@@ -114,6 +114,7 @@ VERBS = _by_name(
         "Pack documents into HDF5 rows for Cerebras systems.",
         reads=("dataset",),
         files=("tokenizer",),
+        tables="dolma_dask.verbs.report.results:packed_rows",
     ),
     Verb(
         "report",

@@ -122,7 +122,7 @@ class Summary:
                 if len(self.planned) > MOST_PLANNED
                 else []
             )
-        return [*rows, ("seconds", f"{self.seconds:,.1f}"), ("where", self.target)]
+        return [*rows, ("wall time", f"{self.seconds:,.1f} s"), ("where", self.target)]
 
     def __str__(self) -> str:
         rows = self.rows()

@@ -24,7 +24,7 @@ State = Literal[
     "done", "done before", "failed", "left out", "not reached", "would run", "waits", "nothing to do"
 ]
 
-_HEADING = ("stage", "documents", "text MB", "tokens", "seconds", "state")
+_HEADING = ("stage", "documents", "text MB", "tokens", "wall seconds", "state")
 _DOCUMENTS = ("documents_out", "documents_in", "documents")
 _TEXT = ("text_bytes_out", "text_bytes", "text_bytes_in")
 

@@ -75,7 +75,7 @@ class StatusRow:
             "changed": f"{self.changed:,}",
             "bad rows": f"{self.bad_rows:,}",
             "MB": f"{self.bytes / 1e6:,.1f}",
-            "seconds": f"{self.seconds:,.1f}",
+            "task seconds": f"{self.seconds:,.1f}",
             "last finished": _time(self.finished),
             "state": self.state,
         }

@@ -33,7 +33,7 @@ def test_table():
         "tokens 5,000,000",
         "where x > 1 7",
         "mean score 0.1235",
-        "seconds 61.2",
+        "wall time 61.2 s",
         "where /corpus/v1",
         "note: x <is> small",
         "FAILED a&b.jsonl.gz: DataError: row 7 <bad>",

@@ -170,7 +170,7 @@ def read_history(root: str, tokens: Sequence[str] = ()) -> History:
     """
     roots, notes = _lineage(root)
     steps = [step for one in roots for step in _steps(one)]
-    steps += [_ragged_step(folder) for folder in dict.fromkeys(map(files.normalize, tokens))]
+    steps += [_token_step(folder) for folder in dict.fromkeys(map(files.normalize, tokens))]
     return History(tuple(steps), roots[-2] if len(roots) > 1 else None, notes, tuple(roots))
 
 
@@ -220,12 +220,13 @@ def _steps(root: str) -> list[Step]:
     return [_step(journal, listed) for journal in kept]
 
 
-def _ragged_step(folder: str) -> Step:
-    journal = Journal(folder, "ragged")
-    if not journal.runs and not journal.records:
+def _token_step(folder: str) -> Step:
+    found = (Journal(folder, verb) for verb in ("ragged", "hdf5"))
+    journal = next((one for one in found if one.runs or one.records), None)
+    if journal is None:
         raise UsageError(
-            f"{folder} has no journal of ragged ({layout.JOURNAL}/ragged); expected a folder with token shards. Name the folder that "
-            "`dolma-dask ragged` wrote, or leave it out of --tokens."
+            f"{folder} has no journal of ragged or hdf5 ({layout.JOURNAL}/); expected a folder with token shards. Name the folder that "
+            "`dolma-dask ragged` or `dolma-dask hdf5` wrote, or leave it out of --tokens."
         )
     return _step(journal, {info.path: info for info in files.list_files(folder)})
 
@@ -341,8 +342,9 @@ def _selecting_step(listed: Dataset, history: History) -> Step | None:
 
 def _check_tokens(root: str, stems: frozenset[str], history: History) -> None:
     for step in history.steps:
-        made_from = [record.shard for record in step.records]
-        if step.verb == "ragged" and made_from and not any(stem(shard) in stems for shard in made_from):
+        made_from = [record.shard for record in step.records if record.shard != record.unit]
+        is_tokens = step.verb in ("ragged", "hdf5")
+        if is_tokens and made_from and not any(stem(shard) in stems for shard in made_from):
             raise UsageError(
                 f"{step.root} was made from other documents: its first shard {made_from[0]!r} is not in {root}; expected token shards "
                 "of this dataset. Leave it out of --tokens."

@@ -158,13 +158,31 @@ class Bar(NamedTuple):
     width: float
 
 
+_Row = tuple[str, int | None, int | None, int | None]
+"""Stage, documents, bytes of text and tokens."""
+
+
 def funnel(stages: Sequence[StageRow]) -> list[tuple[str, Bar, Bar, Bar]]:
-    """Lay out documents, text and tokens after every stage, headed by what went into the first one."""
-    rows = [(stage.verb, stage.documents_out, stage.text_bytes, stage.tokens) for stage in stages]
+    """Lay out documents, text and tokens after every stage, headed by what went into the first one; stages without change are one line."""
+    rows: list[_Row] = []
     if stages and stages[0].documents_in is not None:
-        rows.insert(0, ("input", stages[0].documents_in, None, None))
+        rows.append(("input", stages[0].documents_in, None, None))
+    for stage in stages:
+        row = (stage.verb, stage.documents_out, stage.text_bytes, stage.tokens)
+        joined = _without_change(rows[-1], row) if rows else None
+        rows[-1:] = [joined] if joined else [*rows[-1:], row]
     verbs, *columns = zip(*rows, strict=True) if rows else ((), (), (), ())
     return list(zip(verbs, *map(_bars, columns), strict=True))
+
+
+def _without_change(before: _Row, row: _Row) -> _Row | None:
+    """Return two lines as one if the second tells no other number, and has no new one to tell but that of the input's text."""
+    if row[1] != before[1] or (row[3] is not None and row[3] != before[3]):
+        return None
+    if before[0] == "input" or (None not in (row[2], before[2]) and row[2] != before[2]):
+        return None
+    text = before[2] if row[2] is None else row[2]
+    return f"{before[0]}, {row[0]}", before[1], text, before[3]
 
 
 def _bars(values: Sequence[int | None]) -> list[Bar]:
@@ -200,16 +218,21 @@ class SignalView:
 
 def signal_views(signals: Sequence[SignalHistogram]) -> list[SignalView]:
     """Prepare every signal for the page."""
-    items = map(script_json, plots.figure_items([s for s in signals if len(s.counts)]))
+    items = map(script_json, plots.figure_items([s for s in signals if _is_drawn(s)]))
     return [
         SignalView(
             signal,
             None if signal.kept_counts is None else int(signal.kept_counts.sum()),
             [plots.inside(bound, signal) for _, bound in signal.threshold],
-            next(items) if len(signal.counts) else None,
+            next(items) if _is_drawn(signal) else None,
         )
         for signal in signals
     ]
+
+
+def _is_drawn(signal: SignalHistogram) -> bool:
+    """Tell whether a plot says something: of flags, which are all 1, it does not."""
+    return bool(len(signal.counts)) and signal.min != signal.max
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -221,7 +244,7 @@ def split_key(key: str) -> tuple[str, str]:
 def outline(counts: npt.NDArray[np.int64], signal: SignalHistogram) -> str:
     """Outline the histogram of some counts as an SVG path in a box of 120 by 26."""
     most = int(signal.counts.max(initial=0))
-    if not most:
+    if not most or not _is_drawn(signal):
         return ""
     ends = plots.positions(signal.edges, signal)
     x = (ends - ends[0]) / (ends[-1] - ends[0]) * 120

@@ -6,7 +6,7 @@ Cost: a file of quantiles per call of that verb; nothing is read of documents or
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from dolma_dask.display import counted
+from dolma_dask.display import byte_size, counted, percent
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.io import files
 from dolma_dask.journal import Record
@@ -101,6 +101,23 @@ def duplicates(step: Step) -> Iterator[ResultTable]:
             ("Survivor", "Documents", "Source", "Shard", "Row"),
             [(one.id, one.size, one.source, one.shard, one.row) for one in summary.clusters],
         )
+
+
+def packed_rows(step: Step) -> Iterator[ResultTable]:
+    """Make the table of the rows that hdf5 has packed."""
+    parts = [record for record in step.records if "rows" in record.counts]
+    rows, tokens, padding = (
+        int(sum(record.counts[name] for record in parts)) for name in ("rows", "loss_tokens", "pad_tokens")
+    )
+    written = [file.bytes for record in parts for file in record.files if not file.path.startswith("_")]
+    line = (rows, tokens, padding, percent(tokens, tokens + padding), len(written), byte_size(sum(written)))
+    yield ResultTable(
+        "Packed rows",
+        last_name(step.root),
+        ("Rows", "Tokens to predict", "Other tokens", "Packing efficiency", "Files", "Size"),
+        [line] if parts else [],
+        f"Rows of {step.params.get('max_seq_length', 2048):,} tokens; the efficiency is the share of tokens to predict in them.",
+    )
 
 
 def quantiles(step: Step) -> Iterator[ResultTable]:

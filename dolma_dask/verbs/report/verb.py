@@ -50,7 +50,7 @@ from dolma_dask.verbs.report.history import History, find_origin, last_name, pub
 from dolma_dask.verbs.report.model import ReportData
 from dolma_dask.verbs.report.survey import Findings, View, left_out_notes, make_view
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
 
 
@@ -77,7 +77,7 @@ def report(
     to : str
         Path or URL of the page, ending in .html.
     tokens : list of str, optional
-        Folders that ragged wrote from it.
+        Folders that ragged or hdf5 wrote from it.
     title : str, optional
         Heading of the page.
     examples : int, optional

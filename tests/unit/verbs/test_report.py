@@ -53,6 +53,28 @@ def documents_of(root: Path) -> dict[tuple[str, int], dict]:
     }
 
 
+def test_packed_rows_are_shown(chain, tmp_path):
+    packed = str(tmp_path / "h5")
+    options = {
+        "tokenizer": str(chain / "tokenizer.json"),
+        "max_seq_length": 32,
+        "eos": "<|endoftext|>",
+        **QUIET,
+    }
+    made = dk.hdf5(str(chain / "v1"), packed, **options)
+    told, _ = page_of(chain / "v1", tokens=[str(chain / "tokens"), packed])
+    assert [row["verb"] for row in told["stages"]][-2:] == ["ragged", "hdf5"]
+    assert stages(told)["hdf5"]["tokens"] == made.counts["tokens"]
+    (table,) = (table for table in told["results"] if table["section"] == "Packed rows")
+    ((rows, tokens, padding, efficiency, files, _),) = table["rows"]
+    assert (rows, tokens + padding, files) == (made.counts["rows"], 32 * rows, 1)
+    assert efficiency.endswith("%")
+    other = tmp_path / "other"
+    write_lines(other / "documents/z.jsonl.gz", lines_of(range(3)))
+    with pytest.raises(UsageError, match="made from other documents"):
+        page_of(other, tokens=[packed])
+
+
 def test_the_chain_is_told_as_it_was(chain, plain):
     told, notes = page_of(chain / "v1", tokens=[str(chain / "tokens")])
     every, kept = documents_of(chain / "v0").values(), documents_of(chain / "v1").values()

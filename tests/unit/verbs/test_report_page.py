@@ -354,6 +354,30 @@ def test_funnel_counts_from_the_first_known_number():
     assert [text.share for _, _, text, _ in rows] == [None, 1.0]
 
 
+def test_stages_without_change_are_one_line():
+    stages = [
+        StageRow("convert", 9, 9, text_bytes=5),
+        StageRow("tag", 9, 9, text_bytes=5),
+        StageRow("quantiles", 9, 9),
+    ]
+    rows = page.funnel(
+        [*stages, StageRow("mix", 9, 4, text_bytes=2), StageRow("ragged", 4, 4, text_bytes=2, tokens=7)]
+    )
+    assert [(verb, bar.value, text.value) for verb, bar, text, _ in rows] == [
+        ("input", 9, None),
+        ("convert, tag, quantiles", 9, 5),
+        ("mix", 4, 2),
+        ("ragged", 4, 2),
+    ]
+
+
+def test_flags_have_no_plot():
+    flag = signal_histogram("exact__exact__flag", Histogram.of(np.ones(5)))
+    assert page.outline(flag.counts, flag) == ""
+    (view,) = page.signal_views([flag])
+    assert view.figure is None
+
+
 def test_results_stand_in_sections():
     html = page.render(report())
     assert html.count('id="duplicates"') == html.count('id="checks"') == 1
