@@ -5,6 +5,7 @@ shard that kills its worker again and again fails by its own name and takes no n
 """
 
 import ctypes
+import os
 import sys
 import threading
 import time
@@ -41,8 +42,11 @@ LEAST_IN_FLIGHT = 16
 COUNT_THREADS_SECONDS = 2.0
 """How often a cluster is asked for its threads: it may grow and shrink."""
 
+_LOCKING = ("<frozen importlib.", f"{os.sep}numba{os.sep}core{os.sep}")
+"""Parts of file names of code that holds locks of the process."""
+
 _IMPORT_SECONDS = 0.01
-"""Until a thread that imports is looked at again."""
+"""Until a thread that imports or compiles is looked at again."""
 
 LIVES = 3
 """Processes that a task may lose, alone in each, before it counts as what killed them."""
@@ -272,7 +276,7 @@ class _Stoppable:
     def stop(self) -> None:
         """Raise `Stopped` in every thread that runs a batch; its writers then remove what they have begun.
 
-        A thread that imports is let finish that: an import which is cut off keeps its lock, and all others would wait for it for ever.
+        A thread that imports or compiles is let finish that: cut off it may keep a lock, for which all others would wait for ever.
         """
         told: set[int] = set()
         while True:
@@ -280,7 +284,7 @@ class _Stoppable:
                 self._stopped = True
                 left = self._threads - told
                 for identity in left:
-                    if not _imports(identity):
+                    if not _may_hold_lock(identity):
                         ctypes.pythonapi.PyThreadState_SetAsyncExc(
                             ctypes.c_ulong(identity), ctypes.py_object(Stopped)
                         )
@@ -290,11 +294,11 @@ class _Stoppable:
             time.sleep(_IMPORT_SECONDS)
 
 
-def _imports(identity: int) -> bool:
-    """Tell whether a thread is within an import."""
+def _may_hold_lock(identity: int) -> bool:
+    """Tell whether a thread is within an import, or compiles or loads a kernel."""
     frame = sys._current_frames().get(identity)
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib."):
+        if any(place in frame.f_code.co_filename for place in _LOCKING):
             return True
         frame = frame.f_back
     return False

@@ -1,8 +1,10 @@
 """The engine with a toy stage: what is redone, what is refused, what happens to failures, and where things run."""
 
 import errno
+import importlib
 import os
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
@@ -676,12 +678,15 @@ def _interrupt():
     raise KeyboardInterrupt("of a tagger")
 
 
-def test_threads_that_import_end_that_before_they_stop(tmp_path, monkeypatch):
-    """An import that is cut off would keep its lock."""
+@pytest.mark.parametrize("compiles", [False, True], ids=["import", "kernel"])
+def test_threads_that_hold_locks_end_that_before_they_stop(tmp_path, monkeypatch, compiles):
+    """An import that is cut off would keep its lock, and so would a kernel that is compiled."""
     started, release, imported = threading.Event(), threading.Event(), []
     monkeypatch.setattr(threading, "events", (started, release), raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "slow_to_import.py").write_text(
+    monkeypatch.delitem(sys.modules, "slow_to_import", raising=False)
+    slow = tmp_path / "slow_to_import.py"
+    slow.write_text(
         "import threading\nstarted, release = threading.events\nstarted.set()\nwhile not release.wait(0.001):\n    pass\n"
     )
 
@@ -689,9 +694,11 @@ def test_threads_that_import_end_that_before_they_stop(tmp_path, monkeypatch):
         verb = "import"
 
         def run_shard(self, task):
-            import slow_to_import
-
-            imported.append(slow_to_import)
+            if compiles:
+                exec(compile(slow.read_text(), "/lib/numba/core/compiler_lock.py", "exec"), {})
+            else:
+                importlib.import_module("slow_to_import")
+            imported.append(task)
             while True:
                 time.sleep(0.001)
 
