@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import msgspec
+
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.errors import (
     AlignmentError,
@@ -320,7 +322,11 @@ class Catalog:
         return self._declared[path]
 
     def _recorded(self, info: FileInfo) -> dict[str, AttributeKind] | None:
-        return self._records[info.path][1].info.get("kinds") if info.path in self._records else None
+        kinds = self._records[info.path][1].info.get("kinds") if info.path in self._records else None
+        try:
+            return msgspec.convert(kinds, dict[str, AttributeKind] | None)
+        except msgspec.ValidationError:
+            return None  # no record of ours: the file itself tells
 
 
 def _inside(name: str, info: FileInfo) -> FileInfo:

@@ -113,3 +113,15 @@ def test_staging_manifests_name_no_file_outside_of_their_folder(tmp_path: Path) 
     with pytest.raises(CorruptFileError, match="leads out of"):
         next(read_staged(str(tmp_path / "_work/dedupe-copies"), staged))
     assert precious.read_text() == "precious"
+
+
+def test_kinds_that_are_none_are_looked_up_in_the_file(root: Path) -> None:
+    dk.tag(str(root), ["char_length_v1"], **QUIET)
+    (segment,) = (root / "_journal/tag").glob("*.jsonl")
+    lines = [json.loads(line) for line in segment.read_text().splitlines()]
+    for line in (line for line in lines if "info" in line):
+        line["info"]["kinds"] = [[]]
+    segment.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    assert "char_length_v1" in dk.validate(str(root), **QUIET).scope["attributes"]
+    frame = dk.read_dataframe(str(root), ["id"], attributes=["char_length_v1"])
+    assert len(frame.compute(scheduler="sync")) == 6
