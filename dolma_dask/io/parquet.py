@@ -133,8 +133,9 @@ def _is_below(path: str, columns: Sequence[str]) -> bool:
 
 
 def _pages_of(source: RawIOBase, file: "pq.ParquetFile", group: int, column: int) -> ColumnPages:
-    is_repeated = file.metadata.schema.column(column).max_repetition_level > 0
-    return column_pages(source, file.metadata.row_group(group), column, is_repeated)
+    known = file.metadata.schema.column(column)  # the name beside the pages may be damaged
+    is_repeated = known.max_repetition_level > 0
+    return column_pages(source, file.metadata.row_group(group), column, known.path, is_repeated)
 
 
 def _check_held(url: str, group: int, pages: Sequence[ColumnPages], max_bytes: int, mend: str) -> None:

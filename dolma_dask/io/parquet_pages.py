@@ -5,6 +5,7 @@ unfold to the largest value of the dictionary, which therefore is read. Headers 
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from io import RawIOBase
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ _UNFOLDING = (2, _BEGINNINGS, 8)
 _LARGEST_DICTIONARY = 64_000_000
 """Bytes of a dictionary that is read for its longest value."""
 
-_CODECS = {"LZ4": "lz4_raw"}
+_CODECS = ("snappy", "zstd", "gzip", "lz4_raw", "brotli")
 
 _NUMBER_BYTES = 12
 """Memory for a value, its width and levels, and so for what stands beside a string."""
@@ -75,7 +76,7 @@ class ColumnPages:
 
 
 def column_pages(
-    source: RawIOBase, group: "pq.RowGroupMetaData", column: int, is_repeated: bool
+    source: RawIOBase, group: "pq.RowGroupMetaData", column: int, name: str, is_repeated: bool
 ) -> ColumnPages:
     """Read the headers of a column; those behind a damaged one are left to the reader of the pages."""
     chunk = group.column(column)
@@ -88,13 +89,11 @@ def column_pages(
         unfolded = max(unfolded, (page.size if page.encoding == _BEGINNINGS else longest) * is_unfolding)
         starts.append(starts[-1] + page.values)
         sizes.append(0 if is_unfolding else page.size)
-        largest = max(largest, page.size + page.packed * (chunk.compression != "UNCOMPRESSED"))
+        largest = max(largest, page.size + page.packed * (page.packed != page.size))
     per_row = max(1, chunk.num_values) / max(1, group.num_rows) if is_repeated else 1
     rows = np.rint(np.array(starts) / per_row).astype(np.int64)
     row_bytes = int(per_row * (_NUMBER_BYTES + unfolded * is_repeated))
-    return ColumnPages(
-        chunk.path_in_schema, rows, np.array(sizes, np.int64), largest + dictionary, unfolded, row_bytes
-    )
+    return ColumnPages(name, rows, np.array(sizes, np.int64), largest + dictionary, unfolded, row_bytes)
 
 
 def _pages(source: RawIOBase, chunk: "pq.ColumnChunkMetaData") -> Iterator[_Page]:
@@ -131,21 +130,30 @@ def _longest_value(source: RawIOBase, chunk: "pq.ColumnChunkMetaData", page: _Pa
     if page.size > _LARGEST_DICTIONARY:
         return page.size
     source.seek(page.at)
-    data = source.read(page.packed) or b""
-    try:
-        if chunk.compression != "UNCOMPRESSED":
-            codec = _CODECS.get(chunk.compression, chunk.compression.lower())
-            data = pa.Codec(codec).decompress(data, page.size, asbytes=True)
-    except (pa.ArrowException, ValueError, OSError):
-        return page.size
+    stored = source.read(page.packed) or b""
+    return next(
+        filter(None, (_longest_in(data, page.values) for data in _unpacked(stored, page.size))), page.size
+    )
+
+
+def _unpacked(stored: bytes, size: int) -> Iterator[bytes]:
+    """Yield a page as it may be meant; pyarrow ends the process when it is asked for a codec that a damaged footer names."""
+    yield stored
+    for codec in _CODECS:
+        with suppress(pa.ArrowException, ValueError, OSError):
+            yield pa.Codec(codec).decompress(stored, size, asbytes=True)
+
+
+def _longest_in(data: bytes, values: int) -> int:
+    """Return the bytes of the longest of so many strings, each behind its length; 0 if the data are something else."""
     longest = at = 0
-    for _ in range(page.values):
+    for _ in range(values):
         size = int.from_bytes(data[at : at + 4], "little")
         longest = max(longest, size)
         at += 4 + size
         if at > len(data):
-            return page.size
-    return longest
+            return 0
+    return longest if at == len(data) else 0
 
 
 def _header(source: RawIOBase, at: int) -> tuple[Fields, int]:
