@@ -5,7 +5,8 @@ spans, with a literal, or two numbers with each other. JSONPath and the part of 
 (`dolma_dask.rules.jsonpath`); the languages differ in what a missing value means. Everything else is left to the languages themselves.
 
 Columns are named ``attributes.<key>``, ``metadata.<field>``, ``id``, ``source``, ``added`` and ``created``. Attributes that hold spans are columns
-of spans, whatever they hold in most documents. An attribute that is null counts as missing.
+of spans, whatever they hold in most documents. An attribute that is null counts as missing; any other null is a value for JSONPath, which
+columns do not tell from nothing, so that its filters on the mere presence of a field look at every document.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -117,6 +118,7 @@ class PathColumn:
 
     kind: str  # "number", "string", "bool", "spans" or "span"
     value: Value  # for "span" its score
+    may_be_null: bool = False  # null in the column may stand for a null in the document
 
     @property
     def there(self) -> Rule:
@@ -128,7 +130,7 @@ def find_column(steps: Steps, kinds: RowKinds) -> PathColumn | None:
     """Return the value at a path of keys and indexes, None if no column holds it."""
     match tuple(steps):
         case (str(name),) if name in STRINGS:
-            return PathColumn("string", Name(name))
+            return PathColumn("string", Name(name), may_be_null=True)
         case ("metadata", *names) if names and all(isinstance(name, str) for name in names):
             return _field(list(map(str, names)), kinds)
         case ("attributes", str(key), *others):
@@ -142,7 +144,7 @@ def _field(names: list[str], kinds: RowKinds) -> PathColumn | None:
     kind = kinds.fields(METADATA_PREFIX + key)
     if kind is None or path_of(key, kind) != names:
         return None
-    return PathColumn(value_kind(kind), Name(METADATA_PREFIX + key))
+    return PathColumn(value_kind(kind), Name(METADATA_PREFIX + key), may_be_null=True)
 
 
 def _attribute(key: str, steps: Sequence[str | int], kinds: RowKinds) -> PathColumn | None:
@@ -191,11 +193,11 @@ def compile_path(path: Path, kinds: RowKinds) -> Rule | None:
     others = path.steps[len(plain) :]
     try:
         if not others:
-            return _column_at(plain, kinds).there
+            return _found(_column_at(plain, kinds))
         if len(others) == 1 and isinstance(others[0], Where) and plain in ((), (ATTRIBUTES,), ("metadata",)):
             rule = _JsonPathCompiler(kinds, plain).rule(others[0].condition)
             is_there = not plain or (plain == (ATTRIBUTES,) and kinds.always)
-            return rule if is_there or not _holds_for_nothing(rule) else None
+            return rule if is_there or not _may_hold_without(str(plain[0]), rule) else None
     except _NoColumnError:
         pass
     return None
@@ -224,14 +226,34 @@ def plain_steps(steps: Sequence[Step]) -> tuple[str | int, ...]:
     return tuple(plain)
 
 
-def _holds_for_nothing(rule: Rule) -> bool:
-    """Tell whether a rule keeps a row that has none of its columns; a document without metadata matches no filter on it."""
-    if not rule.names:
+def _may_hold_without(base: str, rule: Rule) -> bool:
+    """Tell whether a rule may keep a row without `base`; a document without metadata matches no filter on it."""
+    if not rule.names or not all(name.startswith(f"{base}.") for name in rule.names):
         return True
     try:
         return bool(rule.mask({name: pa.nulls(1) for name in rule.names})[0].as_py())
     except Exception:  # noqa: BLE001 - null columns of spans cannot be looked into: take the careful way
         return True
+
+
+def _found(column: PathColumn) -> Rule:
+    """Return where JSONPath finds a value; null is one."""
+    if column.may_be_null:
+        raise _NoColumnError
+    return column.there
+
+
+def _is_implied(guard: Condition, parts: Sequence[Condition]) -> bool:
+    """Tell whether a path leads to something wherever all other parts hold: one of them compares what lies there with a literal."""
+    return isinstance(guard, Path) and any(
+        isinstance(part, Test)
+        and part.sign in ("==", "<", "<=", ">", ">=", "in")
+        and isinstance(part.left, Path)
+        and isinstance(part.right, JsonValue)
+        and part.left.from_row == guard.from_row
+        and part.left.steps[: len(guard.steps)] == guard.steps
+        for part in parts
+    )
 
 
 def _column_at(steps: Steps, kinds: RowKinds) -> PathColumn:
@@ -291,11 +313,26 @@ class _Compiler:
 class _JsonPathCompiler(_Compiler):
     """JSONPath: a comparison with a missing value is false, but for ``!=``."""
 
+    def rule(self, condition: Condition) -> Rule:
+        if isinstance(condition, Both):
+            rules = (self.part(part, condition.parts) for part in condition.parts)
+            return all_of(*(rule for rule in rules if rule is not None))
+        return super().rule(condition)
+
+    def part(self, part: Condition, parts: Sequence[Condition]) -> Rule | None:
+        """Return the rule of one of several parts that all have to hold; None where the others say it too."""
+        try:
+            return self.rule(part)
+        except _NoColumnError:
+            if _is_implied(part, parts):
+                return None
+            raise
+
     def exists(self, operand: Path | JsonValue) -> Rule:
-        return self.column(operand).there if isinstance(operand, Path) else Constant(True)
+        return _found(self.column(operand)) if isinstance(operand, Path) else Constant(True)
 
     def compare(self, sign: str, column: PathColumn, value: object) -> Rule:
-        if value is None:
+        if value is None or (sign == "nin" and column.may_be_null):
             raise _NoColumnError  # null and nothing are one in a column
         if sign in ("in", "nin"):
             return _membership(sign, column, value)

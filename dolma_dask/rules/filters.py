@@ -84,11 +84,15 @@ def check_expression(text: str, syntax: Syntax) -> None:
 
 
 def select(text: str, syntax: str, row: Row) -> list[Any]:
-    """Return the values of an expression in a document; raise `DataError` if jq fails."""
-    if syntax == "jsonpath":
-        return find(_path(text), row)
+    """Return the values of an expression in a document; raise `DataError` if jq fails, or the document is nested too deeply."""
     try:
+        if syntax == "jsonpath":
+            return find(_path(text), row)
         return cast(list[Any], jq_program(text).input_value(row).all())
+    except RecursionError:
+        raise DataError(
+            f"{text!r} cannot look into document {row.get('id')!r}: its arrays and objects are nested too deeply. Leave them out of it."
+        ) from None
     except ValueError as error:
         raise DataError(
             f"jq cannot evaluate {text!r} for document {row.get('id')!r}: {error}. Ask for what may be missing or of another type with "

@@ -286,7 +286,13 @@ def _move_slowly(text: str, replaced: Replaced, row: int) -> str:
         moves = [(moved_span(int(span[0]), int(span[1]), *around), span) for span in value]
         return [[start, end, *span[2:]] for (left, start, end), span in moves if left]
 
-    return json.dumps(moved(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
+    try:
+        return json.dumps(moved(json.loads(text)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (RecursionError, ValueError):
+        what = "a number that no double holds, or arrays and objects that are nested too deeply"
+        raise SchemaError(
+            f"spans in attributes with {what} cannot be moved; leave the attribute out", row=row
+        ) from None
 
 
 def is_span(value: object) -> bool:

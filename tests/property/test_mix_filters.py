@@ -25,7 +25,11 @@ NUMBERS = st.sampled_from([-1, 0, 0.5, 1, 1.0, 2, 12.25])
 WORDS = st.sampled_from(["", "en", "fr", "é😀"])
 SPANS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), NUMBERS).map(list), max_size=3)
 DEEP = st.fixed_dictionaries(
-    {}, optional={"w": WORDS, "q": st.fixed_dictionaries({}, optional={"b": st.booleans()})}
+    {},
+    optional={
+        "w": st.none() | WORDS,
+        "q": st.fixed_dictionaries({}, optional={"b": st.none() | st.booleans()}),
+    },
 )
 ROWS = st.fixed_dictionaries(
     {
@@ -47,9 +51,9 @@ ROWS = st.fixed_dictionaries(
         "metadata": st.fixed_dictionaries(
             {},
             optional={
-                "lang": WORDS,
-                "n": NUMBERS,
-                "o": st.fixed_dictionaries({}, optional={"z": NUMBERS, "p": DEEP}),
+                "lang": st.none() | WORDS,
+                "n": st.none() | NUMBERS,
+                "o": st.fixed_dictionaries({}, optional={"z": st.none() | NUMBERS, "p": DEEP}),
             },
         )
     },
@@ -88,6 +92,7 @@ JSONPATHS = st.one_of(
     CONDITIONS.map("$.attributes[?({})]".format),
     CONDITIONS.map(lambda text: f"$[?({text.replace('@.', '@.attributes.')})]"),
     st.sampled_from(["$.metadata[?(@.lang == 'en')]", "$.metadata[?(@.lang != 'en')]", "$.metadata[?(!@.n)]", "$.metadata[?(@.n < 1)]",
+                     "$.metadata[?(@.lang && @.lang == 'en')]", "$.metadata[?(!(!$.id))]", "$.metadata[?($.id in ['en', 'fr'])]",
                      "$.metadata[?(@.o.p.w == 'en')]", "$.metadata[?(@.o.p.q.b && @.o.p.w != 'fr')]", "$.metadata.o[?(@.p.w)]"]),
     PATHS.map(lambda text: text.replace("@.", "$.attributes.")),
 )  # fmt: skip

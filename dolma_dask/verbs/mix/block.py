@@ -166,8 +166,15 @@ class MixBlock:
     def parsed(self) -> list[dict[str, Any] | None]:
         """Each document as Python's JSON values with its attributes merged in; None for one that cannot be read."""
         readable = self.batch.column("id").is_valid()
-        rows = zip(self.batch.column(RAW), self.objects(), readable, strict=True)
-        return [_document(raw, text) if valid.as_py() else None for raw, text, valid in rows]
+        rows = enumerate(zip(self.batch.column(RAW), self.objects(), readable, strict=True))
+        return [self._document(at, raw, text) if valid.as_py() else None for at, (raw, text, valid) in rows]
+
+    def _document(self, at: int, raw: pa.Scalar, attributes: pa.Scalar) -> dict[str, Any]:
+        try:
+            return _document(raw, attributes)
+        except (msgspec.DecodeError, RecursionError):
+            what = "a number that no double holds, or arrays and objects that are nested too deeply"
+            raise self.error(at, f"{what}; expected what filters over whole documents can look at") from None
 
     def replaced(self, spans: Sequence[SpanWork]) -> Replaced:
         """Replace spans in all texts."""
@@ -222,13 +229,20 @@ class MixBlock:
         moved = None if options.keep_spans else replaced
         if ATTRIBUTES not in edits and (merges or moved is not None):
             attributes = self.objects() if merges else self.own
-            attributes = attributes if moved is None else move_spans(attributes, moved)
-            edits[ATTRIBUTES] = Edit(ATTRIBUTES, attributes)
+            edits[ATTRIBUTES] = Edit(
+                ATTRIBUTES, attributes if moved is None else self._moved(attributes, moved)
+            )
         if options.provenance:
             metadata = pa.nulls(len(self.numbers), pa.large_string())
             metadata = metadata if METADATA in edits else self.batch.column(METADATA)
             edits[METADATA] = Edit(METADATA, self._provenance(metadata))
         return list(edits.values())
+
+    def _moved(self, attributes: pa.LargeStringArray, replaced: Replaced) -> pa.LargeStringArray:
+        try:
+            return move_spans(attributes, replaced)
+        except SchemaError as error:
+            raise self.error(int(str(error.details["row"])), str(error).rstrip(".")) from None
 
     def _provenance(self, metadata: pa.LargeStringArray) -> pa.LargeStringArray:
         """Return metadata with the file and line of each row in it; in place of what is no object, an object with nothing else."""

@@ -152,6 +152,8 @@ def _check_current(url: str) -> None:
 
 def _is_outdated(root: str, record: Record) -> bool:
     """Tell whether a file of thresholds is as it was written, and the quantiles that it was made of are not."""
+    if len(record.files) != 1 or len(record.inputs) != 1:
+        return False  # a damaged record says nothing
     (written,), (source,) = record.files, record.inputs
     url = files.join(root, written.path)
     found = files.stat(url)

@@ -354,6 +354,24 @@ def test_documents_without_attributes_match_no_filter_on_them(tmp_path: Path, sl
     assert kept(dataset, include=["$.attributes[?(!@..k)]" if slow else "$.attributes[?(!@.k)]"]) == ["d2"]
 
 
+def test_a_null_in_the_metadata_is_a_value_for_jsonpath(tmp_path: Path) -> None:
+    fields = [{"lang": "en"}, {"lang": None}, {"other": 1}]
+    dataset = put(tmp_path / "v0", [*({"metadata": each} for each in fields), {}])
+    assert kept(dataset, include=["$.metadata[?(@.lang)]"]) == ["d0", "d1"]
+    assert kept(dataset, include=["$.metadata[?(@.lang nin ['en'])]"]) == ["d1"]
+    assert kept(dataset, include=["$.metadata[?($.id)]"]) == ["d0", "d1", "d2"]
+    assert kept(dataset, include=["$.metadata[?(@.lang && @.lang == 'en')]"]) == ["d0"]
+
+
+@pytest.mark.parametrize("number", ["1e999", "9" * 5000])
+def test_what_cannot_be_looked_at_is_named(tmp_path: Path, number: str) -> None:
+    dataset = put(tmp_path / "v0", [{}, {"metadata": {"n": "NUMBER"}}])
+    shard = tmp_path / "v0/documents/a.jsonl.gz"
+    write_lines(shard, [line.replace('"NUMBER"', number) for line in read_lines(shard)])
+    with pytest.raises(StageError, match=r"documents/a\.jsonl\.gz, row 1: a number that no double holds"):
+        kept(dataset, include=["$..n"])
+
+
 NEIGHBOURS = [2**53 + step for step in (0, 1, 2)]
 
 

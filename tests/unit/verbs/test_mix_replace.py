@@ -183,6 +183,15 @@ def test_spans_in_objects_move(tmp_path: Path) -> None:
     assert json.loads(found)["attributes"]["deep"] == {"w": [[0, 3, 1], [10, 15, 2.0]]}
 
 
+@pytest.mark.parametrize("value", ["1e999", "9" * 5000, "[" * 900 + "]" * 900])
+def test_spans_beside_what_cannot_be_read_stay_unmoved(tmp_path: Path, value: str) -> None:
+    dataset = put(tmp_path / "v0", LINES, [{**each, "odd": ["VALUE"]} for each in SPANS])
+    attributes = tmp_path / "v0/attributes/one/a.jsonl.gz"
+    write_lines(attributes, [line.replace('"VALUE"', value) for line in read_lines(attributes)])
+    with pytest.raises(StageError, match=r"a\.jsonl\.gz, row 0: spans in attributes with a number that"):
+        mixed(dataset, replace=[MAIL], merge_attributes=True, attributes=["one"])
+
+
 def test_short_texts_fields_and_provenance(tmp_path: Path) -> None:
     lines = [
         '{"id":"a","text":"\\u3000 ab \\n","source":"s","x":1,"metadata":"none"}',
