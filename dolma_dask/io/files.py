@@ -151,7 +151,7 @@ def stat(url: str) -> FileInfo | None:
     if is_local(url):
         try:
             status = local_path(url).stat()
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # a name with a zero byte is none
             return None
         return None if S_ISDIR(status.st_mode) else _local_info(url, status)
     fs, path = filesystem(url)

@@ -197,7 +197,7 @@ def compile_path(path: Path, kinds: RowKinds) -> Rule | None:
         if len(others) == 1 and isinstance(others[0], Where) and plain in ((), (ATTRIBUTES,), ("metadata",)):
             rule = _JsonPathCompiler(kinds, plain).rule(others[0].condition)
             is_there = not plain or (plain == (ATTRIBUTES,) and kinds.always)
-            return rule if is_there or not _may_hold_without(str(plain[0]), rule) else None
+            return rule if is_there or not _may_hold_without("".join(map(str, plain)), rule) else None
     except _NoColumnError:
         pass
     return None

@@ -1,6 +1,7 @@
 """A dataset from elsewhere: nothing outside of its root is replaced or removed, whatever its journals, links and listings say."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,19 @@ def test_kinds_that_are_none_are_looked_up_in_the_file(root: Path) -> None:
     assert "char_length_v1" in dk.validate(str(root), **QUIET).scope["attributes"]
     frame = dk.read_dataframe(str(root), ["id"], attributes=["char_length_v1"])
     assert len(frame.compute(scheduler="sync")) == 6
+
+
+@pytest.mark.parametrize("paths", [[], ["quantiles/quantiles.json"] * 2, ["a\x00b"]])
+def test_records_of_odd_inputs_are_survived(root: Path, paths: list[str]) -> None:
+    dk.tag(str(root), ["char_length_v1"], **QUIET)
+    dk.quantiles(str(root), ["length"], level="regular", **QUIET)
+    for segment in (root / "_journal/quantiles").glob("*.jsonl"):
+        lines = [json.loads(line) for line in segment.read_text().splitlines()]
+        for line in (line for line in lines if "inputs" in line):
+            line["inputs"] = [{**line["inputs"][0], "path": path} for path in paths]
+        segment.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    thresholds = str(root / "quantiles/quantiles.regular.json")
+    with suppress(UsageError):  # they may have been made of other quantiles
+        dk.mix(str(root), to=str(root.parent / "v1"), thresholds=thresholds, dry_run=True, **QUIET)
+    assert "quantiles" in str(dk.status(str(root)))
+    assert dk.quantiles(str(root), ["length"], level="regular", **QUIET).exit_status == 0
