@@ -85,6 +85,26 @@ def is_ours(schema: pa.Schema) -> bool:
     return bool(OURS.items() <= (schema.metadata or {}).items())
 
 
+def is_string(kind: pa.DataType) -> bool:
+    """Tell whether a column of this type holds text."""
+    if pa.types.is_dictionary(kind):
+        return is_string(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Tell whether a column of this type holds bytes: text in tables that lack the UTF8 annotation."""
+    if pa.types.is_dictionary(kind):
+        return is_bytes(kind.value_type)
+    kinds = (
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+        pa.types.is_fixed_size_binary,
+    )
+    return any(is_kind(kind) for is_kind in kinds)
+
+
 def _encode_other(value: Any) -> str:
     """Return what msgspec does not know as a string: subclasses of its types, such as time stamps in nanoseconds."""
     return str(value.isoformat() if hasattr(value, "isoformat") else value)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import SchemaError
+from dolma_dask.formats.documents import is_string
 from dolma_dask.formats.exact_numbers import as_exact
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.formats.json.attributes import (
@@ -298,9 +299,7 @@ def _kind_of(actual: pa.DataType) -> AttributeKind | None:
         return "bool"
     if pa.types.is_integer(actual) or pa.types.is_floating(actual):
         return "number"
-    if pa.types.is_dictionary(actual):
-        return "string" if _kind_of(actual.value_type) == "string" else None
-    if pa.types.is_string(actual) or pa.types.is_large_string(actual):
+    if is_string(actual):
         return "string"
     return "spans" if _is_spans(actual) else None
 

@@ -22,7 +22,9 @@ from dolma_dask.formats.documents import (
     STRINGS,
     check_columns,
     encode_value,
+    is_bytes,
     is_ours,
+    is_string,
     metadata_text,
     null_row,
     raw_lines,
@@ -150,7 +152,7 @@ class DocumentFile:
 
     def _check_columns(self, schema: pa.Schema) -> None:
         """Refuse at once what would make every row a bad record."""
-        for name in self.columns:
+        for name in (*self.columns, METADATA) if RAW in self.columns else self.columns:
             types = [field.type for field in schema if field.name == name]
             if len(types) > 1 or (not types and name in self._required):
                 raise SchemaError(
@@ -158,7 +160,8 @@ class DocumentFile:
                     "Convert the file: dolma-dask convert.",
                     url=self.url,
                 )
-            if types and name in STRINGS and not (_is_string(types[0]) or pa.types.is_null(types[0])):
+            strange = name in STRINGS and types and not (is_string(types[0]) or pa.types.is_null(types[0]))
+            if strange or (name == METADATA and types and is_bytes(types[0])):
                 raise SchemaError(
                     f"{self.url}: column {name!r} has type {types[0]}; expected strings. Convert the file: dolma-dask convert.",
                     url=self.url,
@@ -209,16 +212,10 @@ def _with_hint(reason: str, expected: str) -> str:
     return expected + _OR_ONCE if reason == "missing_field" and "'source'" in expected else expected
 
 
-def _is_string(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return _is_string(kind.value_type)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
 def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return `batch` with every string column as large_string."""
     columns = [
-        pc.cast(column, pa.large_string()) if _is_string(column.type) else column for column in batch.columns
+        pc.cast(column, pa.large_string()) if is_string(column.type) else column for column in batch.columns
     ]
     fields = [pa.field(name, column.type) for name, column in zip(batch.schema.names, columns, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=batch.schema.metadata))

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError, UsageError
+from dolma_dask.formats.documents import is_string
 from dolma_dask.formats.json.exact import Field
 from dolma_dask.formats.json.lines import scan_documents
 from dolma_dask.io import files
@@ -360,7 +361,7 @@ def _columns(
 def _string_column(url: str, batch: pa.RecordBatch, name: str) -> pa.LargeStringArray:
     column = batch.column(name)
     kind = column.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+    if not (is_string(kind) or pa.types.is_null(kind)):
         raise SchemaError(f"{url}: column {name} is of type {kind}; expected strings.", url=url)
     column = column.cast(pa.large_string())
     if not _is_utf8(column):

@@ -17,7 +17,7 @@ from dolma_dask.sources.mapping import FieldMapping
 SCHEMA = schema_of((*REQUIRED, RAW))
 """Columns of every block: the mandatory fields, and the document's complete JSON line with its newline."""
 
-CONVERTER_VERSION = 1
+CONVERTER_VERSION = 2
 """Raised whenever some raw record becomes another document than before; part of the key of finished work."""
 
 

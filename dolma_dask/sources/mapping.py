@@ -124,7 +124,7 @@ def place_of(url: str) -> str:
 
 def preset(name: str) -> FieldMapping:
     """Return the mapping of a published data set; raises `UsageError` for a name that is not in `PRESETS`."""
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise UsageError(
             f"mapping {name!r} is not known; expected one of {', '.join(PRESETS)}, or the fields one by one.",
             name=name,

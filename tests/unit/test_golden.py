@@ -41,15 +41,15 @@ class Golden(NamedTuple):
 GOLDEN = {
     "block": Golden(versions={"verbs.block.job.VERSION": 3}, digest="c1158d6674f273d6b49aa40e5dcfe699"),
     "convert lines": Golden(
-        versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
+        versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 2},
         digest="a43f2e126e07c65ccb95e0372f159d49",
     ),
     "convert parquet": Golden(
-        versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
+        versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 2},
         digest="383bd3562771976e1a096633b9f5e336",
     ),
     "convert texts": Golden(
-        versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 1},
+        versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 2},
         digest="f02360a4c531fba335813502e255da73",
     ),
     "convert_attributes": Golden(
@@ -59,7 +59,7 @@ GOLDEN = {
     "gzip members": Golden(
         versions={
             "verbs.convert.verb.VERSION": 2,
-            "sources.base.CONVERTER_VERSION": 1,
+            "sources.base.CONVERTER_VERSION": 2,
             "verbs.tag.VERSION": 2,
             "verbs.mix.transform.VERSION": 3,
         },

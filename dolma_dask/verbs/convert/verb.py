@@ -156,6 +156,7 @@ def convert(
         raise UsageError(
             f"shard_bytes={shard_bytes}; expected a number of bytes from 1 on, such as 1000000000."
         )
+    published = preset(mapping)
     base, listed = list_raw(inputs)
     raw_files = [info for info in listed if not is_sibling(mapping, info.path)]
     left_out = len(listed) - len(raw_files)
@@ -165,7 +166,7 @@ def convert(
         )
     folder = _folder(under)
     fields = _mapping(
-        preset(mapping),
+        published,
         id=id,
         text=text,
         source=source_field,

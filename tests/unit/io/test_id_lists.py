@@ -125,6 +125,8 @@ def test_what_cannot_be_read_is_named(tmp_path, name, data, error, message):
 
 
 def test_tables_of_other_types_and_missing_files(tmp_path):
+    pq.write_table(pa.table({"id": pa.array(["a"], pa.string_view())}), tmp_path / "l.parquet")
+    assert read_facts(str(tmp_path / "l.parquet")).entries == 1
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "l.parquet")
     with pytest.raises(SchemaError, match="of type int64; expected strings"):
         read_facts(str(tmp_path / "l.parquet"))

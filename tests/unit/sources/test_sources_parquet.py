@@ -128,6 +128,32 @@ def test_a_large_row_is_bad(tmp_path: Path) -> None:
     assert [(r.row, r.reason) for block in blocks for r in block.bad] == [(1, "too_large")]
 
 
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(4)])
+def test_bytes_are_text_in_mapped_fields_and_metadata(tmp_path: Path, kind: pa.DataType) -> None:
+    table = pa.table(
+        {
+            "text": pa.array([b"some", b"m\xc3\xa9e"], kind),
+            "meta": pa.array([{"id": b"id 1"}, {"id": b"id 2"}], pa.struct({"id": kind})),
+            "metadata": pa.array([b"{   ", b" {} "], kind)
+            if kind == pa.binary(4)
+            else pa.array([b'{"n":1}'] * 2, kind),
+            "other": pa.array([b"\xff\xff\xff\xff"] * 2, kind),
+        }
+    )
+    found = documents(read(tmp_path / "a.parquet", table, FieldMapping(id="meta.id", source_name="web")))
+    assert [each["text"] for each in found] == ["some", "mée"]
+    assert found[0]["id"] == "id 1"
+    assert found[0]["metadata"]["other"] == "/////w=="
+    if kind != pa.binary(4):
+        assert [each["metadata"]["n"] for each in found] == [1, 1]
+
+
+def test_json_text_of_any_type_is_metadata(tmp_path: Path) -> None:
+    for kind in (pa.string(), pa.large_string(), pa.string_view()):
+        table = pa.table({"text": ["a"], "metadata": pa.array(['{"n":1}'], kind)})
+        assert documents(read(tmp_path / "a.parquet", table))[0]["metadata"] == {"n": 1}
+
+
 def test_invalid_utf8_makes_one_bad_row(tmp_path: Path) -> None:
     binary = pa.array([b"good", b"\xff\xfe", "é".encode()], pa.binary())
     blocks = read(tmp_path / "a.parquet", pa.table({"text": binary}))
