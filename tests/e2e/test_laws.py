@@ -42,7 +42,7 @@ def test_what_a_stopped_run_with_other_options_has_left_is_not_taken_for_ours(do
     (done / "other/tokenizer.json").write_text(json.dumps(tokenizer))
     other = Verbs.cases["ragged"].command(done, "--tokenizer", f"{done}/other/tokenizer.json")
     moment = killed_at(3, "data.npy")  # of the first shard its files are there, and no record speaks of them
-    with Command([*other, "--scheduler", "synchronous"], tmp_path / "log", **moment) as command:
+    with Command([*other, "--overwrite", "--scheduler", "synchronous"], tmp_path / "log", **moment) as command:
         assert command.wait() == -9, command.output
     found = tree(done, ["tokens/v0"])
     assert sum(digest != expected["ragged"].get(path) for path, digest in found.items()) == 1
@@ -75,10 +75,14 @@ def test_a_changed_attribute_file_redoes_its_shard_only(done):
         assert (summary["done"], summary["skipped"]) == (1, SHARDS - 1)
 
 
-def test_changed_tokenizer_redoes_all(done):
+def test_a_changed_tokenizer_asks_and_redoes_all(done, expected):
     path = done / "tokenizer.json"
     path.write_text(path.read_text() + "\n")
-    assert run_again("ragged", done)["skipped"] == 0
+    error = Verbs.run(Verbs.cases["ragged"].command(done), status=2)["error"]["message"]
+    assert "tokenizer" in error
+    assert "--overwrite" in error
+    assert tree(done, ["tokens"]) == expected["ragged"]
+    assert run_again("ragged", done, "--overwrite")["skipped"] == 0
 
 
 @pytest.mark.parametrize("more", [(), ("--overwrite",), ("--dry-run",)])

@@ -119,7 +119,7 @@ def test_a_file_of_a_killed_run_never_passes_for_the_old_one(world, tmp_path):
     )
     run_again("shuffled", world, *plain)
     before, stamp = path.read_bytes(), path.stat().st_mtime_ns
-    words = words_of("shuffled", world, *plain, "--seed", "4", "--scheduler", "synchronous")
+    words = words_of("shuffled", world, *plain, "--seed", "4", "--overwrite", "--scheduler", "synchronous")
     with Command(words, tmp_path / "log", **SLOW_DISK) as command:
         wait_until(lambda: path.stat().st_mtime_ns != stamp or not command.running(), "the other file")
         assert command.running(), command.output
