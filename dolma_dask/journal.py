@@ -366,7 +366,7 @@ def check_budget(root: str, verbs: Sequence[str] = names_of("documents")) -> Non
     for run in {(run.verb, run.writes): run for run in runs}.values():
         if run.over_budget:
             raise BadRecordBudgetError(
-                f"{root} is over budget: {run.verb} ended with {run.over_budget}. Mend the input and run the same {run.verb} again, or accept "
+                f"{root} is over budget: at the end of {run.verb} {run.over_budget}. Mend the input and run the same {run.verb} again, or accept "
                 f"the loss with it: --on-bad-record quarantine and a larger --max-bad-fraction. The records are in {root}/_quarantine/{run.verb}/.",
                 root=root,
             )

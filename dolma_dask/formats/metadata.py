@@ -8,7 +8,13 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.formats.json.attributes import AttributeKind, sample_kinds, scan_objects, value_kind
+from dolma_dask.formats.json.attributes import (
+    AttributeKind,
+    kind_of_shapes,
+    sample_shapes,
+    scan_objects,
+    value_kind,
+)
 from dolma_dask.formats.json.exact import LineError
 
 PREFIX = "metadata."
@@ -22,11 +28,16 @@ def is_field(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def metadata_kinds(texts: pa.LargeStringArray) -> dict[str, AttributeKind]:
-    """Find the scalar fields of some metadata objects, at any depth, as column names with their prefix, and their kinds."""
+def metadata_shapes(texts: pa.LargeStringArray) -> dict[str, set[str]]:
+    """Find the fields of some metadata objects, at any depth, as column names with their prefix, and the shapes of their values."""
     lines = [b'{"attributes":%b}' % text.encode() for text in _objects(texts).to_pylist()]
-    kinds = sample_kinds(lines, "nested", deep=True)
-    return {PREFIX + key: kind for key, kind in kinds.items() if value_kind(kind) in _SCALARS}
+    return {PREFIX + key: found for key, found in sample_shapes(lines, "nested", deep=True).items()}
+
+
+def field_kind(shapes: set[str]) -> AttributeKind | None:
+    """Return the kind of a field with values of these shapes; None for what is no column: several kinds, lists, objects."""
+    kind = kind_of_shapes(shapes)
+    return kind if kind is not None and value_kind(kind) in _SCALARS else None
 
 
 def scan_metadata(

@@ -15,7 +15,7 @@ from dolma_dask.errors import DataError, ExpressionError, SchemaError, UsageErro
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, STRINGS
 from dolma_dask.formats.json.attributes import AttributeKind, value_kind
-from dolma_dask.formats.metadata import is_field, metadata_kinds
+from dolma_dask.formats.metadata import field_kind, is_field, metadata_shapes
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.reading.catalog import Catalog, check_clash
@@ -136,32 +136,38 @@ def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKi
     """Return the kinds of fields of the metadata, as the first rows of some shards show them; of all shards while a field is not found."""
     if not names:
         return {}
-    sampled = _sampled_kinds(dataset, names)
-    kinds: dict[str, AttributeKind] = {}
+    sampled = _sampled_shapes(dataset, names)
+    known = {name: kind for name, shapes in sampled.items() if (kind := field_kind(shapes)) is not None}
     for name in names:
-        if name not in sampled:
+        if name not in known and len(sampled.get(name, ())) < 2:
             raise ExpressionError(
-                f"{unknown_name(name, sampled)} (fields of the metadata in the first rows)", name=name
+                f"{unknown_name(name, known)} (fields of the metadata in the first rows)", name=name
             )
-        if len(sampled[name]) > 1:
-            found = sorted(kind.replace("path_", "nested ") for kind in sampled[name])
+        if name not in known:
+            found = sorted({_called(shape) for shape in sampled[name]})
             raise SchemaError(
-                f"{name} is a {' and a '.join(found)} in different documents of {dataset.root}; expected one kind in all. "
-                "Convert the field, or use another.",
+                f"{name} is {' and '.join(found)} in different documents of {dataset.root}; expected a number, a string or a bool, the same in "
+                "all. Convert the field, or use another.",
                 name=name,
             )
-        (kinds[name],) = sampled[name]
-    return kinds
+    return {name: known[name] for name in names}
 
 
-def _sampled_kinds(dataset: Dataset, names: Sequence[str]) -> dict[str, set[AttributeKind]]:
-    """Return the kinds of all fields that were seen on the way to the requested ones."""
-    sampled: dict[str, set[AttributeKind]] = {}
+def _called(shape: str) -> str:
+    return _CALLED.get(shape) or f"a {shape.replace('path_', 'nested ').replace('dict', 'nested number')}"
+
+
+_CALLED = dict.fromkeys(("document", "spans", "empty", "other"), "a list or an object")
+
+
+def _sampled_shapes(dataset: Dataset, names: Sequence[str]) -> dict[str, set[str]]:
+    """Return the shapes of the values of all fields that were seen on the way to the requested ones."""
+    sampled: dict[str, set[str]] = {}
     with ThreadPoolExecutor(SAMPLING_THREADS) as pool:
         for shards in _rounds(dataset.shards):
-            for kinds in pool.map(partial(_sample, dataset), shards):
-                for name, kind in kinds.items():
-                    sampled.setdefault(name, set()).add(kind)
+            for found in pool.map(partial(_sample, dataset), shards):
+                for name, shapes in found.items():
+                    sampled.setdefault(name, set()).update(shapes)
             if sampled.keys() >= set(names):
                 break
     return sampled
@@ -177,8 +183,8 @@ def _rounds(shards: Sequence[Shard]) -> Iterator[Sequence[Shard]]:
         yield others[first : first + SAMPLED_AT_ONCE]
 
 
-def _sample(dataset: Dataset, shard: Shard) -> dict[str, AttributeKind]:
-    """Return the fields of the metadata in the first rows of a shard; what is wrong with the file, its reader says."""
+def _sample(dataset: Dataset, shard: Shard) -> dict[str, set[str]]:
+    """Return the fields of the metadata and their shapes in the first rows of a shard; what is wrong with the file, its reader says."""
     documents = DocumentFile(
         files.join(dataset.root, layout.document_path(shard.path)), (METADATA,), source=dataset.source
     )
@@ -186,4 +192,4 @@ def _sample(dataset: Dataset, shard: Shard) -> dict[str, AttributeKind]:
         block = next(iter(documents), None)
     except DataError:
         return {}
-    return metadata_kinds(block.batch.column(METADATA).slice(0, SAMPLED_ROWS)) if block else {}
+    return metadata_shapes(block.batch.column(METADATA).slice(0, SAMPLED_ROWS)) if block else {}

@@ -31,6 +31,11 @@ ALLOWED = (
 MOST_CHARACTERS = 1_000_000
 MOST_LITERALS = 100_000
 """Of a list to the right of ``in``; longer ones belong into a file of ids (`block`)."""
+NO_COLUMNS = {
+    "text": "rules do not look at texts; compare what a tagger makes of them, such as the length of char_length_v1",
+    "metadata": "rules look at fields of the metadata, such as metadata.lang",
+}
+"""Parts of documents that are no columns, and what to name instead."""
 _USE_A_FILE = "\nTo choose documents by a long list of ids, write it to a file: --allow FILE or --block FILE"
 _STRINGS = {
     quote: re.compile(rf"{quote}(?:\\.|(?!{quote})[^\\])*{quote}", re.DOTALL)
@@ -181,7 +186,7 @@ def resolve(rule: Rule, known: Collection[str]) -> Rule:
     for name in sorted(rule.names - frozenset(known)):
         ends = sorted(column for column in known if column.endswith(f"__{name}"))
         if not ends:
-            raise _error_at(rule, name, unknown_name(name, known))
+            raise _error_at(rule, name, NO_COLUMNS.get(name) or unknown_name(name, known))
         if len(ends) > 1:
             message = f"{Name(name)} is short for several columns: {', '.join(ends)}; write one of them"
             raise _error_at(rule, name, message)

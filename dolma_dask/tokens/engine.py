@@ -293,14 +293,19 @@ def _pieces(texts: pa.LargeStringArray) -> Iterator[tuple[int, int]]:
         start, done = stop, int(costs[stop - 1])
 
 
+_SHOWN = 60
+"""Bytes of a text that an error shows."""
+
+
 def _encode_piece(tokenizer: Tokenizer, texts: pa.LargeStringArray, start: int, stop: int) -> list[Encoding]:
     piece = texts.slice(start, stop - start)
     try:
         encodings: list[Encoding] = tokenizer.encode_batch_fast(piece.to_pylist(), add_special_tokens=False)
     except Exception as error:  # the library raises nothing more precise
         row, reason = _find_failure(tokenizer, piece, error)
+        shortened = piece[row].as_buffer().to_pybytes()[:_SHOWN].decode(errors="replace")
         raise DataError(
-            f"text of row {start + row} of the batch cannot be encoded: {reason}; drop the row, or use a tokenizer"
+            f"text of row {start + row} of the batch, {shortened!r}, cannot be encoded: {reason}; drop the row, or use a tokenizer"
             " that knows every character (byte fallback or an unknown token)",
             row=start + row,
         ) from error

@@ -158,10 +158,10 @@ def _end(engine: TokenEngine, config: Mapping[str, Any], name: str | None, numbe
     if token is None:
         token = _own(engine, config, "eos_token", EOS_NAMES)
     if token is None:
-        near = ", ".join(map(repr, engine.near_tokens(GPT2_END)))
+        near = "".join(f", such as {name!r}" for name in engine.near_tokens(GPT2_END)[:1])
         raise UsageError(
             f"{engine.file_name or 'the tokenizer'} does not say which token ends a document: it has none of {', '.join(EOS_NAMES)}, and no "
-            f"{CONFIG_NAME} with an eos_token beside it. Name one with eos, such as {near}, or eos='{NO_TOKEN}' for none."
+            f"{CONFIG_NAME} with an eos_token beside it. Name one with eos{near}, or eos='{NO_TOKEN}' for none."
         )
     return token
 

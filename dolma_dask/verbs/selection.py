@@ -15,7 +15,7 @@ from dolma_dask.formats.json.attributes import AttributeKind, value_kind
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.reading import AttributeSets, Catalog, check_clash, find_fields, look_up
 from dolma_dask.rules.rules import And, Rule
-from dolma_dask.rules.where import parse, resolve
+from dolma_dask.rules.where import NO_COLUMNS, parse, resolve
 from dolma_dask.summary import Summary, shortened
 
 DOCUMENT_NAMES = ("id", "source", *OPTIONAL)
@@ -59,9 +59,10 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
 def _from_all(catalog: Catalog, rule: Rule, documents: Sequence[str]) -> tuple[Rule, list[str]]:
     """Resolve a rule against all sets, of which those that it does not need may be unfinished or clash; return those that it needs."""
     dataset = catalog.dataset
-    if not dataset.attributes:
+    unknown = rule.names - set(documents)
+    if not dataset.attributes and unknown.isdisjoint(NO_COLUMNS):
         raise UsageError(
-            f"the rule names {', '.join(sorted(rule.names))}, but {dataset.root} has no attributes. Make them: dolma-dask tag."
+            f"the rule names {', '.join(sorted(unknown))}, but {dataset.root} has no attributes. Make them: dolma-dask tag."
         )
     rule, keys = look_up(
         catalog, dataset.attributes, lambda known: resolve(rule, sorted({*documents, *known}))

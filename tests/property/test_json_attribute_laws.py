@@ -40,7 +40,7 @@ from dolma_dask.formats.json.exact import Value as Read
 from dolma_dask.formats.json.lines import Lines
 from dolma_dask.formats.json.numbers import read_number
 from dolma_dask.formats.json.strings import line_starts
-from dolma_dask.formats.metadata import metadata_kinds, scan_metadata
+from dolma_dask.formats.metadata import field_kind, metadata_shapes, scan_metadata
 from dolma_dask.text.kernels import kernel
 
 KEYS: dict[str, AttributeKind] = {
@@ -446,8 +446,8 @@ def test_sampled_kinds_of_objects_in_objects(texts: list[str]) -> None:
     """A scalar that is found has one kind in all rows; a row is refused only where something else stands in the place of an object."""
     rows = pa.array(texts, pa.large_string())
     roots = [read_line(text.encode()) for text in texts]
-    kinds = metadata_kinds(rows)
-    for name, kind in kinds.items():
+    kinds = {name: field_kind(shapes) for name, shapes in metadata_shapes(rows).items()}
+    for name, kind in ((name, kind) for name, kind in kinds.items() if kind is not None):
         found, errors = scan_metadata(rows, {name: kind})
         bad = dict(errors)
         for row, root in enumerate(roots):

@@ -202,7 +202,14 @@ def sample_kinds(lines: Sequence[bytes], form: Form, *, deep: bool = False) -> d
     in all of them; else it is "spans", which reads every list of spans. Left out are keys that no kind fits: null in all rows, of several types,
     other lists, objects of something else than numbers (with `deep` scalars in any objects are found), objects under a key with a dot.
     """
-    shapes: dict[str, list[str]] = {}
+    shapes = sample_shapes(lines, form, deep=deep)
+    kinds = {key: kind_of_shapes(found) for key, found in shapes.items()}
+    return {key: kind for key, kind in kinds.items() if kind is not None}
+
+
+def sample_shapes(lines: Sequence[bytes], form: Form, *, deep: bool = False) -> dict[str, set[str]]:
+    """Return the shapes of the values of each key in example rows: kinds, "empty" or "other"."""
+    shapes: dict[str, set[str]] = {}
     for line in lines:
         try:
             row = parse_object(line)
@@ -211,9 +218,8 @@ def sample_kinds(lines: Sequence[bytes], form: Form, *, deep: bool = False) -> d
         except LineError:
             continue
         for key, shape in () if _is_error_row(row) else _row_shapes(values, deep):
-            shapes.setdefault(key, []).append(shape)
-    kinds = {key: _kind_of_shapes(set(found)) for key, found in shapes.items()}
-    return {key: kind for key, kind in kinds.items() if kind is not None}
+            shapes.setdefault(key, set()).add(shape)
+    return shapes
 
 
 def _row_shapes(raws: Mapping[str, bytes], deep: bool) -> Iterable[tuple[str, str]]:
@@ -262,7 +268,8 @@ def _inner_shape(path: tuple[str, ...], kind: str, deep: bool) -> str:
     return f"path_{_SCALARS[kind]}" if is_named else "other"
 
 
-def _kind_of_shapes(shapes: set[str]) -> AttributeKind | None:
+def kind_of_shapes(shapes: set[str]) -> AttributeKind | None:
+    """Return the kind that fits values of all of these shapes, see `sample_kinds`; None if there is none."""
     if shapes <= {"document", "empty"} and "document" in shapes:
         return "document"
     if shapes <= {"document", "empty", "spans"}:

@@ -164,7 +164,9 @@ def test_a_dataset_over_its_budget_is_refused_until_it_is_mended(tmp_path):
         assert (row.state, dk.status(root).exit_status) == ("over budget", 1)
         assert "3 of 6 rows are bad" in dk.status(root).notes[0]
         for read in READERS.values():
-            with pytest.raises(BadRecordBudgetError, match="is over budget: convert ended with 3 of 6 rows"):
+            with pytest.raises(
+                BadRecordBudgetError, match="is over budget: at the end of convert 3 of 6 rows"
+            ):
                 read(root, tmp_path)
 
     check_refused()

@@ -5,7 +5,13 @@ import json
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import CorruptFileError, ExpressionError, MissingAttributesError, UsageError
+from dolma_dask.errors import (
+    CorruptFileError,
+    ExpressionError,
+    MissingAttributesError,
+    SchemaError,
+    UsageError,
+)
 from dolma_dask.io.records import RuleCount
 from dolma_dask.reading import find_columns
 from dolma_dask.rules.where import parse
@@ -22,10 +28,31 @@ def test_rules_are_objects_too(tagged):
 
 def test_errors(tagged):
     dataset = dk.open_dataset(str(tagged))
-    with pytest.raises(ExpressionError, match="text"):
+    with pytest.raises(ExpressionError, match="rules do not look at texts; compare what a tagger makes"):
         select(dataset, "text == 'x'", ())
     with pytest.raises(UsageError, match="no attribute set 'nothing'; it has: char_length_v1"):
         select(dataset, "length > 3", ["nothing"])
+
+
+def test_a_rule_over_texts_of_a_dataset_without_attributes(dataset):
+    opened = dk.open_dataset(str(dataset))
+    with pytest.raises(ExpressionError, match="rules do not look at texts"):
+        select(opened, "id == 'a' and text == 'x'", ())
+    with pytest.raises(UsageError, match="the rule names length, but"):
+        select(opened, "id == 'a' and length > 3", ())
+
+
+@pytest.mark.parametrize(
+    "value, found", [("'a'", "a number and a string"), ("[1]", "a list or an object and a number")]
+)
+def test_fields_of_several_kinds_are_named(tmp_path, value, found):
+    rows = [{"n": 1}, {"n": json.loads(value.replace("'", '"'))}]
+    lines = [
+        json.dumps({"id": f"{i}", "text": "t", "source": "s", "metadata": m}) for i, m in enumerate(rows)
+    ]
+    write_lines(tmp_path / "documents/a.jsonl", lines)
+    with pytest.raises(SchemaError, match=rf"metadata\.n is {found} in different documents"):
+        select(dk.open_dataset(str(tmp_path)), "metadata.n == 1", ())
 
 
 def test_a_key_with_many_spans_cannot_be_a_rule(dataset):
