@@ -42,7 +42,9 @@ def test_what_a_stopped_run_with_other_options_has_left_is_not_taken_for_ours(do
     (done / "other/tokenizer.json").write_text(json.dumps(tokenizer))
     other = Verbs.cases["ragged"].command(done, "--tokenizer", f"{done}/other/tokenizer.json")
     moment = killed_at(3, "data.npy")  # of the first shard its files are there, and no record speaks of them
-    with Command([*other, "--overwrite", "--scheduler", "synchronous"], tmp_path / "log", **moment) as command:
+    with Command(
+        [*other, "--overwrite", "--scheduler", "synchronous"], tmp_path / "log", **moment
+    ) as command:
         assert command.wait() == -9, command.output
     found = tree(done, ["tokens/v0"])
     assert sum(digest != expected["ragged"].get(path) for path, digest in found.items()) == 1

@@ -201,7 +201,7 @@ def test_bad_texts_are_located(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyP
     invalid = pa.Array.from_buffers(
         pa.large_string(), 3, [None, pa.py_buffer(np.array([0, 1, 2, 3], np.int64)), pa.py_buffer(b"a\xffb")]
     )
-    with pytest.raises(DataError, match="row 1 of the batch, .*, cannot be encoded"):
+    with pytest.raises(DataError, match=r"row 1 of the batch, .*, cannot be encoded"):
         engine.encode(invalid)
     monkeypatch.setattr(engine_module, "PIECE_BYTES", 1)
     with pytest.raises(DataError, match=r"row 2 of the batch, '.+', cannot be encoded: .*UNK") as caught:
