@@ -197,7 +197,17 @@ def _configured(name: str) -> Any:
     return dask.config.get(name, None)
 
 
+def _check_has_threads() -> None:
+    """Refuse Dask's cluster in a process that lacks its threads."""
+    if _fork_of_dask:
+        raise UsageError(
+            "this process is a fork of one that has used Dask's cluster, whose threads it lacks; expected one that was started afresh. Start it "
+            "by multiprocessing's 'spawn' or 'forkserver', or use scheduler='threads'."
+        )
+
+
 def _usable(client: "Client") -> "Client":
+    _check_has_threads()
     if client.asynchronous:
         raise UsageError(
             "the active Dask client is asynchronous; expected one that can be waited for. Make it with asynchronous=False."
@@ -358,11 +368,7 @@ def local_client(workers: int, *, dashboard: bool = False) -> Iterator["Client"]
 @contextmanager
 def _start_local(workers: int, *, dashboard: bool) -> Iterator["Client"]:
     _check_may_start()
-    if _fork_of_dask:
-        raise UsageError(
-            "this process is a fork of one that has used Dask's cluster, whose threads it lacks; expected one that was started afresh. Start it "
-            "by multiprocessing's 'spawn' or 'forkserver', or use scheduler='processes'."
-        )
+    _check_has_threads()
     with ExitStack() as stack:
         with interrupts_held_back():
             method = process_context("distributed.nanny", "distributed.worker").get_start_method()

@@ -128,10 +128,11 @@ def start_processes(workers: int) -> "ProcessPoolExecutor":
 
 
 def kill_processes(pool: "ProcessPoolExecutor") -> None:
-    """End a pool and all of its processes, whatever they do."""
-    for process in list((getattr(pool, "_processes", None) or {}).values()):
-        process.kill()  # there is no public way before Python 3.14
-    pool.shutdown(cancel_futures=True)
+    """End a pool and all of its processes, whatever they do; a further Ctrl-C waits."""
+    with interrupts_held_back():
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            process.kill()  # there is no public way before Python 3.14
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dolma_dask.clusters import cpu_count
-from dolma_dask.processes import start_processes
+from dolma_dask.clusters import cpu_count, process_pool
 from dolma_dask.summary import Summary
 
 ROWS = 24
@@ -39,7 +38,7 @@ def warm_up(*, workers: int | None = None) -> Summary:
     started = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="dolma-dask-warm-up-") as folder,
-        start_processes(min(workers or cpu_count(), len(PARTS))) as pool,
+        process_pool(min(workers or cpu_count(), len(PARTS))) as pool,
     ):
         list(pool.map(_do, PARTS, [f"{folder}/{part.__name__}" for part in PARTS]))
     return WarmUpSummary("warm-up", "", seconds=time.monotonic() - started)

@@ -46,6 +46,7 @@ _AWAY = {
     "EndpointConnectionError",
     "ConnectTimeoutError",
     "ProxyConnectionError",
+    "ReadTimeoutError",
     "ConnectionRefusedError",
     "ClientConnectorError",
 }
@@ -59,7 +60,6 @@ _BROKEN = {
     "HTTPClientError",
     "IncompleteRead",
     "IncompleteReadError",
-    "ReadTimeoutError",
     "ResponseParserError",
     "ResponseStreamingError",
     "ServerDisconnectedError",
@@ -101,7 +101,7 @@ def filesystem(url: str) -> tuple[Any, str]:
     check_url(url)
     settings = _settings(url)
     try:
-        return cast(tuple[Any, str], fsspec.core.url_to_fs(url, **settings))
+        fs, path = fsspec.core.url_to_fs(url, **settings)
     except (ValueError, ImportError) as error:
         if url.partition("://")[0] in ("s3", "s3a"):
             require("s3fs", url)
@@ -109,6 +109,9 @@ def filesystem(url: str) -> tuple[Any, str]:
             f"{url} cannot be opened: {reason(error)}; expected a local path or the URL of a store that fsspec knows, such as "
             "s3://bucket/folder. Correct it, or install what the store needs."
         ) from error
+    if hasattr(fs, "retries"):
+        fs.retries = 1  # its client tries five times, and `patiently` again
+    return fs, path
 
 
 def _settings(url: str) -> dict[str, Any]:

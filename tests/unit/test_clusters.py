@@ -233,6 +233,14 @@ def test_daemonic_processes_say_that_they_may_start_no_others(scheduler, monkeyp
         place(scheduler, 2)
 
 
+def test_a_fork_does_not_wait_for_the_cluster_of_its_parent(monkeypatch):
+    monkeypatch.setattr(clusters, "active_client", lambda: SimpleNamespace(scheduler_info=dict))
+    monkeypatch.setattr(clusters, "_fork_of_dask", True)
+    with pytest.raises(UsageError, match=r"fork of one.*scheduler='threads'"):
+        place(None, 2)
+    assert place("threads", 2).scheduler == "threads"
+
+
 def test_blocks_overlap_and_threads_use_them(monkeypatch):
     import distributed
 

@@ -1,7 +1,10 @@
 """A warm-up calls every kernel that runs meet, so that none is compiled later."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 
 RARE = {
     "_valid_utf8", "mark_invalid_utf8",  # texts that are not UTF-8
@@ -40,3 +43,16 @@ def test_a_warm_up_calls_all_kernels_but_the_rare(tmp_path):
     called, *others = done.stdout.split()
     assert int(called) > 100
     assert set(others) == RARE
+
+
+def test_ctrl_c_ends_a_warm_up_however_often_it_comes(tmp_path):
+    program = [sys.executable, "-m", "dolma_dask", "warm-up", "--workers", "2"]
+    running = subprocess.Popen(program, env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE)
+    while not list(tmp_path.glob("*/*/v0")) and running.poll() is None:
+        time.sleep(0.01)
+    for _ in range(4):
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    _, told = running.communicate(timeout=60)
+    assert (running.returncode, told.count(b"\n")) == (130, 1)
+    assert not list(tmp_path.iterdir())

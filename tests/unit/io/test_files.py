@@ -1,6 +1,7 @@
 """Files behind URLs: here and in an object store."""
 
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -8,8 +9,8 @@ import fsspec
 import pytest
 import xxhash
 
-from dolma_dask.errors import CorruptFileError, UsageError
-from dolma_dask.io import files
+from dolma_dask.errors import CorruptFileError, StoreUnreachableError, UsageError
+from dolma_dask.io import files, stores
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 
@@ -221,3 +222,21 @@ def test_a_pipe_is_no_file(tmp_path, linked):
         os.mkfifo(folder / "a.jsonl")
     with pytest.raises(CorruptFileError, match=r"a\.jsonl: a pipe, socket or device"):
         files.list_files(str(folder))
+
+
+def test_a_store_that_takes_connections_and_never_answers_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setattr(stores, "PATIENCE_SECONDS", 0.0)
+    quick = {"config_kwargs": {"read_timeout": 0.1, "retries": {"max_attempts": 0}}}
+    monkeypatch.setitem(fsspec.config.conf, "s3", quick)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*silent.getsockname()))
+        with pytest.raises(StoreUnreachableError, match="ReadTimeoutError"):
+            files.list_files("s3://silent/folder")
+        silent.setblocking(False)
+        silent.accept()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
