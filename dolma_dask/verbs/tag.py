@@ -16,7 +16,7 @@ import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.engine import Plan, Task, Unit, inputs_of
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key
 from dolma_dask.formats.digests import DocumentDigests
@@ -30,7 +30,7 @@ from dolma_dask.io.records import Block
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.summary import Summary
 from dolma_dask.taggers.base import Tagger, ViewTagger
-from dolma_dask.taggers.registry import get_tagger
+from dolma_dask.taggers.registry import check_tagger, get_tagger
 from dolma_dask.text.view import TextView
 from dolma_dask.verbs.options import (
     DatasetLike,
@@ -98,10 +98,10 @@ def tag(
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
     """
     options = checked(tag, options, RecordArgs)
-    taggers = [taggers] if isinstance(taggers, str | Tagger) else taggers
+    taggers = [taggers] if isinstance(taggers, str) or callable(taggers) else taggers
     check_format(format)
     opened = as_dataset(dataset, source, version)
-    sets = _sets([get_tagger(item) if isinstance(item, str) else item for item in taggers], experiment)
+    sets = _sets([_tagger(item) for item in taggers], experiment)
     stage = TagStage(opened.root, opened.source, sets, format, record_policy(options))
     layout.check_no_collision([layout.with_format(shard.path, format) for shard in opened.shards])
     names = [tagger.name for set_ in sets.values() for tagger in set_]
@@ -142,6 +142,13 @@ def _lost(dataset: Dataset, stage: "TagStage") -> dict[str, list[str]]:
         if others and files.stat(dataset.url(path)):
             lost[path] = others
     return lost
+
+
+def _tagger(item: str | Tagger) -> Tagger:
+    if isinstance(item, str):
+        return get_tagger(item)
+    check_tagger(item)
+    return item
 
 
 def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[Tagger, ...]]:
@@ -264,10 +271,24 @@ class TagStage:
         }
         ids, sources = block.batch.column("id"), block.batch.column("source")
         for name, writer in writers.items():
-            columns = [column for tagger in self.sets[name] for column in _columns(name, tagger, batch, view)]
+            try:
+                columns = [
+                    column for tagger in self.sets[name] for column in _columns(name, tagger, batch, view)
+                ]
+            except DataError as error:
+                raise _located(error, block.first_row) from error
             kinds[name].update(pair for column in columns for pair in _read_kinds(column))
             writer.write(ids, sources, view.lengths, columns, errors)
         return view
+
+
+def _located(error: DataError, first_row: int) -> DataError:
+    """Return the error of a tagger with the row in the file in place of that in the batch."""
+    row = error.details.get("row")
+    if not isinstance(row, int):
+        return error
+    message = str(error).replace(f"row {row} of the batch", f"row {first_row + row}")
+    return DataError(message, **{**error.details, "row": first_row + row})
 
 
 def _columns(name: str, tagger: Tagger, batch: pa.RecordBatch, view: TextView) -> list[AttributeColumn]:

@@ -182,3 +182,21 @@ def test_a_hostile_journal_removes_nothing_outside_of_the_dataset(tmp_path):
     summary = dk.tag(str(root), ["char_length_v1"], scheduler="synchronous", progress=False, overwrite=True)
     assert summary.done == 1
     assert precious.read_text() == "precious"
+
+
+def test_the_row_that_a_tagger_fails_on_is_that_of_the_file(tmp_path):
+    @dk.tagger(name="share_v1", types="share")
+    def share(text: str) -> float:
+        return 1 / len(text)
+
+    texts = ["a" * (3 << 20), "", "b"]
+    rows = [json.dumps({"id": f"d{n}", "text": text, "source": "s"}) for n, text in enumerate(texts)]
+    write_lines(tmp_path / "documents/a.jsonl.gz", rows)
+    with pytest.raises(StageError, match="failed on row 1: ZeroDivisionError"):
+        dk.tag(str(tmp_path), share, scheduler="synchronous", progress=False)
+
+
+@pytest.mark.parametrize("taggers", [len, [len], dk.Summary])
+def test_a_function_without_the_decorator_is_named(dataset, taggers):
+    with pytest.raises(UsageError, match="is not a tagger; expected .* The decorator `tagger` makes one"):
+        dk.tag(str(dataset), taggers)
