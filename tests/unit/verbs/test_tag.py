@@ -198,5 +198,5 @@ def test_the_row_that_a_tagger_fails_on_is_that_of_the_file(tmp_path):
 
 @pytest.mark.parametrize("taggers", [len, [len], dk.Summary])
 def test_a_function_without_the_decorator_is_named(dataset, taggers):
-    with pytest.raises(UsageError, match="is not a tagger; expected .* The decorator `tagger` makes one"):
+    with pytest.raises(UsageError, match=r"is not a tagger; expected .* The decorator `tagger` makes one"):
         dk.tag(str(dataset), taggers)
