@@ -114,12 +114,31 @@ def _dispatcher(function: Callable[..., Any]) -> Any:
 def _cache_class() -> Any:
     """Return numba's cache on disk without the preparation of its context, which compiling does for itself.
 
-    A kernel that it lacks is compiled by one process, for which the others wait; with the cache as a context that ends with the attempt.
+    A kernel that it lacks is compiled by one process, for which the others wait; with the cache as a context that ends with the attempt. What an
+    installation that may not be written holds is read; other kernels then lie in the user's cache, or nowhere.
     """
-    from numba.core.caching import FunctionCache
+    from numba.core import caching
     from numba.core.runtime.nrt import rtsys
 
-    class KernelCache(FunctionCache):
+    class Installed(caching.InTreeCacheLocator):
+        def ensure_cache_path(self) -> None:
+            """Take the folder as it is."""
+
+    class KernelPlaces(caching.CompileResultCacheImpl):
+        _locator_classes = [*caching.CompileResultCacheImpl._locator_classes, Installed]  # noqa: RUF012  numba's own
+
+    class KernelCache(caching.FunctionCache):
+        _impl_class = KernelPlaces
+
+        def __init__(self, function: Callable[..., Any]) -> None:
+            super().__init__(function)  # type: ignore[no-untyped-call]
+            self._places = [self._cache_file]
+            if isinstance(self._impl.locator, caching.UserWideCacheLocator):
+                folder = Path(function.__code__.co_filename).parent / "__pycache__"
+                stamp = self._impl.locator.get_source_stamp()  # type: ignore[no-untyped-call]
+                place: Any = caching.IndexDataCacheFile
+                self._places.insert(0, place(str(folder), self._impl.filename_base, stamp))
+
         def __enter__(self) -> None:
             self._attempt = ExitStack()
 
@@ -136,9 +155,17 @@ def _cache_class() -> Any:
                 found = self._load(sig, target_context)
             return found
 
+        def save_overload(self, sig: Any, data: Any) -> None:
+            with suppress(OSError):
+                super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+
         def _load(self, sig: Any, target_context: Any) -> Any:
-            with self._guard_against_spurious_io_errors():
-                return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            found = None
+            for place in self._places:  # the last one is written
+                self._cache_file = place
+                with suppress(OSError), self._guard_against_spurious_io_errors():
+                    found = found or self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            return found
 
     return KernelCache
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 CALL = """
 import sys
@@ -62,3 +63,42 @@ def test_processes_that_start_together_on_a_cold_cache_compile_each_kernel_once(
     answers = [process.communicate()[0] for process in processes]
     assert sum(map(int, answers)) == 2
     assert not list(tmp_path.rglob("*.lock"))
+
+
+PLACED = """
+import sys, tempfile
+from numba.core import caching
+from one import one
+
+def refused(dir):
+    raise PermissionError(dir)
+
+if sys.argv[1] == "installed":
+    caching.tempfile = type("", (), {"TemporaryFile": lambda dir: refused(dir) if dir.endswith("__pycache__") else tempfile.TemporaryFile(dir=dir)})
+assert one(2) == 3
+print(sum(one.compiled.stats.cache_hits.values()))
+"""
+
+
+def test_kernels_of_an_installation_that_may_not_be_written_are_used(tmp_path):
+    (tmp_path / "one.py").write_text(
+        "from dolma_dask.text.kernels import kernel\n\n@kernel\ndef one(n):\n    return n + 1\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    del environment["NUMBA_CACHE_DIR"]
+
+    def hits(how: str, cache: Path) -> str:
+        program = [sys.executable, "-c", PLACED, how]
+        environment["XDG_CACHE_HOME"] = str(cache)
+        ended = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.strip()
+
+    nowhere = Path(os.devnull)
+    assert [hits("installed", tmp_path), hits("installed", tmp_path)] == ["0", "1"], "the user's cache"
+    (tmp_path / "__pycache__").rmdir()
+    (tmp_path / "__pycache__").write_text("")
+    assert hits("nowhere", nowhere) == "0", "not kept at all"
+    (tmp_path / "__pycache__").unlink()
+    assert hits("writable", nowhere) == "0"
+    assert [hits("installed", nowhere), hits("installed", tmp_path / "new")] == ["1", "1"]
