@@ -331,8 +331,10 @@ def check_orphans(plan: Plan, state: RunState, overwrite: bool) -> None:
     present = orphans(plan, state)
     made = state.journal.by_file() if present else {}
     if foreign := [path for path in present if path not in made]:
+        stopped = any(not run.finished and foreign[0].startswith(run.writes) for run in state.journal.runs)
+        origin = "may be what a stopped run has left, or yours" if stopped else f"no {plan.verb} has made"
         raise UsageError(
-            f"{plan.root} holds {counted(len(foreign), 'file')} that no {plan.verb} has made, first {foreign[0]!r}; expected only its own "
+            f"{plan.root} holds {counted(len(foreign), 'file')} that {origin}, first {foreign[0]!r}; expected only its own "
             "outputs, since later stages read all of them. Choose another name or target, or move them away."
         )
     if present and not overwrite:

@@ -348,6 +348,18 @@ def test_files_that_nobody_here_made_are_never_removed(root):
     assert (root / "out/notes.docx").exists()
 
 
+def test_files_that_a_stopped_run_may_have_left_are_not_said_to_be_foreign(root):
+    Journal(str(root), "copy").start({}, ("out/",), "").flush()
+    (root / "out").mkdir()
+    (root / "out/part-00001.jsonl").write_bytes(b"cut otherwise, and not yet in the journal")
+    units = frozenset(f"out/{name}" for name in "abcde")
+    with pytest.raises(
+        UsageError, match=r"may be what a stopped run has left, or yours, first 'out/part.*move them away"
+    ):
+        run(root, replace(HERE, overwrite=True), all_units=units, reads=(".jsonl",))
+    assert (root / "out/part-00001.jsonl").exists()
+
+
 def test_outputs_made_from_another_input_are_not_replaced(root):
     run(root, origin=str(root / "in"))
     (root / "in/a").write_bytes(b"other bytes")
