@@ -81,7 +81,10 @@ def _publish_local(target: Path) -> Iterator[BinaryIO]:
             os.fsync(handle.fileno())
         temporary.replace(target)
     except BaseException as error:
-        remove(str(temporary))
+        with suppress(
+            OSError
+        ):  # a file system that became read-only says so, whether the file is there or not
+            remove(str(temporary))
         if isinstance(error, OSError) and (explanation := _explained(target, error)):
             raise explanation from error
         raise

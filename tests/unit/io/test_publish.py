@@ -343,6 +343,11 @@ def test_a_file_in_the_place_of_a_folder(tmp_path: Path, path: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="no read-only file system here")
-def test_a_folder_that_may_not_be_written() -> None:
-    with pytest.raises(StoreAccessError, match="cannot be written"), publish("/sys/kernel/dolma_dask/a"):
+@pytest.mark.parametrize("path", ["dolma_dask/a", "a"])
+def test_a_folder_that_may_not_be_written(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def removed(url: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", url)  # also where there is no such file
+
+    monkeypatch.setattr("dolma_dask.io.publish.remove", removed)
+    with pytest.raises(StoreAccessError, match="cannot be written"), publish(f"/sys/kernel/{path}"):
         raise AssertionError("nothing can be written")
