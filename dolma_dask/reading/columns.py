@@ -136,12 +136,12 @@ def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKi
     """Return the kinds of fields of the metadata, as the first rows of some shards show them; of all shards while a field is not found."""
     if not names:
         return {}
-    sampled = _sampled_shapes(dataset, names)
+    sampled, unread = _sampled_shapes(dataset, names)
     known = {name: kind for name, shapes in sampled.items() if (kind := field_kind(shapes)) is not None}
     for name in names:
         if name not in known and len(sampled.get(name, ())) < 2:
             raise ExpressionError(
-                f"{unknown_name(name, known)} (fields of the metadata in the first rows)", name=name
+                f"{unknown_name(name, known)} (fields of the metadata in the first rows){unread}", name=name
             )
         if name not in known:
             found = sorted({_called(shape) for shape in sampled[name]})
@@ -160,17 +160,21 @@ def _called(shape: str) -> str:
 _CALLED = dict.fromkeys(("document", "spans", "empty", "other"), "a list or an object")
 
 
-def _sampled_shapes(dataset: Dataset, names: Sequence[str]) -> dict[str, set[str]]:
-    """Return the shapes of the values of all fields that were seen on the way to the requested ones."""
+def _sampled_shapes(dataset: Dataset, names: Sequence[str]) -> tuple[dict[str, set[str]], str]:
+    """Return the shapes of the values of all fields that were seen on the way to the requested ones, and why a file could not be looked into."""
     sampled: dict[str, set[str]] = {}
+    unread = ""
     with ThreadPoolExecutor(SAMPLING_THREADS) as pool:
         for shards in _rounds(dataset.shards):
             for found in pool.map(partial(_sample, dataset), shards):
+                if isinstance(found, DataError):
+                    unread = unread or f"; a file could not be read: {found}"
+                    continue
                 for name, shapes in found.items():
                     sampled.setdefault(name, set()).update(shapes)
             if sampled.keys() >= set(names):
                 break
-    return sampled
+    return sampled, unread
 
 
 def _rounds(shards: Sequence[Shard]) -> Iterator[Sequence[Shard]]:
@@ -183,13 +187,11 @@ def _rounds(shards: Sequence[Shard]) -> Iterator[Sequence[Shard]]:
         yield others[first : first + SAMPLED_AT_ONCE]
 
 
-def _sample(dataset: Dataset, shard: Shard) -> dict[str, set[str]]:
-    """Return the fields of the metadata and their shapes in the first rows of a shard; what is wrong with the file, its reader says."""
-    documents = DocumentFile(
-        files.join(dataset.root, layout.document_path(shard.path)), (METADATA,), source=dataset.source
-    )
+def _sample(dataset: Dataset, shard: Shard) -> dict[str, set[str]] | DataError:
+    """Return the fields of the metadata and their shapes in the first rows of a shard; what is wrong with the file, its reader says too."""
+    url = files.join(dataset.root, layout.document_path(shard.path))
     try:
-        block = next(iter(documents), None)
-    except DataError:
-        return {}
+        block = next(iter(DocumentFile(url, (METADATA,), source=dataset.source)), None)
+    except DataError as error:
+        return error
     return metadata_shapes(block.batch.column(METADATA).slice(0, SAMPLED_ROWS)) if block else {}

@@ -228,3 +228,10 @@ def test_no_more_shards_are_looked_at_than_a_field_needs(tmp_path, parsed):
         write(tmp_path, rows_of(1), f"{number:02d}.jsonl")
     find_columns(dk.open_dataset(str(tmp_path)), ["metadata.score"])
     assert len(parsed) == 8
+
+
+def test_a_file_that_hides_a_field_is_named(tmp_path):
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents/a.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(ExpressionError, match=r"no column .* could not be read: .*a\.parquet: not a whole"):
+        find_columns(dk.open_dataset(str(tmp_path)), ["metadata.n"])
