@@ -15,7 +15,6 @@ import msgspec
 import dolma_dask
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Step, Task, Unit, WorkDir, resume
-from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
@@ -144,21 +143,12 @@ class Packed:
         """Refuse to write beside documents that a later stage would read too, or over files that are not ours or made from another dataset."""
         state = resume.look_back(self._plan(), overwrite)
         outputs = [path for path in state.existing if self.packing.is_output(path)]
-        if overwrite:
-            units = frozenset(outputs) if self.owns_folder else None
-            resume.check_orphans(replace(self._plan(), all_units=units), state, overwrite)
-            return
-        units_left = tuple(Unit(path, "") for path in outputs) or (Unit(self.record, self.key),)
-        left = [Task(self.name, units_left, ())]
-        resume.check_replaceable(self._plan(), replace(state, left=left))
-        for path in state.existing:
-            is_output = self.packing.is_output(path)
-            in_the_way = is_output or (self.owns_folder and path.endswith(layout.DOCUMENT_SUFFIXES))
-            if in_the_way and not (is_output and state.journal.may_write(path)):
-                raise UsageError(
-                    f"{self.root} holds {path!r}, which this run does not make; expected a free path. Choose another name or target, or "
-                    "replace what is there with --overwrite."
-                )
+        if not overwrite:
+            units_left = tuple(Unit(path, "") for path in outputs) or (Unit(self.record, self.key),)
+            left = [Task(self.name, units_left, ())]
+            resume.check_replaceable(self._plan(), replace(state, left=left))
+        units = frozenset(outputs) if self.owns_folder else None
+        resume.check_orphans(replace(self._plan(), all_units=units), state, overwrite)
 
     def _plan(self, tasks: Sequence[Task] | None = None, folder: str = "") -> Plan:
         """Return the plan of the last pass; without tasks that of looking back at the dataset-wide record."""

@@ -193,3 +193,14 @@ def test_a_plain_mix_clears_away_what_a_stopped_packed_one_has_left(large: str, 
     dk.mix(large, to=str(target), **HERE)
     assert not left.parents[2].exists()
     assert other.exists()
+
+
+def test_overwrite_is_advised_only_where_it_helps(large: str, tmp_path: Path) -> None:
+    target = tmp_path / "v1"
+    dk.mix(large, to=str(target), **HERE)
+    with pytest.raises(UsageError, match="remove them with --overwrite"):
+        dk.mix(large, to=str(target), shuffle=True, **HERE)
+    (target / "documents/mine.jsonl").write_text("")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match=r"no mix has made, first 'documents/mine.*move them away"):
+            dk.mix(large, to=str(target), shuffle=True, overwrite=overwrite, **HERE)
