@@ -16,8 +16,8 @@ demo: .venv/run.stamp  ## the whole job on text from this Python installation; e
 test: .venv/dev.stamp  ## all tests; those that need the reference data are skipped without it, and counted
 	$(BIN)/pytest -n 2 --dist worksteal --nbmake tests notebooks
 
-test-fast: .venv/dev.stamp  ## the unit tests, under a minute
-	$(BIN)/pytest -q -n 2 tests/unit
+test-fast: .venv/dev.stamp  ## the quick unit tests, about a minute
+	$(BIN)/pytest -q -n 2 -m "not slow" tests/unit
 
 same-content: .venv/dev.stamp  ## prove that no byte of any output has changed since the baseline
 	$(BIN)/python tools/same_content.py --check tools/same_content.txt

@@ -131,6 +131,7 @@ def lake(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_dataset_by_source_and_version(lake, capsys):
     here = ["--source", "wiki", "--version", "v0"]
     assert cli.main(["tag", ".", *here, "--taggers", "char_length_v1", *SYNCHRONOUS]) == 0

@@ -241,6 +241,7 @@ def test_a_fork_does_not_wait_for_the_cluster_of_its_parent(monkeypatch):
     assert place("threads", 2).scheduler == "threads"
 
 
+@pytest.mark.slow
 def test_blocks_overlap_and_threads_use_them(monkeypatch):
     import distributed
 
@@ -261,6 +262,7 @@ def test_blocks_overlap_and_threads_use_them(monkeypatch):
     assert clusters.active_client() is None
 
 
+@pytest.mark.slow
 def test_a_cluster_shows_itself_and_is_closed_by_hand(monkeypatch):
     for name, real in REAL.items():
         monkeypatch.setattr(clusters, name, real)

@@ -31,6 +31,7 @@ def place(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_rest_works(place):
     done = call(place, "tag", "v0", "--taggers", "char_length_v1", "--scheduler", "synchronous")
     assert done.returncode == 0, done.stderr

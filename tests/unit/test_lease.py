@@ -141,7 +141,8 @@ def test_a_lease_is_renewed(folder, monkeypatch):
         now = the_holder(folder)
         assert now.renewed > first.renewed
         assert now == msgspec.structs.replace(first, renewed=now.renewed)
-        Path(folder, LEASES, first.id).unlink()
+        with lease._writing:  # else a renewal may have begun
+            Path(folder, LEASES, first.id).unlink()
         time.sleep(0.1)
         assert holders(folder) == [], "who was taken for dead stays away"
     assert not Path(folder).exists()
@@ -190,6 +191,7 @@ print(held)
 """
 
 
+@pytest.mark.slow
 def test_a_crowd_never_holds_a_folder_together(folder, tmp_path):
     words = [sys.executable, "-c", CROWD, folder, str(tmp_path / "inside")]
     crowd = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)]

@@ -83,6 +83,7 @@ def half_read(shown, compiles=False):
     return HalfRead()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes", "cluster"])
 def test_the_display_moves_within_a_single_shard_everywhere(tmp_path, monkeypatch, no_notebook, scheduler):
     (tmp_path / "in").mkdir()
@@ -102,6 +103,7 @@ def test_the_display_moves_within_a_single_shard_everywhere(tmp_path, monkeypatc
     assert any(line.startswith("read: 0/1 shard, 0/1 kB") for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["synchronous", "processes"])
 def test_the_display_says_that_kernels_are_compiled(tmp_path, monkeypatch, no_notebook, scheduler):
     (tmp_path / "a").write_bytes(b"a")

@@ -79,6 +79,7 @@ def test_import_and_help_load_nothing_heavy():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_commands_load_what_their_work_needs(tmp_path):
     """In one process no verb needs pandas or a cluster, and one that has nothing to do needs no kernels and no Dask."""
     (tmp_path / "v0/documents").mkdir(parents=True)
@@ -111,6 +112,7 @@ def test_commands_load_what_their_work_needs(tmp_path):
             assert done.returncode == 0, (number, words, done.stderr)
 
 
+@pytest.mark.slow
 def test_modules_say_what_they_are_and_no_bare_errors_reach_users():
     for path in (ROOT / "dolma_dask").rglob("*.py"):
         tree = ast.parse(path.read_text())

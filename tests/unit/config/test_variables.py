@@ -93,6 +93,7 @@ def test_no_values(given):
         variables_of(given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "message"),
     [

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 RARE = {
     "_valid_utf8", "mark_invalid_utf8",  # texts that are not UTF-8
     "_write_numbers", "_write_spans",  # attributes in Parquet
@@ -35,6 +37,7 @@ print(len(called), *sorted(one.__name__ for one in kernels - set(called)))
 """
 
 
+@pytest.mark.slow
 def test_a_warm_up_calls_all_kernels_but_the_rare(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, check=False

@@ -84,6 +84,7 @@ def read(url, first, last, words=2):
 WORD = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 15).map(lambda bucket: bucket << 60))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     blocks=st.lists(st.lists(st.tuples(WORD, WORD), max_size=12), max_size=6),
@@ -119,6 +120,7 @@ def test_every_damaged_byte_is_seen(tmp_path):
         assert not (tmp_path / "one.bin").exists(), "or the next run would take it for finished"
 
 
+@pytest.mark.slow
 def test_every_damaged_byte_is_seen_by_the_reader_of_a_range(tmp_path):
     """Bytes of other buckets are not read; whatever is read is right."""
     url = str(tmp_path / "one.bin")

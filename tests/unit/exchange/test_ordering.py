@@ -76,6 +76,7 @@ def test_close_values_that_do_not_fit_beside_their_row_number():
     assert (ordering.sort_words(rows) == rows[np.lexsort(rows.T[::-1])]).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(ROWS, st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 30), st.integers(1, 9))
 def test_sorted_chunks(tmp_path_factory, rows, sizes, limit, chunk):

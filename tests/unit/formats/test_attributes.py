@@ -295,6 +295,7 @@ def test_attribute_keys():
     assert attribute_key(None, "c4_v1", "line_count") == "c4_v1__c4_v1__line_count"
 
 
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_rows_of_the_dolma_toolkit_come_out_byte_for_byte(shared):
     """Scores of gopher_v2 on 249 documents, read from the toolkit's file and written again."""

@@ -185,6 +185,7 @@ def test_unreadable_rows_are_no_examples() -> None:
     assert sample_kinds([b'{"id":"a","source":"s","n":1}'], "flat") == {"n": "number"}
 
 
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_the_rows_of_the_original_tool_read_as_json_reads_them(shared: Path) -> None:
     folder = shared / "conformance" / "dolma" / "in" / "attributes"

@@ -140,6 +140,7 @@ def test_any_damage_ends_the_walk() -> None:
         column_pages(io.BytesIO(broken.tobytes()), group, 0, "text", False)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_page_that_does_not_fit_is_named_with_a_way_out(root: str) -> None:
     table = pa.table({"id": ["a"], "text": ["x" * 70_000_000], "source": ["s"]})
     url = write(files.join(root, "a.parquet"), table, use_dictionary=False)

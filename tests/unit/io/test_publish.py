@@ -299,6 +299,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Bucket]:
 PART = module._PART_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, PART, PART + 1, 2 * PART, 2 * PART + 17])
 @pytest.mark.parametrize("failures", [0, 2])
 def test_an_upload_is_committed_once_it_is_whole(size: int, failures: int, bucket: _Bucket) -> None:

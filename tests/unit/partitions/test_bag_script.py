@@ -13,6 +13,7 @@ bag = dk.read_bag("corpus", ["id"])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("guard", "is_right"), [("", False), ('if __name__ == "__main__": ', True)], ids=["without", "with"]
 )

@@ -308,6 +308,7 @@ def test_short_names_that_do_not_help():
         resolve(parse("count > 1"), KNOWN)
 
 
+@pytest.mark.slow
 def test_a_list_of_ids_belongs_into_a_file() -> None:
     few = ", ".join("1" for _ in range(200_000))
     for text in (f"x in ({few})", f"x in ({', '.join(map(str, range(200_000)))})"):

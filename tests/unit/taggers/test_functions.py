@@ -260,6 +260,7 @@ assert tagger(batch).to_pylist() == [{"n": 9.0}, {"n": 0.0}]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_file", [False, True])
 def test_tagger_of_a_notebook_works_in_another_process(tmp_path, as_file):
     """Its module, ``__main__``, does not exist there, nor does its source."""
@@ -295,6 +296,7 @@ except DataError as error:
 """
 
 
+@pytest.mark.slow
 def test_values_changed_after_the_import_do_not_get_lost_in_another_process(tmp_path, monkeypatch):
     """Attributes would be known under a version that is not theirs."""
     source = "from dolma_dask import tagger\nK = 1.0\ndef score(text):\n    return K\n@tagger(name='late', types='n')\ndef late(text: str) -> float:\n    return score(text)\n"

@@ -104,6 +104,7 @@ def test_too_long_a_text_is_refused(monkeypatch):
     assert caught.value.details["row"] == 1
 
 
+@pytest.mark.slow
 def test_memory_follows_the_words():
     """A text of half a million different words needs less than 100 bytes for each; those of small texts a fifth of that."""
     code = (

@@ -12,6 +12,8 @@ from dolma_dask.testing import corpus, python_texts
 from dolma_dask.testing.corpus import Manifest, collect_corpus, read_manifest
 from dolma_dask.testing.python_texts import Text
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CALL = """
 import sys
 import numpy as np
@@ -15,6 +17,7 @@ print(line_starts(np.frombuffer(b"a\\nbc\\n", np.uint8)).tolist(), "scipy.linalg
 """
 
 
+@pytest.mark.slow
 def test_numba_is_imported_by_the_first_call_and_its_typing_registries_only_to_compile(tmp_path):
     answers = [
         subprocess.run(
@@ -44,6 +47,7 @@ print(sum(sum(kernel.compiled.stats.cache_misses.values()) for kernel in (string
 """
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_on_a_cold_cache_compile_each_kernel_once(tmp_path):
     processes = [
         subprocess.Popen(
@@ -80,6 +84,7 @@ print(sum(one.compiled.stats.cache_hits.values()))
 """
 
 
+@pytest.mark.slow
 def test_kernels_of_an_installation_that_may_not_be_written_are_used(tmp_path):
     (tmp_path / "one.py").write_text(
         "from dolma_dask.text.kernels import kernel\n\n@kernel\ndef one(n):\n    return n + 1\n"

@@ -81,6 +81,7 @@ def by_regular_expressions(text: str) -> str:
 PIECES = [" ", "\n", "(", ")", "[", "]", "{", "}", '"', "'", "s", "N", "=", "°", "@-@", "@,@", "@.@", ".", ",", ":", "a", "\u3000"]  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 def test_wikitext_as_by_regular_expressions(text):

@@ -90,6 +90,7 @@ def test_listed_documents_are_marked_and_unmatched_entries_are_told(world, excha
     assert not list(world.rglob(".*"))
 
 
+@pytest.mark.slow
 def test_memory_and_exchange_agree_on_any_lists(tmp_path, monkeypatch):
     monkeypatch.setattr(block_shards, "ENTRIES_PER_SHARD", 16)
     monkeypatch.setattr(block_run, "ENTRIES_PER_SHARD", 16)

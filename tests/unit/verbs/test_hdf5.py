@@ -98,6 +98,7 @@ def test_no_token_is_lost(dataset, tmp_path, tokenizer):
 WORLDS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.slow
 @WORLDS
 @given(
     texts=st.lists(

@@ -84,6 +84,7 @@ def test_bookkeeping(values):
     assert histogram.integral == all(value.is_integer() for value in finite)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @example([128728759795712.0, -5e-324], 1)
 @given(any_values, st.integers(0, 2**16 - 1))

@@ -116,6 +116,7 @@ def oracle(table, shards, rule, count):
     return len(documents), matched, sources, examples, documents
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(rows, max_size=30),

@@ -757,6 +757,7 @@ def is_subsequence(ours: list[int], theirs: list[int]) -> bool:
     return all(key in rest for key in ours)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 9), max_size=12), st.lists(st.integers(1, 8), max_size=12))
 @settings(max_examples=300, deadline=None)
 def test_order_equals_the_oracle(ours, theirs):

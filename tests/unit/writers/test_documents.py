@@ -156,6 +156,7 @@ def test_the_suffix_chooses_the_writer(root: str, name: str) -> None:
     assert writer.record.checksum == files.checksum(url)
 
 
+@pytest.mark.slow
 def test_many_processes_give_the_same_bytes():
     """Levels 1 and 2 of the compressor do not: small members differ in one process out of five."""
     code = (
