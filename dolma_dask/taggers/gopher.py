@@ -18,6 +18,7 @@ toolkit, release 1.2.1.
 
 One pass finds lines, one finds words, and n-grams come from a table of the words' hashes: about 4 ns per byte in all.
 Words and lines are compared by 64-bit hashes: two different ones are taken for equal once in 2**64 pairs.
+Memory: some 70 bytes per word of the longest text, 600 MB for a text of 50 MB.
 """
 
 from collections.abc import Iterator
