@@ -417,10 +417,8 @@ def _local_cluster(workers: int, dashboard: bool, attempts: int = START_ATTEMPTS
             n_workers=workers,
             threads_per_worker=1,
             processes=True,
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={
-                "dashboard": dashboard
-            },  # without an address it would take a port of its own choice, and warn
+            dashboard_address="127.0.0.1:0",  # without one it would take a port of its own choice, and warn
+            scheduler_kwargs={"dashboard": dashboard},
             silence_logs=_SILENT,
         )
     except RuntimeError as error:

@@ -189,9 +189,8 @@ def datasets_below(root: str, depth: int = DEPTH) -> list[str]:
 def _hint(url: str) -> str:
     """Return what to do where there is no dataset: name one that lies below, or make one."""
     root = files.normalize(url)
-    below = (
-        datasets_below(root) if files.is_local(root) else []
-    )  # a store may have too many folders for an error message
+    # a store may have too many folders for an error message
+    below = datasets_below(root) if files.is_local(root) else []
     if below in ([], [""]):
         return "To make a dataset from other files: dolma-dask convert INPUT --to DATASET."
     return (

@@ -1,4 +1,7 @@
-"""A server of this package's own that forks processes: those of the user, from the server of `multiprocessing`, must not inherit our settings."""
+"""A server of this package's own that forks processes: those of the user, from the server of `multiprocessing`, must not inherit our settings.
+
+`multiprocessing` keeps one server for all, so that the way to start a process is bound to another one here. Cost: a process, started once.
+"""
 
 import os
 from multiprocessing import context, forkserver, popen_forkserver

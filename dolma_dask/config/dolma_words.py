@@ -26,9 +26,8 @@ class Command:
 
     verb: str  # that does the same here
     takes: Mapping[str, Callable[[Options], list[str]]]  # option -> words here
-    left_out: Mapping[str, str] = field(
-        default_factory=dict
-    )  # option or the beginning of several -> why it has no counterpart
+    # option or the beginning of several -> why it has no counterpart
+    left_out: Mapping[str, str] = field(default_factory=dict)
     remark: str = ""
     inputs: str = "documents"  # option with the files that are read
     selects: str = "only"  # option for a part of the dataset; empty: there is none

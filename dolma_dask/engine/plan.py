@@ -87,7 +87,7 @@ class Plan:
     beside: frozenset[str] = frozenset()  # further files of these units
     other_formats: frozenset[str] = (
         frozenset()
-    )  # where the units lie in another format; no file may stay there
+    )  # paths of the units in another format; no file may stay there
     # suffixes of the files that later stages take for outputs; a file with another name may stay
     reads: tuple[str, ...] = ()
     max_bad_fraction: float = 0.0  # budget for quarantined rows over the whole run

@@ -7,9 +7,10 @@ that the plan fills; bytes are only read where a time stamp differs (`_same_byte
 
 import os
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -168,6 +169,15 @@ def _without(task: Task, finished: Mapping[str, Record]) -> Task:
     return replace(task, units=tuple(unit for unit in task.units if unit.name not in finished))
 
 
+class Surplus(NamedTuple):
+    """Files in the folders of a plan that it does not make, sorted."""
+
+    # of no unit, or of a unit in another format, that later stages would read or an earlier run has made
+    orphans: list[str]
+    # of units in another format, which runs were about to make that were stopped before they said so
+    left_over: list[str]
+
+
 def check_replaceable(plan: Plan, state: RunState) -> None:
     """Refuse to write over files that no run of this verb announced, or that were made from another input or, as a whole, with other options.
 
@@ -193,20 +203,19 @@ def check_replaceable(plan: Plan, state: RunState) -> None:
     check_options(plan, state.journal, [unit.name for unit in there if known[unit.name].key != unit.key])
 
 
-def check_links(plan: Plan, state: RunState, overwrite: bool) -> None:
+def check_links(plan: Plan, state: RunState, found: Surplus, overwrite: bool) -> None:
     """Refuse to replace or remove files outside of the root, behind links.
 
     Raises `UsageError`: a link leads there; with `overwrite` only if bad records would be replaced.
     """
     quarantine = f"{layout.QUARANTINE}/{plan.verb}"
-    for folder in sorted({posixpath.join(quarantine, posixpath.dirname(task.shard)) for task in state.left}):
-        files.check_links(plan.root, folder)
-    for folder in sorted({posixpath.dirname(path) for path in left_over(plan, state)}):
+    written = {posixpath.join(quarantine, posixpath.dirname(task.shard)) for task in state.left}
+    for folder in sorted(written | {posixpath.dirname(path) for path in found.left_over}):
         files.check_links(plan.root, folder)
     if not overwrite:
         units = {unit.name for task in state.left for unit in task.units}
         replaced = [path for path in state.existing if units & {path, layout.unit_of(path)}]
-        for folder in sorted({posixpath.dirname(path) for path in (*replaced, *orphans(plan, state))}):
+        for folder in sorted({posixpath.dirname(path) for path in (*replaced, *found.orphans)}):
             files.check_links(plan.root, folder, " --overwrite replaces them there.")
 
 
@@ -232,22 +241,25 @@ def check_options(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None
     if not (replaced and plan.origin and last) or _is_open(last):
         return
     before, now = (
-        {name: canonical({"": value}) for name, value in params.items()}
+        {name: value for name, value in params.items() if name not in _PLACES}
         for params in (last.params, plan.params)
     )
-    differing = [
-        name for name in sorted(before | now) if before.get(name) != now.get(name) and name not in _PLACES
-    ]
-    if differing:
-        shown = [
-            f"{name} {_brief(last.params.get(name))}, now {_brief(plan.params.get(name))}"
-            for name in differing
-        ]
+    if shown := differing(before, now):
         raise UsageError(
             f"{plan.root} holds {counted(len(replaced), 'file')} of a finished {journal.verb} with other options: {'; '.join(shown)}; first "
             f"{replaced[0]}. Expected the same options or a free place. Choose another target or name, or replace them with --overwrite.",
             root=plan.root,
         )
+
+
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Name the options that differ, each with both values in brief."""
+    values = [{name: canonical({"": value}) for name, value in params.items()} for params in (before, now)]
+    return [
+        f"{name} {_brief(before.get(name))}, now {_brief(now.get(name))}"
+        for name in sorted(values[0] | values[1])
+        if values[0].get(name) != values[1].get(name)
+    ]
 
 
 _PLACES = ("from", "inputs")
@@ -291,19 +303,20 @@ def has_died(plan: Plan, state: RunState) -> bool:
     return last is not None and not last.finished
 
 
-def orphans(plan: Plan, state: RunState) -> list[str]:
-    """Return the files that are no unit's, or a unit's in another format, and that later stages would read or an earlier run has made."""
-    present = _in_other_formats(plan, state)
+def surplus(plan: Plan, state: RunState) -> Surplus:
+    """Find the files in the folders of a plan that it does not make."""
+    others = _in_other_formats(plan, state)
+    left_over = _announced(plan, state, others) if others else set()
+    found = others - left_over
     if plan.all_units is not None:
         units, made = plan.all_units | plan.beside, state.journal.by_file()
-        others = [path for path in state.existing if not units & {path, layout.unit_of(path)}]
-        present |= {path for path in others if path in made or path.endswith(plan.reads)}
-    return sorted(present.difference(left_over(plan, state)))
+        foreign = [path for path in state.existing if not units & {path, layout.unit_of(path)}]
+        found |= {path for path in foreign if path in made or path.endswith(plan.reads)} - left_over
+    return Surplus(sorted(found), sorted(left_over))
 
 
-def left_over(plan: Plan, state: RunState) -> list[str]:
-    """Return the files of units in another format that runs were about to make which were stopped before they said so."""
-    present = _in_other_formats(plan, state)
+def _announced(plan: Plan, state: RunState, paths: Set[str]) -> set[str]:
+    """Return which of some files no record names, and a stopped run was about to make."""
     stopped = [run for run in state.journal.runs if not run.finished]
     suffixes = {layout.suffix_of(task.shard) for task in plan.tasks}
 
@@ -314,8 +327,8 @@ def left_over(plan: Plan, state: RunState) -> list[str]:
         )
         return has_format and path.startswith(run.writes)
 
-    made = state.journal.by_file() if present else {}
-    return sorted(path for path in present - made.keys() if any(is_announced(path, run) for run in stopped))
+    unknown = paths - state.journal.by_file().keys()
+    return {path for path in unknown if any(is_announced(path, run) for run in stopped)}
 
 
 def _in_other_formats(plan: Plan, state: RunState) -> set[str]:
@@ -323,12 +336,11 @@ def _in_other_formats(plan: Plan, state: RunState) -> set[str]:
     return {path for path in state.existing if layout.unit_of(path) in every} if every else set()
 
 
-def check_orphans(plan: Plan, state: RunState, overwrite: bool) -> None:
+def check_orphans(plan: Plan, state: RunState, present: Sequence[str], overwrite: bool) -> None:
     """Refuse to leave files in place that belong to no unit; with `overwrite` only those that no run of this verb has made.
 
     Raises `UsageError`: there are such files.
     """
-    present = orphans(plan, state)
     made = state.journal.by_file() if present else {}
     if foreign := [path for path in present if path not in made]:
         stopped = any(not run.finished and foreign[0].startswith(run.writes) for run in state.journal.runs)

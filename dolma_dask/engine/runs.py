@@ -19,7 +19,7 @@ from dolma_dask.display import counted
 from dolma_dask.engine import lease, resume
 from dolma_dask.engine.attempts import Outcome, Take
 from dolma_dask.engine.plan import Plan, RunOptions, Stage, Task
-from dolma_dask.engine.resume import RunState
+from dolma_dask.engine.resume import RunState, Surplus
 from dolma_dask.errors import (
     BadRecordBudgetError,
     DiskFullError,
@@ -51,8 +51,7 @@ class _Running:
 
     plan: Plan
     state: RunState
-    orphans: list[str]  # to be removed after the work
-    left_over: list[str]  # to be removed before
+    surplus: Surplus  # what was left over is removed before the work, orphans after it
     summary: Summary
     records: dict[str, Record]  # by unit: finished before, or now
     done: int = 0
@@ -63,7 +62,10 @@ class _Running:
     def has_work(self) -> bool:
         """Whether a shard is left, or something to write into the journal."""
         return bool(
-            self.state.left or self.state.restamped or self.left_over or resume.is_open(self.plan, self.state)
+            self.state.left
+            or self.state.restamped
+            or self.surplus.left_over
+            or resume.is_open(self.plan, self.state)
         )
 
     @cached_property
@@ -145,12 +147,12 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
             if not each.has_work:
                 _clear_away(each)
         for each in running:
-            for path in each.left_over:
+            for path in each.surplus.left_over:
                 files.remove(files.join(each.plan.root, path))
         if working := [each for each in running if each.has_work]:
             _work(working, stage, options)
         for each in running:
-            for path in [] if each.failures else each.orphans:
+            for path in [] if each.failures else each.surplus.orphans:
                 files.remove(files.join(each.plan.root, path))
     return [each.ran(_conclude(each, stage.verb, time.monotonic() - started)) for each in running]
 
@@ -158,16 +160,16 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
 def _look_back(plan: Plan, options: RunOptions) -> _Running:
     """Return a plan with what is finished of it; refuse what is in its way."""
     state = resume.look_back(plan, options.overwrite)
-    resume.check_links(plan, state, options.overwrite)
+    surplus = resume.surplus(plan, state)
+    resume.check_links(plan, state, surplus, options.overwrite)
     for _, folder in _lease_folders(plan):
         files.check_links(plan.root, f"{folder}/{lease.LEASES}")
     if not options.overwrite and not plan.is_staging:
         resume.check_replaceable(plan, state)
-    resume.check_orphans(plan, state, options.overwrite)
-    orphans, left_over = resume.orphans(plan, state), resume.left_over(plan, state)
-    notes = (*plan.notes, *_notes(state, orphans, left_over, options))
+    resume.check_orphans(plan, state, surplus.orphans, options.overwrite)
+    notes = (*plan.notes, *_notes(state, surplus, options))
     summary = Summary(plan.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
-    return _Running(plan, state, orphans, left_over, summary, dict(state.finished))
+    return _Running(plan, state, surplus, summary, dict(state.finished))
 
 
 @contextmanager
@@ -204,9 +206,7 @@ def _rehearsed(running: _Running, started: float) -> Ran:
     return running.ran(replace(running.summary, planned=planned, seconds=time.monotonic() - started))
 
 
-def _notes(
-    state: RunState, orphans: Sequence[str], left_over: Sequence[str], options: RunOptions
-) -> Iterator[str]:
+def _notes(state: RunState, surplus: Surplus, options: RunOptions) -> Iterator[str]:
     """Say what is replaced or removed that an earlier run had made."""
     known = {
         unit.name: unit.key
@@ -220,9 +220,9 @@ def _notes(
     foreign = [unit.name for task in state.left for unit in task.units if unit.name in state.journal.foreign]
     if foreign:
         yield f"{counted(len(foreign), 'record')} of another journal format, never believed: made again; first {foreign[0]}"
-    if orphans:
+    if orphans := surplus.orphans:
         yield f"{counted(len(orphans), 'file')} of an earlier run, which are not of this one, removed; first {orphans[0]}"
-    if left_over:
+    if left_over := surplus.left_over:
         yield f"{counted(len(left_over), 'file')} that a stopped run has left in another format, removed; first {left_over[0]}"
 
 

@@ -103,8 +103,8 @@ def read_batches(
     try:
         with closing(_Stored(url)) as source:
             reader = file if is_local(url) else _open(source, metadata=file.metadata)
+            numbers = _column_numbers(file, columns)
             for group in range(section.start.offset, stop):
-                numbers = _column_numbers(file, columns)
                 source.hold(file.metadata.row_group(group), numbers)
                 pages = [_pages_of(source, file, group, number) for number in numbers]
                 _check_held(url, group, pages, max(max_bytes, MAX_RECORD_BYTES), mend)

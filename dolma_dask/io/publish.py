@@ -81,9 +81,8 @@ def _publish_local(target: Path) -> Iterator[BinaryIO]:
             os.fsync(handle.fileno())
         temporary.replace(target)
     except BaseException as error:
-        with suppress(
-            OSError
-        ):  # a file system that became read-only says so, whether the file is there or not
+        # a file system that became read-only says so, whether the file is there or not
+        with suppress(OSError):
             remove(str(temporary))
         if isinstance(error, OSError) and (explanation := _explained(target, error)):
             raise explanation from error

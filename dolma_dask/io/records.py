@@ -70,9 +70,8 @@ class Block:
     batch: pa.RecordBatch  # one row per line; bad rows are null in every column
     first_row: int  # row number in the file of the first row of `batch`
     bad: tuple[BadRecord, ...] = ()  # the unreadable rows of this block, in order
-    skipped: tuple[
-        str, ...
-    ] = ()  # members of an archive before this block that hold no records, each with the reason
+    # members of an archive before this block that hold no records, each with the reason
+    skipped: tuple[str, ...] = ()
 
     @property
     def num_rows(self) -> int:

@@ -336,9 +336,8 @@ def _inside(name: str, info: FileInfo) -> FileInfo:
 def _proof(verb: str, path: str, record: Record) -> Proof:
     file = next(file for file in record.files if file.path == path)
     written = InputRecord(path, file.bytes, file.stamp, file.checksum)
-    if (
-        not record.ids_digest or record.info.get("unproved") is True
-    ):  # a file made of an unproved one is unproved too
+    # a file made of an unproved one is unproved too
+    if not record.ids_digest or record.info.get("unproved") is True:
         return Proof(written, record.rows, "", "", reads_text=False, verb=verb)
     reads = set(record.info.get("reads", ["text"]))
     document = layout.document_path(record.shard)

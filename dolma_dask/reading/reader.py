@@ -62,9 +62,8 @@ class ReadState:
     ids_digest: str = ""  # empty where id and source were not read
     content_digest: str = ""  # empty where the text was not read
     inputs: tuple[InputRecord, ...] = ()
-    unproved: tuple[
-        str, ...
-    ] = ()  # attribute sets of which no record says from which documents they were made
+    # attribute sets of which no record says from which documents they were made
+    unproved: tuple[str, ...] = ()
     bad_records: int = 0
 
 

@@ -22,9 +22,8 @@ class Proof:
 
     file: InputRecord  # the attribute file as it was written
     rows: int  # rows of its documents
-    ids_digest: (
-        str  # of its documents, when the attributes were made; empty: the record does not say from which
-    )
+    # of its documents, when the attributes were made; empty: the record does not say from which
+    ids_digest: str
     content_digest: str
     reads_text: bool  # whether the attributes depend on the text
     verb: str  # what made it

@@ -20,7 +20,6 @@ api           long docstrings of large packages       one ``.parquet`` with a ne
 for parsing modules; about 5,200 documents and 8 MB of text where only the project's own dependencies are installed, in English.
 """
 
-import gc
 import gzip
 import io
 import platform
@@ -28,7 +27,6 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +41,7 @@ from dolma_dask.io.publish import publish
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.testing import python_texts
 from dolma_dask.testing.python_texts import Text
+from dolma_dask.text.kernels import without_collection
 
 VERSION = 1
 """Raised whenever the same installation gives other raw files than before."""
@@ -99,7 +98,7 @@ def collect_corpus(folder: str | Path) -> Manifest:
     ):
         return known
     folder.mkdir(parents=True, exist_ok=True)
-    with _paused_collector(), tempfile.TemporaryDirectory(prefix=".raw-", dir=folder) as scratch:
+    with without_collection(), tempfile.TemporaryDirectory(prefix=".raw-", dir=folder) as scratch:
         sets = tuple(_write(Path(scratch), kind) for kind in _KINDS)
         (folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(folder / "raw", ignore_errors=True)
@@ -108,18 +107,6 @@ def collect_corpus(folder: str | Path) -> Manifest:
     with publish(str(folder / MANIFEST)) as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     return manifest
-
-
-@contextmanager
-def _paused_collector() -> Iterator[None]:
-    """Syntax trees hold no cycles, but are so many objects that the garbage collector would take a quarter of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def read_manifest(folder: str | Path) -> Manifest | None:

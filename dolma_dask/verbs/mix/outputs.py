@@ -39,9 +39,8 @@ class DocumentOutput:
     root: str
     file_format: FileFormat | None  # None: that of the input file
     prefix: str = ""  # of output paths
-    verb: str = (
-        "mix"  # and the folder of bad records below that of the verb, if several outputs share the root
-    )
+    # and the folder of bad records below that of the verb, if several outputs share the root
+    verb: str = "mix"
     columns: ClassVar[tuple[str, ...]] = (RAW,)
 
     def path(self, shard: Shard) -> str:

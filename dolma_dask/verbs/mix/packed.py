@@ -148,7 +148,8 @@ class Packed:
             left = [Task(self.name, units_left, ())]
             resume.check_replaceable(self._plan(), replace(state, left=left))
         units = frozenset(outputs) if self.owns_folder else None
-        resume.check_orphans(replace(self._plan(), all_units=units), state, overwrite)
+        plan = replace(self._plan(), all_units=units)
+        resume.check_orphans(plan, state, resume.surplus(plan, state).orphans, overwrite)
 
     def _plan(self, tasks: Sequence[Task] | None = None, folder: str = "") -> Plan:
         """Return the plan of the last pass; without tasks that of looking back at the dataset-wide record."""

@@ -22,6 +22,7 @@ from dolma_dask.engine import (
     Task,
     Unit,
     WorkDir,
+    resume,
     run_job,
 )
 from dolma_dask.errors import StageError, UsageError
@@ -49,9 +50,6 @@ from dolma_dask.verbs.quantiles.values import Request, ValueStage, value_tasks
 
 VERSION = 1
 """Raised whenever quantiles writes other numbers for the same values."""
-
-_BRIEF = 60
-"""Characters of an option that a message shows."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +125,7 @@ class Quantiles:
         made, now = record.info["parameters"], self.parameters()
         if self.takes_all_signals and set(made["signals"]) < set(now["signals"]):
             now["signals"] = made["signals"]
-        differing = [name for name in sorted(made | now) if made.get(name) != now.get(name)]
-        shown = [f"{name} {_brief(made.get(name))}, now {_brief(now.get(name))}" for name in differing]
+        shown = resume.differing(made, now)
         if len(self.selected.shards) < len(self.dataset.shards):
             shown.append(f"now {len(self.selected.shards):,} of {counted(len(self.dataset.shards), 'shard')}")
         if shown:
@@ -250,12 +247,6 @@ class Quantiles:
         infinite = int(counts.get("infinite_values", 0))
         if infinite:
             yield f"{counted(infinite, 'infinite value')}, which count as missing"
-
-
-def _brief(value: object) -> str:
-    """Show an option in a few words."""
-    shown = str(value)
-    return "default" if value is None else shown if len(shown) <= _BRIEF else f"{shown[:_BRIEF]} ..."
 
 
 def run_quantiles(

@@ -136,11 +136,10 @@ class AttributeCheck:
         try:
             self._input = self._follower.finish(ids_digest, content_digest)
         except DataError as error:
+            # other bytes are a problem of their own: all files are compared with the journal
             is_of_rows = not isinstance(error, StaleAttributesError) or "row" in error.details
             if is_of_rows or self._follower.is_as_written:
-                self._fail(
-                    error
-                )  # other bytes are a problem of their own: all files are compared with the journal
+                self._fail(error)
             return
         self.is_good, self.is_proved = True, self._follower.proved
 
