@@ -137,7 +137,9 @@ def test_any_damage_ends_the_walk() -> None:
     for _ in range(300):
         broken = np.frombuffer(data, np.uint8).copy()
         broken[draw.integers(0, 200, 5)] = draw.integers(0, 256, 5)
-        column_pages(io.BytesIO(broken.tobytes()), group, 0, "text", False)  # type: ignore[arg-type]
+        found = column_pages(io.BytesIO(broken.tobytes()), group, 0, "text", False)  # type: ignore[arg-type]
+        assert len(found.rows) == len(found.sizes) + 1 <= 4
+        assert min(found.held, found.bytes_of(3), found.sizes.min(initial=0)) >= 0
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Counting repeated n-grams by levels equals counting all of them."""
 
-import itertools
 import random
 from collections import Counter
 
@@ -10,14 +9,13 @@ import pytest
 from dolma_dask.text import ngrams
 
 
-def level(places, kept, n, words, counts, outcome):
-    """Compare one level with a Counter over all n-grams."""
-    most, at = outcome
+def level(n, words):
+    """Return what a Counter over all n-grams says: the most frequent one's count and first place, and the places of all that repeat."""
+    ngrams_of = [tuple(words[place : place + n]) for place in range(len(words) - n + 1)]
+    counts = Counter(ngrams_of)
     ngram, count = counts.most_common(1)[0]
-    assert (most, tuple(words[at : at + n])) == (count, ngram)
-    assert at == next(place for place in range(len(words)) if tuple(words[place : place + n]) == ngram)
-    expected = [place for place in range(len(words) - n + 1) if counts[tuple(words[place : place + n])] > 1]
-    assert places[:kept].tolist() == expected
+    repeated = [place for place, one in enumerate(ngrams_of) if counts[one] > 1]
+    return (count, ngrams_of.index(ngram)), repeated
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -34,13 +32,12 @@ def test_levels_equal_counters(seed):
     outcome = ngrams.count_pairs(hashes, 0, size, table, slots, 5, first, count, repeated)
     places[: size - 1] = np.arange(size - 1)
     kept = ngrams.keep_repeated(places, size - 1, repeated)
-    level(places, kept, 2, words, Counter(itertools.pairwise(words)), outcome)
+    assert (outcome, places[:kept].tolist()) == level(2, words)
     for n in range(3, min(size, 10) + 1):
         kept = ngrams.keep_neighbours(places, kept)
         outcome = ngrams.count_longer(places, kept, table, slots, 5 + n, first, count, repeated)
         kept = ngrams.keep_repeated(places, kept, repeated)
-        counts = Counter(zip(*(words[start:] for start in range(n)), strict=False))
-        level(places, kept, n, words, counts, outcome)
+        assert (outcome, places[:kept].tolist()) == level(n, words)
 
 
 def test_table_is_twice_as_large_as_needed():
