@@ -277,10 +277,10 @@ class _Held:
 
 
 _of_local = _Held()
-"""What LocalClusters need."""
+"""Settings that LocalClusters need."""
 
 _of_default = _Held()
-"""What makes Dask's own calls go to a cluster."""
+"""Settings with which Dask's own calls go to a cluster."""
 
 _fork_of_dask = False
 """Whether this process is a fork of one that has loaded distributed, whose threads it lacks."""

@@ -1,4 +1,4 @@
-"""How far running tasks are, seen from another process: a small shared file with a number for each batch of tasks.
+"""Metering: how far running tasks are, seen from another process, by a small shared file with a number for each batch of tasks.
 
 A worker notes the bytes that it has read of its inputs, and that it compiles kernels; the process that shows progress looks when it likes. Nobody
 waits for anybody: reading 1 MiB costs one write of 8 bytes. A worker that does not see the file (on another host) notes nothing.
@@ -28,7 +28,7 @@ class Slot(NamedTuple):
 
 
 class _Count:
-    """What a batch has read, and how many kernels it compiles now, one inside another."""
+    """Bytes that a batch has read, and how many kernels it compiles now, one inside another."""
 
     def __init__(self, slot: Slot, handle: int | None) -> None:
         self._slot, self._handle = slot, handle
@@ -43,7 +43,7 @@ class _Count:
 
 
 _outside = _Count(Slot(), None)
-"""Of all threads that run no batch."""
+"""Count of all threads that run no batch."""
 
 _thread = threading.local()
 

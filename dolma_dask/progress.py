@@ -60,7 +60,7 @@ class Progress:
 
     @property
     def part(self) -> tuple[int, int]:
-        """What is done, and all: in bytes, or in shards where there are none."""
+        """Work done, and all of it: in bytes, or in shards where there are none."""
         return (self.done, self.total_bytes) if self.total_bytes else (self.shards, max(self.total_shards, 1))
 
     def end(self) -> None:

@@ -16,7 +16,7 @@ OF_ONE = ("to", "against")
 
 @dataclass(frozen=True)
 class Answers:
-    """What a command found in each dataset of a root."""
+    """Answers of a command for each dataset of a root."""
 
     verb: str
     root: str

@@ -155,4 +155,4 @@ def _tokenize(root: str) -> None:
 
 
 PARTS = (_check_and_tag, _tokenize, _select, _compare)
-"""What is run; the longest to compile first."""
+"""Parts that run side by side; the longest to compile first."""

@@ -76,7 +76,7 @@ _NO_CREDENTIALS = {
 }
 _WRONG_CALL = {"ParamValidationError", "InvalidRegionError", "UnknownServiceError", "EndpointProviderError"}
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
-"""What the system says where no space is left."""
+"""Errors of the system where no space is left."""
 
 _FILE_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 

@@ -52,7 +52,7 @@ class Rule(Node):
 
     @property
     def short(self) -> str:
-        """What people are shown: thresholds by their name, all else as it is spelled."""
+        """Text for people: thresholds by their name, all else as it is spelled."""
         return str(self)
 
     def __repr__(self) -> str:

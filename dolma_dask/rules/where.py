@@ -30,7 +30,7 @@ ALLOWED = (
 )
 MOST_CHARACTERS = 1_000_000
 MOST_LITERALS = 100_000
-"""Of a list to the right of ``in``; longer ones belong into a file of ids (`block`)."""
+"""Literals of a list to the right of ``in``; longer ones belong into a file of ids (`block`)."""
 NO_COLUMNS = {
     "text": "rules do not look at texts; compare what a tagger makes of them, such as the length of char_length_v1",
     "metadata": "rules look at fields of the metadata, such as metadata.lang",

@@ -87,7 +87,7 @@ class ListedInMemory:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """What is read besides the inputs of tasks."""
+        """Files that are read besides the inputs of tasks."""
         return (self.facts.url,)
 
     def run_shard(self, task: Task) -> list[Record]:
@@ -170,7 +170,7 @@ class MatchedEntries:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """What is read besides the inputs of tasks."""
+        """Files that are read besides the inputs of tasks."""
         return (self.facts.url,)
 
     def run_shard(self, task: Task) -> npt.NDArray[np.int32]:
