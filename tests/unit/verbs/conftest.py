@@ -14,6 +14,7 @@ import dolma_dask as dk
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal
+from dolma_dask.testing.tokenizer import train_tokenizer
 
 from .report_pages import drawn
 
@@ -85,3 +86,11 @@ def tagged(dataset: Path) -> Path:
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the drawing of a report out."""
     monkeypatch.setattr("dolma_dask.verbs.report.page.render", drawn)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Path of a tokenizer that was trained on the texts."""
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    train_tokenizer(TEXTS, path, vocab_size=400)
+    return str(path)

@@ -18,7 +18,6 @@ from tokenizers import Tokenizer
 import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, CorruptFileError, StageError, UsageError
 from dolma_dask.io import files
-from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs import sinks
 from dolma_dask.verbs.hdf5 import rows as hdf5_rows
 from dolma_dask.verbs.hdf5.raw import RawTexts, TextField
@@ -27,13 +26,6 @@ from dolma_dask.verbs.hdf5.verb import hdf5
 from .conftest import TEXTS, document, write_lines
 
 EOS = 0
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    train_tokenizer(TEXTS, path, vocab_size=400)
-    return str(path)
 
 
 def pack(dataset, to, tokenizer, **options):

@@ -12,24 +12,17 @@ from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.reading import AlignedReader
-from dolma_dask.testing.tokenizer import END_OF_TEXT, train_tokenizer
+from dolma_dask.testing.tokenizer import END_OF_TEXT
 from dolma_dask.tokens import engine
 from dolma_dask.verbs.mix import transform as mix_transform
 
-from .conftest import TEXTS, write_lines
+from .conftest import write_lines
 
 HERE = {"progress": False, "scheduler": "synchronous"}
 RULE = {
     "where": "char_length_v1__char_length_v1__length >= 4",
     "exclude": ["$.attributes[?(@.char_length_v1__char_length_v1__length[0][2] > 60)]"],
 }
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    train_tokenizer(TEXTS, path, vocab_size=400)
-    return str(path)
 
 
 @pytest.fixture

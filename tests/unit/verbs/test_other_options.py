@@ -7,18 +7,10 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.engine import runs
 from dolma_dask.errors import InterruptedStageError, UsageError
-from dolma_dask.testing.tokenizer import train_tokenizer
 
-from .conftest import TEXTS, document, write_lines
+from .conftest import document, write_lines
 
 HERE = {"scheduler": "synchronous", "progress": False}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    train_tokenizer(TEXTS, path, vocab_size=400)
-    return str(path)
 
 
 @pytest.fixture

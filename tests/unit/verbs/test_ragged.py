@@ -7,16 +7,9 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import UsageError
-from dolma_dask.testing.tokenizer import END_OF_TEXT, train_tokenizer
+from dolma_dask.testing.tokenizer import END_OF_TEXT
 
 from .conftest import TEXTS, document, write_lines
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    train_tokenizer(TEXTS, path, vocab_size=400)
-    return str(path)
 
 
 def test_tokens_of_every_document_in_order(dataset, tmp_path, tokenizer):
