@@ -425,7 +425,7 @@ def _local_cluster(workers: int, dashboard: bool, attempts: int = START_ATTEMPTS
         if attempts > 1:
             return _local_cluster(workers, dashboard, attempts - 1)
         raise UsageError(
-            f"no worker process could be started ({error}); expected {workers} of them. In a script, dk.cluster() and scheduler='cluster' "
+            f"no worker process could be started ({error}); expected {workers} of them. In a script, which has to be a file, dk.cluster() and scheduler='cluster' "
             "belong below `if __name__ == '__main__':`; else run in this process: scheduler='threads'."
         ) from error
 
