@@ -103,6 +103,16 @@ def memcpy(ir: Any, builder: Any, target: Any, source: Any, size: Any) -> None:
     builder.call(copy, [*pointers, size, ir.IntType(1)(0)])
 
 
+@operation(type(None), int)
+def prefetch(ir: Any, builder: Any, address: Any) -> None:
+    """Ask the processor to fetch the cache line at `address`, which need not be readable: 64 random reads of memory then wait together."""
+    pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+    fetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+    is_write, locality, is_data = number(1), number(3), number(1)
+    builder.call(fetch, [builder.inttoptr(address, pointer), is_write, locality, is_data])
+
+
 @operation(int, int, int, int)
 def range64(ir: Any, builder: Any, address: Any, first: Any, last: Any) -> Any:
     """Mask of the window at `address`: bit i is set where byte i lies from `first` to `last`, both included."""
