@@ -100,9 +100,17 @@ class Staged:
 
     def ranges(self, limits: Limits) -> tuple[BucketRange, ...]:
         """Return the ranges of neighbouring buckets that fit in memory."""
+        return buckets.choose_ranges(self._histogram, limits.records(limits.range, self.dtype))
+
+    @property
+    def all(self) -> BucketRange:
+        """All buckets."""
+        return BucketRange(0, self.bucketing.count, int(self._histogram.sum()))
+
+    @property
+    def _histogram(self) -> buckets.Histogram:
         histograms = (record.info["histogram"] for record in self.records)
-        histogram = buckets.sum_histograms(histograms, self.bucketing.count)
-        return buckets.choose_ranges(histogram, limits.records(limits.range, self.dtype))
+        return buckets.sum_histograms(histograms, self.bucketing.count)
 
     def free(self) -> Free:
         """Return the step that removes the files."""

@@ -61,15 +61,23 @@ class MinHash:
             raise UsageError(f"scheme={self.scheme!r}; expected one of {', '.join(get_args(Scheme))}.")
         if self.unit not in get_args(Unit):
             raise UsageError(f"unit={self.unit!r}; expected 'word' or 'char'.")
+        for name, least, most in (("ngram", 1, 1 << 16), ("num_perm", 1, 1 << 16), ("seed", 0, 1 << 32)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not least <= value < most:
+                raise UsageError(f"{name}={value!r}; expected a whole number from {least} to {most - 1:,}.")
         if self.scheme == "redpajama_v2" and self.unit != "word":
             raise UsageError(
                 "unit='char' with scheme='redpajama_v2'; expected 'word': its n-grams are of words."
             )
 
     @property
-    def signs_short(self) -> bool:
-        """Whether a text with fewer tokens than an n-gram has a signature: that of all of its tokens."""
-        return self.scheme != "redpajama_v2"
+    def label(self) -> str:
+        """Name of a folder of such signatures."""
+        return f"{self.scheme}-{self.unit}{self.ngram}-{self.num_perm}-seed{self.seed}"
+
+    def has_signature(self, kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+        """Return which texts (n,) have a signature: empty ones have none; a short one has that of all of its tokens, but with RedPajama-V2."""
+        return kinds < (SHORT if self.scheme == "redpajama_v2" else EMPTY)
 
     def params(self) -> dict[str, Any]:
         """Return all that decides a signature, for keys of the journal."""
@@ -77,4 +85,25 @@ class MinHash:
 
     def sign(self, texts: pa.LargeStringArray) -> Signatures:
         """Return the signatures of texts without nulls (n,)."""
-        raise NotImplementedError
+        # TEMPORARY until tokens land
+        from dolma_dask.minhash.permutations import minimum32, multiply_add
+        from dolma_dask.text.view import TextView
+
+        words = TextView(texts).words
+        bounds, hashes = words.bounds, words.hashes
+        n = self.ngram
+        sh, b, kinds = [], [0], []
+        for i in range(len(texts)):
+            h = hashes[bounds[i] : bounds[i + 1]]
+            kinds.append(EMPTY if len(h) == 0 else SHORT if len(h) < n else SIGNED)
+            m = max(len(h) - n + 1, 1) if len(h) else 0
+            acc = np.zeros(m, np.uint64)
+            for k in range(min(n, len(h))):
+                acc = (acc * np.uint64(0x9E3779B97F4A7C15)) ^ h[k : k + m]
+            acc ^= acc >> np.uint64(29)
+            sh.append((acc * np.uint64(0xFF51AFD7ED558CCD) >> np.uint64(32)).astype(np.uint32))
+            b.append(b[-1] + m)
+        out = np.full((len(texts), self.num_perm), 0xFFFFFFFF, np.uint32)
+        one, other = multiply_add(self.seed, self.num_perm)
+        minimum32(np.concatenate(sh) if sh else np.empty(0, np.uint32), np.array(b), one, other, out)
+        return Signatures(out, np.array(kinds, np.uint8))

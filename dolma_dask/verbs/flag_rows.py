@@ -38,7 +38,7 @@ COLUMNS = ("id", "source", "text")
 Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
-_STAGED = pa.schema(
+STAGED = pa.schema(
     [
         ("id", pa.large_string()),
         ("source", pa.large_string()),
@@ -47,6 +47,7 @@ _STAGED = pa.schema(
         ("error", pa.large_string()),
     ]
 )
+"""Schema of rows that wait until they are flagged."""
 
 
 @dataclass(frozen=True)
@@ -147,11 +148,11 @@ def emit_shards(
         path = f"staging/{reading.shard.number:08d}.arrow"
         with publish(files.join(folder, path)) as published:
             sink = pa.PythonFile(ArrowSink(published), mode="w")
-            with pa.ipc.new_stream(sink, _STAGED, options=options) as stream:
+            with pa.ipc.new_stream(sink, STAGED, options=options) as stream:
                 for rows, batch in reading:
                     for records in records_of(rows, batch, reading.shard):
                         out(records)
-                    stream.write_batch(_to_batch(rows))
+                    stream.write_batch(to_batch(rows))
         file = FileRecord(path, published.bytes, published.checksum)
         staged.append(msgspec.structs.replace(reading.result, staging=file))
     return Emitted(
@@ -167,12 +168,13 @@ def staged_shards(record: Record) -> list[StagedShard]:
     return msgspec.convert(record.info["shards"], list[StagedShard])
 
 
-def _to_batch(rows: FlagRows) -> pa.RecordBatch:
+def to_batch(rows: FlagRows) -> pa.RecordBatch:
+    """Return rows as a batch with the schema `STAGED`."""
     errors = pa.nulls(len(rows), pa.large_string())
     if rows.errors:
         errors = pa.array([rows.errors.get(row) for row in range(len(rows))], pa.large_string())
     arrays = [rows.ids, rows.sources, pa.array(rows.lengths), pa.array(rows.sizes), errors]
-    return pa.RecordBatch.from_arrays(arrays, schema=_STAGED)
+    return pa.RecordBatch.from_arrays(arrays, schema=STAGED)
 
 
 def read_staged(folder: str, staged: StagedShard) -> Iterator[FlagRows]:
@@ -183,7 +185,7 @@ def read_staged(folder: str, staged: StagedShard) -> Iterator[FlagRows]:
     first = 0
     try:
         for batch in pa.ipc.open_stream(pa.PythonFile(PieceReader(iter(stored.read, b"")), mode="r")):
-            yield _from_batch(batch, first)
+            yield from_batch(batch, first)
             first += batch.num_rows
         while stored.read():
             pass
@@ -195,7 +197,8 @@ def read_staged(folder: str, staged: StagedShard) -> Iterator[FlagRows]:
         raise files.damaged(url, f"checksum {stored.checksum}, not {staged.staging.checksum}")
 
 
-def _from_batch(batch: pa.RecordBatch, first: int) -> FlagRows:
+def from_batch(batch: pa.RecordBatch, first: int) -> FlagRows:
+    """Return the rows of a batch of `to_batch`, of which the first is row `first` of its shard."""
     lengths, sizes = (np.asarray(batch.column(name)) for name in ("length", "bytes"))
     errors = batch.column("error")
     bad = np.flatnonzero(np.asarray(errors.is_valid())).tolist() if errors.null_count < len(errors) else []
@@ -217,11 +220,21 @@ def records_among(rows: FlagRows, records: Records, number: int) -> tuple[Record
 
 def write_flags(root: str, path: str, name: str, blocks: Iterable[tuple[FlagRows, Mask]]) -> FileRecord:
     """Write the attribute file of a shard, with a flag under `name` where the mask (n,) of a block is true; the suffix selects the format."""
+    return write_columns(root, path, ((rows, [flag_column(name, flags)]) for rows, flags in blocks))
+
+
+def flag_column(name: str, flags: Mask) -> AttributeColumn:
+    """Return flags (n,) as an attribute: 1 where true, nothing elsewhere."""
+    return AttributeColumn(name, "document", pa.array(np.ones(len(flags)), mask=~flags), whole=True)
+
+
+def write_columns(
+    root: str, path: str, blocks: Iterable[tuple[FlagRows, Sequence[AttributeColumn]]]
+) -> FileRecord:
+    """Write the attribute file of a shard; the suffix selects the format."""
     with AttributeWriter(root, path) as writer:
-        for rows, flags in blocks:
-            values = pa.array(np.ones(len(rows)), mask=~flags)
-            column = AttributeColumn(name, "document", values, whole=True)
-            writer.write(rows.ids, rows.sources, rows.lengths, [column], rows.errors)
+        for rows, columns in blocks:
+            writer.write(rows.ids, rows.sources, rows.lengths, columns, rows.errors)
     return writer.record
 
 

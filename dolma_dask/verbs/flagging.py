@@ -46,13 +46,17 @@ class Flagging:
     params: Mapping[str, Any] = field(default_factory=dict)
 
     verb: ClassVar[str]
-    writes: ClassVar[Sequence[str]] = ()
     depends_on: ClassVar[str]  # besides the own shard: "documents" of all shards, or a "list"
 
     @property
     def root(self) -> str:
         """Root of the dataset."""
         return self.dataset.root
+
+    @property
+    def writes(self) -> Sequence[str]:
+        """See `dolma_dask.engine.Job`."""
+        return ()
 
     @property
     def inputs(self) -> tuple[Input, ...]:

@@ -3,6 +3,7 @@
 A table is Parquet (zstd level 1, pages with checksums), straight into the file that will appear: no scratch space.
 """
 
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -88,11 +89,13 @@ class ArrowSink:
 
 
 class TableFile(FileWriter):
-    """One Parquet file being written; `use_dictionary` where values repeat often enough."""
+    """One Parquet file being written; `use_dictionary` (or the columns) where values repeat often enough, `random` columns are not compressed."""
 
-    def __init__(self, root: str, path: str, *, use_dictionary: bool) -> None:
+    def __init__(
+        self, root: str, path: str, *, use_dictionary: bool | list[str], random: Sequence[str] = ()
+    ) -> None:
         super().__init__(root, path)
-        self._use_dictionary = use_dictionary
+        self._use_dictionary, self._random = use_dictionary, random
         self._file: pq.ParquetWriter | None = None
 
     def _close(self, failed: bool) -> None:
@@ -108,8 +111,10 @@ class TableFile(FileWriter):
             self._file = pq.ParquetWriter(
                 pa.PythonFile(ArrowSink(self._out), mode="w"),
                 schema,
-                compression="zstd",
-                compression_level=COMPRESSION_LEVEL,
+                compression={name: "none" if name in self._random else "zstd" for name in schema.names},
+                compression_level={
+                    name: COMPRESSION_LEVEL for name in schema.names if name not in self._random
+                },
                 use_dictionary=self._use_dictionary,
                 write_page_checksum=True,
             )
@@ -119,3 +124,42 @@ class TableFile(FileWriter):
         """Append `table` as one row group."""
         self._open(table.schema).write_table(table, row_group_size=max(table.num_rows, 1))
         self._rows += table.num_rows
+
+
+class GroupedTable(TableFile):
+    """A table with known columns, in row groups of a fixed number of rows, so that the file does not depend on batches."""
+
+    def __init__(
+        self,
+        root: str,
+        path: str,
+        schema: pa.Schema,
+        group_rows: int,
+        *,
+        use_dictionary: bool | list[str],
+        random: Sequence[str] = (),
+    ) -> None:
+        super().__init__(root, path, use_dictionary=use_dictionary, random=random)
+        self._schema, self._group_rows = schema, group_rows
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+
+    def write(self, columns: Sequence[pa.Array]) -> None:
+        """Append rows."""
+        batch = pa.RecordBatch.from_arrays(list(columns), schema=self._schema)
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        self._write_groups(self._group_rows)
+
+    def _finish(self) -> None:
+        self._open(self._schema)
+        self._write_groups(1)
+
+    def _write_groups(self, least: int) -> None:
+        if self._waiting_rows < least:
+            return
+        table = pa.Table.from_batches(self._waiting, self._schema)
+        while len(table) >= least:
+            self._write_group(table.slice(0, self._group_rows))
+            table = table.slice(self._group_rows)
+        self._waiting, self._waiting_rows = table.to_batches(), len(table)

@@ -113,6 +113,7 @@ class Verbs(VerbLaws):
         "tag": Case(f"tag WORLD/untagged --taggers {' '.join(TAGGERS)}", ["untagged/attributes"], others=["--source other"], redone=2),
         "quantiles": Case("quantiles WORLD/v0 --signals word_count char_length_v1__length --by source --level regular", ["v0/quantiles"], others=["--by none"], passes=True, replaces=False, asks=True),
         "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
+        "fuzzy": Case("dedupe WORLD/near --how fuzzy --keep longest", ["near/attributes", "near/clusters"], others=["--num-bands 5 --rows-per-band 20"], passes=True),
         "block": Case("block WORLD/v0 WORLD/list.txt --name takedown", ["v0/attributes/takedown"], passes=True),
         "validate": Case("validate WORLD/v0 --attributes gopher_v2 --to WORLD/report.json", ["report.json"], passes=True, replaces=False),
         "mix": Case(f"mix WORLD/v0 --to WORLD/v1 --where '{RULE}'", ["v1"], others=["--where 'char_length_v1__length < 500'"], asks=True, redone=2),
@@ -138,6 +139,9 @@ class Verbs(VerbLaws):
         lines = gzip.decompress((world / "v0/documents/2019-03/part_3.jsonl.gz").read_bytes()).splitlines()
         copies = [dict(json.loads(draw.choice(lines)), id=f"copy-{number}") for number in range(300)]
         store(world / "v0/documents/zzz.jsonl.gz", [json.dumps(copy).encode() + b"\n" for copy in copies])
+        make_documents(world / "near", 9)
+        near = [{**copy, "text": f"{copy['text']} and one more"} for copy in copies]
+        store(world / "near/documents/zzz.jsonl.gz", [json.dumps(copy).encode() + b"\n" for copy in near])
         padding = {
             "id": "p",
             "text": "padding",
@@ -157,7 +161,7 @@ class Verbs(VerbLaws):
     @classmethod
     def change(cls, world):
         """One letter in two shards of each dataset, and in one raw file."""
-        for root in ("untagged", "v0"):
+        for root in ("untagged", "v0", "near"):
             change_same_size(world / root / "documents/plain.jsonl")
             change(world / root / "documents/2019-03/part_3.jsonl.gz")
         change(world / "raw/dump/3.jsonl.gz")

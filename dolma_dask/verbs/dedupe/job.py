@@ -1,14 +1,16 @@
-"""The job of `dedupe`: keys of all shards through the exchange, then the flags of every shard.
+"""The job of `dedupe` by equal values: keys of all shards through the exchange, then the flags of every shard.
 
 The flags of a shard depend on all shards, so their key holds the checksums of all inputs, which the dataset-wide record of the last run knows,
 or else the exchange. When everything is finished, nothing is started.
 """
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dolma_dask.engine import Announce, Passes, Plan, Ran, Unit, WorkDir
-from dolma_dask.exchange import Exchanged, Shuffle, exchange
+from dolma_dask.exchange import ShardRecords, Shuffle, exchange
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, KeyRecipe
@@ -23,14 +25,56 @@ _DOCUMENT_READS = ("id", "source", "added", "created", "text")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deduplication(Flagging):
+class Deduplication(Flagging, ABC):
     """A call of `dedupe`, with everything that decides its result."""
 
-    recipe: KeyRecipe
     shuffle: Shuffle = "files"
 
     verb = "dedupe"
     depends_on = "documents"
+
+    @property
+    def record(self) -> str:
+        """Unit of the dataset-wide record."""
+        return dataset_unit(self.name)
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """Digest of what was requested."""
+
+    @property
+    @abstractmethod
+    def flag_stage(self) -> FlagStage:
+        """Stage that writes the flags, as far as it is known before the first pass."""
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
+        """Return the plan of the flags, under a key that nothing has if the inputs are not known."""
+        key = self.flags_key(known.inputs) if known else ""
+        return self.plan(self.flag_stage, key if known and known.info.get("key") == key else "", {})
+
+    def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
+        """Return the summary, with the tables that the records of all shards make."""
+        listing = {shard.path: number for number, shard in enumerate(self.dataset.shards)}
+        return summarize(ran.summary, tuple(ran.records.values()), listing)
+
+    def flags_key(self, inputs: Iterable[InputRecord]) -> str:
+        """Return the key of every shard's flags: it depends on the bytes of all shards."""
+        checksums = {item.path: item.checksum for item in inputs}
+        content = [checksums[item.info.path] for item in self.inputs]
+        return work_key("dedupe", VERSION, {"set": self.key, "inputs": content})
+
+    def stage_with(self, exchanged: ShardRecords, infos: Iterable[Mapping[str, Any]]) -> FlagStage:
+        """Return the stage that writes the flags from the output of a reducer, which names the largest clusters of each range."""
+        largest = largest_of(cluster for info in infos for cluster in info["largest"])
+        return replace(self.flag_stage, records=exchanged, largest=largest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactDeduplication(Deduplication):
+    """Documents are duplicates if they are equal in something."""
+
+    recipe: KeyRecipe
 
     @property
     def key(self) -> str:
@@ -50,11 +94,6 @@ class Deduplication(Flagging):
         return work_key("dedupe", VERSION, params)
 
     @property
-    def record(self) -> str:
-        """Unit of the dataset-wide record."""
-        return dataset_unit(self.name)
-
-    @property
     def reads(self) -> tuple[str, ...]:
         """Document columns that the flags depend on; attributes may be made of the text."""
         by = ("id", "source") if self.recipe.kind == "id" else (self.columns.names[self.recipe.column],)
@@ -63,10 +102,10 @@ class Deduplication(Flagging):
             rank = (self.columns.names[self.recipe.rank or 0],)
         return tuple(sorted({_document_column(column) for column in (*by, *rank)}))
 
-    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
-        """Return the plan of the flags, under a key that nothing has if the inputs are not known."""
-        key = self._flags_key(known.inputs) if known else ""
-        return self._plan(key if known and known.info.get("key") == key else "")
+    @property
+    def flag_stage(self) -> FlagStage:
+        """See `Deduplication`."""
+        return FlagStage(self.root, self.name, self.reads)
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Exchange the keys of all documents, announce which flags hold, and write them."""
@@ -82,30 +121,13 @@ class Deduplication(Flagging):
         )
         emitted = exchanged.emitted.values()
         inputs = sorted((item for record in emitted for item in record.inputs), key=lambda item: item.path)
-        key = self._flags_key(inputs)
+        key = self.flags_key(inputs)
         seconds = sum(record.seconds for record in emitted)
         yield Announce(self.dataset_record(Unit(self.record, self.key), key, inputs, seconds=seconds))
-        ran: Ran = yield self._plan(key, work.url, exchanged)
+        assert exchanged.by_shard is not None
+        stage = replace(self.stage_with(exchanged.by_shard, exchanged.infos), folder=work.url)
+        ran: Ran = yield self.plan(stage, key, self.staged(exchanged))
         return ran
-
-    def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
-        """Return the summary, with the tables that the records of all shards make."""
-        listing = {shard.path: number for number, shard in enumerate(self.dataset.shards)}
-        return summarize(ran.summary, tuple(ran.records.values()), listing)
-
-    def _flags_key(self, inputs: Iterable[InputRecord]) -> str:
-        """Return the key of every shard's flags: it depends on the bytes of all shards."""
-        checksums = {item.path: item.checksum for item in inputs}
-        content = [checksums[item.info.path] for item in self.inputs]
-        return work_key("dedupe", VERSION, {"set": self.key, "inputs": content})
-
-    def _plan(self, key: str, folder: str = "", exchanged: Exchanged | None = None) -> Plan:
-        stage = FlagStage(self.root, self.name, self.reads)
-        if exchanged is None:
-            return self.plan(stage, key, {})
-        largest = largest_of(cluster for info in exchanged.infos for cluster in info["largest"])
-        stage = replace(stage, folder=folder, records=exchanged.by_shard, largest=largest)
-        return self.plan(stage, key, self.staged(exchanged))
 
 
 def _document_column(column: str) -> str:

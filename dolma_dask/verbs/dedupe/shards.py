@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.exchange.contract import ROW_BITS, Records, key_dtype, keyed, locations
+from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.digests import keys128, number_keys, rank_bits, text_keys
 from dolma_dask.formats.exact_numbers import inexact, integers, nearest
 from dolma_dask.io.quarantine import RecordPolicy
@@ -29,10 +30,11 @@ from dolma_dask.verbs.flag_rows import (
     ShardReading,
     StagedShard,
     emit_shards,
+    flag_column,
     flags_record,
     read_staged,
     records_among,
-    write_flags,
+    write_columns,
 )
 
 Keep = Literal["first", "longest", "highest", "lowest"]
@@ -138,16 +140,31 @@ class FlagStage:
         tally = Tally()
         named: list[list[Any]] = []
 
-        def flagged() -> Iterator[tuple[FlagRows, Mask]]:
-            for rows in read_staged(self.folder, staged):
-                flags, sizes = flags_of(rows, records, staged.number)
+        def flagged() -> Iterator[tuple[FlagRows, list[AttributeColumn]]]:
+            for rows in self.rows(staged):
+                flags, sizes, columns = self.columns(rows, records, staged.number)
                 tally.add(rows, flags, sizes)
                 named.extend(self._named(rows, staged.number))
-                yield rows, flags
+                yield rows, [flag_column(self.name, flags), *columns]
 
-        file = write_flags(self.root, task.units[0].name, self.name, flagged())
-        info = {**tally.info(), "clusters": named}
+        file = write_columns(self.root, task.units[0].name, flagged())
+        info = {**self.described, **tally.info(), "clusters": named}
         return [flags_record(task, staged, file, self.name, self.reads, tally.counts(), info)]
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What readers of the attributes need to know besides the key `name`."""
+        return {}
+
+    def rows(self, staged: StagedShard) -> Iterator[FlagRows]:
+        """Yield the rows of a shard."""
+        return read_staged(self.folder, staged)
+
+    def columns(
+        self, rows: FlagRows, records: Records, number: int
+    ) -> tuple[Mask, npt.NDArray[np.int64], list[AttributeColumn]]:
+        """Return what `flags_of` does, and further attributes."""
+        return *flags_of(rows, records, number), []
 
     def _named(self, rows: FlagRows, number: int) -> Iterator[list[Any]]:
         """Yield [size, row, id, source] of the survivors of the largest clusters among `rows`."""

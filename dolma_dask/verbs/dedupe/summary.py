@@ -28,6 +28,8 @@ _COUNTS = (
     "duplicates",
     "text_bytes_marked",
     "clusters",
+    "short_texts",
+    "empty_texts",
     "bad_records",
     "unproved_attribute_files",
 )

@@ -75,11 +75,11 @@ class SurvivorReducer:
 def _give(flags: Words, largest: list[list[int]], out: Callable[[Records], None]) -> list[list[int]]:
     """Give out flags, and return the largest clusters with those among them."""
     out(to_records(flags, FLAGS))
-    return largest_of([*largest, *_head(flags[flags[:, 1] > 0])])
+    return largest_of([*largest, *largest_survivors(flags[flags[:, 1] > 0])])
 
 
-def _head(survivors: Words) -> list[list[int]]:
-    """Return the largest clusters as [size, location], those of the lowest locations among equals."""
+def largest_survivors(survivors: Words) -> list[list[int]]:
+    """Return the largest clusters of survivors (location, size), shape (n, 2), as [size, location]; those of the lowest locations among equals."""
     if len(survivors) > LARGEST:
         least = np.partition(survivors[:, 1], -LARGEST)[-LARGEST]
         survivors = survivors[survivors[:, 1] >= least]

@@ -354,7 +354,7 @@ def test_what_is_refused(world):
         ({"keep": "highest"}, "expected a rank"),
         ({"rank": "length"}, "expected a rank"),
         ({"keep": "last"}, "expected one of first"),
-        ({"how": "fuzzy"}, "expected one of exact"),
+        ({"how": "near"}, "expected one of exact, fuzzy"),
         ({"shuffle": "air"}, "expected 'files' or 'dask'"),
         ({"by": None}, "by=None; expected the name of a column"),
         ({"by": ["id", "text"]}, "expected the name of a column"),

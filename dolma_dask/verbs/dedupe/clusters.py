@@ -1,0 +1,233 @@
+"""From the labels of all documents to the rows of each shard: members of clusters through the exchange, which finds the survivors.
+
+A cluster sends a header with its size, and a record per member; the header comes first, so that every member learns the size while the records stream.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dolma_dask.engine import Task
+from dolma_dask.exchange import Emitted, ShardRecords
+from dolma_dask.exchange.contract import Records, key_dtype, keyed, locations, to_records, to_words
+from dolma_dask.formats.attributes import AttributeColumn
+from dolma_dask.io import files
+from dolma_dask.io.records import FileRecord
+from dolma_dask.minhash.edges import root_bit
+from dolma_dask.text.columns import for_kernel
+from dolma_dask.text.kernels import Int, Words, kernel
+from dolma_dask.verbs.dedupe.bands import SignedShard
+from dolma_dask.verbs.dedupe.labels import Labels, read_labels
+from dolma_dask.verbs.dedupe.shards import FlagStage
+from dolma_dask.verbs.dedupe.signatures import read_lengths, read_rows
+from dolma_dask.verbs.dedupe.survivors import largest_of, largest_survivors
+from dolma_dask.verbs.flag_rows import FlagRows, Mask, StagedShard, records_among
+from dolma_dask.writers.base import GroupedTable
+
+MEMBERS = np.dtype([("location", "<u8"), ("cluster", "<u8"), ("size", "<u8"), ("survives", "<u8")])
+"""A document of a cluster of two and more: the docno of the cluster's first, its size, and whether this one survives (0 or 1)."""
+
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""Odd factor that spreads docnos over all 64 bits, by which the exchange shares out its work."""
+
+
+@dataclass(frozen=True)
+class MemberEmitter:
+    """Sends the members of clusters with their ranks; a task is a tuple of `SignedShard`. See `dolma_dask.exchange.Emitter`."""
+
+    root: str  # of the dataset
+    labels: str  # URL of their file
+    documents: int  # in all
+    keep: str
+    dtype: np.dtype[Any] = field(default=key_dtype("rank"))
+
+    def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
+        """Send what the labels of some shards say."""
+        shards: Sequence[SignedShard] = task.work
+        for shard in shards:
+            labels = read_labels(self.labels, self.documents, shard.first, shard.rows)
+            out(self._headers(shard, labels))
+            out(self._members(shard, labels))
+        return Emitted(tuple(shard.input for shard in shards), sum(shard.rows for shard in shards))
+
+    def _headers(self, shard: SignedShard, labels: Labels) -> Records:
+        bit = root_bit(labels)
+        rows = np.flatnonzero(labels > (bit | labels.dtype.type(1)))
+        sizes = (labels[rows] & ~bit).astype(np.uint64)
+        return _keyed(rows + shard.first, np.zeros(len(rows), np.uint64), sizes)
+
+    def _members(self, shard: SignedShard, labels: Labels) -> Records:
+        bit = root_bit(labels)
+        rows = np.flatnonzero(labels != (bit | labels.dtype.type(1)))
+        roots = labels[rows].astype(np.int64)
+        is_root = (labels[rows] & bit) != 0
+        roots[is_root] = rows[is_root] + shard.first
+        ranks = self._ranks(shard)
+        ranks = np.ones(len(rows), np.uint64) if ranks is None else np.maximum(ranks[rows], np.uint64(1))
+        return _keyed(roots, ranks, locations(shard.number, 0, shard.rows)[rows])
+
+    def _ranks(self, shard: SignedShard) -> Words | None:
+        if self.keep == "first":
+            return None
+        lengths = read_lengths(files.join(self.root, shard.file.path))
+        return ~lengths.astype(np.uint64)  # the longest first
+
+
+def _keyed(clusters: npt.NDArray[np.int64], ranks: Words, location: Words) -> Records:
+    numbers = clusters.astype(np.uint64)
+    return keyed((numbers * _SPREAD, numbers), location, rank=ranks)
+
+
+@kernel
+def mark_members(records: Words, state: Words, out: Words) -> Int:
+    """Write `MEMBERS` of sorted records (hi, cluster, rank, location), headers of rank 0 left out; returns how many there are.
+
+    `state` (2,) holds the size of the cluster that is open, and whether its survivor is found.
+    """
+    written = 0
+    for i in range(records.shape[0]):
+        if records[i, 2] == 0:
+            state[0] = records[i, 3]
+            state[1] = np.uint64(0)
+            continue
+        out[written, 0] = records[i, 3]
+        out[written, 1] = records[i, 1]
+        out[written, 2] = state[0]
+        out[written, 3] = np.uint64(1) - state[1]
+        state[1] = np.uint64(1)
+        written += 1
+    return written
+
+
+@dataclass(frozen=True)
+class ClusterReducer:
+    """Gives each member the size of its cluster, and finds the survivor: the first by rank, then in the listing."""
+
+    dtype: np.dtype[Any] = MEMBERS
+
+    def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
+        """Give out the members of a range; returns ``largest`` as `SurvivorReducer` does."""
+        state = np.zeros(2, np.uint64)
+        largest: list[list[int]] = []
+        for run in runs:
+            members = np.empty((len(run), 4), np.uint64)
+            count = mark_members(for_kernel(to_words(run, run.dtype)), state, members)
+            found = members[:count]
+            out(to_records(found, MEMBERS))
+            survivors = found[found[:, 3] == 1]
+            largest = largest_of([*largest, *largest_survivors(survivors[:, [0, 2]])])
+        return {"largest": largest}
+
+
+# ------------------------------------------------------------------------------------------------ what is written
+
+
+@dataclass(frozen=True)
+class ClusterFlagStage(FlagStage):
+    """Writes the flags of each shard with the sizes of clusters, beside the signatures of its documents."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """See `FlagStage`."""
+        return {"kinds": {self.name: "document", size_key(self.name): "document"}}
+
+    def rows(self, staged: StagedShard) -> Iterator[FlagRows]:
+        """See `FlagStage`."""
+        return read_rows(self.root, staged)
+
+    def columns(
+        self, rows: FlagRows, records: Records, number: int
+    ) -> tuple[Mask, npt.NDArray[np.int64], list[AttributeColumn]]:
+        """Return which of `rows` are duplicates, the sizes of the clusters that they survive, and the size of the cluster of each."""
+        found, indices = records_among(rows, records, number)
+        flags = np.zeros(len(rows), np.bool_)
+        flags[indices] = found["survives"] == 0
+        sizes = np.zeros(len(rows), np.int64)
+        sizes[indices] = found["size"]
+        shown = pa.array(sizes.astype(np.float64), mask=sizes == 0)
+        survived = np.where(flags, 0, sizes)
+        return flags, survived, [AttributeColumn(size_key(self.name), "document", shown, whole=True)]
+
+
+def size_key(name: str) -> str:
+    """Return the key of the size of a document's cluster in the attribute set `name`."""
+    return f"{name}__cluster_size"
+
+
+def clusters_path(name: str) -> str:
+    """Return the table of clusters, relative to the dataset."""
+    return f"clusters/{name}.parquet"
+
+
+_TABLE = pa.schema(
+    [
+        ("cluster_shard", pa.large_string()),
+        ("cluster_row", pa.int64()),
+        ("source", pa.large_string()),
+        ("id", pa.large_string()),
+        ("shard", pa.large_string()),
+        ("row", pa.int64()),
+        ("size", pa.int64()),
+        ("survivor", pa.bool_()),
+    ]
+)
+
+
+GROUP_ROWS = 65_536
+"""Rows of a row group of the table."""
+
+
+@dataclass(frozen=True)
+class ClusterTable:
+    """Writes all members of clusters of two and more, in the order of the listing; ``task.work`` are all `SignedShard` and their `StagedShard`.
+
+    A cluster is named by the shard and row of its first document.
+    """
+
+    root: str  # of the dataset
+    name: str  # of the attribute set
+    records: ShardRecords
+    verb: str = "dedupe-clusters"
+
+    def run_shard(self, task: Task) -> FileRecord:
+        """Write the table."""
+        shards: Sequence[tuple[SignedShard, StagedShard]] = task.work
+        firsts = np.array([signed.first for signed, _ in shards], np.int64)
+        paths = pa.array([signed.path for signed, _ in shards], pa.large_string())
+        path, repeated = clusters_path(self.name), ["cluster_shard", "source", "shard"]
+        with GroupedTable(self.root, path, _TABLE, GROUP_ROWS, use_dictionary=repeated) as writer:
+            for signed, staged in shards:
+                records = self.records.of_shard(signed.number)
+                if not len(records):
+                    continue
+                for rows in read_rows(self.root, staged):
+                    writer.write(_members(rows, records, signed, firsts, paths))
+        return writer.record
+
+
+def _members(
+    rows: FlagRows,
+    records: Records,
+    signed: SignedShard,
+    firsts: npt.NDArray[np.int64],
+    paths: pa.LargeStringArray,
+) -> list[pa.Array]:
+    """Return the columns of the members among `rows`; `firsts` are the first docnos of all shards, `paths` their paths."""
+    found, indices = records_among(rows, records, signed.number)
+    clusters = found["cluster"].astype(np.int64)
+    of = np.searchsorted(firsts, clusters, "right") - 1
+    columns = [
+        paths.take(pa.array(of)),
+        clusters - firsts[of],
+        rows.sources.take(pa.array(indices)),
+        rows.ids.take(pa.array(indices)),
+        pa.array([signed.path] * len(found), pa.large_string()),
+        indices + rows.first,
+        found["size"].astype(np.int64),
+        found["survives"].astype(np.bool_),
+    ]
+    return [pa.array(column) for column in columns]

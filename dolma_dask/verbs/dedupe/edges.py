@@ -1,0 +1,129 @@
+"""Edges between documents that share a band, and the array of all documents into which they are merged.
+
+`EdgeReducer` gets the keys of a range in order and gives out an edge from the first document of a key to each of the others. Edges of one band make a
+forest as they are; those of several bands are contracted by union-find before they leave the task, so that at most as many leave as there are
+documents in it, less one. Memory does not depend on how many documents share a key.
+
+`MergeStage` joins the edges of all tasks in one array with a number per document, 4 bytes each (8 from 2**31 documents on): the memory of one worker, and
+the only thing here that grows with the dataset. Roots are always the smallest docno, so that no order of the edges matters.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dolma_dask.engine import Free, Input, Pass, Ran, Step, Task, Unit, WorkDir
+from dolma_dask.exchange.buckets import BucketRange
+from dolma_dask.exchange.contract import Records, to_records, to_words
+from dolma_dask.exchange.passes import Staged
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.records import InputRecord
+from dolma_dask.journal import Record, work_key
+from dolma_dask.minhash.components import flatten, unite
+from dolma_dask.minhash.edges import STATE, Forest, label_clusters, root_bit, star_edges
+from dolma_dask.text.columns import for_kernel
+from dolma_dask.verbs.dedupe.labels import Labels, label_type, read_labels, write_labels
+
+VERSION = 1
+"""Raised when the staging files change for the same edges."""
+
+EDGES = np.dtype([("low", "<u8"), ("high", "<u8")])
+"""Two documents of one cluster, the smaller docno first."""
+
+
+@dataclass(frozen=True)
+class EdgeReducer:
+    """Turns keys in order into edges; the exchange calls it once per range."""
+
+    bands: int  # whose keys are in the range; a document has one key of each
+    dtype: np.dtype[Any] = EDGES
+
+    def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
+        """Give out the edges of a range; returns the documents of the largest bucket."""
+        state = np.zeros(STATE, np.uint64)
+        forest = Forest() if self.bands > 1 else None
+        largest = 0
+        for run in runs:
+            edges = np.empty((len(run), 2), np.uint64)
+            count, longest = star_edges(for_kernel(to_words(run, run.dtype)), state, edges)
+            largest = max(largest, int(longest))
+            for found in [edges[:count]] if forest is None else forest.add(edges[:count]):
+                out(to_records(found, EDGES))
+        if forest is not None:
+            out(to_records(forest.take(), EDGES))
+        return {"largest": largest}
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Work of `MergeStage`."""
+
+    edges: Staged
+    span: BucketRange  # all of them
+    documents: int
+    previous: str | None = None  # parents of the bands before, a file in the work folder
+    is_last: bool = True
+
+
+@dataclass(frozen=True)
+class MergeStage:
+    """Joins edges with those of the bands before; see `dolma_dask.engine.Stage`."""
+
+    verb: str
+    folder: str  # of the staging files
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Write the parents of all documents, or after the last band their labels."""
+        (unit,) = task.units
+        work: Merge = task.work
+        parents = self._parents(work)
+        for rows in work.edges.read(work.span):
+            unite(parents, for_kernel(rows))
+        flatten(parents)
+        info = {}
+        if work.is_last:
+            clusters, members = label_clusters(parents, root_bit(parents))
+            info = {"clusters": int(clusters), "members": int(members)}
+        file = write_labels(files.join(self.folder, unit.name), unit.name, parents)
+        read = tuple(InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in task.inputs)
+        return [Record(unit.name, task.shard, unit.key, read, (file,), info=info)]
+
+    def _parents(self, work: Merge) -> Labels:
+        if work.previous is None:
+            return np.arange(work.documents, dtype=label_type(work.documents))
+        return read_labels(files.join(self.folder, work.previous), work.documents, 0, work.documents)
+
+
+def merge(
+    work: WorkDir, edges: Staged, number: int, documents: int, previous: Record | None, is_last: bool
+) -> Generator[Step, Any, Record]:
+    """Merge the edges of a group of bands into the array of all documents, as a step of a job; frees what was read."""
+    name = f"parents-{number:03d}.bin"
+    content = [record.info["content"] for record in edges.records]
+    span = edges.all
+    params = {
+        "documents": documents,
+        "edges": content,
+        "previous": previous.key if previous else "",
+        "last": is_last,
+    }
+    key = work_key("merge", VERSION, params)
+    source = FileInfo("edges", span.records * EDGES.itemsize, key)
+    task = Task(
+        name,
+        (Unit(name, key),),
+        (Input(source.path, source),),
+        Merge(replace(edges, records=()), span, documents, previous.unit if previous else None, is_last),
+    )
+    ran: Ran = yield Pass(
+        MergeStage(f"{work.verb}-merge", work.url),
+        [task],
+        reads=[*edges.records, *([previous] if previous else [])],
+    )
+    yield edges.free()
+    if previous:
+        yield Free(f"{work.verb}-merge", [previous])
+    return ran.records[name]

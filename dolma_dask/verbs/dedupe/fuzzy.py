@@ -1,0 +1,166 @@
+"""The job of `dedupe` by similarity: signatures, keys of bands, edges, clusters, flags.
+
+1. Each document gets a signature, in files that stay beside the documents (`signatures`): other bands need no text.
+2. Bands go through the exchange in groups, one after another, so that disk holds the keys of one group: 16 bytes per document and band (`bands`). Each range of
+   keys becomes edges, and those of a group are merged into one array with 4 bytes per document (`edges`).
+3. Members of clusters meet once more: who survives, and how large is the cluster (`clusters`).
+4. The table of clusters and the flags of every shard are written.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import dolma_dask
+from dolma_dask.engine import Announce, Gather, Passes, Plan, Ran, Step, Task, Unit, WorkDir
+from dolma_dask.exchange import ShardRecords
+from dolma_dask.exchange.buckets import of_shards
+from dolma_dask.exchange.passes import by_shard, reduce, scatter
+from dolma_dask.io import files
+from dolma_dask.journal import Record, work_key
+from dolma_dask.minhash.bands import Bands
+from dolma_dask.minhash.schemes import MinHash
+from dolma_dask.verbs.dedupe.bands import KEYS, BandEmitter, SignedShard, signed_tasks
+from dolma_dask.verbs.dedupe.clusters import (
+    ClusterFlagStage,
+    ClusterReducer,
+    ClusterTable,
+    MemberEmitter,
+    clusters_path,
+)
+from dolma_dask.verbs.dedupe.edges import EdgeReducer, merge
+from dolma_dask.verbs.dedupe.job import Deduplication
+from dolma_dask.verbs.dedupe.shards import FlagStage, Keep
+from dolma_dask.verbs.dedupe.signatures import (
+    SignatureStage,
+    folder_of,
+    path_of,
+    signature_key,
+    staged_shard,
+)
+from dolma_dask.verbs.flag_rows import ShardKeys
+
+VERSION = 1
+"""Raised whenever other documents are flagged, or in another way, for the same input and arguments."""
+
+GROUP_BYTES = 4 << 30
+"""Keys of bands that are on disk at once, unless one band alone has more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FuzzyDeduplication(Deduplication):
+    """Documents are duplicates if their texts are similar."""
+
+    minhash: MinHash
+    bands: Bands
+    keep: Keep
+    group_bytes: int = GROUP_BYTES
+
+    @property
+    def writes(self) -> Sequence[str]:
+        """See `Job`."""
+        return (clusters_path(self.name),)
+
+    @property
+    def key(self) -> str:
+        """Digest of what was requested."""
+        params = {
+            **self.columns.params(),
+            "minhash": self.minhash.params(),
+            "bands": vars(self.bands),
+            "keep": self.keep,
+            "name": self.name,
+            "max_record_bytes": self.policy.max_record_bytes,
+        }
+        return work_key("dedupe-fuzzy", VERSION, params)
+
+    @property
+    def flag_stage(self) -> FlagStage:
+        """See `Deduplication`."""
+        return ClusterFlagStage(self.root, self.name, ("text",))
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Sign all documents, find their clusters, announce which flags hold, and write them."""
+        signed: Ran = yield self._signatures()
+        records = [signed.records[self._path(shard.path)] for shard in self.dataset.shards]
+        shards = _numbered([shard.path for shard in self.dataset.shards], records)
+        staged = [staged_shard(shard.number, record) for shard, record in zip(shards, records, strict=True)]
+        merged = yield from self._merged(work, shards)
+        members, infos = yield from self._members(work, shards, merged)
+        (table,) = yield Gather(
+            ClusterTable(self.root, self.name, members),
+            [Task("clusters", (), (), list(zip(shards, staged, strict=True)))],
+        )
+        inputs = sorted((item for record in records for item in record.inputs), key=lambda item: item.path)
+        key = self.flags_key(inputs)
+        yield Announce(self.dataset_record(Unit(self.record, self.key), key, inputs, [table]))
+        works = {shard.path: one for shard, one in zip(shards, staged, strict=True)}
+        ran: Ran = yield self.plan(self.stage_with(members, infos), key, works)
+        return ran
+
+    def _path(self, shard: str) -> str:
+        return path_of(self.minhash, shard)
+
+    def _signatures(self) -> Plan:
+        """Return the plan that signs the documents of all shards."""
+        key = signature_key(self.minhash, self.dataset.source, self.policy.max_record_bytes)
+        tasks = [
+            Task(
+                shard.path,
+                (Unit(self._path(shard.path), key),),
+                self.inputs_of([shard]),
+                ShardKeys(number, self.columns.work(shard)),
+            )
+            for number, shard in enumerate(self.dataset.shards)
+        ]
+        return Plan(
+            SignatureStage(self.root, self.minhash, self.policy),
+            self.root,
+            tasks,
+            self.minhash.params(),
+            (f"{folder_of(self.minhash)}/",),
+            version=dolma_dask.__version__,
+            bad_is_loss=True,
+        )
+
+    def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, Record]:
+        """Find the clusters that the bands make, group by group; return the record of their labels."""
+        documents = sum(shard.rows for shard in shards)
+        tasks = signed_tasks(self.root, shards)
+        merged = None
+        for number, (first, last) in enumerate(groups(self.bands.num_bands, documents, self.group_bytes)):
+            emitter = BandEmitter(self.root, self.minhash.num_perm, self.bands, first, last)
+            keys = yield from scatter(work, emitter, tasks, name=f"bands-{number}")
+            found = yield from reduce(work, EdgeReducer(last - first), keys, name=f"edges-{number}")
+            assert found.staged is not None
+            is_last = last == self.bands.num_bands
+            merged = yield from merge(work, found.staged, number, documents, merged, is_last)
+        assert merged is not None
+        return merged
+
+    def _members(
+        self, work: WorkDir, shards: Sequence[SignedShard], merged: Record
+    ) -> Generator[Step, Any, tuple[ShardRecords, tuple[Mapping[str, Any], ...]]]:
+        """Return the members of all clusters by shard, and what the reducer tells of each range."""
+        documents = sum(shard.rows for shard in shards)
+        emitter = MemberEmitter(self.root, files.join(work.url, merged.unit), documents, self.keep)
+        records = yield from scatter(work, emitter, signed_tasks(self.root, shards), name="members")
+        cut = of_shards(len(shards))
+        reduced = yield from reduce(work, ClusterReducer(), records, name="clusters", cut=cut)
+        assert reduced.staged is not None
+        return (yield from by_shard(work, reduced.staged)), reduced.infos
+
+
+def groups(bands: int, documents: int, most_bytes: int) -> list[tuple[int, int]]:
+    """Return groups of bands, as (first, last + 1), whose keys have at most so many bytes, or of one band."""
+    size = min(max(most_bytes // (KEYS.itemsize * max(documents, 1)), 1), bands)
+    return [(first, min(first + size, bands)) for first in range(0, bands, size)]
+
+
+def _numbered(paths: Sequence[str], records: Sequence[Record]) -> list[SignedShard]:
+    firsts = accumulate((record.rows for record in records), initial=0)
+    return [
+        SignedShard(number, path, first, record.rows, record.files[0])
+        for number, (path, first, record) in enumerate(zip(paths, firsts, records, strict=False))
+    ]

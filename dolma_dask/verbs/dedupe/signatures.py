@@ -1,0 +1,155 @@
+"""Signatures of all documents, in files ``signatures/<parameters>/<shard>.parquet`` beside the documents, for bands of any shape.
+
+A file has a row per document: ``id source length bytes error``, which flags need too, so that no text is read twice; ``kind`` and ``signature``, the values of
+MinHash as little-endian uint32 in one binary of fixed size, null where a document has none. 512 bytes per document at 128 values, which do not compress.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.engine import Task
+from dolma_dask.errors import CorruptFileError
+from dolma_dask.io import files
+from dolma_dask.io.parquet import open_parquet
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.journal import Record, canonical, work_key
+from dolma_dask.minhash.schemes import EMPTY, SHORT, MinHash, Signatures
+from dolma_dask.text.columns import bitmap
+from dolma_dask.verbs.flag_rows import STAGED, FlagRows, ShardReading, StagedShard, from_batch, to_batch
+from dolma_dask.writers.base import GroupedTable
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+VERSION = 1
+"""Raised whenever the files change for the same documents and parameters."""
+
+GROUP_ROWS = 8192
+"""Rows of a row group."""
+
+FOLDER = "signatures"
+
+
+def folder_of(minhash: MinHash) -> str:
+    """Return the folder of signatures with these parameters, relative to the dataset."""
+    return f"{FOLDER}/{minhash.label}"
+
+
+def path_of(minhash: MinHash, shard: str) -> str:
+    """Return the file of a shard, relative to the dataset."""
+    return f"{folder_of(minhash)}/{shard}.parquet"
+
+
+def signature_key(minhash: MinHash, source: str | None, max_record_bytes: int) -> str:
+    """Return the key of every file."""
+    params = {"minhash": minhash.params(), "source": source, "max_record_bytes": max_record_bytes}
+    return work_key("signatures", VERSION, params)
+
+
+@dataclass(frozen=True)
+class SignatureStage:
+    """Signs the documents of one shard; ``task.work`` is its `ShardKeys`. See `dolma_dask.engine.Stage`."""
+
+    root: str  # of the dataset
+    minhash: MinHash
+    policy: RecordPolicy
+    verb: str = "signatures"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Write the file of one shard."""
+        (unit,) = task.units
+        reading = ShardReading(self.root, "dedupe", task.work, self.policy)
+        kinds = np.zeros(EMPTY + 1, np.int64)
+        with self._file(unit.name) as file:
+            for rows, batch in reading:
+                signed = self.minhash.sign(pc.fill_null(batch.column("text"), ""))
+                readable = np.asarray(batch.column(0).is_valid())
+                kinds += np.bincount(signed.kinds[readable], minlength=len(kinds))
+                file.write([*to_batch(rows).columns, pa.array(signed.kinds), self._binary(signed)])
+        known = reading.result.record
+        counts = {**known.counts, "short_texts": int(kinds[SHORT]), "empty_texts": int(kinds[EMPTY])}
+        return [
+            msgspec.structs.replace(
+                known, unit=unit.name, key=unit.key, files=(file.record, *known.files), counts=counts
+            )
+        ]
+
+    def _file(self, path: str) -> GroupedTable:
+        schema = pa.schema([*STAGED, ("kind", pa.uint8()), ("signature", self._binary_type)])
+        described = schema.with_metadata({"minhash": canonical(self.minhash.params())})
+        return GroupedTable(
+            self.root, path, described, GROUP_ROWS, use_dictionary=["source"], random=["signature"]
+        )
+
+    @property
+    def _binary_type(self) -> pa.DataType:
+        return pa.binary(4 * self.minhash.num_perm)
+
+    def _binary(self, signed: Signatures) -> pa.FixedSizeBinaryArray:
+        """Return values as binaries, null where there is no signature."""
+        values = np.ascontiguousarray(signed.values, "<u4")
+        valid = bitmap(self.minhash.has_signature(signed.kinds))
+        return pa.FixedSizeBinaryArray.from_buffers(
+            self._binary_type, len(values), [valid, pa.py_buffer(values)]
+        )
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def read_signatures(
+    url: str, num_perm: int
+) -> Iterator[tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]]:
+    """Yield the values (n, num_perm) of neighbouring rows, and which of the rows have a signature (n,); the values of the others are undefined."""
+    for batch in _batches(url, ["signature"]):
+        column = batch.column(0)
+        values = np.frombuffer(column.buffers()[1], "<u4")[column.offset * num_perm :]
+        yield (
+            values[: len(column) * num_perm].reshape(-1, num_perm),
+            np.asarray(column.is_valid()),
+        )
+
+
+def read_rows(root: str, staged: StagedShard) -> Iterator[FlagRows]:
+    """Yield the rows of a shard without their signatures."""
+    assert staged.staging is not None
+    first = 0
+    for batch in _batches(files.join(root, staged.staging.path), STAGED.names):
+        yield from_batch(batch, first)
+        first += batch.num_rows
+
+
+def read_lengths(url: str) -> npt.NDArray[np.int64]:
+    """Return the code points of the text of each row (n,)."""
+    parts = [np.asarray(batch.column(0)) for batch in _batches(url, ["length"])]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _batches(url: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield columns of a file of signatures; one that is damaged is removed, so that the same command makes it again."""
+    try:
+        with open_parquet(url) as file:
+            yield from _decoded(file, columns)
+    except (CorruptFileError, pa.ArrowException, KeyError) as error:
+        raise files.damaged(url, str(error)) from error
+
+
+def _decoded(file: "pq.ParquetFile", columns: list[str]) -> Iterator[pa.RecordBatch]:
+    for batch in file.iter_batches(GROUP_ROWS, columns=columns, use_threads=False):
+        source = batch.schema.get_field_index("source")
+        if source >= 0 and pa.types.is_dictionary(batch.column(source).type):
+            batch = batch.set_column(source, "source", batch.column(source).dictionary_decode())
+        yield batch
+
+
+def staged_shard(number: int, record: Record) -> StagedShard:
+    """Return a shard whose rows are read from the file of its signatures, from its record of `SignatureStage`."""
+    file, *kept = record.files
+    return StagedShard(number, msgspec.structs.replace(record, files=tuple(kept)), file)

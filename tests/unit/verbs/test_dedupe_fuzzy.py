@@ -1,0 +1,190 @@
+"""dedupe by similarity: the clusters that bands make, who survives, what is written, and going on after anything."""
+
+import json
+import random
+import shutil
+from collections import defaultdict
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import InterruptedStageError, UsageError
+from dolma_dask.minhash.bands import Bands, band_keys
+from dolma_dask.verbs.dedupe import fuzzy
+from dolma_dask.verbs.dedupe.clusters import ClusterFlagStage, ClusterReducer, ClusterTable
+from dolma_dask.verbs.dedupe.edges import EdgeReducer, MergeStage
+from dolma_dask.verbs.dedupe.signatures import read_signatures
+
+from .conftest import failing, read_lines, write_lines
+
+HERE = {"scheduler": "synchronous", "progress": False}
+WORDS = [f"w{number}" for number in range(400)]
+
+
+def edited(draw, words, changes):
+    """Return words with a few of them replaced."""
+    words = list(words)
+    for _ in range(changes):
+        words[draw.randrange(len(words))] = draw.choice(WORDS)
+    return words
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Write three shards: families of near copies, short, empty and unlike texts."""
+    draw = random.Random(4)
+    texts = []
+    for _ in range(30):
+        original = [draw.choice(WORDS) for _ in range(draw.randrange(40, 120))]
+        texts += [" ".join(edited(draw, original, changes)) for changes in range(draw.randrange(1, 6))]
+    texts += ["only three words", "only three words", "", "", "unlike"]
+    draw.shuffle(texts)
+    documents = [{"id": f"d{n}", "text": text, "source": f"s{n % 2}"} for n, text in enumerate(texts)]
+    for shard in range(3):
+        path = tmp_path / f"v0/documents/{'x/' * (shard == 1)}{shard}.jsonl.gz"
+        write_lines(path, [json.dumps(document) for document in documents[shard::3]])
+    return tmp_path / "v0"
+
+
+def rows_of(root, name="fuzzy"):
+    """Return [(id, attributes)] of all rows in the order of the listing."""
+    paths = sorted((root / "attributes" / name).rglob("*.jsonl.gz"), key=str)
+    return [(row["id"], row["attributes"]) for path in paths for row in map(json.loads, read_lines(path))]
+
+
+def documents_of(root):
+    paths = sorted((root / "documents").rglob("*.jsonl.gz"), key=str)
+    return [json.loads(line) for path in paths for line in read_lines(path)]
+
+
+def clusters_by_bands(root, bands):
+    """Return the clusters of two and more as sorted tuples of rows, from the stored signatures, in plain Python."""
+    files = sorted((root / "signatures").rglob("*.parquet"), key=str)
+    parts = [part for path in files for part in read_signatures(str(path), 128)]
+    values = np.concatenate([values for values, _ in parts])
+    signed = np.concatenate([valid for _, valid in parts])
+    keys = band_keys(values, bands, 0, bands.num_bands)
+    parent = list(range(len(values)))
+
+    def root_of(row):
+        return row if parent[row] == row else root_of(parent[row])
+
+    first = {}
+    for row in np.flatnonzero(signed).tolist():
+        for key in keys[row].tolist():
+            one, other = root_of(row), root_of(first.setdefault(key, row))
+            parent[max(one, other)] = min(one, other)
+    clusters = defaultdict(list)
+    for row in range(len(values)):
+        clusters[root_of(row)].append(row)
+    return sorted(tuple(rows) for rows in clusters.values() if len(rows) > 1)
+
+
+@pytest.mark.parametrize("bands", [(14, 8), (2, 3), (9, 13)])
+@pytest.mark.parametrize("group_bytes", [1, 1 << 32])
+def test_clusters_are_those_of_the_bands(world, monkeypatch, bands, group_bytes):
+    monkeypatch.setattr(fuzzy.FuzzyDeduplication, "group_bytes", group_bytes)
+    shape = {"num_bands": bands[0], "rows_per_band": bands[1]}
+    summary = dk.dedupe(str(world), how="fuzzy", **shape, **HERE)
+    expected = clusters_by_bands(world, Bands(*bands))
+    assert expected
+    rows, documents = rows_of(world), documents_of(world)
+    sizes = {row: len(cluster) for cluster in expected for row in cluster}
+    survivors = {cluster[0] for cluster in expected}
+    for number, (identity, attributes) in enumerate(rows):
+        length = len(documents[number]["text"])
+        size = {"fuzzy__cluster_size": [[0, length, float(sizes[number])]]} if number in sizes else {}
+        flag = {"fuzzy": [[0, length, 1]]} if number in sizes and number not in survivors else {}
+        assert (identity, attributes) == (documents[number]["id"], {**flag, **size})
+    assert summary.counts["clusters"] == len(expected)
+    assert summary.counts["duplicates"] == sum(map(len, expected)) - len(expected)
+
+
+def test_the_table_names_clusters_by_their_first_document(world):
+    dk.dedupe(str(world), how="fuzzy", keep="longest", **HERE)
+    table = pq.read_table(world / "clusters/fuzzy.parquet").to_pylist()
+    documents = documents_of(world)
+    paths = sorted((world / "documents").rglob("*.gz"), key=str)
+    first_rows = np.cumsum([0, *(len(read_lines(path)) for path in paths)])
+    shards = {path.relative_to(world / "documents").as_posix(): n for n, path in enumerate(paths)}
+
+    def number(shard, row):
+        return int(first_rows[shards[shard]]) + row
+
+    members = defaultdict(list)
+    for row in table:
+        at = number(row["shard"], row["row"])
+        assert (documents[at]["id"], documents[at]["source"]) == (row["id"], row["source"])
+        members[number(row["cluster_shard"], row["cluster_row"])].append((at, row["size"], row["survivor"]))
+    expected = clusters_by_bands(world, Bands(14, 8))
+    assert sorted(tuple(at for at, _, _ in rows) for rows in members.values()) == expected
+    for first, rows in members.items():
+        assert first == rows[0][0]
+        assert {size for _, size, _ in rows} == {len(rows)}
+        longest = max((at for at, _, _ in rows), key=lambda at: (len(documents[at]["text"]), -at))
+        assert [at for at, _, survives in rows if survives] == [longest]
+
+
+def test_signatures_are_read_again_for_other_bands_and_not_made(world):
+    dk.dedupe(str(world), how="fuzzy", **HERE)
+    before = {path: path.stat().st_mtime_ns for path in (world / "signatures").rglob("*.parquet")}
+    dk.dedupe(str(world), how="fuzzy", name="loose", num_bands=20, rows_per_band=5, **HERE)
+    assert {path: path.stat().st_mtime_ns for path in (world / "signatures").rglob("*.parquet")} == before
+
+
+def test_short_and_empty_texts_are_counted_and_empty_ones_kept(world):
+    summary = dk.dedupe(str(world), how="fuzzy", **HERE)
+    flagged = {identity for identity, attributes in rows_of(world) if "fuzzy" in attributes}
+    documents = documents_of(world)
+    assert not flagged & {one["id"] for one in documents if not one["text"].strip(". ")}
+    three = [one["id"] for one in documents if one["text"].lower().startswith("only three")]
+    assert len(flagged & set(three)) == 1
+    assert (summary.counts["short_texts"], summary.counts["empty_texts"]) == (3, 2)
+
+
+STOPS = {
+    "edges": (EdgeReducer, "reduce"),
+    "merge": (MergeStage, "run_shard"),
+    "clusters": (ClusterReducer, "reduce"),
+    "table": (ClusterTable, "run_shard"),
+    "flags": (ClusterFlagStage, "run_shard"),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_run_that_was_stopped_goes_on(world, tmp_path, monkeypatch, stop):
+    stage, method = STOPS[stop]
+    monkeypatch.setattr(fuzzy.FuzzyDeduplication, "group_bytes", 1)
+    shutil.copytree(world, tmp_path / "whole")
+    dk.dedupe(str(tmp_path / "whole"), how="fuzzy", **HERE)
+    with failing(stage, method=method), pytest.raises(InterruptedStageError):
+        dk.dedupe(str(world), how="fuzzy", **HERE)
+    dk.dedupe(str(world), how="fuzzy", **HERE)
+    assert rows_of(world) == rows_of(tmp_path / "whole")
+    clusters = "clusters/fuzzy.parquet"
+    assert (world / clusters).read_bytes() == (tmp_path / "whole" / clusters).read_bytes()
+    assert not list(world.glob("_work/*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"how": "exact", "ngram": 3}, "ngram with how='exact'"),
+        ({"how": "fuzzy", "by": "id"}, "by='id' with how='fuzzy'"),
+        ({"how": "fuzzy", "num_bands": 3}, "num_bands was given alone"),
+        (
+            {"how": "fuzzy", "num_bands": 20, "rows_per_band": 20},
+            "20 bands of 20 rows use 400 signature values",
+        ),
+        ({"how": "fuzzy", "similarity": 1.5}, "similarity"),
+        ({"how": "fuzzy", "scheme": "simhash"}, "scheme='simhash'"),
+        ({"how": "fuzzy", "ngram": 0}, "ngram=0"),
+        ({"how": "fuzzy", "num_perm": 0}, "num_perm=0"),
+    ],
+)
+def test_what_cannot_be_is_refused(world, options, words):
+    with pytest.raises(UsageError, match=words):
+        dk.dedupe(str(world), **options, **HERE)
+    assert not (world / "_journal").exists()
