@@ -88,10 +88,26 @@ def put_half(ir: Any, builder: Any, address: Any, number: Any) -> None:
 
 
 @operation(type(None), int, int)
+def put_word(ir: Any, builder: Any, address: Any, number: Any) -> None:
+    """Store 64 bits, lowest byte first."""
+    builder.store(number, builder.inttoptr(address, ir.IntType(64).as_pointer())).align = 1
+
+
+@operation(type(None), int, int)
 def copy64(ir: Any, builder: Any, target: Any, source: Any) -> None:
     """Copy 64 bytes from `source` to `target`; the two must not overlap."""
     window = _window(ir, builder, source)
     builder.store(window, builder.inttoptr(target, window.type.as_pointer())).align = 1
+
+
+@operation(type(None), int, int)
+def lower64(ir: Any, builder: Any, target: Any, source: Any) -> None:
+    """Copy 64 bytes from `source` to `target`, capital ASCII letters as small ones; the two must not overlap."""
+    window = _window(ir, builder, source)
+    first, letters, case = (ir.Constant(window.type, [byte] * WINDOW) for byte in (ord("A"), 26, 0x20))
+    is_capital = builder.icmp_unsigned("<", builder.sub(window, first), letters)
+    lowered = builder.select(is_capital, builder.or_(window, case), window)
+    builder.store(lowered, builder.inttoptr(target, window.type.as_pointer())).align = 1
 
 
 @operation(type(None), int, int, int)

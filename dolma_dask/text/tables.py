@@ -11,10 +11,13 @@ Reading the file takes 1 ms, once.
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dolma_dask.text.bits import count_bits, low_bits, range_bits
+from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bytes, Int, kernel
 
 SPACE = 1
@@ -46,6 +49,12 @@ def table_versions() -> tuple[str, str]:
     with np.load(_FILE) as stored:
         unicode_version, regex_version = stored["versions"].tolist()
     return unicode_version, regex_version
+
+
+def read_arrays(*names: str) -> list[npt.NDArray[Any]]:
+    """Return other arrays of the file, read-only."""
+    with np.load(_FILE) as stored:
+        return [for_kernel(stored[name]) for name in names]
 
 
 @kernel

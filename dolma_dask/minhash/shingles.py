@@ -1,0 +1,94 @@
+"""Signatures of shingles that are hashed as strings by SHA-1, as datasketch and RedPajama-V2 hash them; the permutations are the caller's.
+
+Texts are cut into pieces that stay in the cache with all that is made of them, and their shingles into runs, so that memory does not grow with a
+text. A run may hold the shingles of many texts, or some of a long one: minima of runs are those of the whole.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dolma_dask.minhash.permutations import NOTHING, Halves
+from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
+from dolma_dask.minhash.sha1 import sha1_hashes
+from dolma_dask.text.joined import JoinedTokens, cut_texts
+from dolma_dask.text.kernels import Counts, Int, Positions, kernel
+
+PIECE_BYTES = 1 << 18
+"""Texts that are signed together."""
+
+RUN = 1 << 14
+"""Shingles that are hashed together."""
+
+
+@dataclass(frozen=True)
+class Permutations:
+    """Permutations of 32-bit hashes; ``lower(hashes, bounds, a, b, values, row)`` lowers the minima ``values[row]``, ``values[row + 1]`` and so on
+    to those that also cover ``hashes[bounds[0]:bounds[1]]`` and so on. It may change the hashes.
+    """
+
+    lower: Callable[..., None]
+    a: npt.NDArray[Any]  # (num_perm,)
+    b: npt.NDArray[Any]  # (num_perm,)
+
+
+def sign_strings(
+    texts: pa.LargeStringArray, tokens_of: Callable[[pa.LargeStringArray], JoinedTokens], permutations: Permutations,
+    *, ngram: int, signs_short: bool,
+) -> tuple[Halves, npt.NDArray[np.uint8]]:  # fmt: skip
+    """Return the signatures of texts without nulls, uint32 (n, num_perm), and their kinds (n,).
+
+    A text of fewer than `ngram` tokens is a shingle as a whole where `signs_short`, and has none otherwise; what is returned for a text without
+    shingles means nothing.
+    """
+    values = np.full((len(texts), len(permutations.a)), NOTHING, np.uint32)
+    counts = np.empty(len(texts), np.int64)
+    row = 0
+    for piece in cut_texts(texts, PIECE_BYTES):
+        tokens, rows = tokens_of(piece), slice(row, row + len(piece))
+        counts[rows] = np.diff(tokens.bounds)
+        _sign_piece(tokens, values[rows], permutations, ngram, signs_short)
+        row += len(piece)
+    return values, np.where(counts >= ngram, SIGNED, np.where(counts > 0, SHORT, EMPTY)).astype(np.uint8)
+
+
+def _sign_piece(
+    tokens: JoinedTokens, values: Halves, permutations: Permutations, ngram: int, signs_short: bool
+) -> None:
+    """Number the shingles of all texts, and take them run by run."""
+    counts = np.diff(tokens.bounds)
+    shingles = np.maximum(counts - ngram + 1, np.minimum(counts, 1) if signs_short else 0)
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(shingles)])
+    for first in range(0, int(ends[-1]), RUN):
+        last = min(first + RUN, int(ends[-1]))
+        row, stop = np.searchsorted(ends, [first, last - 1], "right") - 1
+        spans = np.empty((2, last - first), np.int64)
+        bounds = np.clip(ends[row : stop + 2], first, last)
+        _find_shingles(
+            tokens.bounds, tokens.starts, bounds, int(ends[row]), int(row), ngram, tokens.gap, *spans
+        )
+        hashes = sha1_hashes(tokens.data, *spans)
+        permutations.lower(hashes, bounds - first, permutations.a, permutations.b, values, int(row))
+
+
+@kernel
+def _find_shingles(
+    tokens: Counts, starts: Positions, bounds: Counts, before: Int, row: Int, ngram: Int, gap: Int,
+    begins: Counts, ends: Counts,
+) -> None:  # fmt: skip
+    """Find where shingles begin and end: those numbered ``bounds[i]`` to ``bounds[i + 1]`` of text ``row + i``, the first of whose shingles is
+    number `before`.
+    """
+    found = 0
+    for i in range(bounds.size - 1):
+        token = tokens[row + i] + bounds[i] - before
+        last = tokens[row + i + 1]
+        for shingle in range(bounds[i + 1] - bounds[i]):
+            begins[found] = starts[token + shingle]
+            ends[found] = starts[min(token + shingle + ngram, last)] - gap
+            found += 1
+        before = bounds[i + 1]

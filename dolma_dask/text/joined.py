@@ -1,0 +1,114 @@
+"""Tokens of texts one behind the other, so that an n-gram is a substring: words joined by single blanks, or characters as they are."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dolma_dask.errors import DataError
+from dolma_dask.text.bits import address_of, memcpy, put_byte
+from dolma_dask.text.columns import for_kernel, string_parts
+from dolma_dask.text.kernels import Bytes, Counts, Positions, kernel
+from dolma_dask.text.words import word_end, word_start
+
+MARGIN = 128
+"""Bytes behind the last text that kernels may read."""
+
+LONGEST_TEXT = (1 << 29) - 1
+"""Bytes of the longest text: positions in what it becomes, up to three times as long, are held in 32 bits."""
+
+_BLANK = ord(" ")
+
+
+@dataclass(frozen=True)
+class JoinedTokens:
+    """Tokens of some texts: token ``j`` is ``data[starts[j]:starts[j + 1] - gap]``, and n tokens from it are ``data[starts[j]:starts[j + n] - gap]``."""
+
+    data: Bytes  # UTF-8, with `MARGIN` bytes behind the last token
+    bounds: Counts  # (texts + 1,) text i has the tokens from bounds[i] to bounds[i + 1]
+    starts: Positions  # (tokens + 1,)
+    gap: int  # bytes between two tokens: 1 for words, 0 for characters
+
+
+def cut_texts(texts: pa.LargeStringArray, max_bytes: int) -> Iterator[pa.LargeStringArray]:
+    """Yield the texts in slices of at most `max_bytes`, or of one text.
+
+    Raises `DataError`: a text is longer than `LONGEST_TEXT`.
+    """
+    offsets, _ = string_parts(texts)
+    sizes = np.diff(offsets)
+    if sizes.max(initial=0) > LONGEST_TEXT:
+        row = int(sizes.argmax())
+        raise DataError(
+            f"row {row} of the batch is a text of {sizes[row]:,} bytes; n-grams are made of texts of up to {LONGEST_TEXT:,} bytes. "
+            "Split the document, or leave it out beforehand.",
+            row=row,
+        )
+    row = 0
+    while row < len(texts):
+        stop = int(np.searchsorted(offsets, offsets[row] + max_bytes, "right")) - 1
+        stop = max(stop, row + 1)
+        yield texts.slice(row, stop - row)
+        row = stop
+
+
+def parts_with_margin(texts: pa.LargeStringArray) -> tuple[Counts, Bytes]:
+    """Return `string_parts` with `MARGIN` readable bytes behind the last text, for which the texts may be copied."""
+    offsets, data = string_parts(texts)
+    if data.size - offsets[-1] >= MARGIN:
+        return offsets, data
+    copy = np.zeros(offsets[-1] - offsets[0] + MARGIN, np.uint8)
+    copy[:-MARGIN] = data[offsets[0] : offsets[-1]]
+    return for_kernel(offsets - offsets[0]), for_kernel(copy)
+
+
+def joined_words(texts: pa.LargeStringArray) -> JoinedTokens:
+    """Return the words of texts without nulls (n,) as `str.split` makes them."""
+    offsets, data = string_parts(texts)
+    size = int(offsets[-1] - offsets[0])
+    out = np.empty(size + len(texts) + MARGIN, np.uint8)
+    bounds, starts = np.zeros(len(texts) + 1, np.int64), np.empty(size // 2 + len(texts) + 1, np.int32)
+    _join_words(data, offsets, out, bounds, starts)
+    return JoinedTokens(out, bounds, starts[: bounds[-1] + 1], gap=1)
+
+
+def characters(texts: pa.LargeStringArray) -> JoinedTokens:
+    """Return the code points of texts without nulls (n,)."""
+    offsets, data = parts_with_margin(texts)
+    bounds, starts = np.zeros(len(texts) + 1, np.int64), np.empty(offsets[-1] - offsets[0] + 1, np.int32)
+    data = data[offsets[0] :]
+    _find_characters(data, for_kernel(offsets - offsets[0]), bounds, starts)
+    return JoinedTokens(data, bounds, starts[: bounds[-1] + 1], gap=0)
+
+
+@kernel
+def _join_words(data: Bytes, offsets: Counts, out: Bytes, bounds: Counts, starts: Positions) -> None:
+    """Write each word and a blank."""
+    source, target = address_of(data), address_of(out)
+    put, words = np.int64(0), 0
+    for row in range(offsets.size - 1):
+        end = offsets[row + 1]
+        at = word_start(data, offsets[row], end)
+        while at < end:
+            stop = word_end(data, at, end)
+            memcpy(target + put, source + at, stop - at)
+            starts[words] = put
+            put += stop - at
+            put_byte(target + put, _BLANK)
+            put, words = put + 1, words + 1
+            at = word_start(data, stop, end)
+        bounds[row + 1] = words
+    starts[words] = put
+
+
+@kernel
+def _find_characters(data: Bytes, offsets: Counts, bounds: Counts, starts: Positions) -> None:
+    """Find the first byte of each code point."""
+    found = 0
+    for row in range(offsets.size - 1):
+        for at in range(offsets[row], offsets[row + 1]):
+            starts[found] = at
+            found += data[at] & 0xC0 != 0x80
+        bounds[row + 1] = found
+    starts[found] = offsets[offsets.size - 1]
