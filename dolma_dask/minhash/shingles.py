@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from dolma_dask.minhash.permutations import NOTHING, Halves
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
-from dolma_dask.minhash.sha1 import sha1_hashes
 from dolma_dask.text.joined import JoinedTokens, cut_texts
 from dolma_dask.text.kernels import Counts, Int, Positions, kernel
+from dolma_dask.text.sha1 import sha1_words
 
 PIECE_BYTES = 1 << 18
 """Texts that are signed together."""
@@ -71,7 +71,7 @@ def _sign_piece(
         _find_shingles(
             tokens.bounds, tokens.starts, bounds, int(ends[row]), int(row), ngram, tokens.gap, *spans
         )
-        hashes = sha1_hashes(tokens.data, *spans)
+        hashes = sha1_words(tokens.data, *spans).astype(np.uint32)  # the low 32 bits
         permutations.lower(hashes, bounds - first, permutations.a, permutations.b, values, int(row))
 
 

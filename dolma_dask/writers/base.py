@@ -6,7 +6,7 @@ A table is Parquet (zstd level 1, pages with checksums), straight into the file 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -108,17 +108,20 @@ class TableFile(FileWriter):
         import pyarrow.parquet as pq
 
         if self._file is None:
+            out = pa.PythonFile(ArrowSink(self._out), mode="w")
             self._file = pq.ParquetWriter(
-                pa.PythonFile(ArrowSink(self._out), mode="w"),
-                schema,
-                compression={name: "none" if name in self._random else "zstd" for name in schema.names},
-                compression_level={
-                    name: COMPRESSION_LEVEL for name in schema.names if name not in self._random
-                },
-                use_dictionary=self._use_dictionary,
-                write_page_checksum=True,
+                out, schema, use_dictionary=self._use_dictionary, **self._options(schema)
             )
         return self._file
+
+    def _options(self, schema: pa.Schema) -> dict[str, Any]:
+        """Return further options of pyarrow's writer."""
+        compressed = [name for name in schema.names if name not in self._random]
+        return {
+            "compression": {name: "zstd" if name in compressed else "none" for name in schema.names},
+            "compression_level": dict.fromkeys(compressed, COMPRESSION_LEVEL),
+            "write_page_checksum": True,
+        }
 
     def _write_group(self, table: pa.Table) -> None:
         """Append `table` as one row group."""
@@ -160,6 +163,6 @@ class GroupedTable(TableFile):
             return
         table = pa.Table.from_batches(self._waiting, self._schema)
         while len(table) >= least:
-            self._write_group(table.slice(0, self._group_rows))
+            self._write_group(table.slice(0, self._group_rows).combine_chunks())  # pages end with chunks
             table = table.slice(self._group_rows)
         self._waiting, self._waiting_rows = table.to_batches(), len(table)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from dolma_dask.minhash.datasketch import sign_datasketch
 from dolma_dask.minhash.redpajama import sign_redpajama
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
-from dolma_dask.minhash.sha1 import MARGIN, sha1_hashes
 from dolma_dask.testing.taggers import WILD_TEXTS
 from dolma_dask.text.joined import characters, joined_words
 from dolma_dask.text.normalization import normalised_words
+from dolma_dask.text.sha1 import MARGIN, sha1_words
 
 law = settings(max_examples=150, deadline=None)
 batches = st.lists(oracles.texts, max_size=4)
@@ -61,8 +61,8 @@ def test_tokens_are_joined(find, batch, skip):
 def test_sha1_is_that_of_hashlib(strings, before):
     ends = before + np.cumsum([0, *map(len, strings)], dtype=np.int64)
     data = np.frombuffer(b"." * before + b"".join(strings) + b"-" * MARGIN, np.uint8)
-    expected = [int.from_bytes(hashlib.sha1(string).digest()[:4], "little") for string in strings]
-    assert sha1_hashes(data, ends[:-1], ends[1:]).tolist() == expected
+    expected = [int.from_bytes(hashlib.sha1(string).digest()[:8], "little") for string in strings]
+    assert sha1_words(data, ends[:-1], ends[1:]).tolist() == expected
 
 
 @law

@@ -1,4 +1,4 @@
-"""SHA-1 of many short strings at once, sixteen in the lanes of vector registers; of each digest only the first four bytes, as a little-endian number.
+"""SHA-1 of many short strings at once, sixteen in the lanes of vector registers; of each digest the first eight bytes.
 
 A shingle of 80 bytes is two blocks of 64, too little for a library that is called once per string. A lane that has come to the end of its
 string takes the next one, whatever the others do, so all lanes are always busy and lengths may vary.
@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dolma_dask.minhash.permutations import Halves
-from dolma_dask.text.bits import address_of, half_at, put_half, put_word, swap_bytes, word_at
+from dolma_dask.text.bits import address_of, half_at, put_word, swap_bytes, word_at
 from dolma_dask.text.columns import for_kernel
-from dolma_dask.text.kernels import Bytes, Counts, kernel, operation
+from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel, operation
 
 BLOCK = 64
 """Bytes of a block."""
@@ -113,10 +112,17 @@ def _put_block(ir: Any, builder: Any, target: Any, source: Any, left: Any, lengt
 
 
 @kernel
+def _first_word(state: Int) -> np.uint64:
+    """First eight bytes of the digest of a lane, as a little-endian number."""
+    first, second = np.uint64(half_at(state)), np.uint64(half_at(state + 4 * LANES))
+    return swap_bytes(first << _S32 | second)
+
+
+@kernel
 def _hash_all(
-    data: Bytes, begins: Counts, ends: Counts, blocks: Bytes, states: Halves, lanes: Counts, hashes: Halves
+    data: Bytes, begins: Counts, ends: Counts, blocks: Bytes, states: Bytes, lanes: Counts, hashes: Words
 ) -> None:
-    """Hash every string; see `sha1_hashes`. `lanes` holds, for each lane, its string, the address of what is left of it, and the bytes left.
+    """Hash every string; see `sha1_words`. `lanes` holds, for each lane, its string, the address of what is left of it, and the bytes left.
 
     There is no branch in the inner loop, since when strings end cannot be predicted. A lane that finds no string hashes the last one again, into
     a place behind the hashes; what it writes of an unfinished string is written over.
@@ -131,7 +137,7 @@ def _hash_all(
         for lane in range(LANES):
             place = places + 8 * lane
             string, at, left = word_at(place), word_at(place + 8 * LANES), word_at(place + 16 * LANES)
-            put_half(out + 4 * string, swap_bytes(np.uint64(half_at(state + 4 * lane))) >> _S32)
+            put_word(out + 8 * string, _first_word(state + 4 * lane))
             is_free = left <= _FREE
             missing -= is_free & (string < count)
             string = min(taken, count) if is_free else string
@@ -148,13 +154,13 @@ def _hash_all(
         _compress(state, block, fresh)
 
 
-def sha1_hashes(data: Bytes, begins: Counts, ends: Counts) -> Halves:
-    """Return the first four bytes of the SHA-1 of each string ``data[begins[i]:ends[i]]``, as little-endian numbers (n,).
+def sha1_words(data: Bytes, begins: Counts, ends: Counts) -> Words:
+    """Return the first eight bytes of the SHA-1 of each string ``data[begins[i]:ends[i]]``, as little-endian numbers (n,).
 
-    At least `MARGIN` bytes of `data` follow the last end.
+    The low 32 bits of such a number are the first four bytes. At least `MARGIN` bytes of `data` follow the last end.
     """
-    hashes = np.empty(len(begins) + 1, np.uint32)
-    blocks, states = np.zeros(LANES * BLOCK, np.uint8), np.zeros(5 * LANES, np.uint32)
+    words = np.empty(len(begins) + 1, np.uint64)
+    blocks, states = np.zeros(LANES * BLOCK, np.uint8), np.zeros(5 * LANES * 4, np.uint8)
     lanes = np.zeros(3 * LANES, np.int64)
-    _hash_all(for_kernel(data), for_kernel(begins), for_kernel(ends), blocks, states, lanes, hashes)
-    return hashes[:-1]
+    _hash_all(for_kernel(data), for_kernel(begins), for_kernel(ends), blocks, states, lanes, words)
+    return words[:-1]

@@ -1,0 +1,29 @@
+"""Write the MinHash tables of RedPajama-V2."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dolma_dask.formats.redpajama import GROUP_ROWS, MINHASH_SCHEMA, minhash_columns
+from dolma_dask.text.kernels import Bools, Counts
+from dolma_dask.writers.base import GroupedTable
+
+
+class MinHashTable(GroupedTable):
+    """Writes one table, as the context of its file; what is in it equals upstream's: schema, values, row groups of 5,000, Snappy, dictionaries.
+
+    The bytes of a file are those of the pyarrow that wrote it: its version, padding, and (before pyarrow 18) a copy of each column's metadata.
+    """
+
+    def __init__(self, root: str, path: str, shard_id: str) -> None:
+        super().__init__(root, path, MINHASH_SCHEMA, GROUP_ROWS, use_dictionary=True)
+        self._shard_id = shard_id
+
+    def add(self, rows: Counts, values: npt.NDArray[np.uint32], valid: Bools) -> None:
+        """Append the documents with these row numbers (n,) in the shard, and their signatures (n, 128), null where not `valid`."""
+        self.write(minhash_columns(self._shard_id, rows, values, valid))
+
+    def _options(self, schema: pa.Schema) -> dict[str, Any]:
+        return {"compression": "snappy"}
