@@ -75,9 +75,32 @@ class Staged:
     bucketing: Bucketing
     checksums: tuple[str, ...]  # of all files, in their order: another file is not read
     records: tuple[Record, ...]  # of the tasks, in their order; not for workers
+    others: tuple[
+        "Staged", ...
+    ] = ()  # what other passes have left that is read with it, of the same type and buckets
+
+    @property
+    def parts(self) -> tuple["Staged", ...]:
+        """Files of each pass by themselves."""
+        return (replace(self, others=()), *self.others)
+
+    @property
+    def without_records(self) -> "Staged":
+        """The files alone, for workers."""
+        others = tuple(replace(other, records=()) for other in self.others)
+        return replace(self, records=(), others=others)
+
+    @property
+    def content(self) -> list[str]:
+        """Checksums of all files, for keys of what is made of them."""
+        return [record.info["content"] for part in self.parts for record in part.records]
 
     def read(self, span: BucketRange) -> Iterator[Words]:
         """Yield the records of a range from all files, one array per segment."""
+        for part in self.parts:
+            yield from part._read(span)
+
+    def _read(self, span: BucketRange) -> Iterator[Words]:
         for number, checksum in enumerate(self.checksums):
             url = files.join(self.folder, file_of(self.name, number))
             file = BucketFile(url, word_count(self.dtype), self.bucketing.count, checksum)
@@ -109,7 +132,7 @@ class Staged:
 
     @property
     def _histogram(self) -> buckets.Histogram:
-        histograms = (record.info["histogram"] for record in self.records)
+        histograms = (record.info["histogram"] for part in self.parts for record in part.records)
         return buckets.sum_histograms(histograms, self.bucketing.count)
 
     def free(self) -> Free:
@@ -296,10 +319,12 @@ def _reduced(
 ) -> Generator[Step, Any, tuple[Record, ...]]:
     """Return the records of a pass over the ranges of an earlier one, whose files are freed."""
     # a changed input makes all of it again
-    key = _key(name, reducer.dtype, limits, [record.info["content"] for record in staged.records])
-    stage = _Reduce(f"{work.verb}-{name}", reducer, replace(staged, records=()), cut, limits)
-    ran = yield Pass(stage, _range_tasks(name, staged, limits, key), reads=staged.records)
-    yield staged.free()
+    key = _key(name, reducer.dtype, limits, staged.content)
+    stage = _Reduce(f"{work.verb}-{name}", reducer, staged.without_records, cut, limits)
+    read = [record for part in staged.parts for record in part.records]
+    ran = yield Pass(stage, _range_tasks(name, staged, limits, key), reads=read)
+    for part in staged.parts:
+        yield part.free()
     return tuple(ran.records.values())
 
 

@@ -43,6 +43,32 @@ def star_edges(keys: Words, state: Words, edges: Words) -> tuple[Int, Int]:
 
 
 @kernel
+def pairs_of_keys(keys: Words, state: Words, pairs: Words) -> tuple[Int, Int]:
+    """Write the pairs of `star_edges` and those of neighbours: at most ``2 (m - 1)`` for a key of m documents.
+
+    `state` (`STATE` + 1,) also keeps the last document; `pairs` has room for 2 n. Returns as `star_edges` does.
+    """
+    count, largest = 0, np.uint64(0)
+    for i in range(keys.shape[0]):
+        if state[2] == 0 or keys[i, 0] != state[0]:
+            state[0] = keys[i, 0]
+            state[1] = keys[i, 1]
+            state[2] = np.uint64(1)
+        else:
+            pairs[count, 0] = state[1]
+            pairs[count, 1] = keys[i, 1]
+            count += 1
+            if state[2] > 1:
+                pairs[count, 0] = state[3]
+                pairs[count, 1] = keys[i, 1]
+                count += 1
+            state[2] += np.uint64(1)
+        state[3] = keys[i, 1]
+        largest = max(largest, state[2])
+    return count, np.int64(largest)
+
+
+@kernel
 def _root(parents: Words, node: np.uint64) -> np.uint64:
     while parents[node] != node:
         parents[node] = parents[parents[node]]

@@ -9,7 +9,7 @@ the only thing here that grows with the dataset. Roots are always the smallest d
 """
 
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -102,11 +102,10 @@ def merge(
 ) -> Generator[Step, Any, Record]:
     """Merge the edges of a group of bands into the array of all documents, as a step of a job; frees what was read."""
     name = f"parents-{number:03d}.bin"
-    content = [record.info["content"] for record in edges.records]
     span = edges.all
     params = {
         "documents": documents,
-        "edges": content,
+        "edges": edges.content,
         "previous": previous.key if previous else "",
         "last": is_last,
     }
@@ -116,7 +115,7 @@ def merge(
         name,
         (Unit(name, key),),
         (Input(source.path, source),),
-        Merge(replace(edges, records=()), span, documents, previous.unit if previous else None, is_last),
+        Merge(edges.without_records, span, documents, previous.unit if previous else None, is_last),
     )
     ran: Ran = yield Pass(
         MergeStage(f"{work.verb}-merge", work.url),

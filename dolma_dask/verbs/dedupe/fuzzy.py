@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -16,7 +16,7 @@ import dolma_dask
 from dolma_dask.engine import Announce, Gather, Passes, Plan, Ran, Step, Task, Unit, WorkDir
 from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.buckets import of_shards
-from dolma_dask.exchange.passes import by_shard, reduce, scatter
+from dolma_dask.exchange.passes import Reduced, Staged, by_shard, reduce, scatter
 from dolma_dask.io import files
 from dolma_dask.journal import Record, work_key
 from dolma_dask.minhash.bands import Bands
@@ -39,6 +39,7 @@ from dolma_dask.verbs.dedupe.signatures import (
     signature_key,
     staged_shard,
 )
+from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer, shift_of
 from dolma_dask.verbs.flag_rows import ShardKeys
 
 VERSION = 1
@@ -54,6 +55,7 @@ class FuzzyDeduplication(Deduplication):
 
     minhash: MinHash
     bands: Bands
+    least_matches: int  # values in which the signatures of a pair agree; 0: pairs are not verified
     keep: Keep
     group_bytes: int = GROUP_BYTES
 
@@ -69,6 +71,7 @@ class FuzzyDeduplication(Deduplication):
             **self.columns.params(),
             "minhash": self.minhash.params(),
             "bands": vars(self.bands),
+            "least_matches": self.least_matches,
             "keep": self.keep,
             "name": self.name,
             "max_record_bytes": self.policy.max_record_bytes,
@@ -127,17 +130,34 @@ class FuzzyDeduplication(Deduplication):
     def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, Record]:
         """Find the clusters that the bands make, group by group; return the record of their labels."""
         documents = sum(shard.rows for shard in shards)
-        tasks = signed_tasks(self.root, shards)
+        every = list(groups(self.bands.num_bands, documents, self.group_bytes))
+        found: list[Staged] = []
         merged = None
-        for number, (first, last) in enumerate(groups(self.bands.num_bands, documents, self.group_bytes)):
+        for number, (first, last) in enumerate(every):
             emitter = BandEmitter(self.root, self.minhash.num_perm, self.bands, first, last)
-            keys = yield from scatter(work, emitter, tasks, name=f"bands-{number}")
-            found = yield from reduce(work, EdgeReducer(last - first), keys, name=f"edges-{number}")
-            assert found.staged is not None
-            is_last = last == self.bands.num_bands
-            merged = yield from merge(work, found.staged, number, documents, merged, is_last)
+            keys = yield from scatter(work, emitter, signed_tasks(self.root, shards), name=f"bands-{number}")
+            if self.least_matches:
+                pairs = PairReducer(shift_of(documents))
+                found.append(_staged((yield from reduce(work, pairs, keys, name=f"pairs-{number}"))))
+            else:
+                edges = yield from reduce(work, EdgeReducer(last - first), keys, name=f"edges-{number}")
+                is_last = number == len(every) - 1
+                merged = yield from merge(work, _staged(edges), number, documents, merged, is_last)
+        if found:
+            edges = yield from self._verified(work, shards, replace(found[0], others=tuple(found[1:])))
+            merged = yield from merge(work, _staged(edges), 0, documents, None, True)
         assert merged is not None
         return merged
+
+    def _verified(
+        self, work: WorkDir, shards: Sequence[SignedShard], pairs: Staged
+    ) -> Generator[Step, Any, Reduced]:
+        """Return the pairs whose signatures agree in enough values."""
+        shift = shift_of(sum(shard.rows for shard in shards))
+        sign = SignReducer(self.root, shards, self.minhash.num_perm, shift)
+        signed = yield from reduce(work, sign, pairs, name="signed")
+        compare = CompareReducer(self.root, shards, self.minhash.num_perm, shift, self.least_matches)
+        return (yield from reduce(work, compare, _staged(signed), name="compared"))
 
     def _members(
         self, work: WorkDir, shards: Sequence[SignedShard], merged: Record
@@ -148,8 +168,12 @@ class FuzzyDeduplication(Deduplication):
         records = yield from scatter(work, emitter, signed_tasks(self.root, shards), name="members")
         cut = of_shards(len(shards))
         reduced = yield from reduce(work, ClusterReducer(), records, name="clusters", cut=cut)
-        assert reduced.staged is not None
-        return (yield from by_shard(work, reduced.staged)), reduced.infos
+        return (yield from by_shard(work, _staged(reduced))), reduced.infos
+
+
+def _staged(reduced: Reduced) -> Staged:
+    assert reduced.staged is not None, "all reducers of this job give out records"
+    return reduced.staged
 
 
 def groups(bands: int, documents: int, most_bytes: int) -> list[tuple[int, int]]:

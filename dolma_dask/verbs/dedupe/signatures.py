@@ -4,7 +4,7 @@ A file has a row per document: ``id source length bytes error``, which flags nee
 MinHash as little-endian uint32 in one binary of fixed size, null where a document has none. 512 bytes per document at 128 values, which do not compress.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,8 @@ from dolma_dask.writers.base import GroupedTable
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+    from dolma_dask.verbs.dedupe.bands import SignedShard
 
 VERSION = 1
 """Raised whenever the files change for the same documents and parameters."""
@@ -109,12 +111,58 @@ def read_signatures(
 ) -> Iterator[tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]]:
     """Yield the values (n, num_perm) of neighbouring rows, and which of the rows have a signature (n,); the values of the others are undefined."""
     for batch in _batches(url, ["signature"]):
-        column = batch.column(0)
-        values = np.frombuffer(column.buffers()[1], "<u4")[column.offset * num_perm :]
-        yield (
-            values[: len(column) * num_perm].reshape(-1, num_perm),
-            np.asarray(column.is_valid()),
-        )
+        yield _values(batch.column(0), num_perm)
+
+
+class SignatureReader:
+    """Signatures of documents in the order of their docnos, over all shards: row groups without a requested document are left out."""
+
+    def __init__(self, root: str, shards: Sequence["SignedShard"], num_perm: int) -> None:
+        self._root, self._shards, self._num_perm = root, shards, num_perm
+        self._firsts = np.array([shard.first for shard in shards], np.int64)
+        self._held = (
+            0,
+            np.empty((0, num_perm), np.uint32),
+        )  # docno of the first, and signatures, of a row group
+        self._open: tuple[int, pq.ParquetFile] | None = None
+
+    def take(self, docnos: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
+        """Return the signatures (n, num_perm) of documents in rising order, repeats allowed, none before those of the last call."""
+        values = np.empty((len(docnos), self._num_perm), np.uint32)
+        wanted, at = docnos.astype(np.int64), 0
+        while at < len(wanted):
+            first, held = self._held
+            if not first <= wanted[at] < first + len(held):
+                first, held = self._held = self._read_group(int(wanted[at]))
+            end = at + int(np.searchsorted(wanted[at:], first + len(held)))
+            values[at:end] = held[wanted[at:end] - first]
+            at = end
+        return values
+
+    def _read_group(self, docno: int) -> tuple[int, npt.NDArray[np.uint32]]:
+        number = int(np.searchsorted(self._firsts, docno, "right")) - 1
+        shard = self._shards[number]
+        if self._open is None or self._open[0] != number:
+            self.close()
+            self._open = number, open_parquet(files.join(self._root, shard.file.path))
+        group = (docno - shard.first) // GROUP_ROWS
+        table = self._open[1].read_row_group(group, columns=["signature"], use_threads=False)
+        column = table.column(0).combine_chunks()
+        values, _ = _values(column, self._num_perm)
+        return shard.first + group * GROUP_ROWS, values
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+
+def _values(
+    column: pa.FixedSizeBinaryArray, num_perm: int
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]:
+    values = np.frombuffer(column.buffers()[1], "<u4")[column.offset * num_perm :]
+    return values[: len(column) * num_perm].reshape(-1, num_perm), np.asarray(column.is_valid())
 
 
 def read_rows(root: str, staged: StagedShard) -> Iterator[FlagRows]:

@@ -5,8 +5,9 @@ document wait on disk until the flags of its shard are written. The survivor is 
 flags are the same for any number of workers.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypedDict, Unpack
+from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import run_job
@@ -42,6 +43,9 @@ from dolma_dask.verbs.options import (
     words_of,
 )
 
+Verify = Literal["signatures", "none"]
+"""Comparison of documents that share a band, before they are joined."""
+
 _KEYS: Mapping[str, KeyKind] = {
     "text": "string",
     "string": "string",
@@ -61,6 +65,7 @@ def dedupe(
     keep: Keep = "first",
     rank: str | None = None,
     similarity: float | None = None,
+    verify: Verify | None = None,
     num_bands: int | None = None,
     rows_per_band: int | None = None,
     ngram: int | None = None,
@@ -96,7 +101,10 @@ def dedupe(
     rank : str, optional
         For "highest" and "lowest": an attribute key or a field of the metadata that is a number, compared in double precision.
     similarity : float, optional
-        Jaccard similarity of n-grams from which documents should be found (fuzzy); decides the shape of the bands.
+        Jaccard similarity of n-grams from which documents are duplicates (fuzzy); by default 0.7. Given, it decides the shape of the bands.
+    verify : {"signatures", "none"}, optional
+        Join documents that share a band only if their signatures say that they are as similar as `similarity` (the default), or all of them (with
+        scheme="redpajama_v2" the default), as RedPajama-V2 does (fuzzy).
     num_bands, rows_per_band : int, optional
         Shape of the bands (fuzzy), in place of `similarity`; by default 14 bands of 8 rows.
     ngram : int, optional
@@ -144,6 +152,7 @@ def dedupe(
     options = checked(dedupe, options, RecordArgs)
     shape = _given(
         similarity=similarity,
+        verify=verify,
         num_bands=num_bands,
         rows_per_band=rows_per_band,
         ngram=ngram,
@@ -175,9 +184,18 @@ def dedupe(
     if how == "fuzzy":
         minhash, bands = _minhash(shape), _bands(shape)
         bands.check(minhash.num_perm)
-        used = {**minhash.params(), **vars(bands), "similarity": similarity}
+        verify = verify or ("none" if scheme == "redpajama_v2" else "signatures")
+        check_choice("verify", verify, get_args(Verify))
+        share = shape.get("similarity", SIMILARITY)
+        least = math.ceil(round(share * minhash.num_perm, 9)) if verify == "signatures" else 0
+        used = {**minhash.params(), **vars(bands), "similarity": similarity, "verify": verify}
         fuzzy = FuzzyDeduplication(
-            **call, params=without_empty({**given, **used}), minhash=minhash, bands=bands, keep=keep
+            **call,
+            params=without_empty({**given, **used}),
+            minhash=minhash,
+            bands=bands,
+            least_matches=least,
+            keep=keep,
         )
         return run_job(fuzzy, run_options(options))
     recipe = _recipe(call["columns"], requested, by, keep, rank)
@@ -203,6 +221,9 @@ def _given(**shape: Any) -> dict[str, Any]:
 
 DEFAULT_BANDS = Bands(14, 8)
 """Find 92 % of the pairs of a Jaccard similarity of 0.8 and 0.5 % of those of 0.5; used by FineWeb among others."""
+
+SIMILARITY = 0.7
+"""Share of the values of two signatures that agree, from which documents are duplicates."""
 
 _RPV2 = {"ngram": 13, "similarity": 0.8}
 """Defaults of scheme redpajama_v2: n-grams of the published signatures, and the similarity at which they were mostly used."""

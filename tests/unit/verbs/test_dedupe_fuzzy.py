@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 from collections import defaultdict
+from itertools import pairwise
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,10 +13,11 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import InterruptedStageError, UsageError
 from dolma_dask.minhash.bands import Bands, band_keys
-from dolma_dask.verbs.dedupe import fuzzy
+from dolma_dask.verbs.dedupe import fuzzy, verification
 from dolma_dask.verbs.dedupe.clusters import ClusterFlagStage, ClusterReducer, ClusterTable
 from dolma_dask.verbs.dedupe.edges import EdgeReducer, MergeStage
 from dolma_dask.verbs.dedupe.signatures import read_signatures
+from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer
 
 from .conftest import failing, read_lines, write_lines
 
@@ -59,23 +61,27 @@ def documents_of(root):
     return [json.loads(line) for path in paths for line in read_lines(path)]
 
 
-def clusters_by_bands(root, bands):
+def clusters_by_bands(root, bands, least_matches=0):
     """Return the clusters of two and more as sorted tuples of rows, from the stored signatures, in plain Python."""
     files = sorted((root / "signatures").rglob("*.parquet"), key=str)
     parts = [part for path in files for part in read_signatures(str(path), 128)]
     values = np.concatenate([values for values, _ in parts])
     signed = np.concatenate([valid for _, valid in parts])
     keys = band_keys(values, bands, 0, bands.num_bands)
+    buckets = defaultdict(list)
+    for row in np.flatnonzero(signed).tolist():
+        for key in keys[row].tolist():
+            buckets[key].append(row)
     parent = list(range(len(values)))
 
     def root_of(row):
         return row if parent[row] == row else root_of(parent[row])
 
-    first = {}
-    for row in np.flatnonzero(signed).tolist():
-        for key in keys[row].tolist():
-            one, other = root_of(row), root_of(first.setdefault(key, row))
-            parent[max(one, other)] = min(one, other)
+    for rows in buckets.values():
+        for left, right in {*((rows[0], row) for row in rows[1:]), *pairwise(rows)}:
+            if (values[left] == values[right]).sum() >= least_matches:
+                one, other = root_of(left), root_of(right)
+                parent[max(one, other)] = min(one, other)
     clusters = defaultdict(list)
     for row in range(len(values)):
         clusters[root_of(row)].append(row)
@@ -84,11 +90,13 @@ def clusters_by_bands(root, bands):
 
 @pytest.mark.parametrize("bands", [(14, 8), (2, 3), (9, 13)])
 @pytest.mark.parametrize("group_bytes", [1, 1 << 32])
-def test_clusters_are_those_of_the_bands(world, monkeypatch, bands, group_bytes):
+@pytest.mark.parametrize("verify", ["none", "signatures"])
+def test_clusters_are_those_of_the_bands(world, monkeypatch, bands, group_bytes, verify):
     monkeypatch.setattr(fuzzy.FuzzyDeduplication, "group_bytes", group_bytes)
-    shape = {"num_bands": bands[0], "rows_per_band": bands[1]}
+    monkeypatch.setattr(verification, "BATCH", 7)
+    shape = {"num_bands": bands[0], "rows_per_band": bands[1], "similarity": 0.8, "verify": verify}
     summary = dk.dedupe(str(world), how="fuzzy", **shape, **HERE)
-    expected = clusters_by_bands(world, Bands(*bands))
+    expected = clusters_by_bands(world, Bands(*bands), 103 if verify == "signatures" else 0)
     assert expected
     rows, documents = rows_of(world), documents_of(world)
     sizes = {row: len(cluster) for cluster in expected for row in cluster}
@@ -100,6 +108,13 @@ def test_clusters_are_those_of_the_bands(world, monkeypatch, bands, group_bytes)
         assert (identity, attributes) == (documents[number]["id"], {**flag, **size})
     assert summary.counts["clusters"] == len(expected)
     assert summary.counts["duplicates"] == sum(map(len, expected)) - len(expected)
+
+
+def test_verification_refuses_pairs_that_a_band_finds_by_chance(world):
+    loose = {"num_bands": 25, "rows_per_band": 2}
+    by_bands = dk.dedupe(str(world), how="fuzzy", name="by_bands", verify="none", **loose, **HERE)
+    verified = dk.dedupe(str(world), how="fuzzy", similarity=0.9, **loose, **HERE)
+    assert 0 < verified.counts["duplicates"] < by_bands.counts["duplicates"]
 
 
 def test_the_table_names_clusters_by_their_first_document(world):
@@ -118,7 +133,7 @@ def test_the_table_names_clusters_by_their_first_document(world):
         at = number(row["shard"], row["row"])
         assert (documents[at]["id"], documents[at]["source"]) == (row["id"], row["source"])
         members[number(row["cluster_shard"], row["cluster_row"])].append((at, row["size"], row["survivor"]))
-    expected = clusters_by_bands(world, Bands(14, 8))
+    expected = clusters_by_bands(world, Bands(14, 8), 90)
     assert sorted(tuple(at for at, _, _ in rows) for rows in members.values()) == expected
     for first, rows in members.items():
         assert first == rows[0][0]
@@ -146,6 +161,9 @@ def test_short_and_empty_texts_are_counted_and_empty_ones_kept(world):
 
 STOPS = {
     "edges": (EdgeReducer, "reduce"),
+    "pairs": (PairReducer, "reduce"),
+    "signed": (SignReducer, "reduce"),
+    "compared": (CompareReducer, "reduce"),
     "merge": (MergeStage, "run_shard"),
     "clusters": (ClusterReducer, "reduce"),
     "table": (ClusterTable, "run_shard"),
@@ -156,12 +174,13 @@ STOPS = {
 @pytest.mark.parametrize("stop", STOPS)
 def test_a_run_that_was_stopped_goes_on(world, tmp_path, monkeypatch, stop):
     stage, method = STOPS[stop]
+    how = {"how": "fuzzy", "verify": "none" if stop == "edges" else "signatures"}
     monkeypatch.setattr(fuzzy.FuzzyDeduplication, "group_bytes", 1)
     shutil.copytree(world, tmp_path / "whole")
-    dk.dedupe(str(tmp_path / "whole"), how="fuzzy", **HERE)
+    dk.dedupe(str(tmp_path / "whole"), **how, **HERE)
     with failing(stage, method=method), pytest.raises(InterruptedStageError):
-        dk.dedupe(str(world), how="fuzzy", **HERE)
-    dk.dedupe(str(world), how="fuzzy", **HERE)
+        dk.dedupe(str(world), **how, **HERE)
+    dk.dedupe(str(world), **how, **HERE)
     assert rows_of(world) == rows_of(tmp_path / "whole")
     clusters = "clusters/fuzzy.parquet"
     assert (world / clusters).read_bytes() == (tmp_path / "whole" / clusters).read_bytes()
