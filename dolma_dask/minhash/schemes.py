@@ -85,6 +85,16 @@ class MinHash:
 
     def sign(self, texts: pa.LargeStringArray) -> Signatures:
         """Return the signatures of texts without nulls (n,)."""
+        sizes: Any = {"ngram": self.ngram, "num_perm": self.num_perm, "seed": self.seed}
+        if self.scheme == "redpajama_v2":
+            from dolma_dask.minhash.redpajama import sign_redpajama
+
+            return Signatures(*sign_redpajama(texts, **sizes))
+        if self.scheme != "dolma_dask":
+            from dolma_dask.minhash.datasketch import sign_datasketch
+
+            is_legacy = self.scheme == "datasketch_legacy"
+            return Signatures(*sign_datasketch(texts, unit=self.unit, legacy=is_legacy, **sizes))
         # TEMPORARY until tokens land
         from dolma_dask.minhash.permutations import minimum32, multiply_add
         from dolma_dask.text.view import TextView

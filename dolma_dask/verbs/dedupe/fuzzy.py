@@ -19,7 +19,6 @@ from dolma_dask.exchange.buckets import of_shards
 from dolma_dask.exchange.passes import Reduced, Staged, by_shard, reduce, scatter
 from dolma_dask.io import files
 from dolma_dask.journal import Record, work_key
-from dolma_dask.minhash.bands import Bands
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.verbs.dedupe.bands import KEYS, BandEmitter, SignedShard, signed_tasks
 from dolma_dask.verbs.dedupe.clusters import (
@@ -29,6 +28,7 @@ from dolma_dask.verbs.dedupe.clusters import (
     MemberEmitter,
     clusters_path,
 )
+from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.edges import EdgeReducer, merge
 from dolma_dask.verbs.dedupe.job import Deduplication
 from dolma_dask.verbs.dedupe.shards import FlagStage, Keep
@@ -53,11 +53,14 @@ GROUP_BYTES = 4 << 30
 class FuzzyDeduplication(Deduplication):
     """Documents are duplicates if their texts are similar."""
 
-    minhash: MinHash
-    bands: Bands
-    least_matches: int  # values in which the signatures of a pair agree; 0: pairs are not verified
+    comparison: Comparison
     keep: Keep
     group_bytes: int = GROUP_BYTES
+
+    @property
+    def minhash(self) -> MinHash:
+        """Parameters of the signatures."""
+        return self.comparison.minhash
 
     @property
     def writes(self) -> Sequence[str]:
@@ -69,9 +72,7 @@ class FuzzyDeduplication(Deduplication):
         """Digest of what was requested."""
         params = {
             **self.columns.params(),
-            "minhash": self.minhash.params(),
-            "bands": vars(self.bands),
-            "least_matches": self.least_matches,
+            **self.comparison.params(),
             "keep": self.keep,
             "name": self.name,
             "max_record_bytes": self.policy.max_record_bytes,
@@ -129,14 +130,14 @@ class FuzzyDeduplication(Deduplication):
 
     def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, Record]:
         """Find the clusters that the bands make, group by group; return the record of their labels."""
-        documents = sum(shard.rows for shard in shards)
-        every = list(groups(self.bands.num_bands, documents, self.group_bytes))
+        documents, bands = sum(shard.rows for shard in shards), self.comparison.bands
+        every = list(groups(bands.num_bands, documents, self.group_bytes))
         found: list[Staged] = []
         merged = None
         for number, (first, last) in enumerate(every):
-            emitter = BandEmitter(self.root, self.minhash.num_perm, self.bands, first, last)
+            emitter = BandEmitter(self.root, self.minhash.num_perm, bands, first, last)
             keys = yield from scatter(work, emitter, signed_tasks(self.root, shards), name=f"bands-{number}")
-            if self.least_matches:
+            if self.comparison.least_matches:
                 pairs = PairReducer(shift_of(documents))
                 found.append(_staged((yield from reduce(work, pairs, keys, name=f"pairs-{number}"))))
             else:
@@ -156,7 +157,8 @@ class FuzzyDeduplication(Deduplication):
         shift = shift_of(sum(shard.rows for shard in shards))
         sign = SignReducer(self.root, shards, self.minhash.num_perm, shift)
         signed = yield from reduce(work, sign, pairs, name="signed")
-        compare = CompareReducer(self.root, shards, self.minhash.num_perm, shift, self.least_matches)
+        least = self.comparison.least_matches
+        compare = CompareReducer(self.root, shards, self.minhash.num_perm, shift, least)
         return (yield from reduce(work, compare, _staged(signed), name="compared"))
 
     def _members(

@@ -5,9 +5,8 @@ document wait on disk until the flags of its shard are written. The survivor is 
 flags are the same for any number of workers.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import run_job
@@ -16,9 +15,9 @@ from dolma_dask.exchange import Shuffle, check_shuffle
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.minhash.bands import Bands, optimal_bands
-from dolma_dask.minhash.schemes import MinHash, Scheme, Unit
+from dolma_dask.minhash.schemes import Scheme, Unit
 from dolma_dask.reading.columns import Columns, find_columns
+from dolma_dask.verbs.dedupe.comparison import Verify, comparison_of
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.job import ExactDeduplication
 from dolma_dask.verbs.dedupe.shards import (
@@ -42,9 +41,6 @@ from dolma_dask.verbs.options import (
     without_empty,
     words_of,
 )
-
-Verify = Literal["signatures", "none"]
-"""Comparison of documents that share a band, before they are joined."""
 
 _KEYS: Mapping[str, KeyKind] = {
     "text": "string",
@@ -150,20 +146,20 @@ def dedupe(
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
     """
     options = checked(dedupe, options, RecordArgs)
-    shape = _given(
-        similarity=similarity,
-        verify=verify,
-        num_bands=num_bands,
-        rows_per_band=rows_per_band,
-        ngram=ngram,
-        unit=unit,
-        num_perm=num_perm,
-        seed=seed,
-        scheme=scheme,
-    )
+    compared = {
+        "similarity": similarity,
+        "verify": verify,
+        "num_bands": num_bands,
+        "rows_per_band": rows_per_band,
+        "ngram": ngram,
+        "unit": unit,
+        "num_perm": num_perm,
+        "seed": seed,
+        "scheme": scheme,
+    }
     _check_names(by, rank)
     _check_choices(how, keep, rank, shuffle)
-    _check_of_how(how, by, shuffle, shape)
+    _check_of_how(how, by, shuffle, without_empty(compared))
     check_format(format)
     name = layout.check_name(how if name is None else name, "name")
     found = as_dataset(dataset, source, version)
@@ -182,21 +178,9 @@ def dedupe(
     )
     given = {"how": how, "keep": keep, "rank": rank, "name": name, "format": format, "source": source}
     if how == "fuzzy":
-        minhash, bands = _minhash(shape), _bands(shape)
-        bands.check(minhash.num_perm)
-        verify = verify or ("none" if scheme == "redpajama_v2" else "signatures")
-        check_choice("verify", verify, get_args(Verify))
-        share = shape.get("similarity", SIMILARITY)
-        least = math.ceil(round(share * minhash.num_perm, 9)) if verify == "signatures" else 0
-        used = {**minhash.params(), **vars(bands), "similarity": similarity, "verify": verify}
-        fuzzy = FuzzyDeduplication(
-            **call,
-            params=without_empty({**given, **used}),
-            minhash=minhash,
-            bands=bands,
-            least_matches=least,
-            keep=keep,
-        )
+        comparison = comparison_of(compared)
+        params = without_empty({**given, **comparison.params()})
+        fuzzy = FuzzyDeduplication(**call, params=params, comparison=comparison, keep=keep)
         return run_job(fuzzy, run_options(options))
     recipe = _recipe(call["columns"], requested, by, keep, rank)
     exact = ExactDeduplication(**call, params=without_empty({**given, "by": by}), recipe=recipe)
@@ -215,46 +199,11 @@ class _Call(TypedDict):
     shuffle: Shuffle
 
 
-def _given(**shape: Any) -> dict[str, Any]:
-    return {name: value for name, value in shape.items() if value is not None}
-
-
-DEFAULT_BANDS = Bands(14, 8)
-"""Find 92 % of the pairs of a Jaccard similarity of 0.8 and 0.5 % of those of 0.5; used by FineWeb among others."""
-
-SIMILARITY = 0.7
-"""Share of the values of two signatures that agree, from which documents are duplicates."""
-
-_RPV2 = {"ngram": 13, "similarity": 0.8}
-"""Defaults of scheme redpajama_v2: n-grams of the published signatures, and the similarity at which they were mostly used."""
-
-
-def _minhash(shape: Mapping[str, Any]) -> MinHash:
-    """Return the parameters of signatures: those that were given, else the defaults of the scheme."""
-    names = ("scheme", "ngram", "unit", "num_perm", "seed")
-    defaults = _RPV2 if shape.get("scheme") == "redpajama_v2" else {}
-    known = {**defaults, **shape}
-    return MinHash(**{name: known[name] for name in names if name in known})
-
-
-def _bands(shape: Mapping[str, Any]) -> Bands:
-    """Return the shape of the bands: as it was given, the best for a similarity, or the default."""
-    given = [name for name in ("num_bands", "rows_per_band") if name in shape]
-    if len(given) == 1:
-        raise UsageError(f"{given[0]} was given alone; expected num_bands and rows_per_band, or similarity.")
-    if given:
-        return Bands(shape["num_bands"], shape["rows_per_band"])
-    known = {**_RPV2, **shape} if shape.get("scheme") == "redpajama_v2" else shape
-    if "similarity" not in known:
-        return DEFAULT_BANDS
-    return optimal_bands(known["similarity"], _minhash(shape).num_perm)
-
-
-def _check_of_how(how: str, by: str, shuffle: str, shape: Mapping[str, Any]) -> None:
+def _check_of_how(how: str, by: str, shuffle: str, compared: Mapping[str, Any]) -> None:
     """Refuse options that the way to compare documents does not have."""
-    if how == "exact" and shape:
+    if how == "exact" and compared:
         raise UsageError(
-            f"{', '.join(shape)} with how='exact'; expected how='fuzzy' for documents that are similar."
+            f"{', '.join(compared)} with how='exact'; expected how='fuzzy' for documents that are similar."
         )
     if how == "fuzzy" and (by != "text" or shuffle != "files"):
         found = f"by={by!r}" if by != "text" else f"shuffle={shuffle!r}"
