@@ -11,9 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.minhash.datasketch import sign_datasketch
-from dolma_dask.minhash.redpajama import sign_redpajama
-from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
+from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED, MinHash
 from dolma_dask.testing.taggers import WILD_TEXTS
 from dolma_dask.text.joined import characters, joined_words
 from dolma_dask.text.normalization import normalised_words
@@ -70,7 +68,8 @@ def test_sha1_is_that_of_hashlib(strings, before):
     batch=batches, skip=skips, ngram=st.integers(1, 5), num_perm=st.integers(1, 20), seed=st.integers(0, 9)
 )
 def test_signatures_of_redpajama(batch, skip, ngram, num_perm, seed):
-    values, kinds = sign_redpajama(column(batch, skip), ngram=ngram, num_perm=num_perm, seed=seed)
+    signed = MinHash("redpajama_v2", ngram, num_perm=num_perm, seed=seed).sign(column(batch, skip))
+    values, kinds = signed.values, signed.kinds
     assert values.dtype == np.uint32
     assert values.shape == (len(batch[skip:]), num_perm)
     assert kinds.dtype == np.uint8
@@ -88,9 +87,9 @@ def test_signatures_of_redpajama(batch, skip, ngram, num_perm, seed):
     batch=batches, skip=skips, ngram=st.integers(1, 5), num_perm=st.integers(1, 20), seed=st.integers(0, 9)
 )
 def test_signatures_of_datasketch(unit, legacy, batch, skip, ngram, num_perm, seed):
-    values, kinds = sign_datasketch(
-        column(batch, skip), ngram=ngram, unit=unit, num_perm=num_perm, seed=seed, legacy=legacy
-    )
+    minhash = MinHash("datasketch_legacy" if legacy else "datasketch", ngram, unit, num_perm, seed)
+    signed = minhash.sign(column(batch, skip))
+    values, kinds = signed.values, signed.kinds
     for text, signature, kind in zip(batch[skip:], values, kinds, strict=True):
         tokens = text.split() if unit == "word" else list(text)
         assert kind == kind_of(tokens, ngram)
