@@ -1,0 +1,82 @@
+"""Near duplicates: the clusters of RedPajama-Data's own LSH and of the LUMI chain, from the same documents."""
+
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import dolma_dask as dk
+
+pytestmark = pytest.mark.conformance
+
+HERE = {"scheduler": "synchronous", "progress": False}
+LANGUAGES = ("de", "en", "es", "fr", "it")
+SHAPES = {"0.7": (14, 9), "0.8": (9, 13), "0.9": (5, 25), "1.0": (1, 128)}
+
+
+@pytest.fixture(scope="module")
+def world(shared, tmp_path_factory) -> Path:
+    """Return a dataset of all documents, and one for each language beside it."""
+    folder = tmp_path_factory.mktemp("rpv2")
+    source = shared / "conformance/rpv2/documents"
+    options = {"mapping": "redpajama_v2", "on_bad_record": "quarantine", "max_bad_fraction": 0.1, **HERE}
+    dk.convert([str(source)], to=str(folder / "all"), **options)
+    for language in LANGUAGES:
+        for path in (folder / "all/documents").rglob(f"{language}_*"):
+            link = folder / language / path.relative_to(folder / "all")
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+    return folder
+
+
+def partition(rows, among=None) -> set[frozenset[str]]:
+    """Return the clusters of two and more, of (cluster, id)."""
+    clusters = defaultdict(set)
+    for cluster, identity in rows:
+        if among is None or identity in among:
+            clusters[cluster].add(identity)
+    return {frozenset(ids) for ids in clusters.values() if len(ids) > 1}
+
+
+def ours(root: Path, similarity: str, among=None) -> set[frozenset[str]]:
+    """Return the clusters that we find."""
+    bands, rows = SHAPES[similarity]
+    shape = (
+        {"similarity": float(similarity)}
+        if similarity != "1.0"
+        else {"num_bands": bands, "rows_per_band": rows}
+    )
+    name = f"fuzzy-{similarity}"
+    dk.dedupe(str(root), how="fuzzy", scheme="redpajama_v2", name=name, **shape, **HERE)
+    table = pq.read_table(root / f"clusters/{name}.parquet").to_pylist()
+    return partition((((row["cluster_shard"], row["cluster_row"]), row["id"]) for row in table), among)
+
+
+def lines(path: Path) -> list[dict]:
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return list(map(json.loads, text.splitlines()))
+
+
+@pytest.mark.parametrize("similarity", SHAPES)
+def test_clusters_of_all_documents(shared, world, similarity):
+    expected = lines(shared / f"conformance/rpv2/expected_clusters_sim{similarity}.jsonl")
+    known = {row["id"] for row in expected}
+    theirs = partition((row["cluster_min_id_int"], row["id"]) for row in expected)
+    assert theirs
+    assert ours(world / "all", similarity, known) == theirs
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("similarity", SHAPES)
+def test_clusters_of_each_language(shared, world, similarity, language):
+    folder = shared / f"conformance/rpv2/lumi_lsh/signature_sim{similarity}"
+    expected = lines(folder / f"{language}_clusters.jsonl")
+    known = {row["id"] for row in expected}
+    theirs = partition((row["cluster_root"], row["id"]) for row in expected)
+    found = ours(world / language, similarity, known)
+    assert found == theirs
+    kept = sum(row["kept"] for row in expected)
+    assert len(known) - sum(map(len, found)) + len(found) == kept
