@@ -34,7 +34,18 @@ AS_WORKERS = {name: value for name, value in WORKER_ENVIRONMENT.items() if name.
 """Memory is measured as in the workers of a LocalCluster, which keep what was freed."""
 
 SHAPES = ("lines", "line", "group", "values")
-VERBS = ("convert", "tag", "mix", "ragged", "hdf5", "dedupe", "quantiles", "validate", "read_dataframe")
+VERBS = (
+    "convert",
+    "tag",
+    "mix",
+    "ragged",
+    "hdf5",
+    "dedupe",
+    "fuzzy",
+    "quantiles",
+    "validate",
+    "read_dataframe",
+)
 TAGGED = ("mix", "ragged", "hdf5", "quantiles", "validate", "read_dataframe")
 """Those that need attributes."""
 ENGLISH = "the of and to in a is that for it language people water history"
@@ -106,6 +117,8 @@ def run(verb: str, root: Path, work: Path, shape: str = "lines") -> None:
         )
     elif verb == "dedupe":
         dk.dedupe(str(root), **options)
+    elif verb == "fuzzy":
+        dk.dedupe(str(root), how="fuzzy", **options)
     elif verb == "quantiles":
         dk.quantiles(str(root), ["word_count", "median_word_length"], by="source", **options)
     elif verb == "validate":

@@ -25,6 +25,7 @@ CASES = [
     ("ragged", 20),
     ("hdf5", 40),
     ("dedupe", 60),
+    ("fuzzy", 60),
     ("quantiles", 60),
     ("validate", 60),
 ]
