@@ -1,0 +1,173 @@
+"""Fuzzy duplicates by whole commands, ours and others, on the same .jsonl.gz: CPU of the process tree, in turn.
+
+Run ``python -m benchmarks.bench_fuzzy --peers PYTHON``, where PYTHON is that of an environment with the tools (``pip install rensa daft scipy
+datatrove[processing] spacy orjson``; their byte code compiled). Each tool writes the ids of duplicates; see `benchmarks.peers`.
+
+The corpus are the originals of `benchmarks.corpus` again and again. So that no repetition is a copy of another, the letters of each are rotated
+by its number within their alphabet: words, sentences and near copies are as they were, but spelled otherwise.
+"""
+
+import argparse
+import ctypes
+import gzip
+import itertools
+import json
+import shlex
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from unicodedata import category
+
+from benchmarks.bench_commands import ours
+from benchmarks.bench_placement import ADOPT_ORPHANS, call
+from benchmarks.corpus import BUILD, default_origin, original_lines
+
+PEERS = Path(__file__).with_name("peers")
+FILES = 8
+BLOCK = 128
+"""Code points of a block; letters change places with letters of their block and category, which take as many bytes."""
+
+
+def rotation(characters: Iterable[str], steps: int) -> dict[int, int]:
+    """Return where each letter goes: `steps` further among the letters of its block and category that occur."""
+    groups: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for character in sorted(characters):
+        if character.isalpha():
+            groups[ord(character) // BLOCK, category(character)].append(ord(character))
+    return {
+        code: codes[(place + steps) % len(codes)]
+        for codes in groups.values()
+        for place, code in enumerate(codes)
+    }
+
+
+def repetitions(megabytes: float) -> Iterator[list[dict[str, object]]]:
+    """Yield the originals, with other ids and letters each time, up to so many MB of text."""
+    originals = [json.loads(line) for line in original_lines(default_origin())]
+    characters = set().union(*(document["text"] for document in originals))
+    for number in itertools.count():
+        turned = rotation(characters, number)
+        documents = []
+        for document in originals:
+            if megabytes <= 0:
+                break
+            text = document["text"].translate(turned)
+            documents.append({**document, "id": f"{document['id']}-{number}", "text": text})
+            megabytes -= len(text.encode()) / 1e6
+        yield documents
+        if megabytes <= 0:
+            return
+
+
+def make_corpus(megabytes: float) -> tuple[Path, dict[str, float]]:
+    """Return a dataset and its size; it is made once."""
+    root = BUILD / f"fuzzy-{megabytes:g}"
+    known = BUILD / f"{root.name}.json"
+    if known.exists():
+        return root, json.loads(known.read_text())
+    documents = [document for part in repetitions(megabytes) for document in part]
+    (root / "documents").mkdir(parents=True, exist_ok=True)
+    each = -(-len(documents) // FILES)
+    for number in range(FILES):
+        rows = documents[number * each : (number + 1) * each]
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+        (root / "documents" / f"part-{number}.jsonl.gz").write_bytes(gzip.compress(lines, 6, mtime=0))
+    text = sum(len(str(document["text"]).encode()) for document in documents) / 1e6
+    size = {"documents": len(documents), "text_mb": text}
+    known.write_text(json.dumps(size))
+    return root, size
+
+
+def commands(root: Path, peers: str, scratch: Path) -> dict[str, list[str]]:
+    """Return the command of each tool, whose ids lie in the file of its name."""
+    # signatures that are there would be used again
+    made = shlex.join(
+        [
+            "find",
+            str(root),
+            "-mindepth",
+            "1",
+            "-maxdepth",
+            "1",
+            "!",
+            "-name",
+            "documents",
+            "-exec",
+            "rm",
+            "-r",
+            "{}",
+            "+",
+        ]
+    )
+    dedupe = shlex.join([ours(), "dedupe", str(root), "--how", "fuzzy", "--no-progress"])
+    known = {"ours": ["sh", "-c", f"{made}; exec {dedupe}"]}
+    if peers:
+        known |= {
+            name: [
+                peers,
+                str(PEERS / f"fuzzy_{script}.py"),
+                str(root / "documents"),
+                str(scratch / name),
+                *more,
+            ]
+            for name, (script, *more) in {
+                "rensa": ["rensa"],
+                "rensa pairs": ["rensa", "pairs"],
+                "daft": ["daft"],
+                "daft raw": ["daft", "raw"],
+                "datatrove": ["datatrove"],
+            }.items()
+        }
+    return known
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--megabytes", type=float, default=200)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument(
+        "--peers", default="", metavar="PYTHON", help="of an environment with the other tools"
+    )
+    parser.add_argument("--tools", nargs="+", default=["ours", "rensa", "daft", "datatrove"])
+    given = parser.parse_args()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
+    root, size = make_corpus(given.megabytes)
+    print(
+        f"{size['documents']:,} documents, {size['text_mb']:.1f} MB of text, {default_origin()}", flush=True
+    )
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        scratch = Path(folder)
+        known = commands(root, given.peers, scratch)
+        spent: dict[str, list[tuple[float, float]]] = {tool: [] for tool in given.tools}
+        for _ in range(given.repeats + 1):  # the first one warms up
+            for tool in given.tools:
+                spent[tool].append(call(known[tool]))
+                print(
+                    f"{tool}: {spent[tool][-1][0]:.2f} CPU-s, {spent[tool][-1][1]:.2f} s",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        print_table(spent, scratch, size["text_mb"])
+
+
+def print_table(spent: dict[str, list[tuple[float, float]]], scratch: Path, text_mb: float) -> None:
+    """Print medians of all but the first run."""
+    print("| tool | CPU-s | wall s | MB per CPU-s | CPU / ours | ids |\n|---|---|---|---|---|---|")
+    medians = {
+        tool: [statistics.median(column) for column in zip(*(runs[1:] or runs), strict=True)]
+        for tool, runs in spent.items()
+    }
+    for tool, (cpu, wall) in medians.items():
+        ratio = f"{cpu / medians['ours'][0]:.1f}" if "ours" in medians else ""
+        ids = len((scratch / tool).read_text().splitlines()) if (scratch / tool).exists() else ""
+        print(f"| {tool} | {cpu:.1f} | {wall:.1f} | {text_mb / cpu:.1f} | {ratio} | {ids} |")
+
+
+if __name__ == "__main__":
+    main()
