@@ -2,7 +2,8 @@
 
 ``str.isspace``, ``str.isalpha`` and the ``\\w`` and ``\\s`` of the ``regex`` package follow the Unicode version
 of whatever Python and ``regex`` are installed. The published taggers must give the same number on every machine,
-so their classes are recorded once, here, and read from the file ever after.
+so their classes are recorded once, here, and read from the file ever after. So are the folds that `dolma_dask.minhash.tokens` makes
+equal what differs in case, diacritics and width.
 
 Run ``python tools/make_unicode_tables.py`` with the ``test`` dependencies to write the file again; do so only
 together with a raise of the ``version`` of every tagger whose output changes.
@@ -22,7 +23,14 @@ TARGET = Path(__file__).resolve().parent.parent / "dolma_dask" / "text" / "table
 CODE_POINTS = 0x110000
 BLOCK = 256
 SURROGATES = range(0xD800, 0xE000)
+UNSPACED = regex.compile(
+    r"[\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}\p{scx=Bopomofo}\p{scx=Yi}\p{scx=Tangut}\p{scx=Nushu}"
+    r"\p{scx=Khitan_Small_Script}\p{scx=Balinese}\p{scx=Javanese}\p{Line_Break=SA}]"
+)
+"""Characters of scripts that are written without spaces."""
+INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}")
 HANGUL = range(0xAC00, 0xD7A4)
+"""Syllables, which kernels compose and decompose by arithmetic."""
 
 
 def classify(codes: Iterable[int] = range(CODE_POINTS)) -> np.ndarray:
@@ -37,13 +45,51 @@ def classify(codes: Iterable[int] = range(CODE_POINTS)) -> np.ndarray:
             | tables.REGEX_SPACE * (space.match(char) is not None)
             | tables.REGEX_WORD * (word.match(char) is not None)
             | tables.ASSIGNED * (unicodedata.category(char) != "Cn")
+            | token_class_of(char)
         )
 
     return np.array([0 if code in SURROGATES else class_of(code) for code in codes], np.uint8)
 
 
+def token_class_of(char: str) -> int:
+    """Return how a character takes part in tokens: TOKEN, ALONE, FOLDS; 0 if it separates them."""
+    if not (unicodedata.category(char)[0] in "LMN" or is_invisible(char)):
+        return 0
+    folded = fold(char)
+    alone = tables.ALONE * (UNSPACED.match(folded or " ") is not None)
+    return tables.TOKEN | alone | tables.FOLDS * (folded != char)
+
+
+def fold(char: str) -> str:
+    """Return what a character of tokens becomes: of normal width, case-folded, without diacritics and what is invisible; decomposed."""
+    tag, _, wide = unicodedata.decomposition(char).partition(" ")
+    if tag in ("<wide>", "<narrow>"):
+        char = chr(int(wide, 16))
+    return char if ord(char) in HANGUL else bare(bare(char).casefold())
+
+
+def bare(text: str) -> str:
+    """Decompose a text and drop the marks of a combining class other than 0, and what is invisible."""
+    decomposed = unicodedata.normalize("NFD", text)
+    return "".join(char for char in decomposed if not (unicodedata.combining(char) or is_invisible(char)))
+
+
+def is_invisible(char: str) -> bool:
+    """Tell whether an assigned character is ignored by default."""
+    return unicodedata.category(char) != "Cn" and INVISIBLE.match(char) is not None
+
+
+def fold_table(classes: np.ndarray) -> np.ndarray:
+    """The entry of each code point, uint64 of shape (code points,); as in `dolma_dask.text.tables.load_folds`."""
+    entries = np.zeros(CODE_POINTS, np.uint64)
+    for code in np.flatnonzero(classes & tables.FOLDS):
+        points = [ord(char) << tables.FOLDED * place for place, char in enumerate(fold(chr(code)))]
+        entries[code] = sum(points)
+    return entries
+
+
 def compress(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split `classes` into blocks of 256 and keep each different one once: (block number by code >> 8, blocks)."""
+    """Split an array over all code points into blocks of 256 and keep each different one once: (block number by code >> 8, blocks)."""
     blocks, numbers = np.unique(classes.reshape(-1, BLOCK), axis=0, return_inverse=True)
     return numbers.reshape(-1).astype(np.uint8), blocks.reshape(-1)
 
@@ -82,10 +128,14 @@ def lower_forms() -> dict[str, np.ndarray]:
 
 def main() -> None:
     """Write the file."""
-    numbers, blocks = compress(classify())
+    classes = classify()
+    numbers, blocks = compress(classes)
+    fold_numbers, folds = compress(fold_table(classes))
     versions = np.array([unicodedata.unidata_version, regex.__version__])
-    np.savez_compressed(TARGET, numbers=numbers, blocks=blocks, versions=versions, **lower_forms())
-    print(f"{TARGET}: {len(blocks) // BLOCK} blocks, {TARGET.stat().st_size} bytes, {versions}")
+    arrays = {"numbers": numbers, "blocks": blocks, "fold_numbers": fold_numbers, "folds": folds}
+    np.savez_compressed(TARGET, versions=versions, **arrays, **lower_forms())
+    made = f"{len(blocks) // BLOCK} blocks, {len(folds) // BLOCK} of folds"
+    print(f"{TARGET}: {made}, {TARGET.stat().st_size} bytes, {versions}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import UsageError
+from dolma_dask.text.tables import table_versions
 
 Scheme = Literal["dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"]
 
@@ -81,7 +82,7 @@ class MinHash:
 
     def params(self) -> dict[str, Any]:
         """Return all that decides a signature, for keys of the journal."""
-        return {**vars(self), "version": VERSION}
+        return {**vars(self), "version": VERSION, "tables": table_versions()}
 
     def sign(self, texts: pa.LargeStringArray) -> Signatures:
         """Return the signatures of texts without nulls (n,)."""
@@ -95,25 +96,6 @@ class MinHash:
 
             is_legacy = self.scheme == "datasketch_legacy"
             return Signatures(*sign_datasketch(texts, unit=self.unit, legacy=is_legacy, **sizes))
-        # TEMPORARY until tokens land
-        from dolma_dask.minhash.permutations import minimum32, multiply_add
-        from dolma_dask.text.view import TextView
+        from dolma_dask.minhash.ngrams import sign_tokens
 
-        words = TextView(texts).words
-        bounds, hashes = words.bounds, words.hashes
-        n = self.ngram
-        sh, b, kinds = [], [0], []
-        for i in range(len(texts)):
-            h = hashes[bounds[i] : bounds[i + 1]]
-            kinds.append(EMPTY if len(h) == 0 else SHORT if len(h) < n else SIGNED)
-            m = max(len(h) - n + 1, 1) if len(h) else 0
-            acc = np.zeros(m, np.uint64)
-            for k in range(min(n, len(h))):
-                acc = (acc * np.uint64(0x9E3779B97F4A7C15)) ^ h[k : k + m]
-            acc ^= acc >> np.uint64(29)
-            sh.append((acc * np.uint64(0xFF51AFD7ED558CCD) >> np.uint64(32)).astype(np.uint32))
-            b.append(b[-1] + m)
-        out = np.full((len(texts), self.num_perm), 0xFFFFFFFF, np.uint32)
-        one, other = multiply_add(self.seed, self.num_perm)
-        minimum32(np.concatenate(sh) if sh else np.empty(0, np.uint32), np.array(b), one, other, out)
-        return Signatures(out, np.array(kinds, np.uint8))
+        return Signatures(*sign_tokens(texts, unit=self.unit, **sizes))

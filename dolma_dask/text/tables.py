@@ -2,10 +2,10 @@
 
 What counts as white space, a letter or a word character is part of a published rule. Python's answer changes with
 its Unicode version, so the answers were recorded once (``tools/make_unicode_tables.py``) and are the same everywhere.
-Letters and white space are those of Unicode 14, the version of Python 3.11; ``\\w`` and ``\\s`` are those of the
-``regex`` package named in `VERSIONS`.
+Letters, white space and folds are those of Unicode 14, the version of Python 3.11; ``\\w``, ``\\s``, scripts and line breaking are those of the
+``regex`` package; `table_versions` names both.
 
-The 1.1 million classes are stored as 256-code-point blocks of which 155 differ: 44 KB, which stays in cache.
+The 1.1 million classes are stored as 256-code-point blocks of which 161 differ: 46 KB, which stays in cache; folds likewise, in 45 blocks.
 Reading the file takes 1 ms, once.
 """
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dolma_dask.text.bits import count_bits, low_bits, range_bits
 from dolma_dask.text.columns import for_kernel
-from dolma_dask.text.kernels import Bytes, Int, kernel
+from dolma_dask.text.kernels import Bytes, Int, Words, kernel
 
 SPACE = 1
 """`str.isspace`: what `str.split` splits at."""
@@ -30,6 +30,15 @@ LETTER = 8
 """`str.isalpha`: general category L."""
 ASSIGNED = 16
 """Had a character in Unicode 14; only tests on a newer Python need it."""
+TOKEN = 32
+"""Part of a token: letters, marks and numbers (general categories L, M, N), and what is invisible by default (soft hyphens, joiners)."""
+ALONE = 64
+"""Of a script that is written without spaces: a token of its own."""
+FOLDS = 128
+"""Has an entry in the table of `load_folds`; every other character of tokens stands for itself."""
+
+FOLDED = 21
+"""Bits of each code point in an entry of `load_folds`."""
 
 _FIRST_CONTINUATION, _LAST_CONTINUATION = np.uint8(0x80), np.uint8(0xBF)
 _FILE = Path(__file__).with_name("tables.npz")
@@ -42,6 +51,16 @@ def load_tables() -> tuple[Bytes, Bytes]:
         numbers, blocks = stored["numbers"], stored["blocks"]
     numbers.flags.writeable = blocks.flags.writeable = False
     return numbers, blocks
+
+
+@cache
+def load_folds() -> tuple[Bytes, Words]:
+    """Return what characters with the class FOLDS become: block number by ``code >> 8``, uint8 (4352,), and the entries of all blocks, uint64.
+
+    An entry holds up to three code points, the first in its lowest `FOLDED` bits; 0 where nothing is left.
+    """
+    numbers, folds = read_arrays("fold_numbers", "folds")
+    return numbers, folds
 
 
 def table_versions() -> tuple[str, str]:

@@ -20,6 +20,19 @@ def classes():
     return blocks.reshape(-1, 256)[numbers].reshape(-1)
 
 
+@pytest.fixture(scope="module")
+def folds():
+    numbers, blocks = tables.load_folds()
+    return blocks.reshape(-1, 256)[numbers].reshape(-1)
+
+
+def folded(entry):
+    """The code points of an entry, as a text."""
+    mask = (1 << tables.FOLDED) - 1
+    codes = [int(entry) >> tables.FOLDED * place & mask for place in range(3)]
+    return "".join(chr(code) for code in codes if code)
+
+
 def matches(pattern):
     found = np.zeros(len(EVERY_CHAR), bool)
     found[[match.start() for match in regex.finditer(pattern, EVERY_CHAR)]] = True
@@ -62,20 +75,54 @@ def test_unit_separators_are_white_space_for_split_only(classes):
         assert not classes[code] & tables.REGEX_SPACE
 
 
+def test_what_folds_is_folded_once_and_stays_of_its_kind(classes, folds):
+    """So a kernel looks each character up once, and composed and decomposed forms come out alike."""
+    kinds = tables.TOKEN | tables.ALONE
+    for code in np.flatnonzero(classes & tables.FOLDS):
+        made = folded(folds[code])
+        assert made != chr(code)
+        for char in made:
+            assert classes[ord(char)] & (kinds | tables.FOLDS) == classes[code] & kinds, hex(code)
+        decomposed = [ord(char) for char in unicodedata.normalize("NFD", chr(code))]
+        parts = [folded(folds[part]) if classes[part] & tables.FOLDS else chr(part) for part in decomposed]
+        assert "".join(parts) == made, hex(code)
+
+
+def test_folds_are_those_the_rule_names(classes, folds):
+    for char, made in {
+        "É": "e",
+        "ß": "ss",
+        "ς": "σ",
+        "Ａ": "a",
+        "ﾊ": "ハ",
+        "ガ": "カ",
+        "́": "",
+        "­": "",
+    }.items():
+        assert classes[ord(char)] & tables.FOLDS
+        assert folded(folds[ord(char)]) == made
+    assert classes[ord("が")] & tables.ALONE
+    assert not classes[ord("한")] & (tables.ALONE | tables.FOLDS)
+    assert not classes[ord("_")] & tables.TOKEN
+
+
 def test_surrogates_have_no_class(classes):
     assert not classes[0xD800:0xE000].any()
 
 
-def test_tool_makes_the_shipped_arrays(classes):
+def test_tool_makes_the_shipped_arrays(classes, folds):
     path = Path(__file__).resolve().parents[3] / "tools" / "make_unicode_tables.py"
     spec = importlib.util.spec_from_file_location("make_unicode_tables", path)
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     for made, shipped in zip(tool.compress(classes), tables.load_tables(), strict=True):
         np.testing.assert_array_equal(made, shipped)
+    for made, shipped in zip(tool.compress(folds), tables.load_folds(), strict=True):
+        np.testing.assert_array_equal(made, shipped)
     if tables.table_versions() == (unicodedata.unidata_version, regex.__version__):
         few = np.r_[0:0x400, 0x2000:0x2100, 0xE0100:0xE0110]
         np.testing.assert_array_equal(tool.classify(few), classes[few])
+        np.testing.assert_array_equal(tool.fold_table(classes), folds)
 
 
 def test_decode_reads_every_length():
