@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted, ShardRecords
-from dolma_dask.exchange.contract import Records, key_dtype, keyed, locations, to_records, to_words
+from dolma_dask.exchange.contract import Records, key_dtype, locations, to_records, to_words
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
@@ -21,15 +21,20 @@ from dolma_dask.minhash.edges import root_bit
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
 from dolma_dask.verbs.dedupe.bands import SignedShard
-from dolma_dask.verbs.dedupe.labels import Labels, read_labels
+from dolma_dask.verbs.dedupe.edges import MATCHES, matches_path
+from dolma_dask.verbs.dedupe.labels import Labels, read_labels, read_numbers
 from dolma_dask.verbs.dedupe.shards import FlagStage
 from dolma_dask.verbs.dedupe.signatures import read_lengths, read_rows
 from dolma_dask.verbs.dedupe.survivors import largest_of, largest_survivors
 from dolma_dask.verbs.flag_rows import FlagRows, Mask, StagedShard, records_among
 from dolma_dask.writers.base import GroupedTable
 
-MEMBERS = np.dtype([("location", "<u8"), ("cluster", "<u8"), ("size", "<u8"), ("survives", "<u8")])
-"""A document of a cluster of two and more: the docno of the cluster's first, its size, and whether this one survives (0 or 1)."""
+MEMBERS = np.dtype(
+    [("location", "<u8"), ("cluster", "<u8"), ("size", "<u8"), ("survives", "<u8"), ("matches", "<u8")]
+)
+"""A document of a cluster of two and more: the docno of the cluster's first, its size, whether this one survives (0 or 1), and the most values in
+which its signature agrees with another one of the cluster; 0 where pairs are not verified.
+"""
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """Odd factor that spreads docnos over all 64 bits, by which the exchange shares out its work."""
@@ -43,7 +48,8 @@ class MemberEmitter:
     labels: str  # URL of their file
     documents: int  # in all
     keep: str
-    dtype: np.dtype[Any] = field(default=key_dtype("rank"))
+    is_verified: bool  # matches lie beside the labels
+    dtype: np.dtype[Any] = field(default=np.dtype([*key_dtype("rank").descr, ("matches", "<u8")]))
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
         """Send what the labels of some shards say."""
@@ -58,7 +64,7 @@ class MemberEmitter:
         bit = root_bit(labels)
         rows = np.flatnonzero(labels > (bit | labels.dtype.type(1)))
         sizes = (labels[rows] & ~bit).astype(np.uint64)
-        return _keyed(rows + shard.first, np.zeros(len(rows), np.uint64), sizes)
+        return self._records(rows + shard.first, np.zeros(len(rows), np.uint64), sizes)
 
     def _members(self, shard: SignedShard, labels: Labels) -> Records:
         bit = root_bit(labels)
@@ -68,7 +74,23 @@ class MemberEmitter:
         roots[is_root] = rows[is_root] + shard.first
         ranks = self._ranks(shard)
         ranks = np.ones(len(rows), np.uint64) if ranks is None else np.maximum(ranks[rows], np.uint64(1))
-        return _keyed(roots, ranks, locations(shard.number, 0, shard.rows)[rows])
+        where = locations(shard.number, 0, shard.rows)[rows]
+        return self._records(roots, ranks, where, self._matches(shard)[rows])
+
+    def _matches(self, shard: SignedShard) -> npt.NDArray[np.integer]:
+        """Return the most matches of each row; without verification 0."""
+        if not self.is_verified:
+            return np.zeros(shard.rows, MATCHES)
+        return read_numbers(matches_path(self.labels), MATCHES, self.documents, shard.first, shard.rows)
+
+    def _records(
+        self, clusters: npt.NDArray[np.int64], ranks: Words, location: Words, matches: Any = 0
+    ) -> Records:
+        records = np.empty(len(clusters), self.dtype)
+        records["lo"] = clusters
+        records["hi"] = records["lo"] * _SPREAD
+        records["rank"], records["location"], records["matches"] = ranks, location, matches
+        return records
 
     def _ranks(self, shard: SignedShard) -> Words | None:
         if self.keep == "first":
@@ -77,14 +99,9 @@ class MemberEmitter:
         return ~lengths.astype(np.uint64)  # the longest first
 
 
-def _keyed(clusters: npt.NDArray[np.int64], ranks: Words, location: Words) -> Records:
-    numbers = clusters.astype(np.uint64)
-    return keyed((numbers * _SPREAD, numbers), location, rank=ranks)
-
-
 @kernel
 def mark_members(records: Words, state: Words, out: Words) -> Int:
-    """Write `MEMBERS` of sorted records (hi, cluster, rank, location), headers of rank 0 left out; returns how many there are.
+    """Write `MEMBERS` of sorted records (hi, cluster, rank, location, matches), headers of rank 0 left out; returns how many there are.
 
     `state` (2,) holds the size of the cluster that is open, and whether its survivor is found.
     """
@@ -98,6 +115,7 @@ def mark_members(records: Words, state: Words, out: Words) -> Int:
         out[written, 1] = records[i, 1]
         out[written, 2] = state[0]
         out[written, 3] = np.uint64(1) - state[1]
+        out[written, 4] = records[i, 4]
         state[1] = np.uint64(1)
         written += 1
     return written
@@ -114,7 +132,7 @@ class ClusterReducer:
         state = np.zeros(2, np.uint64)
         largest: list[list[int]] = []
         for run in runs:
-            members = np.empty((len(run), 4), np.uint64)
+            members = np.empty((len(run), 5), np.uint64)
             count = mark_members(for_kernel(to_words(run, run.dtype)), state, members)
             found = members[:count]
             out(to_records(found, MEMBERS))
@@ -128,12 +146,15 @@ class ClusterReducer:
 
 @dataclass(frozen=True)
 class ClusterFlagStage(FlagStage):
-    """Writes the flags of each shard with the sizes of clusters, beside the signatures of its documents."""
+    """Writes the flags of each shard with the sizes of clusters and, if pairs are verified, similarities; beside the signatures of its documents."""
+
+    num_perm: int = 0  # of the signatures, if pairs are verified
 
     @property
     def described(self) -> dict[str, Any]:
         """See `FlagStage`."""
-        return {"kinds": {self.name: "document", size_key(self.name): "document"}}
+        keys = [self.name, size_key(self.name), *([similarity_key(self.name)] if self.num_perm else [])]
+        return {"kinds": dict.fromkeys(keys, "document")}
 
     def rows(self, staged: StagedShard) -> Iterator[FlagRows]:
         """See `FlagStage`."""
@@ -142,20 +163,30 @@ class ClusterFlagStage(FlagStage):
     def columns(
         self, rows: FlagRows, records: Records, number: int
     ) -> tuple[Mask, npt.NDArray[np.int64], list[AttributeColumn]]:
-        """Return which of `rows` are duplicates, the sizes of the clusters that they survive, and the size of the cluster of each."""
+        """Return which of `rows` are duplicates, the sizes of the clusters that they survive, and for members of clusters their size and similarity."""
         found, indices = records_among(rows, records, number)
-        flags = np.zeros(len(rows), np.bool_)
-        flags[indices] = found["survives"] == 0
-        sizes = np.zeros(len(rows), np.int64)
-        sizes[indices] = found["size"]
-        shown = pa.array(sizes.astype(np.float64), mask=sizes == 0)
-        survived = np.where(flags, 0, sizes)
-        return flags, survived, [AttributeColumn(size_key(self.name), "document", shown, whole=True)]
+        columns = np.zeros((3, len(rows)))
+        columns[:, indices] = found["survives"] == 0, found["size"], found["matches"]
+        flags, sizes = columns[0] == 1, columns[1].astype(np.int64)
+        is_member = sizes > 0
+        shown = [_column(size_key(self.name), columns[1], is_member)]
+        if self.num_perm:
+            shown.append(_column(similarity_key(self.name), columns[2] / self.num_perm, is_member))
+        return flags, np.where(flags, 0, sizes), shown
+
+
+def _column(key: str, values: npt.NDArray[np.float64], valid: Mask) -> AttributeColumn:
+    return AttributeColumn(key, "document", pa.array(values, mask=~valid))
 
 
 def size_key(name: str) -> str:
     """Return the key of the size of a document's cluster in the attribute set `name`."""
     return f"{name}__cluster_size"
+
+
+def similarity_key(name: str) -> str:
+    """Return the key of the estimated similarity of a document to the nearest one in its cluster that it was compared with."""
+    return f"{name}__similarity"
 
 
 def clusters_path(name: str) -> str:
@@ -173,6 +204,7 @@ _TABLE = pa.schema(
         ("row", pa.int64()),
         ("size", pa.int64()),
         ("survivor", pa.bool_()),
+        ("similarity", pa.float64()),
     ]
 )
 
@@ -191,6 +223,7 @@ class ClusterTable:
     root: str  # of the dataset
     name: str  # of the attribute set
     records: ShardRecords
+    num_perm: int  # of the signatures, if pairs are verified
     verb: str = "dedupe-clusters"
 
     def run_shard(self, task: Task) -> FileRecord:
@@ -205,29 +238,32 @@ class ClusterTable:
                 if not len(records):
                     continue
                 for rows in read_rows(self.root, staged):
-                    writer.write(_members(rows, records, signed, firsts, paths))
+                    writer.write(self._members(rows, records, signed, firsts, paths))
         return writer.record
 
-
-def _members(
-    rows: FlagRows,
-    records: Records,
-    signed: SignedShard,
-    firsts: npt.NDArray[np.int64],
-    paths: pa.LargeStringArray,
-) -> list[pa.Array]:
-    """Return the columns of the members among `rows`; `firsts` are the first docnos of all shards, `paths` their paths."""
-    found, indices = records_among(rows, records, signed.number)
-    clusters = found["cluster"].astype(np.int64)
-    of = np.searchsorted(firsts, clusters, "right") - 1
-    columns = [
-        paths.take(pa.array(of)),
-        clusters - firsts[of],
-        rows.sources.take(pa.array(indices)),
-        rows.ids.take(pa.array(indices)),
-        pa.array([signed.path] * len(found), pa.large_string()),
-        indices + rows.first,
-        found["size"].astype(np.int64),
-        found["survives"].astype(np.bool_),
-    ]
-    return [pa.array(column) for column in columns]
+    def _members(
+        self,
+        rows: FlagRows,
+        records: Records,
+        signed: SignedShard,
+        firsts: npt.NDArray[np.int64],
+        paths: pa.LargeStringArray,
+    ) -> list[pa.Array]:
+        """Return the columns of the members among `rows`; `firsts` are the first docnos of all shards, `paths` their paths."""
+        found, indices = records_among(rows, records, signed.number)
+        clusters = found["cluster"].astype(np.int64)
+        of = np.searchsorted(firsts, clusters, "right") - 1
+        columns = [
+            paths.take(pa.array(of)),
+            clusters - firsts[of],
+            rows.sources.take(pa.array(indices)),
+            rows.ids.take(pa.array(indices)),
+            pa.array([signed.path] * len(found), pa.large_string()),
+            indices + rows.first,
+            found["size"].astype(np.int64),
+            found["survives"].astype(np.bool_),
+            pa.nulls(len(found), pa.float64()),
+        ]
+        if self.num_perm:
+            columns[-1] = found["matches"] / self.num_perm
+        return [pa.array(column) for column in columns]

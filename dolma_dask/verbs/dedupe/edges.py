@@ -4,17 +4,21 @@
 forest as they are; those of several bands are contracted by union-find before they leave the task, so that at most as many leave as there are
 documents in it, less one. Memory does not depend on how many documents share a key.
 
-`MergeStage` joins the edges of all tasks in one array with a number per document, 4 bytes each (8 from 2**31 documents on): the memory of one worker, and
-the only thing here that grows with the dataset. Roots are always the smallest docno, so that no order of the edges matters.
+`MergeStage` joins the edges of all tasks in one array with a number per document, 4 bytes each (8 from 2**31 documents on; verified ones 2 more): the memory of one
+worker, and the only thing here that grows with the dataset. Roots are always the smallest docno, so that no order of the edges matters.
 """
 
+import os
+import sys
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dolma_dask.engine import Free, Input, Pass, Ran, Step, Task, Unit, WorkDir
+from dolma_dask.errors import UsageError
 from dolma_dask.exchange.buckets import BucketRange
 from dolma_dask.exchange.contract import Records, to_records, to_words
 from dolma_dask.exchange.passes import Staged
@@ -22,16 +26,22 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Record, work_key
-from dolma_dask.minhash.components import flatten, unite
+from dolma_dask.minhash.components import flatten, raise_matches, unite
 from dolma_dask.minhash.edges import STATE, Forest, label_clusters, root_bit, star_edges
 from dolma_dask.text.columns import for_kernel
-from dolma_dask.verbs.dedupe.labels import Labels, label_type, read_labels, write_labels
+from dolma_dask.verbs.dedupe.labels import Labels, label_type, read_labels, write_numbers
 
 VERSION = 1
 """Raised when the staging files change for the same edges."""
 
 EDGES = np.dtype([("low", "<u8"), ("high", "<u8")])
 """Two documents of one cluster, the smaller docno first."""
+
+VERIFIED = np.dtype([*EDGES.descr, ("matches", "<u8")])
+"""An edge of which it is known in how many values the signatures agree."""
+
+MATCHES = np.dtype("<u2")
+"""Type of the most matches of each document: signatures have fewer than 65,536 values."""
 
 
 @dataclass(frozen=True)
@@ -76,25 +86,65 @@ class MergeStage:
     folder: str  # of the staging files
 
     def run_shard(self, task: Task) -> list[Record]:
-        """Write the parents of all documents, or after the last band their labels."""
+        """Write the parents of all documents, or after the last band their labels; of verified edges the most matches of each too."""
         (unit,) = task.units
         work: Merge = task.work
+        verified = work.edges.dtype == VERIFIED
+        check_memory(bytes_needed(work.documents, verified))
         parents = self._parents(work)
+        matches = np.zeros(work.documents if verified else 0, MATCHES)
         for rows in work.edges.read(work.span):
-            unite(parents, for_kernel(rows))
+            unite(parents, for_kernel(rows[:, :2]))
+            if verified:
+                raise_matches(matches, for_kernel(rows))
         flatten(parents)
         info = {}
         if work.is_last:
             clusters, members = label_clusters(parents, root_bit(parents))
             info = {"clusters": int(clusters), "members": int(members)}
-        file = write_labels(files.join(self.folder, unit.name), unit.name, parents)
+        every = {unit.name: parents, **({matches_path(unit.name): matches} if verified else {})}
+        made = tuple(write_numbers(files.join(self.folder, path), path, one) for path, one in every.items())
         read = tuple(InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in task.inputs)
-        return [Record(unit.name, task.shard, unit.key, read, (file,), info=info)]
+        return [Record(unit.name, task.shard, unit.key, read, made, info=info)]
 
     def _parents(self, work: Merge) -> Labels:
         if work.previous is None:
             return np.arange(work.documents, dtype=label_type(work.documents))
         return read_labels(files.join(self.folder, work.previous), work.documents, 0, work.documents)
+
+
+def matches_path(labels: str) -> str:
+    """Return the file with the most matches of each document, beside that of their labels."""
+    return f"{labels}.matches"
+
+
+def bytes_needed(documents: int, verified: bool) -> int:
+    """Return the memory of the worker that merges edges, besides that of any other."""
+    return documents * (label_type(documents).itemsize + MATCHES.itemsize * verified)
+
+
+def check_memory(needed: int) -> None:
+    """Refuse to merge what does not fit into this process, before anything of it is there.
+
+    Raises `UsageError`: it does not.
+    """
+    most = _memory_limit()
+    if needed > most:
+        raise UsageError(
+            f"clusters of so many documents need {needed / 1e9:,.1f} GB of memory in one worker, which may have {most / 1e9:,.1f} GB; expected a larger "
+            "one. Use workers with more memory, or deduplicate parts of the dataset by themselves first (how='exact' removes many)."
+        )
+
+
+def _memory_limit() -> int:
+    """Return the bytes that this process may have: the limit of its Dask worker, else the memory of the machine."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if "distributed" in sys.modules:
+        from distributed import get_worker
+
+        with suppress(ValueError):
+            return get_worker().memory_manager.memory_limit or physical
+    return physical
 
 
 def merge(

@@ -82,7 +82,7 @@ class FuzzyDeduplication(Deduplication):
     @property
     def flag_stage(self) -> FlagStage:
         """See `Deduplication`."""
-        return ClusterFlagStage(self.root, self.name, ("text",))
+        return ClusterFlagStage(self.root, self.name, ("text",), num_perm=self._verified_values)
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Sign all documents, find their clusters, announce which flags hold, and write them."""
@@ -93,7 +93,7 @@ class FuzzyDeduplication(Deduplication):
         merged = yield from self._merged(work, shards)
         members, infos = yield from self._members(work, shards, merged)
         (table,) = yield Gather(
-            ClusterTable(self.root, self.name, members),
+            ClusterTable(self.root, self.name, members, self._verified_values),
             [Task("clusters", (), (), list(zip(shards, staged, strict=True)))],
         )
         inputs = sorted((item for record in records for item in record.inputs), key=lambda item: item.path)
@@ -102,6 +102,11 @@ class FuzzyDeduplication(Deduplication):
         works = {shard.path: one for shard, one in zip(shards, staged, strict=True)}
         ran: Ran = yield self.plan(self.stage_with(members, infos), key, works)
         return ran
+
+    @property
+    def _verified_values(self) -> int:
+        """Values of a signature, by which matches are divided; 0 if pairs are not verified."""
+        return self.minhash.num_perm if self.comparison.least_matches else 0
 
     def _path(self, shard: str) -> str:
         return path_of(self.minhash, shard)
@@ -166,7 +171,9 @@ class FuzzyDeduplication(Deduplication):
     ) -> Generator[Step, Any, tuple[ShardRecords, tuple[Mapping[str, Any], ...]]]:
         """Return the members of all clusters by shard, and what the reducer tells of each range."""
         documents = sum(shard.rows for shard in shards)
-        emitter = MemberEmitter(self.root, files.join(work.url, merged.unit), documents, self.keep)
+        is_verified = self._verified_values > 0
+        labels = files.join(work.url, merged.unit)
+        emitter = MemberEmitter(self.root, labels, documents, self.keep, is_verified)
         records = yield from scatter(work, emitter, signed_tasks(self.root, shards), name="members")
         cut = of_shards(len(shards))
         reduced = yield from reduce(work, ClusterReducer(), records, name="clusters", cut=cut)

@@ -3,6 +3,8 @@
 The numbers little-endian, then the xxh3-64 of each block of `BLOCK` bytes.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import xxhash
@@ -22,9 +24,9 @@ def label_type(documents: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u4" if documents < 1 << 31 else "<u8")
 
 
-def write_labels(url: str, path: str, labels: Labels) -> FileRecord:
-    """Write the file at `url`; `path` is how records name it."""
-    data = memoryview(labels.view(np.uint8).data)
+def write_numbers(url: str, path: str, numbers: npt.NDArray[Any]) -> FileRecord:
+    """Write a number per document to the file at `url`; `path` is how records name it."""
+    data = memoryview(numbers.view(np.uint8).data)
     with publish(url) as out:
         digests = np.empty(-(-len(data) // BLOCK), "<u8")
         for number in range(len(digests)):
@@ -33,20 +35,24 @@ def write_labels(url: str, path: str, labels: Labels) -> FileRecord:
             digests[number] = xxhash.xxh3_64_intdigest(block)
         if len(digests):
             out.write(digests)
-    return FileRecord(path, out.bytes, out.checksum, len(labels))
+    return FileRecord(path, out.bytes, out.checksum, len(numbers))
 
 
 def read_labels(url: str, documents: int, first: int, count: int) -> Labels:
-    """Return the numbers of `count` documents from `first` on, of a file with `documents`.
+    """Return the labels of `count` documents from `first` on, of a file with `documents`; see `read_numbers`."""
+    return read_numbers(url, label_type(documents), documents, first, count)
+
+
+def read_numbers(url: str, kind: np.dtype[Any], documents: int, first: int, count: int) -> npt.NDArray[Any]:
+    """Return the numbers of `count` documents from `first` on, of a file with `documents` of type `kind`.
 
     Raises `CorruptFileError`: the file is damaged; it is removed, so that the same command makes it again.
     """
-    kind = label_type(documents)
-    labels = np.empty(count, kind)
+    numbers = np.empty(count, kind)
     begin, end, size = first * kind.itemsize, (first + count) * kind.itemsize, documents * kind.itemsize
     blocks = range(begin // BLOCK, -(-end // BLOCK)) if count else range(0)
     digests = np.empty(len(blocks), "<u8")
-    view = memoryview(labels.view(np.uint8).data)
+    view = memoryview(numbers.view(np.uint8).data)
     buffer = bytearray(BLOCK)
     with files.open_read(url, scattered=True) as handle:
         files.read_into(handle, size + 8 * blocks.start, memoryview(digests.view(np.uint8).data), url)
@@ -58,4 +64,4 @@ def read_labels(url: str, documents: int, first: int, count: int) -> Labels:
                 raise files.damaged(url, f"another checksum in block {number}")
             low, high = max(at, begin), min(at + len(block), end)
             view[low - begin : high - begin] = block[low - at : high - at]
-    return labels
+    return numbers

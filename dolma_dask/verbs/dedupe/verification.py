@@ -19,7 +19,7 @@ from dolma_dask.minhash.edges import STATE, pairs_of_keys
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Words
 from dolma_dask.verbs.dedupe.bands import SignedShard
-from dolma_dask.verbs.dedupe.edges import EDGES
+from dolma_dask.verbs.dedupe.edges import VERIFIED
 from dolma_dask.verbs.dedupe.signatures import SignatureReader
 
 PAIRS = np.dtype([("low", "<u8"), ("high", "<u8")])
@@ -97,14 +97,14 @@ class SignReducer:
 
 @dataclass(frozen=True)
 class CompareReducer:
-    """Gives out the pairs whose signatures agree in `least_matches` values or more, as edges."""
+    """Gives out the pairs whose signatures agree in `least_matches` values or more, as edges with these matches."""
 
     root: str  # of the dataset
     shards: Sequence[SignedShard]
     num_perm: int
     shift: int
     least_matches: int
-    dtype: np.dtype[Any] = EDGES
+    dtype: np.dtype[Any] = VERIFIED
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """Give out the accepted pairs of a range; returns how many they are."""
@@ -115,8 +115,9 @@ class CompareReducer:
             left = np.ascontiguousarray(words[:, 2:]).view(np.uint32)[:, : self.num_perm]
             matches = similarity(np.ascontiguousarray(left), reader.take(high))
             accepted = matches >= self.least_matches
-            edges = np.stack([words[accepted, 1], high[accepted]], axis=1)
-            out(to_records(edges, EDGES))
+            columns = words[accepted, 1], high[accepted], matches[accepted].astype(np.uint64)
+            edges = np.stack(columns, axis=1)
+            out(to_records(edges, VERIFIED))
             count += len(edges)
         return {"accepted": count}
 

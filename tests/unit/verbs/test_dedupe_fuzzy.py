@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import InterruptedStageError, UsageError
+from dolma_dask.errors import InterruptedStageError, StageError, UsageError
 from dolma_dask.minhash.bands import Bands, band_keys
-from dolma_dask.verbs.dedupe import fuzzy, verification
+from dolma_dask.verbs.dedupe import edges, fuzzy, verification
 from dolma_dask.verbs.dedupe.clusters import ClusterFlagStage, ClusterReducer, ClusterTable
 from dolma_dask.verbs.dedupe.edges import EdgeReducer, MergeStage
 from dolma_dask.verbs.dedupe.signatures import read_signatures
@@ -61,8 +61,8 @@ def documents_of(root):
     return [json.loads(line) for path in paths for line in read_lines(path)]
 
 
-def clusters_by_bands(root, bands, least_matches=0):
-    """Return the clusters of two and more as sorted tuples of rows, from the stored signatures, in plain Python."""
+def clusters_by_bands(root, bands, least_matches=0, most=None):
+    """Return the clusters of two and more as sorted tuples of rows, from the stored signatures, in plain Python; `most` takes the most matches of each row."""
     files = sorted((root / "signatures").rglob("*.parquet"), key=str)
     parts = [part for path in files for part in read_signatures(str(path), 128)]
     values = np.concatenate([values for values, _ in parts])
@@ -79,7 +79,10 @@ def clusters_by_bands(root, bands, least_matches=0):
 
     for rows in buckets.values():
         for left, right in {*((rows[0], row) for row in rows[1:]), *pairwise(rows)}:
-            if (values[left] == values[right]).sum() >= least_matches:
+            matches = int((values[left] == values[right]).sum())
+            if matches >= least_matches:
+                for row in (left, right) if most is not None else ():
+                    most[row] = max(most.get(row, 0), matches)
                 one, other = root_of(left), root_of(right)
                 parent[max(one, other)] = min(one, other)
     clusters = defaultdict(list)
@@ -96,7 +99,8 @@ def test_clusters_are_those_of_the_bands(world, monkeypatch, bands, group_bytes,
     monkeypatch.setattr(verification, "BATCH", 7)
     shape = {"num_bands": bands[0], "rows_per_band": bands[1], "similarity": 0.8, "verify": verify}
     summary = dk.dedupe(str(world), how="fuzzy", **shape, **HERE)
-    expected = clusters_by_bands(world, Bands(*bands), 103 if verify == "signatures" else 0)
+    most = {}
+    expected = clusters_by_bands(world, Bands(*bands), 103 if verify == "signatures" else 0, most)
     assert expected
     rows, documents = rows_of(world), documents_of(world)
     sizes = {row: len(cluster) for cluster in expected for row in cluster}
@@ -105,7 +109,10 @@ def test_clusters_are_those_of_the_bands(world, monkeypatch, bands, group_bytes,
         length = len(documents[number]["text"])
         size = {"fuzzy__cluster_size": [[0, length, float(sizes[number])]]} if number in sizes else {}
         flag = {"fuzzy": [[0, length, 1]]} if number in sizes and number not in survivors else {}
+        similarity = attributes.pop("fuzzy__similarity", None)
         assert (identity, attributes) == (documents[number]["id"], {**flag, **size})
+        is_compared = verify == "signatures" and number in sizes
+        assert similarity == ([[0, length, round(most[number] / 128, 5)]] if is_compared else None)
     assert summary.counts["clusters"] == len(expected)
     assert summary.counts["duplicates"] == sum(map(len, expected)) - len(expected)
 
@@ -207,3 +214,9 @@ def test_what_cannot_be_is_refused(world, options, words):
     with pytest.raises(UsageError, match=words):
         dk.dedupe(str(world), **options, **HERE)
     assert not (world / "_journal").exists()
+
+
+def test_what_does_not_fit_into_memory_is_refused(world, monkeypatch):
+    monkeypatch.setattr(edges, "_memory_limit", lambda: 100)
+    with pytest.raises(StageError, match="need 0.0 GB of memory in one worker, which may have 0.0 GB"):
+        dk.dedupe(str(world), how="fuzzy", **HERE)
