@@ -45,6 +45,7 @@ SCRIPTS = {
     "attributes": "Kernels that write attribute rows, and digests.",
     "taggers": "Kernels of the taggers, and the time to compile them.",
     "tokens": "From text to flat token ids.",
+    "minhash_redpajama": "Signatures of RedPajama-V2 and datasketch, beside hashlib with NumPy and datasketch itself.",
     "s3": "Requests per shard and per run on an S3 server.",
     "pipeline": "A pipeline on disk and on an S3 server: the same bytes, and what each stage costs.",
     "exchange": "Records regrouped by key through files and between workers, beside dd.shuffle.",
@@ -137,6 +138,7 @@ def _run_script(name: str, corpus: Corpus, quick: bool) -> None:
         "json": corpus.files("few"),
         "taggers": corpus.files("few"),
         "tokens": [tokenizer_path(corpus), corpus.files()[0]],
+        "minhash_redpajama": ["--megabytes", "20", "--runs", "1"] if quick else [],
     }
     command = [sys.executable, "-m", f"benchmarks.bench_{name}", *arguments.get(name, [])]
     subprocess.run(command, cwd=ROOT, env=harness.environment(), check=True)

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.errors import DataError
-from dolma_dask.text.bits import address_of, memcpy, put_byte
+from dolma_dask.text.bits import address_of, copy64, first_bit, low_bits, put_byte
 from dolma_dask.text.columns import for_kernel, string_parts
-from dolma_dask.text.kernels import Bytes, Counts, Positions, kernel
-from dolma_dask.text.words import word_end, word_start
+from dolma_dask.text.kernels import Bytes, Counts, Int, Positions, kernel
+from dolma_dask.text.words import space_bits, word_start
 
 MARGIN = 128
 """Bytes behind the last text that kernels may read."""
@@ -65,7 +65,7 @@ def parts_with_margin(texts: pa.LargeStringArray) -> tuple[Counts, Bytes]:
 
 def joined_words(texts: pa.LargeStringArray) -> JoinedTokens:
     """Return the words of texts without nulls (n,) as `str.split` makes them."""
-    offsets, data = string_parts(texts)
+    offsets, data = parts_with_margin(texts)
     size = int(offsets[-1] - offsets[0])
     out = np.empty(size + len(texts) + MARGIN, np.uint8)
     bounds, starts = np.zeros(len(texts) + 1, np.int64), np.empty(size // 2 + len(texts) + 1, np.int32)
@@ -84,20 +84,40 @@ def characters(texts: pa.LargeStringArray) -> JoinedTokens:
 
 @kernel
 def _join_words(data: Bytes, offsets: Counts, out: Bytes, bounds: Counts, starts: Positions) -> None:
-    """Write each word and a blank."""
+    """Write each word and a blank; each piece of a word in a window of 64 bytes is copied at once. White space at the end of a window may reach
+    over it, and is passed over first.
+    """
     source, target = address_of(data), address_of(out)
-    put, words = np.int64(0), 0
+    put: Int = 0
+    words: Int = 0
     for row in range(offsets.size - 1):
         end = offsets[row + 1]
+        text_words = words
         at = word_start(data, offsets[row], end)
+        is_apart = at < end
         while at < end:
-            stop = word_end(data, at, end)
-            memcpy(target + put, source + at, stop - at)
-            starts[words] = put
-            put += stop - at
+            spaces = space_bits(data, at, end)
+            kept = ~spaces
+            done: Int = 0
+            while kept:
+                first = first_bit(np.int64(kept))
+                length = first_bit(np.int64(~(kept >> np.uint64(first))))
+                if is_apart or first > done:
+                    if words > text_words:
+                        put_byte(target + put, _BLANK)
+                        put += 1
+                    starts[words] = put
+                    words += 1
+                is_apart = False
+                copy64(target + put, source + at + first)
+                put += length
+                done = first + length
+                kept &= ~low_bits(done)
+            is_apart = done < 64
+            at = word_start(data, at + done, end) if is_apart else at + 64
+        if words > text_words:
             put_byte(target + put, _BLANK)
-            put, words = put + 1, words + 1
-            at = word_start(data, stop, end)
+            put += 1
         bounds[row + 1] = words
     starts[words] = put
 

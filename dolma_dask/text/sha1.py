@@ -14,7 +14,8 @@ from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel, operation
 
 BLOCK = 64
 """Bytes of a block."""
-LANES = 16
+LANES = 32
+WORDS = 16
 MARGIN = 2 * BLOCK
 """Bytes that have to be readable after the last string."""
 
@@ -29,33 +30,34 @@ _NONE, _S32 = np.uint64(0), np.uint64(32)
 
 @operation(type(None), int, int, int)
 def _compress(ir: Any, builder: Any, states: Any, blocks: Any, fresh: Any) -> None:
-    """Take a block into the state of each lane: five vectors and sixteen blocks are at these addresses.
+    """Take a block into the state of each lane: five vectors, and a block for each lane, are at these addresses.
 
     Lanes with a bit in `fresh` begin a string.
     """
     vector = ir.VectorType(ir.IntType(32), LANES)
+    is_fresh = builder.bitcast(builder.trunc(fresh, ir.IntType(LANES)), ir.VectorType(ir.IntType(1), LANES))
+    places = [_place(ir, builder, states, 4 * LANES * number, vector) for number in range(len(_START))]
+    before = [
+        builder.select(is_fresh, ir.Constant(vector, [start] * LANES), builder.load(place, align=4))
+        for start, place in zip(_START, places, strict=True)
+    ]
+    after = _rounds(ir, builder, before, _message(ir, builder, blocks))
+    for place, old, new in zip(places, before, after, strict=True):
+        builder.store(builder.add(old, new), place, align=4)
+
+
+def _rounds(ir: Any, builder: Any, state: list[Any], words: list[Any]) -> tuple[Any, ...]:
+    """Emit the eighty rounds of FIPS 180-4, section 6.1.2."""
 
     def same(number: int) -> Any:
-        return ir.Constant(vector, [number] * LANES)
+        return ir.Constant(state[0].type, [number] * LANES)
 
     def rotate(value: Any, by: int) -> Any:
         return builder.or_(builder.shl(value, same(by)), builder.lshr(value, same(32 - by)))
 
-    def at(address: Any, number: int, size: int, kind: Any) -> Any:
-        place = builder.add(address, ir.IntType(64)(number * size))
-        return builder.inttoptr(place, kind.as_pointer())
-
-    is_fresh = builder.bitcast(builder.trunc(fresh, ir.IntType(LANES)), ir.VectorType(ir.IntType(1), LANES))
-    places = [at(states, number, 4 * LANES, vector) for number in range(5)]
-    before = [
-        builder.select(is_fresh, same(start), builder.load(place, align=4))
-        for start, place in zip(_START, places, strict=True)
-    ]
-    rows = [builder.load(at(blocks, lane, BLOCK, vector), align=1) for lane in range(LANES)]
-    words = [_swapped(ir, builder, word) for word in _transposed(ir, builder, rows)]
-    a, b, c, d, e = before
+    a, b, c, d, e = state
     for step in range(80):
-        if step >= LANES:
+        if step >= WORDS:
             mixed = builder.xor(builder.xor(words[-3], words[-8]), builder.xor(words[-14], words[-16]))
             words.append(rotate(mixed, 1))
         if step < 20:
@@ -66,16 +68,31 @@ def _compress(ir: Any, builder: Any, states: Any, blocks: Any, fresh: Any) -> No
             chosen = builder.xor(b, builder.xor(c, d))
         keyed = builder.add(builder.add(e, same(_FACTORS[step // 20])), words[step])
         a, b, c, d, e = builder.add(rotate(a, 5), builder.add(chosen, keyed)), a, rotate(b, 30), c, d
-    for place, old, new in zip(places, before, (a, b, c, d, e), strict=True):
-        builder.store(builder.add(old, new), place, align=4)
+    return a, b, c, d, e
+
+
+def _message(ir: Any, builder: Any, blocks: Any) -> list[Any]:
+    """Load the blocks, and return the sixteen words of all lanes; half of the lanes at a time, as many as a block has words."""
+    row = ir.VectorType(ir.IntType(32), WORDS)
+    halves = []
+    for half in range(LANES // WORDS):
+        places = [_place(ir, builder, blocks, BLOCK * (half * WORDS + lane), row) for lane in range(WORDS)]
+        rows = [_swapped(ir, builder, builder.load(place, align=1)) for place in places]
+        halves.append(_transposed(ir, builder, rows))
+    order = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
+    return [builder.shuffle_vector(*both, order) for both in zip(*halves, strict=True)]
+
+
+def _place(ir: Any, builder: Any, address: Any, offset: int, kind: Any) -> Any:
+    return builder.inttoptr(builder.add(address, ir.IntType(64)(offset)), kind.as_pointer())
 
 
 def _transposed(ir: Any, builder: Any, rows: list[Any]) -> list[Any]:
-    """Turn sixteen vectors of sixteen words into their columns: rows 8 apart interleaved, four times."""
-    half = LANES // 2
-    mask = ir.VectorType(ir.IntType(32), LANES)
+    """Turn sixteen vectors of sixteen words into their columns: rows that are 8 apart interleaved, four times."""
+    half = WORDS // 2
+    mask = ir.VectorType(ir.IntType(32), WORDS)
     halves = [
-        ir.Constant(mask, [n // 2 + first + LANES * (n % 2) for n in range(LANES)]) for first in (0, half)
+        ir.Constant(mask, [n // 2 + first + WORDS * (n % 2) for n in range(WORDS)]) for first in (0, half)
     ]
     for _ in range(4):
         rows = [builder.shuffle_vector(rows[i], rows[i + half], part) for i in range(half) for part in halves]
@@ -84,8 +101,8 @@ def _transposed(ir: Any, builder: Any, rows: list[Any]) -> list[Any]:
 
 def _swapped(ir: Any, builder: Any, words: Any) -> Any:
     """Reverse the bytes of each word."""
-    single = builder.bitcast(words, ir.VectorType(ir.IntType(8), 4 * LANES))
-    order = ir.Constant(ir.VectorType(ir.IntType(32), 4 * LANES), [n ^ 3 for n in range(4 * LANES)])
+    single = builder.bitcast(words, ir.VectorType(ir.IntType(8), BLOCK))
+    order = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [n ^ 3 for n in range(BLOCK)])
     return builder.bitcast(builder.shuffle_vector(single, single, order), words.type)
 
 
