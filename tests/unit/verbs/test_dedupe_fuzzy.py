@@ -41,7 +41,7 @@ def world(tmp_path):
     for _ in range(30):
         original = [draw.choice(WORDS) for _ in range(draw.randrange(40, 120))]
         texts += [" ".join(edited(draw, original, changes)) for changes in range(draw.randrange(1, 6))]
-    texts += ["only three words", "only three words", "", "", "unlike"]
+    texts += ["only three words", "Only three, words!", "", "...", "", "unlike"]
     draw.shuffle(texts)
     documents = [{"id": f"d{n}", "text": text, "source": f"s{n % 2}"} for n, text in enumerate(texts)]
     for shard in range(3):
@@ -163,7 +163,7 @@ def test_short_and_empty_texts_are_counted_and_empty_ones_kept(world):
     assert not flagged & {one["id"] for one in documents if not one["text"].strip(". ")}
     three = [one["id"] for one in documents if one["text"].lower().startswith("only three")]
     assert len(flagged & set(three)) == 1
-    assert (summary.counts["short_texts"], summary.counts["empty_texts"]) == (3, 2)
+    assert (summary.counts["short_texts"], summary.counts["empty_texts"]) == (3, 3)
 
 
 STOPS = {
@@ -218,5 +218,5 @@ def test_what_cannot_be_is_refused(world, options, words):
 
 def test_what_does_not_fit_into_memory_is_refused(world, monkeypatch):
     monkeypatch.setattr(edges, "_memory_limit", lambda: 100)
-    with pytest.raises(StageError, match="need 0.0 GB of memory in one worker, which may have 0.0 GB"):
+    with pytest.raises(StageError, match="GB of memory in one worker"):
         dk.dedupe(str(world), how="fuzzy", **HERE)
