@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,12 @@ from dolma_dask.verbs.report.histogram import Histogram, signal_histogram
 from dolma_dask.verbs.report.model import (
     Example,
     FailureRow,
+    Line,
     QuarantineRow,
     ReportData,
+    ResultTable,
     RuleRow,
+    SignalHistogram,
     SourceRow,
     StageRow,
 )
@@ -256,6 +260,28 @@ def test_plots_are_drawn_from_a_file_without_network_or_errors(browser, tmp_path
     assert shot.startswith(b"\x89PNG")
     assert len(shot) > 20_000
     assert_clean(browser, path)
+
+
+def test_plots_of_results_keep_their_scale_whatever_there_is_of_signals(browser, tmp_path):
+    shares = np.linspace(0, 1, 11)
+    sizes = SignalHistogram(
+        "sizes", np.array([2.0, 3.0, 4.0, 6.0]), np.array([900, 20, 1]), scale="log", count_scale="log"
+    )
+    results = [
+        ResultTable("Duplicates", HOSTILE, ("similarity",), [(0.5,)], plot=Line(HOSTILE, shares, shares**2, "similarity", "found", [(">=", 0.7)])),
+        ResultTable("Duplicates", "sizes", ("documents",), [("2",)], plot=sizes),
+    ]  # fmt: skip
+    shown = "Bokeh.documents.flatMap(d => d.roots()).flatMap(p => p.renderers.filter(r => r.visible).map(r => r.name))"
+    for signals in (0, 2):
+        path = written(tmp_path, replace(sample(signals), results=results))
+        browser.open(path)
+        browser.draw_all()
+        assert len(browser.run(INK)) == 2 + signals
+        if signals:
+            browser.run("document.getElementById('log-counts').click()")
+        assert set(browser.run(shown)) - {"log all"} == {"linear line", "log kept"}
+        assert browser.run("window.hit") is None
+        assert_clean(browser, path)
 
 
 def test_what_would_be_a_complaint_is_seen(browser, tmp_path):

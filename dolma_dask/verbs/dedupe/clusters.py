@@ -25,6 +25,7 @@ from dolma_dask.verbs.dedupe.edges import MATCHES, matches_path
 from dolma_dask.verbs.dedupe.labels import Labels, read_labels, read_numbers
 from dolma_dask.verbs.dedupe.shards import FlagStage
 from dolma_dask.verbs.dedupe.signatures import read_lengths, read_rows
+from dolma_dask.verbs.dedupe.sizes import add_sizes, count_sizes
 from dolma_dask.verbs.dedupe.survivors import largest_of, largest_survivors
 from dolma_dask.verbs.flag_rows import FlagRows, Mask, StagedShard, records_among
 from dolma_dask.writers.base import GroupedTable
@@ -128,9 +129,10 @@ class ClusterReducer:
     dtype: np.dtype[Any] = MEMBERS
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
-        """Give out the members of a range; returns ``largest`` as `SurvivorReducer` does."""
+        """Give out the members of a range; returns ``largest`` as `SurvivorReducer` does, and ``sizes`` as `count_sizes`."""
         state = np.zeros(2, np.uint64)
         largest: list[list[int]] = []
+        sizes: list[int] = []
         for run in runs:
             members = np.empty((len(run), 5), np.uint64)
             count = mark_members(for_kernel(to_words(run, run.dtype)), state, members)
@@ -138,7 +140,8 @@ class ClusterReducer:
             out(to_records(found, MEMBERS))
             survivors = found[found[:, 3] == 1]
             largest = largest_of([*largest, *largest_survivors(survivors[:, [0, 2]])])
-        return {"largest": largest}
+            sizes = add_sizes([sizes, count_sizes(survivors[:, 2])])
+        return {"largest": largest, "sizes": sizes}
 
 
 # ------------------------------------------------------------------------------------------------ what is written

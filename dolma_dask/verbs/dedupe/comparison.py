@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy.typing as npt
+
 from dolma_dask.errors import UsageError
-from dolma_dask.minhash.bands import Bands, optimal_bands
+from dolma_dask.minhash.bands import Bands, Curve, expected_recall, optimal_bands, summarize_curve
 from dolma_dask.minhash.schemes import MinHash
+from dolma_dask.text.kernels import Floats
 
 Verify = Literal["signatures", "none"]
 """Comparison of documents that share a band, before they are joined."""
@@ -41,6 +44,36 @@ class Comparison:
         if self.verify == "none":
             return 0
         return math.ceil(round(self.similarity * self.minhash.num_perm, 9))
+
+    @property
+    def curve(self) -> Curve:
+        """Summary of the probability that a pair is found."""
+        return summarize_curve(self.bands, self.minhash.num_perm, self.similarity, self.least_matches)
+
+    def recall(self, jaccard: npt.ArrayLike) -> Floats:
+        """Return the probability that pairs of these Jaccard similarities are found, in their shape."""
+        return expected_recall(jaccard, self.bands, self.minhash.num_perm, self.least_matches)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return lines of a table that describes it: a label and a value each."""
+        minhash, curve = self.minhash, self.curve
+        signed = f"{minhash.ngram}-grams of {minhash.unit}s, {minhash.num_perm} values, seed {minhash.seed}"
+        least = (
+            f"{self.least_matches} of {minhash.num_perm} values agree" if self.least_matches else "no pair"
+        )
+        return [
+            ("scheme", f"{minhash.scheme}, {signed}"),
+            ("bands", f"{self.bands.num_bands} of {self.bands.rows_per_band} rows"),
+            ("verified", least),
+            (
+                "finds",
+                f"half of the pairs at similarity {curve.half:.2f}, nine tenths at {curve.nine_tenths:.2f}",
+            ),
+            (
+                "areas of the curve",
+                f"{curve.false_positives:.3f} found below {self.similarity:.2f}, {curve.false_negatives:.3f} missed above",
+            ),
+        ]
 
     def params(self) -> dict[str, Any]:
         """Return all that decides the clusters, for keys and the journal."""

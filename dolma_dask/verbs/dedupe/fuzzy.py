@@ -39,6 +39,8 @@ from dolma_dask.verbs.dedupe.signatures import (
     signature_key,
     staged_shard,
 )
+from dolma_dask.verbs.dedupe.sizes import add_sizes
+from dolma_dask.verbs.dedupe.summary import DedupeSummary
 from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer, shift_of
 from dolma_dask.verbs.flag_rows import ShardKeys
 
@@ -84,6 +86,10 @@ class FuzzyDeduplication(Deduplication):
         """See `Deduplication`."""
         return ClusterFlagStage(self.root, self.name, ("text",), num_perm=self._verified_values)
 
+    def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
+        """See `Deduplication`."""
+        return replace(super().summarize(ran, known), comparison=self.comparison)
+
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Sign all documents, find their clusters, announce which flags hold, and write them."""
         signed: Ran = yield self._signatures()
@@ -98,7 +104,11 @@ class FuzzyDeduplication(Deduplication):
         )
         inputs = sorted((item for record in records for item in record.inputs), key=lambda item: item.path)
         key = self.flags_key(inputs)
-        yield Announce(self.dataset_record(Unit(self.record, self.key), key, inputs, [table]))
+        yield Announce(
+            self.dataset_record(
+                Unit(self.record, self.key), key, inputs, [table], info=self._described(infos)
+            )
+        )
         works = {shard.path: one for shard, one in zip(shards, staged, strict=True)}
         ran: Ran = yield self.plan(self.stage_with(members, infos), key, works)
         return ran
@@ -107,6 +117,13 @@ class FuzzyDeduplication(Deduplication):
     def _verified_values(self) -> int:
         """Values of a signature, by which matches are divided; 0 if pairs are not verified."""
         return self.minhash.num_perm if self.comparison.least_matches else 0
+
+    def _described(self, infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what reports show besides the flags."""
+        return {
+            "comparison": self.comparison.params(),
+            "sizes": add_sizes(info["sizes"] for info in infos),
+        }
 
     def _path(self, shard: str) -> str:
         return path_of(self.minhash, shard)

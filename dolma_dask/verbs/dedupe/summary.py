@@ -11,6 +11,7 @@ from dolma_dask.display import counted, html_table, text_table
 from dolma_dask.journal import Record
 from dolma_dask.summary import Summary, show
 from dolma_dask.text.columns import validity
+from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.survivors import LARGEST
 
 if TYPE_CHECKING:
@@ -94,15 +95,21 @@ class DedupeSummary(Summary):
         By source, sorted by name.
     clusters : tuple of Cluster
         The largest, at most 20; of equal ones those that come first in the listing.
+    comparison : Comparison or None
+        How similar documents were found; None where equal ones were.
     """
 
     sources: tuple[SourceDuplicates, ...] = ()
     clusters: tuple[Cluster, ...] = ()
+    comparison: Comparison | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON-able values."""
+        compared = self.comparison
+        described = {"comparison": {**compared.params(), "curve": vars(compared.curve)}} if compared else {}
         return {
             **super().to_json(),
+            **described,
             "sources": [vars(row) for row in self.sources],
             "clusters": [vars(cluster) for cluster in self.clusters],
         }
@@ -112,6 +119,8 @@ class DedupeSummary(Summary):
         rows = super().rows()
         if self.clusters:
             rows.insert(-2, ("largest cluster", counted(self.clusters[0].size, "document")))
+        if self.comparison:
+            rows[-2:-2] = self.comparison.rows()
         return rows
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+import numpy as np
 
 import dolma_dask
 from dolma_dask.display import counted, listed
@@ -69,7 +70,10 @@ class Known:
 
     def decides(self) -> dict[str, Any]:
         """Return all of it but the files as JSON-able values, the same wherever the files lie."""
-        content: dict[str, Any] = msgspec.to_builtins(replace(self, quarantine=()))
+        content: dict[str, Any] = msgspec.to_builtins(
+            replace(self, quarantine=()),
+            enc_hook=np.ndarray.tolist,  # arrays of plots
+        )
         return content
 
 

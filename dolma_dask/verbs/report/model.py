@@ -71,6 +71,20 @@ class SignalHistogram:
     threshold: Sequence[tuple[str, float]] = ()
     scale: Scale = "linear"  # how `edges` are spaced
     infinite: int = 0
+    count_scale: Scale | None = None  # axis of the counts; None: as the reader chooses
+
+
+@dataclass(frozen=True)
+class Line:
+    """A share as a function of another, both in 0..1."""
+
+    key: str  # name of the figure
+    x: npt.NDArray[np.float64]  # (n,) ascending
+    y: npt.NDArray[np.float64]  # (n,)
+    # names of both axes
+    x_label: str
+    y_label: str
+    threshold: Sequence[tuple[str, float]] = ()  # as in `SignalHistogram`, of `x`
 
 
 @dataclass(frozen=True)
@@ -126,6 +140,7 @@ class ResultTable:
     rows: Sequence[Sequence[str | float | None]]
     caption: str = ""  # what a reader should know
     is_alarm: bool = False  # whether it speaks of something wrong
+    plot: SignalHistogram | Line | None = None  # the same as a figure
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -28,7 +28,7 @@ from markupsafe import Markup
 from dolma_dask import display
 from dolma_dask.display import counted
 from dolma_dask.verbs.report import plots
-from dolma_dask.verbs.report.model import ReportData, SignalHistogram, StageRow
+from dolma_dask.verbs.report.model import ReportData, ResultTable, SignalHistogram, StageRow
 
 FORMAT, FORMAT_VERSION = "dolma_dask.report", 1
 
@@ -39,8 +39,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def render(data: ReportData) -> str:
     """Draw the report as one self-contained HTML page; write it as UTF-8."""
-    views = signal_views(data.signals)
-    bokeh = plots.library() if any(view.figure for view in views) else []
+    views, results = _views(data)
+    drawn = any(view.figure for view in views) or any(view.figure for view in results)
+    bokeh = plots.library() if drawn else []
     scripts = [Markup(script) for script in [*bokeh, _part("page.js")]]
     context = {
         "data": data,
@@ -51,7 +52,7 @@ def render(data: ReportData) -> str:
         "funnel": funnel(data.stages),
         "groups": grouped(data.examples, "rule"),
         "views": views,
-        "sections": grouped(data.results, "section"),
+        "sections": grouped(results, "section"),
         "split_key": split_key,
         "outline": outline,
     }
@@ -216,9 +217,33 @@ class SignalView:
     figure: Markup | None  # None: there is nothing to draw
 
 
-def signal_views(signals: Sequence[SignalHistogram]) -> list[SignalView]:
-    """Prepare every signal for the page."""
-    items = map(script_json, plots.figure_items([s for s in signals if _is_drawn(s)]))
+@dataclass(frozen=True)
+class ResultView:
+    """One table of a result as the page needs it."""
+
+    table: ResultTable
+    figure: Markup | None  # None: there is nothing to draw
+    number: int  # of the table
+
+    @property
+    def section(self) -> str:
+        """Heading of its section."""
+        return self.table.section
+
+
+def _views(data: ReportData) -> tuple[list[SignalView], list[ResultView]]:
+    """Prepare all signals and results; their figures are numbered together."""
+    drawn = [signal for signal in data.signals if _is_drawn(signal)]
+    drawn_results = [table.plot for table in data.results if table.plot]
+    items = map(script_json, plots.figure_items([*drawn, *drawn_results]))
+    return signal_views(data.signals, items), [
+        ResultView(table, next(items) if table.plot else None, number)
+        for number, table in enumerate(data.results)
+    ]
+
+
+def signal_views(signals: Sequence[SignalHistogram], items: Iterator[Markup]) -> list[SignalView]:
+    """Prepare every signal for the page; `items` are the figures of those that are drawn."""
     return [
         SignalView(
             signal,

@@ -11,7 +11,7 @@ Cost: 1.27 MB once per page for Bokeh itself, about 10 kB and 40 CPU-ms for each
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,14 @@ from bokeh.models import (
     Quad,
     Range1d,
 )
+from bokeh.models import Line as LineGlyph
 from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
 from dolma_dask.display import integer, percent, real
 from dolma_dask.verbs.report.histogram import Floats
-from dolma_dask.verbs.report.model import SignalHistogram
+from dolma_dask.verbs.report.model import Line, SignalHistogram
 
 HEIGHT_PX = 230
 MOST_TICKS = 6
@@ -147,15 +148,14 @@ def _style(axis: Axis) -> None:
     axis.major_label_text_font_size = "12px"
 
 
-def histogram_figure(signal: SignalHistogram) -> Any:
-    """Make the figure of one signal that has at least one bin."""
-    most = int(signal.counts.max())
-    ends = positions(signal.edges[[0, -1]], signal).tolist()
-    plot = figure(
+def _empty_figure(x_range: tuple[float, float], highest: float, scale: str | None) -> Any:
+    """Make a figure without tools or colours; the page shows what is of `scale`, and if that is None of the one that the reader chooses."""
+    return figure(
+        name=scale,
         height=HEIGHT_PX,
         sizing_mode="stretch_width",
-        x_range=Range1d(start=ends[0], end=ends[1]),
-        y_range=Range1d(start=0, end=1.06 * max(most, 1)),
+        x_range=Range1d(start=x_range[0], end=x_range[1]),
+        y_range=Range1d(start=0, end=1.06 * highest),
         tools=[],
         toolbar_location=None,
         background_fill_alpha=0,
@@ -163,6 +163,45 @@ def histogram_figure(signal: SignalHistogram) -> Any:
         outline_line_color=None,
         min_border_right=12,
     )
+
+
+def _add_bound(plot: Any, location: float) -> None:
+    plot.add_layout(
+        Span(location=location, dimension="height", line_dash="dashed", line_width=2, name="bound")
+    )
+
+
+def line_figure(line: Line) -> Any:
+    """Make the figure of a line; both axes show shares from 0 to 1."""
+    plot = _empty_figure((float(line.x[0]), float(line.x[-1])), 1, "linear")
+    plot.yaxis[0].update(name="linear", formatter=NumeralTickFormatter(format="0 %"))
+    for axis, label in ((plot.xaxis[0], line.x_label), (plot.yaxis[0], line.y_label)):
+        axis.update(axis_label=label, ticker=BasicTicker(desired_num_ticks=MOST_TICKS))
+        _style(axis)
+    plot.ygrid[0].name = "linear"
+    plot.xgrid.visible = False
+    shares = [percent(share) for share in line.y.tolist()]
+    columns: Any = {
+        "x": line.x.round(4).tolist(),
+        "y": line.y.round(4).tolist(),
+        "at": [real(x) for x in line.x.round(4).tolist()],
+        "share": shares,
+    }
+    drawn = plot.add_glyph(
+        ColumnDataSource(columns), LineGlyph(x="x", y="y", line_width=2.5), name="linear line"
+    )
+    words = [(line.x_label, "@at"), (line.y_label, "@share")]
+    plot.add_tools(HoverTool(renderers=[drawn], tooltips=words, mode="vline", point_policy="follow_mouse"))
+    for _, bound in line.threshold:
+        _add_bound(plot, bound)
+    return plot
+
+
+def histogram_figure(signal: SignalHistogram) -> Any:
+    """Make the figure of one signal that has at least one bin."""
+    most = int(signal.counts.max())
+    ends = positions(signal.edges[[0, -1]], signal).tolist()
+    plot = _empty_figure((ends[0], ends[1]), max(most, 1), signal.count_scale)
     plot.extra_y_ranges = {"log": Range1d(start=0, end=1.06 * math.log10(1 + max(most, 1)))}
     plot.yaxis[0].update(
         name="linear",
@@ -180,10 +219,7 @@ def histogram_figure(signal: SignalHistogram) -> Any:
     _bars(plot, signal)
     for _, bound in signal.threshold:
         if inside(bound, signal):
-            location = positions(np.array([bound]), signal).item()
-            plot.add_layout(
-                Span(location=location, dimension="height", line_dash="dashed", line_width=2, name="bound")
-            )
+            _add_bound(plot, positions(np.array([bound]), signal).item())
     return plot
 
 
@@ -207,15 +243,14 @@ def _bars(plot: Any, signal: SignalHistogram) -> None:
 _MODEL_ID = re.compile(r'"(id|root_id)": "([^"]+)"')
 
 
-def figure_items(signals: list[SignalHistogram]) -> Iterator[dict[str, Any]]:
-    """Yield one Bokeh JSON item per signal; Bokeh counts models through the life of the process, here they are numbered from 1."""
+def figure_items(drawn: Iterable[SignalHistogram | Line]) -> Iterator[dict[str, Any]]:
+    """Yield one Bokeh JSON item for each; Bokeh counts models through the life of the process, here they are numbered from 1."""
     numbers: dict[str, str] = {}
 
     def renumbered(match: re.Match[str]) -> str:
         return f'"{match[1]}": "{numbers.setdefault(match[2], f"p{len(numbers) + 1}")}"'
 
-    for signal in signals:
-        item: dict[str, Any] = json.loads(
-            _MODEL_ID.sub(renumbered, json.dumps(json_item(histogram_figure(signal))))
-        )
+    for one in drawn:
+        plot = line_figure(one) if isinstance(one, Line) else histogram_figure(one)
+        item: dict[str, Any] = json.loads(_MODEL_ID.sub(renumbered, json.dumps(json_item(plot))))
         yield item

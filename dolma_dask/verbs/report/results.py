@@ -6,16 +6,20 @@ Cost: a file of quantiles per call of that verb; nothing is read of documents or
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from dolma_dask.display import byte_size, counted, percent
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.io import files
 from dolma_dask.journal import Record
 from dolma_dask.registry import VERBS, load
 from dolma_dask.summary import Summary
+from dolma_dask.verbs.dedupe.comparison import Comparison, comparison_of
+from dolma_dask.verbs.dedupe.sizes import SIZE_EDGES, size_words
 from dolma_dask.verbs.dedupe.summary import summarize
 from dolma_dask.verbs.quantiles.thresholds import read_table
 from dolma_dask.verbs.report.history import History, Step, last_name
-from dolma_dask.verbs.report.model import ResultTable
+from dolma_dask.verbs.report.model import Line, ResultTable, SignalHistogram
 
 SHOWN_QUANTILES = ("0.01", "0.1", "0.5", "0.9", "0.99")
 
@@ -74,8 +78,9 @@ def _location(first: Sequence[Mapping[str, object]]) -> str:
 
 
 def duplicates(step: Step) -> Iterator[ResultTable]:
-    """Make the tables of each set of flags: by source, and the largest clusters."""
+    """Make the tables of each set of flags: by source, how similar documents were found, and clusters."""
     sets: defaultdict[str, list[Record]] = defaultdict(list)
+    similar = {record.unit.split("/")[1]: record for record in step.records if "comparison" in record.info}
     for record in step.records:
         if "sources" in record.info:
             sets[record.unit.split("/")[1]].append(record)
@@ -95,12 +100,59 @@ def duplicates(step: Step) -> Iterator[ResultTable]:
             ],
             f"{marked:,} of {counted(documents, 'document')} are copies of another one, which survives. A cluster counts for the source of its survivor.",
         )
+        if name in similar:
+            info = similar[name].info
+            yield _found_pairs(title, comparison_of(info["comparison"]))
+            yield _cluster_sizes(title, info["sizes"])
         yield ResultTable(
             "Duplicates",
             f"{title}, largest clusters",
             ("Survivor", "Documents", "Source", "Shard", "Row"),
             [(one.id, one.size, one.source, one.shard, one.row) for one in summary.clusters],
         )
+
+
+def _found_pairs(title: str, comparison: Comparison) -> ResultTable:
+    """Make the table of the S-curve."""
+    at = np.arange(0.3, 1.0, 0.1)
+    x = np.linspace(0, 1, 101)
+    line = Line(
+        f"{title}, S-curve",
+        x,
+        comparison.recall(x),
+        "Jaccard similarity",
+        "pairs found",
+        [(">=", comparison.similarity)],
+    )
+    words = "; ".join(f"{label}: {value}" for label, value in comparison.rows())
+    return ResultTable(
+        "Duplicates",
+        f"{title}, pairs found by similarity",
+        ("Jaccard similarity", "Expected share of pairs found"),
+        [(round(one, 2), round(share, 4)) for one, share in zip(at.tolist(), comparison.recall(at).tolist(), strict=True)],
+        f"{words}. The dashed line is the wanted similarity: what is found to the left of it is wrong, what is missed to the right of it is lost.",
+        plot=line,
+    )  # fmt: skip
+
+
+def _cluster_sizes(title: str, counts: Sequence[int]) -> ResultTable:
+    """Make the table of how many clusters have how many documents."""
+    edges = SIZE_EDGES[: len(counts) + 1].astype(np.float64)
+    sizes = SignalHistogram(
+        f"{title}, sizes of clusters",
+        edges,
+        np.array(counts, np.int64),
+        scale="log",
+        count_scale="log",
+    )
+    return ResultTable(
+        "Duplicates",
+        f"{title}, sizes of clusters",
+        ("Documents in a cluster", "Clusters"),
+        [(size_words(number), count) for number, count in enumerate(counts) if count],
+        "Both axes of the plot are logarithmic." if counts else "No two documents are similar.",
+        plot=sizes if counts else None,
+    )
 
 
 def packed_rows(step: Step) -> Iterator[ResultTable]:

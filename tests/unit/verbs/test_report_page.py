@@ -374,7 +374,7 @@ def test_stages_without_change_are_one_line():
 def test_flags_have_no_plot():
     flag = signal_histogram("exact__exact__flag", Histogram.of(np.ones(5)))
     assert page.outline(flag.counts, flag) == ""
-    (view,) = page.signal_views([flag])
+    (view,) = page.signal_views([flag], iter([]))
     assert view.figure is None
 
 

@@ -59,10 +59,10 @@
   const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
 
   const dress = (plot) => {
-    const scale = logCounts.checked ? "log" : "linear";
+    const scale = plot.name ?? (logCounts?.checked ? "log" : "linear");
     const [text, line, panel] = ["muted", "line", "panel"].map(colour);
     for (const axis of [...plot.below, ...plot.left]) {
-      axis.setv({major_label_text_color: text, axis_line_color: line, major_tick_line_color: line});
+      axis.setv({axis_label_text_color: text, major_label_text_color: text, axis_line_color: line, major_tick_line_color: line});
     }
     for (const axis of plot.left) axis.visible = axis.name === scale;
     for (const part of plot.center) {
@@ -72,14 +72,14 @@
     for (const bars of plot.renderers) {
       const [barScale, layer] = bars.name.split(" ");
       const fill = colour(layer === "all" ? "dropped" : "kept");
-      bars.glyph.setv({fill_color: {value: fill}, line_color: {value: panel}});
+      bars.glyph.setv(layer === "line" ? {line_color: {value: fill}} : {fill_color: {value: fill}, line_color: {value: panel}});
       bars.visible = barScale === scale;
     }
   };
   const dressAll = () => {
     for (const page of Bokeh.documents) page.roots().forEach(dress);
   };
-  logCounts.addEventListener("change", dressAll);
+  logCounts?.addEventListener("change", dressAll);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dressAll);
 
   const draw = async (script) => {

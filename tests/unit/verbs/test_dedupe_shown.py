@@ -1,0 +1,70 @@
+"""What a summary and a report say of a deduplication by similarity."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.minhash.bands import Bands, collision_probability
+from dolma_dask.verbs.dedupe.sizes import SIZE_EDGES, add_sizes, count_sizes, size_words
+
+from .conftest import write_lines
+from .report_pages import QUIET, page_of
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Write families of 1 to 6 equal texts of ten words of their own, in two shards, and deduplicate them."""
+    root = tmp_path_factory.mktemp("shown") / "v0"
+    families = [[" ".join(f"f{family}w{word}" for word in range(10))] * (1 + family % 6) for family in range(24)]  # fmt: skip
+    texts = [text for family in families for text in family]
+    lines = [json.dumps({"id": f"d{n}", "text": text, "source": "s"}) for n, text in enumerate(texts)]
+    for shard in range(2):
+        write_lines(root / f"documents/{shard}.jsonl.gz", lines[shard::2])
+    return root, dk.dedupe(
+        str(root), how="fuzzy", num_bands=9, rows_per_band=13, similarity=0.8, verify="none", **QUIET
+    )
+
+
+def test_sizes_are_counted_in_half_octaves():
+    draw = np.random.default_rng(3)
+    sizes = (2 + draw.pareto(0.7, 2000) * 2).astype(np.int64)
+    parts = np.array_split(sizes, 3)
+    counts = add_sizes([[], *map(count_sizes, parts)])
+    bins = Counter(max(edge for edge in SIZE_EDGES.tolist() if edge <= size) for size in sizes.tolist())
+    assert {int(SIZE_EDGES[n]): count for n, count in enumerate(counts) if count} == dict(bins)
+    assert counts[-1] > 0
+    assert [size_words(n) for n in range(5)] == ["2", "3", "4 to 5", "6 to 7", "8 to 11"]
+    assert count_sizes(np.empty(0, np.uint64)) == []
+
+
+def test_the_summary_says_what_was_compared_and_what_is_found(world):
+    summary = world[1]
+    rows = dict(summary.rows())
+    assert rows["scheme"] == "dolma_dask, 5-grams of words, 128 values, seed 42"
+    assert rows["bands"] == "9 of 13 rows"
+    told = summary.to_json()["comparison"]
+    at = [told["curve"]["half"], told["curve"]["nine_tenths"]]
+    assert collision_probability(at, Bands(9, 13)) == pytest.approx([0.5, 0.9])
+    assert rows["finds"] == f"half of the pairs at similarity {at[0]:.2f}, nine tenths at {at[1]:.2f}"
+    similarities = np.linspace(0, 0.8, 20001)
+    below = collision_probability(similarities, Bands(9, 13)).mean() * 0.8
+    assert rows["areas of the curve"].startswith(f"{below:.3f} found below 0.80")
+    assert "comparison" not in dk.dedupe(str(world[0]), **QUIET).to_json()
+
+
+def test_the_report_has_the_curve_and_the_sizes_of_clusters(world):
+    root, summary = world
+    tables = {table["title"]: table for table in page_of(root)[0]["results"]}
+    curve = tables["fuzzy in v0, pairs found by similarity"]
+    for similarity, share in curve["rows"]:
+        assert share == pytest.approx(collision_probability(similarity, Bands(9, 13)), abs=1e-4)
+    assert curve["plot"]["threshold"] == [[">=", 0.8]]
+    sizes = pq.read_table(root / "clusters/fuzzy.parquet").to_pandas().query("survivor")["size"]
+    found = dict(tables["fuzzy in v0, sizes of clusters"]["rows"])
+    assert found == {"2": (sizes == 2).sum(), "3": (sizes == 3).sum(), "4 to 5": (sizes // 2 == 2).sum(), "6 to 7": (sizes == 6).sum()}  # fmt: skip
+    assert sum(found.values()) == summary.counts["clusters"]
+    assert len(tables["fuzzy in v0, largest clusters"]["rows"]) == summary.counts["clusters"]
