@@ -21,7 +21,7 @@ from dolma_dask.engine.attempts import Quoted, failure
 from dolma_dask.errors import StageError
 from dolma_dask.exchange.buckets import Bucketing
 from dolma_dask.exchange.contract import Emitter, Records, Reducer, Words, to_records, to_words, word_count
-from dolma_dask.exchange.ordering import sort_parts
+from dolma_dask.exchange.ordering import chunks_of, sort_grouped
 from dolma_dask.exchange.passes import Limits, Reduced, _staged, file_of, write_records
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
@@ -136,11 +136,8 @@ class _Shuffle:
         """Reduce the ranges that Dask has put into one partition, one by one."""
         dtype, path = self.emitter.dtype, file_of("reduce", number)
         rows = np.stack([frame[f"word{word}"].to_numpy() for word in range(word_count(dtype))], axis=1)
-        chunks = (
-            sort_parts([rows], self.limits.records(min(self.limits.chunk, self.limits.range), dtype))
-            if len(rows)
-            else iter(())
-        )
+        sort_grouped(rows, [len(rows)])
+        chunks = chunks_of(rows, self.limits.records(min(self.limits.chunk, self.limits.range), dtype))
         pieces = (
             (int(rows[begin, 0] >> np.uint64(self.shift)), to_records(rows[begin:end], dtype))
             for rows in chunks

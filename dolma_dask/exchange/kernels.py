@@ -25,12 +25,12 @@ def extent(rows: Any, word: int) -> tuple[int, int]:
 
 
 @kernel
-def count_buckets(rows: Any, low: Any, shift: int, counts: Any) -> int:
-    """Count rows by ``(first word - low) >> shift``; return the first row whose bucket does not exist, or -1."""
+def count_buckets(rows: Any, word: int, low: Any, shift: int, counts: Any) -> int:
+    """Count rows by ``(word - low) >> shift``; return the first row whose bucket does not exist, or -1."""
     least, amount = np.uint64(low), np.uint64(shift)
     most = np.uint64(counts.shape[0])
     for row in range(rows.shape[0]):
-        bucket = (rows[row, 0] - least) >> amount
+        bucket = (rows[row, word] - least) >> amount
         if bucket >= most:
             return row
         counts[bucket] += 1
@@ -38,16 +38,87 @@ def count_buckets(rows: Any, low: Any, shift: int, counts: Any) -> int:
 
 
 @kernel
-def spread(rows: Any, low: Any, shift: int, next_rows: Any, out: Any) -> None:
+def spread(rows: Any, word: int, low: Any, shift: int, next_rows: Any, out: Any) -> None:
     """Copy rows to `out`, bucket by bucket, in their order; `next_rows` (n_buckets,) says where each bucket goes on."""
     least, amount = np.uint64(low), np.uint64(shift)
-    words = rows.shape[1]
+    words = np.uint64(rows.shape[1])
+    if words == 2:  # twice as fast without the loop
+        for row in range(rows.shape[0]):
+            bucket = (rows[row, word] - least) >> amount
+            at = np.uint64(next_rows[bucket])
+            next_rows[bucket] += 1
+            out[at, 0] = rows[row, 0]
+            out[at, 1] = rows[row, 1]
+        return
     for row in range(rows.shape[0]):
-        bucket = (rows[row, 0] - least) >> amount
-        at = next_rows[bucket]
-        next_rows[bucket] = at + 1
-        for word in range(words):
-            out[at, word] = rows[row, word]
+        bucket = (rows[row, word] - least) >> amount
+        at = np.uint64(next_rows[bucket])
+        next_rows[bucket] += 1
+        for column in range(words):
+            out[at, column] = rows[row, column]
+
+
+@kernel
+def digest_buckets(words: Any, width: int, column: Any) -> None:
+    """Write the digest of each bucket of a slice into its `column`; see `dolma_dask.exchange.buckets`.
+
+    `words` are those of the records, of `width` words each. A digest is the sum of the mixed words: a change of one word always changes it,
+    other changes but once in 2**64. Sums need no order, so that a processor makes many at once.
+    """
+    for bucket in range(column.shape[0] - 1):
+        column[bucket, 1] = _digest(words, width, column, bucket)
+
+
+@kernel
+def find_damage(words: Any, width: int, column: Any) -> int:
+    """Return the first bucket of a slice whose digest is not that of its `column`, or -1."""
+    for bucket in range(column.shape[0] - 1):
+        if column[bucket, 1] != _digest(words, width, column, bucket):
+            return bucket
+    return -1
+
+
+@kernel
+def _digest(words: Any, width: int, column: Any, bucket: int) -> Any:
+    first = (column[bucket, 0] - column[0, 0]) * np.uint64(width)
+    count = (column[bucket + 1, 0] - column[bucket, 0]) * np.uint64(width)
+    total = np.uint64(0)
+    for step in range(count):
+        word = words[first + np.uint64(step)] + np.uint64(0x9E3779B97F4A7C15)
+        word *= np.uint64(0xBF58476D1CE4E5B9)
+        total += (word ^ (word >> np.uint64(32))) * np.uint64(0x94D049BB133111EB)
+    return total
+
+
+@kernel
+def place(words: Any, width: int, column: Any, next_rows: Any, ends: Any, out: Any) -> bool:
+    """Copy the buckets of a slice to where `next_rows` says that each goes on in the words of `out`.
+
+    Returns False, with nothing more written, where a bucket would go beyond its end.
+    """
+    for bucket in range(column.shape[0] - 1):
+        rows = column[bucket + 1, 0] - column[bucket, 0]
+        at = np.uint64(next_rows[bucket])
+        if at + rows > np.uint64(ends[bucket]):
+            return False
+        source = (column[bucket, 0] - column[0, 0]) * np.uint64(width)
+        target = at * np.uint64(width)
+        for step in range(rows * np.uint64(width)):
+            out[target + np.uint64(step)] = words[source + np.uint64(step)]
+        next_rows[bucket] = at + rows
+    return True
+
+
+@kernel
+def is_table(table: Any, records: int) -> bool:
+    """Tell whether the segments of a table, shape (n_segments, n_buckets + 1, 2), are in order and within the records of the file."""
+    for segment in range(table.shape[0]):
+        for bucket in range(1, table.shape[1]):
+            if table[segment, bucket, 0] < table[segment, bucket - 1, 0]:
+                return False
+        if table[segment, table.shape[1] - 1, 0] > np.uint64(records):
+            return False
+    return True
 
 
 @kernel
@@ -76,11 +147,37 @@ def pack(rows: Any, word: int, low: Any, shift: int, bits: int, packed: Any) -> 
 def unpack(rows: Any, packed: Any, bits: int, out: Any) -> None:
     """Copy rows to `out` in the order of `packed`."""
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
-    words = rows.shape[1]
+    words = np.uint64(rows.shape[1])
+    if words == 2:  # twice as fast without the loop
+        for row in range(packed.shape[0]):
+            source = packed[row] & mask
+            out[row, 0] = rows[source, 0]
+            out[row, 1] = rows[source, 1]
+        return
     for row in range(packed.shape[0]):
         source = packed[row] & mask
         for word in range(words):
             out[row, word] = rows[source, word]
+
+
+@kernel
+def is_settled(rows: Any, packed: Any, bits: int, word: int) -> bool:
+    """Tell whether neighbours that are alike in `packed` are in order of the words from `word` on; only two words are looked at.
+
+    Whether neighbours are alike cannot be predicted, so all are compared, without a branch.
+    """
+    width, found = np.uint64(bits), False
+    last = rows.shape[1] - 1
+    after = min(word + 1, last)
+    is_open = after < last
+    for row in range(1, packed.shape[0]):
+        here, before = rows[row, word], rows[row - 1, word]
+        alike = (packed[row] >> width) == (packed[row - 1] >> width)
+        below = (rows[row, after] < rows[row - 1, after]) | (
+            (rows[row, after] == rows[row - 1, after]) & is_open
+        )
+        found |= alike & ((here < before) | ((here == before) & below))
+    return not found
 
 
 @kernel

@@ -1,16 +1,17 @@
 """Records in the order of all their words: in memory, and through sorted runs on disk for what does not fit.
 
-In memory: records are spread over parts that fit the cache; in a part the first word is packed with the number of the record into one word, which
-NumPy sorts (vectorised: 180 M/s on AVX-512, four times its argsort), and a kernel settles what the packed bits leave open. NumPy's own sort of structured
-arrays compares field by field and is twenty times slower. Through disk: sorted runs in one nameless file, merged block
-by block. Of the blocks at hand everything up to the smallest of their last records is safe to give out, since what follows in any run is
+In memory: records come grouped by bucket. Small buckets are taken together and large ones spread over parts, so that each fits the cache; there
+the first word that differs is packed with the number of the record into one word, which NumPy sorts (vectorised: 300 M/s on AVX-512, many
+times its argsort), and a kernel settles what the packed bits leave open. NumPy's own sort of structured arrays compares field by field and is twenty
+times slower. Records of equal keys that come in order stay so, which costs only a look. Through disk: sorted runs in one nameless file, merged
+block by block. Of the blocks at hand everything up to the smallest of their last records is safe to give out, since what follows in any run is
 not below it.
 """
 
 import tempfile
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import IO
 
 import numpy as np
@@ -23,11 +24,8 @@ from dolma_dask.io import files
 LEAST_BLOCK = 1024
 """Records of a block of a run at least, or reading them would be all seeks."""
 
-PART = 8192
-"""Records that are put in order at once: with their copy they stay in the cache, where a gather is six times as fast as in memory."""
-
-WRITTEN = 8 * PART
-"""Records that are written at once."""
+PART_BYTES = 1 << 19
+"""Bytes of records that are put in order at once: they stay in the cache, where a gather is several times as fast as in memory."""
 
 MOST_PARTS = 4096
 """More parts than this would be written all over memory."""
@@ -39,11 +37,9 @@ def sort_words(rows: Words, word: int = 0, out: Words | None = None) -> Words:
     if kernels.is_sorted(rows):
         out[:] = rows
         return out
-    low, high = kernels.extent(rows, word)
-    if low == high:
-        return sort_words(rows, word + 1, out)
+    word, low, high = _first_that_differs(rows, word)
     bits = (len(rows) - 1).bit_length()
-    shift = max((int(high) - int(low)).bit_length() + bits - 64, 0)
+    shift = max((high - low).bit_length() + bits - 64, 0)
     packed = np.empty(len(rows), np.uint64)
     kernels.pack(rows, word, np.uint64(low), shift, bits, packed)
     packed.sort()
@@ -52,8 +48,15 @@ def sort_words(rows: Words, word: int = 0, out: Words | None = None) -> Words:
     return out
 
 
+def _first_that_differs(rows: Words, word: int) -> tuple[int, int, int]:
+    """Return the first word from `word` on in which rows that are not all equal differ, and its least and greatest value."""
+    least, greatest = kernels.extent(rows, word)
+    low, high = int(least), int(greatest)
+    return (word, low, high) if low < high else _first_that_differs(rows, word + 1)
+
+
 def _settle(rows: Words, packed: npt.NDArray[np.uint64], bits: int, word: int) -> None:
-    if word == rows.shape[1]:
+    if word == rows.shape[1] or kernels.is_settled(rows, packed, bits, word):
         return
     long_runs = np.empty((len(rows) // kernels.LONG_RUN + 1, 2), np.int64)
     count = kernels.settle(rows, packed, bits, word, long_runs)
@@ -61,52 +64,56 @@ def _settle(rows: Words, packed: npt.NDArray[np.uint64], bits: int, word: int) -
         rows[start:end] = sort_words(rows[start:end], word)
 
 
-def sort_parts(parts: list[Words], chunk: int) -> Iterator[Words]:
-    """Yield the records of some arrays in order, at most `chunk` at a time; `parts` is emptied on the way.
+def sort_grouped(rows: Words, ends: Sequence[int]) -> None:
+    """Put rows in order in their place; each run of them that ends at one of `ends` is not above the next."""
+    most = part_of(rows)
+    bounds = list(_joined_bounds(ends, most))
+    largest = max((end - start for start, end in bounds), default=0)
+    beside = np.empty((largest, rows.shape[1]), np.uint64)
+    for start, end in bounds:
+        _sort_run(rows[start:end], beside[: end - start], most)
 
-    They are first spread over parts of equal extent that fit the cache, which then are put in order one by one.
-    """
-    if not parts:
+
+def part_of(rows: Words) -> int:
+    """Return how many rows of this width fit the cache."""
+    return max(PART_BYTES // (8 * int(rows.shape[1])), 2)
+
+
+def _joined_bounds(ends: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of runs, neighbours joined up to `most` rows; runs of one row are left out."""
+    start = last = 0
+    for end in (*ends, None):
+        if end is None or end - start > most:
+            if last - start > 1:
+                yield start, last
+            start = last
+        last = last if end is None else end
+
+
+def _sort_run(rows: Words, beside: Words, most: int) -> None:
+    """Put rows in order in their place, with as much room beside."""
+    if kernels.is_sorted(rows):
         return
-    low, high = _extent(parts)
-    records = sum(map(len, parts))
-    shift = max((high - low).bit_length() - min(records // PART, MOST_PARTS).bit_length(), 0)
-    if records <= 2 * PART or low == high:
-        rows = joined(parts)
-        parts.clear()
-        yield from chunks_of(sort_words(rows), chunk)
-        return
+    ends = [len(rows)]
+    if len(rows) <= 2 * most:
+        beside[:] = rows
+    else:
+        ends = _spread(rows, beside, most)
+    for start, end in pairwise([0, *ends]):
+        sort_words(beside[start:end], 0, rows[start:end])
+
+
+def _spread(rows: Words, out: Words, most: int) -> list[int]:
+    """Spread rows over parts of equal extent of the first word that differs, of about `most` each; return where they end."""
+    word, low, high = _first_that_differs(rows, 0)
+    bits = min(len(rows) // most, MOST_PARTS).bit_length()
+    shift = max((high - low).bit_length() - bits, 0)
     counts = np.zeros(((high - low) >> shift) + 1, np.int64)
-    for rows in parts:
-        kernels.count_buckets(rows, np.uint64(low), shift, counts)
+    kernels.count_buckets(rows, word, np.uint64(low), shift, counts)
     ends = np.cumsum(counts)
-    spread = np.empty((records, parts[0].shape[1]), np.uint64)
-    next_rows = ends - counts
-    while parts:
-        kernels.spread(parts.pop(0), np.uint64(low), shift, next_rows, spread)
-    yield from _sort_spread(
-        spread, [end for end, count in zip(ends.tolist(), counts, strict=True) if count], chunk
-    )
-
-
-def _sort_spread(spread: Words, ends: list[int], chunk: int) -> Iterator[Words]:
-    """Sort the parts of `spread` that end at `ends`, and yield as many at once as `chunk` allows."""
-    start = 0
-    while start < len(spread):
-        here = bisect_right(ends, start)
-        beyond = max(bisect_right(ends, start + chunk), here + 1)
-        out = np.empty((ends[beyond - 1] - start, spread.shape[1]), np.uint64)
-        first = start
-        for end in ends[here:beyond]:
-            sort_words(spread[first:end], 0, out[first - start : end - start])
-            first = end
-        yield from chunks_of(out, chunk)
-        start = first
-
-
-def _extent(parts: list[Words]) -> tuple[int, int]:
-    extents = [kernels.extent(rows, 0) for rows in parts]
-    return min(int(low) for low, _ in extents), max(int(high) for _, high in extents)
+    kernels.spread(rows, word, np.uint64(low), shift, ends - counts, out)
+    found: list[int] = ends[counts > 0].tolist()
+    return found
 
 
 def chunks_of(rows: Words, limit: int) -> Iterator[Words]:
@@ -115,19 +122,13 @@ def chunks_of(rows: Words, limit: int) -> Iterator[Words]:
         yield rows[start : start + limit]
 
 
-def sorted_chunks(
-    slices: Iterable[Words], records: int, limit: int, chunk: int, folder: str
-) -> Iterator[Words]:
-    """Yield all `records` of some slices (unsorted, none empty) in order, at most `chunk` at a time.
+def sort_spilled(slices: Iterable[Words], limit: int, chunk: int, words: int, folder: str) -> Iterator[Words]:
+    """Yield the records of slices (unsorted) in order, at most `chunk` at a time, of which about `limit` are in memory.
 
-    More than `limit` go through a file: in `folder` if that is local, else where temporary files lie. It has no name and vanishes with its
-    process.
+    They go through a file: in `folder` if that is local, else where temporary files lie. It has no name and vanishes with its process.
     """
-    if records <= limit:
-        yield from sort_parts(list(slices), chunk)
-        return
     with _open_spill(folder) as spill:
-        runs = _write_runs(spill, slices, limit // 2)
+        runs = _write_runs(spill, slices, np.empty((max(limit // 2, 1), words), np.uint64))
         yield from _merged(spill, runs, limit // 2, chunk)
 
 
@@ -150,30 +151,30 @@ class _Run:
     end: int
 
 
-def _write_runs(spill: IO[bytes], slices: Iterable[Words], limit: int) -> list[_Run]:
-    """Write sorted runs of about `limit` records."""
+def _write_runs(spill: IO[bytes], slices: Iterable[Words], held: Words) -> list[_Run]:
+    """Write sorted runs of as many records as `held` has room for."""
     runs: list[_Run] = []
-    held: list[Words] = []
     size = 0
-    for part in slices:
-        if size and size + len(part) > limit:
-            runs.append(_write_run(spill, held))
-            held, size = [], 0
-        held.append(part)
-        size += len(part)
-    if held:
-        runs.append(_write_run(spill, held))
+    for rows in slices:
+        while len(rows):
+            taken = min(len(held) - size, len(rows))
+            held[size : size + taken] = rows[:taken]
+            rows, size = rows[taken:], size + taken
+            if size == len(held):
+                runs.append(_write_run(spill, held))
+                size = 0
+    if size:
+        runs.append(_write_run(spill, held[:size]))
     return runs
 
 
-def _write_run(spill: IO[bytes], parts: list[Words]) -> _Run:
+def _write_run(spill: IO[bytes], rows: Words) -> _Run:
     at = spill.seek(0, 2)
-    nothing = np.empty((0, parts[0].shape[1]), np.uint64)  # a view of a part would keep it
-    for rows in sort_parts(parts, WRITTEN):
-        view = bytes_of(rows)
-        while len(view):
-            view = view[spill.write(view) :]
-    return _Run(nothing, at, spill.tell())
+    sort_grouped(rows, [len(rows)])
+    view = bytes_of(rows)
+    while len(view):
+        view = view[spill.write(view) :]
+    return _Run(np.empty((0, rows.shape[1]), np.uint64), at, spill.tell())
 
 
 def _merged(spill: IO[bytes], runs: list[_Run], limit: int, chunk: int) -> Iterator[Words]:
@@ -191,7 +192,10 @@ def _merged(spill: IO[bytes], runs: list[_Run], limit: int, chunk: int) -> Itera
             parts.append(run.block[:count])
             run.block = run.block[count:]
         parts = [part for part in parts if len(part)]
-        yield from chunks_of(parts[0], chunk) if len(parts) == 1 else sort_parts(parts, chunk)
+        rows = joined(parts)
+        if len(parts) > 1:
+            sort_grouped(rows, [len(rows)])
+        yield from chunks_of(rows, chunk)
         runs = [run for run in runs if len(run.block) or run.at < run.end]
 
 

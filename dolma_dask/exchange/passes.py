@@ -16,9 +16,18 @@ import msgspec
 import numpy as np
 
 from dolma_dask.engine import Free, Input, Pass, Step, Task, Unit, WorkDir
-from dolma_dask.errors import DolmaDaskError, UsageError
+from dolma_dask.errors import CorruptFileError, DolmaDaskError, UsageError
 from dolma_dask.exchange import buckets
-from dolma_dask.exchange.buckets import BucketFile, Bucketing, BucketRange, BucketWriter
+from dolma_dask.exchange.buckets import (
+    BucketFile,
+    Bucketing,
+    BucketRange,
+    BucketWriter,
+    FileFacts,
+    Slice,
+    gather,
+    read_buckets,
+)
 from dolma_dask.exchange.contract import (
     Emitter,
     Records,
@@ -29,14 +38,14 @@ from dolma_dask.exchange.contract import (
     to_words,
     word_count,
 )
-from dolma_dask.exchange.ordering import joined, sorted_chunks
+from dolma_dask.exchange.ordering import chunks_of, joined, sort_grouped, sort_spilled
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 
-VERSION = 4
+VERSION = 5
 """Raised when the staging files change for the same records."""
 
 Shuffle = Literal["files", "dask"]
@@ -73,7 +82,7 @@ class Staged:
     stage_verb: str
     dtype: np.dtype[Any]
     bucketing: Bucketing
-    checksums: tuple[str, ...]  # of all files, in their order: another file is not read
+    files: tuple[FileFacts, ...]  # in their order: another file is not read
     records: tuple[Record, ...]  # of the tasks, in their order; not for workers
     others: tuple[
         "Staged", ...
@@ -96,25 +105,34 @@ class Staged:
         return [record.info["content"] for part in self.parts for record in part.records]
 
     def read(self, span: BucketRange) -> Iterator[Words]:
-        """Yield the records of a range from all files, one array per segment."""
-        for part in self.parts:
-            yield from part._read(span)
+        """Yield the records of a range from all files, one array per segment; it is overwritten when the next is asked for."""
+        return (part.rows for part in self._slices(span))
 
-    def _read(self, span: BucketRange) -> Iterator[Words]:
-        for number, checksum in enumerate(self.checksums):
+    def _slices(self, span: BucketRange) -> Iterator[Slice]:
+        sources = [file for part in self.parts for file in part._sources()]
+        return read_buckets(sources, span.first, span.last)
+
+    def _sources(self) -> Iterator[BucketFile]:
+        words, count = word_count(self.dtype), self.bucketing.count
+        for number, facts in enumerate(self.files):
             url = files.join(self.folder, file_of(self.name, number))
-            file = BucketFile(url, word_count(self.dtype), self.bucketing.count, checksum)
-            yield from file.slices(span.first, span.last)
+            yield BucketFile(url, words, count, facts)
 
     def sorted(self, span: BucketRange, limits: Limits) -> Iterator[Words]:
         """Yield the records of a range in order of all words, a chunk at a time."""
-        return sorted_chunks(
-            self.read(span),
-            span.records,
-            limits.records(limits.range, self.dtype),
-            limits.records(min(limits.chunk, limits.range), self.dtype),
-            self.folder,
-        )
+        words, limit = word_count(self.dtype), limits.records(limits.range, self.dtype)
+        chunk = limits.records(min(limits.chunk, limits.range), self.dtype)
+        if span.records > limit:
+            yield from sort_spilled(self.read(span), limit, chunk, words, self.folder)
+            return
+        rows = gather(self._slices(span), span.counts, words)
+        if rows is None:
+            raise CorruptFileError(
+                f"{self.folder}: the journal of {self.stage_verb} tells of {span.records} records in buckets {span.first} to {span.last - 1}, and the "
+                "files of others; expected it as it was written. Remove the folder and run the same command again."
+            )
+        sort_grouped(rows, np.cumsum(span.counts).tolist())
+        yield from chunks_of(rows, chunk)
 
     @property
     def emitted(self) -> dict[str, Record]:
@@ -128,7 +146,7 @@ class Staged:
     @property
     def all(self) -> BucketRange:
         """All buckets."""
-        return BucketRange(0, self.bucketing.count, int(self._histogram.sum()))
+        return BucketRange(0, self.bucketing.count, tuple(self._histogram.tolist()))
 
     @property
     def _histogram(self) -> buckets.Histogram:
@@ -161,17 +179,20 @@ class ShardRecords:
     name: str
     dtype: np.dtype[Any]
     cuts: tuple[Bucketing, ...]  # of each file, with a bucket per shard
-    checksums: tuple[str, ...]
+    files: tuple[FileFacts, ...]
 
     def of_shard(self, number: int) -> Records:
         """Return the records of a shard, sorted by all fields; raise `CorruptFileError` if a file is gone or damaged."""
-        slices: list[Words] = []
-        at = bisect_right(self.cuts, number, key=lambda cut: cut.first) - 1
-        if at >= 0 and number < self.cuts[at].first + self.cuts[at].count:
-            cut, url = self.cuts[at], files.join(self.folder, file_of(self.name, at))
-            file = BucketFile(url, word_count(self.dtype), cut.count, self.checksums[at])
-            slices = list(file.slices(number - cut.first, number - cut.first + 1))
+        slices = [part.rows.copy() for part in self._slices(number)]
         return to_records(joined(slices), self.dtype) if slices else np.empty(0, self.dtype)
+
+    def _slices(self, number: int) -> Iterator[Slice]:
+        at = bisect_right(self.cuts, number, key=lambda cut: cut.first) - 1
+        if at < 0 or number >= self.cuts[at].first + self.cuts[at].count:
+            return iter(())
+        cut, url = self.cuts[at], files.join(self.folder, file_of(self.name, at))
+        file = BucketFile(url, word_count(self.dtype), cut.count, self.files[at])
+        return read_buckets([file], number - cut.first, number - cut.first + 1)
 
 
 @dataclass(frozen=True)
@@ -311,7 +332,7 @@ def by_shard(
     check_locations(dtype)
     records = yield from _reduced(work, PassOn(dtype), staged, name, None, limits)
     cuts = tuple(buckets.each_shard(span, staged.bucketing) for span in staged.ranges(limits))
-    return ShardRecords(work.url, name, dtype, cuts, _checksums(records))
+    return ShardRecords(work.url, name, dtype, cuts, _facts(records))
 
 
 def _reduced(
@@ -336,11 +357,11 @@ def file_of(name: str, number: int) -> str:
 def _staged(
     work: WorkDir, name: str, dtype: np.dtype[Any], cut: Bucketing, records: tuple[Record, ...]
 ) -> Staged:
-    return Staged(work.url, name, f"{work.verb}-{name}", dtype, cut, _checksums(records), records)
+    return Staged(work.url, name, f"{work.verb}-{name}", dtype, cut, _facts(records), records)
 
 
-def _checksums(records: Sequence[Record]) -> tuple[str, ...]:
-    return tuple(record.info["checksum"] for record in records)
+def _facts(records: Sequence[Record]) -> tuple[FileFacts, ...]:
+    return tuple(FileFacts(*record.info["file"]) for record in records)
 
 
 def _key(name: str, dtype: np.dtype[Any] | None, limits: Limits, *more: Any) -> str:
@@ -434,8 +455,7 @@ def write_records(
 ) -> tuple[Result, tuple[FileRecord, ...], dict[str, Any]]:
     """Call `give` with a function that takes records for a bucket file, or refuses them if they have no type.
 
-    Returns its result, the file, and what later passes need to know: ``checksum`` is that of the tail, which readers compare, ``content``
-    makes their keys.
+    Returns its result, the file, and what later passes need to know: ``file`` holds `FileFacts`, ``content`` makes their keys.
     """
     if dtype is None:
         return give(_refuse), (), {}
@@ -444,8 +464,10 @@ def write_records(
         result = give(lambda records: writer.add(to_words(records, dtype)))
         writer.finish()
     histogram = buckets.pack_histogram(writer.histogram)
-    info = {"histogram": histogram, "content": out.checksum, "checksum": writer.checksum}
-    return result, (FileRecord(path, out.bytes, out.checksum, int(writer.histogram.sum())),), info
+    rows = int(writer.histogram.sum())
+    facts = FileFacts(out.bytes, rows, writer.checksum)
+    info = {"histogram": histogram, "content": out.checksum, "file": list(facts)}
+    return result, (FileRecord(path, out.bytes, out.checksum, rows),), info
 
 
 def _refuse(records: Records) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dolma_dask.errors import CorruptFileError, DataError, UsageError
 from dolma_dask.exchange import buckets
-from dolma_dask.exchange.buckets import BucketFile, Bucketing, BucketWriter
+from dolma_dask.exchange.buckets import BucketFile, Bucketing, BucketWriter, FileFacts
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 
@@ -62,8 +62,8 @@ def test_other_numbers_of_buckets(count):
 # ------------------------------------------------------------------------------------------------ files
 
 BUCKETING = Bucketing(60, 16)
-CHECKSUMS = {}
-"""Of the files, as their writers gave them."""
+FACTS = {}
+"""About the files, as their writers gave them."""
 
 
 def write(url, blocks, words=2, segment=10, bucketing=BUCKETING):
@@ -72,13 +72,13 @@ def write(url, blocks, words=2, segment=10, bucketing=BUCKETING):
         for block in blocks:
             writer.add(np.array(block, np.uint64).reshape(-1, words))
         writer.finish()
-    CHECKSUMS[url] = writer.checksum
+    FACTS[url] = FileFacts(out.bytes, int(writer.histogram.sum()), writer.checksum)
     return writer.histogram.tolist()
 
 
 def read(url, first, last, words=2):
-    slices = BucketFile(url, words, 16, CHECKSUMS[url]).slices(first, last)
-    return [row for part in slices for row in part.tolist()]
+    slices = buckets.read_buckets([BucketFile(url, words, 16, FACTS[url])], first, last)
+    return [row for part in slices for row in part.rows.tolist()]
 
 
 WORD = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 15).map(lambda bucket: bucket << 60))
@@ -104,6 +104,28 @@ def test_any_buckets_come_back(tmp_path_factory, blocks, segment, bounds):
         assert list(map(tuple, read(url, bucket, bucket + 1))) == mine, (
             "in the order in which they were written"
         )
+
+
+@settings(deadline=None)
+@given(
+    inputs=st.lists(st.lists(st.tuples(WORD, WORD), max_size=12), max_size=4),
+    bounds=st.tuples(st.integers(0, 16), st.integers(0, 16)),
+)
+def test_records_of_several_files_by_bucket(tmp_path_factory, inputs, bounds):
+    folder, (first, last) = tmp_path_factory.getbasetemp(), sorted(bounds)
+    urls = [str(folder / f"{number}.bin") for number in range(len(inputs))]
+    histograms = [write(url, [rows], segment=5) for url, rows in zip(urls, inputs, strict=True)]
+    counts = [sum(one[bucket] for one in histograms) for bucket in range(first, last)]
+    sources = [BucketFile(url, 2, 16, FACTS[url]) for url in urls]
+    found = buckets.gather(buckets.read_buckets(sources, first, last), counts, 2)
+    rows = [row for one in inputs for row in one if first <= row[0] >> 60 < last]
+    assert [tuple(row) for row in found.tolist()] == sorted(rows, key=lambda row: row[0] >> 60)
+    for at in range(len(counts)):
+        wrong = [count + (number == at) for number, count in enumerate(counts)]
+        assert buckets.gather(buckets.read_buckets(sources, first, last), wrong, 2) is None
+        if counts[at]:
+            wrong[at] -= 2
+            assert buckets.gather(buckets.read_buckets(sources, first, last), wrong, 2) is None
 
 
 ROWS = [[(n * 0x9E3779B97F4A7C15 % 2**64, n) for n in range(25)]]

@@ -481,7 +481,7 @@ def test_damage_that_never_ends_is_an_error(world, monkeypatch):
     def spoiled(*arguments):
         raise CorruptFileError(f"{world.folder}/scatter/000000.bin is damaged")
 
-    monkeypatch.setattr(passes.Staged, "read", spoiled)
+    monkeypatch.setattr(passes, "read_buckets", spoiled)
     emitter = FromFile()
     with pytest.raises(StageError, match="is damaged"):
         world.run(emitter)

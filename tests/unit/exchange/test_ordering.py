@@ -54,7 +54,7 @@ def test_sort_words(rows):
 
 @pytest.mark.parametrize("distinct", [1, 2, 40, 1000, 10**6])
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
-def test_many_rows_of_few_values(distinct, width):
+def test_many_rows_of_few_values(distinct, width, monkeypatch):
     """Runs of equal words, short and long: insertion sort and the next word by NumPy; all parts of the spread."""
     draw = np.random.default_rng(distinct)
     values = draw.integers(0, 2**64, distinct, np.uint64)
@@ -62,8 +62,10 @@ def test_many_rows_of_few_values(distinct, width):
     rows[:, -1] = draw.integers(0, 2**64, len(rows), np.uint64)
     expected = rows[np.lexsort(rows.T[::-1])]
     assert (ordering.sort_words(rows) == expected).all()
-    parts = cut(rows, [1, 7000, 20_000])
-    assert (np.concatenate(list(ordering.sort_parts(parts, 3000))) == expected).all()
+    grouped = rows.copy()
+    monkeypatch.setattr(ordering, "PART_BYTES", 1 << 16)
+    ordering.sort_grouped(grouped, [len(rows)])
+    assert (grouped == expected).all()
 
 
 def test_close_values_that_do_not_fit_beside_their_row_number():
@@ -76,13 +78,27 @@ def test_close_values_that_do_not_fit_beside_their_row_number():
     assert (ordering.sort_words(rows) == rows[np.lexsort(rows.T[::-1])]).all()
 
 
+@settings(deadline=None)
+@given(ROWS, st.integers(0, 64), st.sampled_from([16, 64, 1 << 19]))
+def test_sort_grouped(rows, shift, part_bytes):
+    """By buckets of any width, taken together or spread over parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ordering, "PART_BYTES", part_bytes)
+        grouped = sorted(rows.tolist(), key=lambda row: row[0] >> shift)
+        ends = [at for at in range(1, len(rows)) if grouped[at - 1][0] >> shift != grouped[at][0] >> shift]
+        found = np.array(grouped, np.uint64).reshape(rows.shape)
+        ordering.sort_grouped(found, [0, *ends, len(rows), len(rows)])
+    assert found.tolist() == in_order(rows)
+
+
 @pytest.mark.slow
 @settings(deadline=None)
 @given(ROWS, st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 30), st.integers(1, 9))
-def test_sorted_chunks(tmp_path_factory, rows, sizes, limit, chunk):
+def test_sort_spilled(tmp_path_factory, rows, sizes, limit, chunk):
     folder = tmp_path_factory.getbasetemp()
     before = sorted(folder.iterdir())
-    chunks = list(ordering.sorted_chunks(iter(cut(rows, sizes)), len(rows), limit, chunk, str(folder)))
+    slices = iter(cut(rows, sizes))
+    chunks = list(ordering.sort_spilled(slices, limit, chunk, rows.shape[1], str(folder)))
     assert [row for part in chunks for row in part.tolist()] == in_order(rows)
     assert all(0 < len(part) <= chunk for part in chunks)
     assert sorted(folder.iterdir()) == before
@@ -100,13 +116,13 @@ def test_merge_of_runs_block_by_block(tmp_path, monkeypatch, kind):
     elif kind == "equal":
         rows[:] = 9
     expected = rows[np.lexsort(rows.T[::-1])]
-    chunks = list(ordering.sorted_chunks(iter(cut(rows, [300, 17])), len(rows), 1500, 700, str(tmp_path)))
+    chunks = list(ordering.sort_spilled(iter(cut(rows, [300, 17])), 1500, 700, 2, str(tmp_path)))
     assert (np.concatenate(chunks) == expected).all()
     assert max(map(len, chunks)) <= 700
 
 
 def test_no_records(tmp_path):
-    assert list(ordering.sorted_chunks(iter(()), 0, 10, 10, str(tmp_path))) == []
+    assert list(ordering.sort_spilled(iter(()), 10, 10, 2, str(tmp_path))) == []
 
 
 @given(st.integers(1, 3).flatmap(lambda width: st.tuples(rows_of(width, 30), rows_of(width, 1))))
@@ -133,10 +149,10 @@ def test_memory_does_not_grow_with_the_records(tmp_path, kind):
                 rows[number :: len(rows) // 2, 0] = 6
             yield rows
 
-    list(ordering.sorted_chunks(slices(), 10 * limit, limit, 1000, str(tmp_path)))  # kernels are compiled
+    list(ordering.sort_spilled(slices(), limit, 1000, 3, str(tmp_path)))  # kernels are compiled
     tracemalloc.start()
     try:
-        chunks = ordering.sorted_chunks(slices(), 10 * limit, limit, 1000, str(tmp_path))
+        chunks = ordering.sort_spilled(slices(), limit, 1000, 3, str(tmp_path))
         assert sum(map(len, chunks)) == 10 * limit
         assert tracemalloc.get_traced_memory()[1] < 5 * block
     finally:
