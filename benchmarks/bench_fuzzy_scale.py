@@ -15,6 +15,7 @@ import itertools
 import json
 import math
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ import numpy as np
 from benchmarks.bench_exchange import most_on_disk
 from benchmarks.corpus import BUILD
 from benchmarks.harness import cpu_seconds, environment, peak_megabytes
+from dolma_dask.clusters import WORKER_ENVIRONMENT
 from dolma_dask.engine import Passes, Ran, RunOptions, Task, WorkDir, run_job
 from dolma_dask.exchange import Emitted
 from dolma_dask.exchange.contract import Records, to_records
@@ -40,7 +42,7 @@ from dolma_dask.summary import Summary
 from dolma_dask.text.bits import mix
 from dolma_dask.text.kernels import Counts, Int, Words, kernel
 from dolma_dask.verbs.dedupe.bands import KEYS
-from dolma_dask.verbs.dedupe.edges import EdgeReducer, merge
+from dolma_dask.verbs.dedupe.edges import edge_reducer, merge
 from dolma_dask.verbs.dedupe.fuzzy import GROUP_BYTES, groups
 from dolma_dask.verbs.dedupe.labels import read_labels
 
@@ -291,7 +293,7 @@ class ScaleJob:
             emitter = WorldEmitter(world, self.bands, first, last)
             keys = yield from scatter(work, emitter, tasks, name=f"bands-{number}")
             scattered = cpu_seconds(), time.perf_counter()
-            found = yield from reduce(work, EdgeReducer(last - first), keys, name=f"edges-{number}")
+            found = yield from reduce(work, edge_reducer(last - first, keys), keys, name=f"edges-{number}")
             assert found.staged is not None
             reduced = cpu_seconds(), time.perf_counter()
             edges = found.staged.all.records
@@ -352,14 +354,22 @@ def measure(given: argparse.Namespace) -> dict[str, float]:
     return {"cpu": spent[0], "wall": spent[1], "peak": peak_megabytes(), **extra}
 
 
+def peak_of_children() -> float:
+    """Largest resident memory of one of the processes that have ended, in MB."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6
+
+
 def _passes(world: World, given: argparse.Namespace, root: Path) -> dict[str, float]:
     shutil.rmtree(root, ignore_errors=True)
     if not given.workers:
         options = RunOptions(scheduler="synchronous", progress=False)
         return by_passes(world, given.bands, given.group_bytes, options, root)
+    import dask
     from distributed import Client, LocalCluster
 
+    kept = {**dask.config.get("distributed.nanny.pre-spawn-environ", {}), **WORKER_ENVIRONMENT}
     with (
+        dask.config.set({"distributed.nanny.pre-spawn-environ": kept}),
         LocalCluster(
             n_workers=given.workers, threads_per_worker=1, memory_limit=given.memory, dashboard_address=None
         ) as cluster,

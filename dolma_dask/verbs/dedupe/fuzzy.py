@@ -29,7 +29,7 @@ from dolma_dask.verbs.dedupe.clusters import (
     clusters_path,
 )
 from dolma_dask.verbs.dedupe.comparison import Comparison
-from dolma_dask.verbs.dedupe.edges import EdgeReducer, merge
+from dolma_dask.verbs.dedupe.edges import edge_reducer, merge
 from dolma_dask.verbs.dedupe.job import Deduplication
 from dolma_dask.verbs.dedupe.shards import FlagStage, Keep
 from dolma_dask.verbs.dedupe.signatures import (
@@ -163,7 +163,9 @@ class FuzzyDeduplication(Deduplication):
                 pairs = PairReducer(shift_of(documents))
                 found.append(_staged((yield from reduce(work, pairs, keys, name=f"pairs-{number}"))))
             else:
-                edges = yield from reduce(work, EdgeReducer(last - first), keys, name=f"edges-{number}")
+                edges = yield from reduce(
+                    work, edge_reducer(last - first, keys), keys, name=f"edges-{number}"
+                )
                 is_last = number == len(every) - 1
                 merged = yield from merge(work, _staged(edges), number, documents, merged, is_last)
         if found:
