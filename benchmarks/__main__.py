@@ -45,6 +45,7 @@ SCRIPTS = {
     "attributes": "Kernels that write attribute rows, and digests.",
     "taggers": "Kernels of the taggers, and the time to compile them.",
     "tokens": "From text to flat token ids.",
+    "minhash": "Signatures of the default scheme beside rensa, and the recall of near copies in scripts without spaces.",
     "minhash_redpajama": "Signatures of RedPajama-V2 and datasketch, beside hashlib with NumPy and datasketch itself.",
     "s3": "Requests per shard and per run on an S3 server.",
     "pipeline": "A pipeline on disk and on an S3 server: the same bytes, and what each stage costs.",
