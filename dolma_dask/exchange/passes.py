@@ -459,7 +459,7 @@ def write_records(
     """
     if dtype is None:
         return give(_refuse), (), {}
-    with publish(files.join(folder, path)) as out:
+    with publish(files.join(folder, path), synced=False) as out:
         writer = BucketWriter(out, word_count(dtype), cut, limits.records(limits.segment, dtype))
         result = give(lambda records: writer.add(to_words(records, dtype)))
         writer.finish()

@@ -3,7 +3,7 @@
 Locally: a hidden temporary file beside the target, fsync, rename, fsync of the folder. On S3 and Google Cloud Storage: one object that
 becomes visible when it is completed: a single request up to 16 MiB, else an upload in parts that is aborted if it fails. On other
 stores: a hidden object that is moved to its final name. A killed local writer leaves only a hidden ``.tmp`` file, which `sweep` removes
-once the process that made it is gone. Cost: one fsync per file.
+once the process that made it is gone. Cost: one fsync per file; staging files, which are made again if the power fails, go without.
 """
 
 import errno
@@ -60,25 +60,29 @@ class PublishedFile:
 
 
 @contextmanager
-def publish(url: str) -> Iterator[PublishedFile]:
+def publish(url: str, *, synced: bool = True) -> Iterator[PublishedFile]:
     """Write the file at a local path or fsspec URL so that readers see all of it or nothing; an older file there is replaced at the end,
     and nothing appears if the block raises. Folders are made.
 
+    Without `synced`, a file that has just appeared may be empty after a power failure: for staging files whose readers check what they read.
+    Most of them are removed before the disk has seen them.
+
     Raises `StoreAccessError`: no file can be made there.
     """
-    opened = _publish_local(local_path(url)) if is_local(url) else _publish_remote(url)
+    opened = _publish_local(local_path(url), synced) if is_local(url) else _publish_remote(url)
     with opened as handle:
         yield PublishedFile(url, handle)
 
 
 @contextmanager
-def _publish_local(target: Path) -> Iterator[BinaryIO]:
+def _publish_local(target: Path, synced: bool) -> Iterator[BinaryIO]:
     temporary = target.with_name(_temporary_name(target.name))
     try:
         with _opened(temporary) as handle:
             yield handle
             handle.flush()
-            os.fsync(handle.fileno())
+            if synced:
+                os.fsync(handle.fileno())
         temporary.replace(target)
     except BaseException as error:
         # a file system that became read-only says so, whether the file is there or not
@@ -87,7 +91,8 @@ def _publish_local(target: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and (explanation := _explained(target, error)):
             raise explanation from error
         raise
-    _fsync_folder(target.parent)
+    if synced:
+        _fsync_folder(target.parent)
 
 
 def _opened(path: Path) -> BinaryIO:

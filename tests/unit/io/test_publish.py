@@ -33,9 +33,10 @@ def fail_to_write(url: str, error: type[BaseException]) -> None:
         raise error
 
 
-def test_a_file_appears_at_the_end(root: str) -> None:
+@pytest.mark.parametrize("synced", [True, False])
+def test_a_file_appears_at_the_end(root: str, synced: bool) -> None:
     url = files.join(root, "a/b/ö [x].jsonl.gz")
-    with publish(url) as out:
+    with publish(url, synced=synced) as out:
         out.write(b"one ")
         out.write(memoryview(b"two"))
         assert files.stat(url) is None
@@ -91,7 +92,12 @@ def test_a_reader_never_sees_a_part(tmp_path: Path) -> None:
     assert seen
 
 
-def test_data_is_on_disk_before_it_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "synced, expected", [(True, ["sync data", "rename", "sync folder"]), (False, ["rename"])]
+)
+def test_data_is_on_disk_before_it_is_visible(
+    synced: bool, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[str] = []
     fsync, replace = os.fsync, Path.replace
 
@@ -106,9 +112,9 @@ def test_data_is_on_disk_before_it_is_visible(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("dolma_dask.io.publish.os.fsync", note_fsync)
     monkeypatch.setattr(Path, "replace", note_replace)
-    with publish(str(tmp_path / "a")) as out:
+    with publish(str(tmp_path / "a"), synced=synced) as out:
         out.write(b"x")
-    assert events == ["sync data", "rename", "sync folder"]
+    assert events == expected
 
 
 def test_a_file_system_that_cannot_sync_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
