@@ -99,3 +99,20 @@ class MinHash:
         from dolma_dask.minhash.ngrams import sign_tokens
 
         return Signatures(*sign_tokens(texts, unit=self.unit, **sizes))
+
+    def shingles(self, texts: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+        """Return the n-grams of texts without nulls (n,), hashed to 64 bits, with their repetitions: those of text `i` lie from ``bounds[i]`` to
+        ``bounds[i + 1]``.
+        """
+        if self.scheme == "dolma_dask":
+            from dolma_dask.minhash.ngrams import hash_shingles
+
+            return hash_shingles(texts, ngram=self.ngram, unit=self.unit)
+        from dolma_dask.minhash.shingles import hash_strings
+        from dolma_dask.text.joined import characters, joined_words
+        from dolma_dask.text.normalization import normalised_words
+
+        tokens_of = characters if self.unit == "char" else joined_words
+        if self.scheme == "redpajama_v2":
+            return hash_strings(texts, normalised_words, ngram=self.ngram, signs_short=False)
+        return hash_strings(texts, tokens_of, ngram=self.ngram, signs_short=True)

@@ -4,7 +4,7 @@ Texts are cut into pieces that stay in the cache with all that is made of them, 
 text. A run may hold the shingles of many texts, or some of a long one: minima of runs are those of the whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from dolma_dask.minhash.permutations import NOTHING, Halves
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
 from dolma_dask.text.joined import JoinedTokens, cut_texts
-from dolma_dask.text.kernels import Counts, Int, Positions, kernel
+from dolma_dask.text.kernels import Counts, Int, Positions, Words, kernel
 from dolma_dask.text.sha1 import sha1_words
 
 PIECE_BYTES = 1 << 18
@@ -56,13 +56,37 @@ def sign_strings(
     return values, np.where(counts >= ngram, SIGNED, np.where(counts > 0, SHORT, EMPTY)).astype(np.uint8)
 
 
+def hash_strings(
+    texts: pa.LargeStringArray, tokens_of: Callable[[pa.LargeStringArray], JoinedTokens], *, ngram: int, signs_short: bool
+) -> tuple[Counts, Words]:  # fmt: skip
+    """Return the shingles of texts without nulls (n,), hashed to 64 bits, with their repetitions: those of text `i` lie from ``bounds[i]`` to
+    ``bounds[i + 1]``.
+    """
+    tokens = tokens_of(texts)
+    ends = _shingle_ends(tokens, ngram, signs_short)
+    runs = [hashes for _, _, hashes in _hashed_runs(tokens, ends, ngram)]
+    return ends, np.concatenate(runs) if runs else np.empty(0, np.uint64)
+
+
+def _shingle_ends(tokens: JoinedTokens, ngram: int, signs_short: bool) -> Counts:
+    """Number the shingles of all texts: those of text `i` end before number ``ends[i + 1]``."""
+    counts = np.diff(tokens.bounds)
+    shingles = np.maximum(counts - ngram + 1, np.minimum(counts, 1) if signs_short else 0)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(shingles)])
+
+
 def _sign_piece(
     tokens: JoinedTokens, values: Halves, permutations: Permutations, ngram: int, signs_short: bool
 ) -> None:
-    """Number the shingles of all texts, and take them run by run."""
-    counts = np.diff(tokens.bounds)
-    shingles = np.maximum(counts - ngram + 1, np.minimum(counts, 1) if signs_short else 0)
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(shingles)])
+    """Take the shingles of all texts run by run."""
+    ends = _shingle_ends(tokens, ngram, signs_short)
+    for row, bounds, hashes in _hashed_runs(tokens, ends, ngram):
+        low = hashes.astype(np.uint32)
+        permutations.lower(low, bounds, permutations.a, permutations.b, values, row)
+
+
+def _hashed_runs(tokens: JoinedTokens, ends: Counts, ngram: int) -> Iterator[tuple[int, Counts, Words]]:
+    """Yield runs of shingles: the row of the first text, the bounds of each text in the run, and the hashes."""
     for first in range(0, int(ends[-1]), RUN):
         last = min(first + RUN, int(ends[-1]))
         row, stop = np.searchsorted(ends, [first, last - 1], "right") - 1
@@ -71,8 +95,7 @@ def _sign_piece(
         _find_shingles(
             tokens.bounds, tokens.starts, bounds, int(ends[row]), int(row), ngram, tokens.gap, *spans
         )
-        hashes = sha1_words(tokens.data, *spans).astype(np.uint32)  # the low 32 bits
-        permutations.lower(hashes, bounds - first, permutations.a, permutations.b, values, int(row))
+        yield int(row), bounds - first, sha1_words(tokens.data, *spans)
 
 
 @kernel

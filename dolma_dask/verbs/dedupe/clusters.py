@@ -151,12 +151,12 @@ class ClusterReducer:
 class ClusterFlagStage(FlagStage):
     """Writes the flags of each shard with the sizes of clusters and, if pairs are verified, similarities; beside the signatures of its documents."""
 
-    num_perm: int = 0  # of the signatures, if pairs are verified
+    scale: int = 0  # what stands for a similarity of 1; 0: pairs are not verified
 
     @property
     def described(self) -> dict[str, Any]:
         """See `FlagStage`."""
-        keys = [self.name, size_key(self.name), *([similarity_key(self.name)] if self.num_perm else [])]
+        keys = [self.name, size_key(self.name), *([similarity_key(self.name)] if self.scale else [])]
         return {"kinds": dict.fromkeys(keys, "document")}
 
     def rows(self, staged: StagedShard) -> Iterator[FlagRows]:
@@ -173,8 +173,8 @@ class ClusterFlagStage(FlagStage):
         flags, sizes = columns[0] == 1, columns[1].astype(np.int64)
         is_member = sizes > 0
         shown = [_column(size_key(self.name), columns[1], is_member)]
-        if self.num_perm:
-            shown.append(_column(similarity_key(self.name), columns[2] / self.num_perm, is_member))
+        if self.scale:
+            shown.append(_column(similarity_key(self.name), columns[2] / self.scale, is_member))
         return flags, np.where(flags, 0, sizes), shown
 
 
@@ -226,7 +226,7 @@ class ClusterTable:
     root: str  # of the dataset
     name: str  # of the attribute set
     records: ShardRecords
-    num_perm: int  # of the signatures, if pairs are verified
+    scale: int  # what stands for a similarity of 1; 0: pairs are not verified
     verb: str = "dedupe-clusters"
 
     def run_shard(self, task: Task) -> FileRecord:
@@ -267,6 +267,6 @@ class ClusterTable:
             found["survives"].astype(np.bool_),
             pa.nulls(len(found), pa.float64()),
         ]
-        if self.num_perm:
-            columns[-1] = found["matches"] / self.num_perm
+        if self.scale:
+            columns[-1] = found["matches"] / self.scale
         return [pa.array(column) for column in columns]

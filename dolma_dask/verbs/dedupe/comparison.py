@@ -11,9 +11,10 @@ from dolma_dask.errors import UsageError
 from dolma_dask.minhash.bands import Bands, Curve, expected_recall, optimal_bands, summarize_curve
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.text.kernels import Floats
+from dolma_dask.verbs.dedupe.ngram_sets import SHARE, slack
 
-Verify = Literal["signatures", "none"]
-"""Comparison of documents that share a band, before they are joined."""
+Verify = Literal["signatures", "ngrams", "none"]
+"""Comparison of documents that share a band, before they are joined: by their signatures, and then by their n-grams."""
 
 SIMILARITY = 0.7
 """Jaccard similarity from which documents are duplicates."""
@@ -43,7 +44,14 @@ class Comparison:
         """Values in which the signatures of a pair have to agree; 0: pairs are not verified."""
         if self.verify == "none":
             return 0
-        return math.ceil(round(self.similarity * self.minhash.num_perm, 9))
+        values = self.minhash.num_perm
+        share = slack(self.similarity, values) if self.verify == "ngrams" else self.similarity
+        return math.ceil(round(share * values, 9))
+
+    @property
+    def similarity_scale(self) -> int:
+        """What stands for a similarity of 1 where that of a pair is kept; 0: pairs are not verified."""
+        return {"none": 0, "signatures": self.minhash.num_perm, "ngrams": SHARE}[self.verify]
 
     @property
     def curve(self) -> Curve:

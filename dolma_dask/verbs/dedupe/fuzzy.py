@@ -31,6 +31,7 @@ from dolma_dask.verbs.dedupe.clusters import (
 from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.edges import edge_reducer, merge
 from dolma_dask.verbs.dedupe.job import Deduplication
+from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer, Texts
 from dolma_dask.verbs.dedupe.shards import FlagStage, Keep
 from dolma_dask.verbs.dedupe.signatures import (
     SignatureStage,
@@ -84,7 +85,7 @@ class FuzzyDeduplication(Deduplication):
     @property
     def flag_stage(self) -> FlagStage:
         """See `Deduplication`."""
-        return ClusterFlagStage(self.root, self.name, ("text",), num_perm=self._verified_values)
+        return ClusterFlagStage(self.root, self.name, ("text",), scale=self.comparison.similarity_scale)
 
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """See `Deduplication`."""
@@ -99,7 +100,7 @@ class FuzzyDeduplication(Deduplication):
         merged = yield from self._merged(work, shards)
         members, infos = yield from self._members(work, shards, merged)
         (table,) = yield Gather(
-            ClusterTable(self.root, self.name, members, self._verified_values),
+            ClusterTable(self.root, self.name, members, self.comparison.similarity_scale),
             [Task("clusters", (), (), list(zip(shards, staged, strict=True)))],
         )
         inputs = sorted((item for record in records for item in record.inputs), key=lambda item: item.path)
@@ -112,11 +113,6 @@ class FuzzyDeduplication(Deduplication):
         works = {shard.path: one for shard, one in zip(shards, staged, strict=True)}
         ran: Ran = yield self.plan(self.stage_with(members, infos), key, works)
         return ran
-
-    @property
-    def _verified_values(self) -> int:
-        """Values of a signature, by which matches are divided; 0 if pairs are not verified."""
-        return self.minhash.num_perm if self.comparison.least_matches else 0
 
     def _described(self, infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return what reports show besides the flags."""
@@ -177,20 +173,28 @@ class FuzzyDeduplication(Deduplication):
     def _verified(
         self, work: WorkDir, shards: Sequence[SignedShard], pairs: Staged
     ) -> Generator[Step, Any, Reduced]:
-        """Return the pairs whose signatures agree in enough values."""
+        """Return the pairs that are similar enough: by their signatures, and by their n-grams if that was requested."""
         shift = shift_of(sum(shard.rows for shard in shards))
         sign = SignReducer(self.root, shards, self.minhash.num_perm, shift)
         signed = yield from reduce(work, sign, pairs, name="signed")
+        is_last = self.comparison.verify == "signatures"
         least = self.comparison.least_matches
-        compare = CompareReducer(self.root, shards, self.minhash.num_perm, shift, least)
-        return (yield from reduce(work, compare, _staged(signed), name="compared"))
+        compare = CompareReducer(self.root, shards, self.minhash.num_perm, shift, least, is_last)
+        near = yield from reduce(work, compare, _staged(signed), name="compared")
+        if is_last:
+            return near
+        works = [self.columns.work(shard) for shard in self.dataset.shards]
+        texts = Texts(works, shards, self.minhash, self.policy, shift)
+        sets = yield from reduce(work, NgramReducer(texts), _staged(near), name="ngrams")
+        jaccard = JaccardReducer(texts, self.comparison.similarity)
+        return (yield from reduce(work, jaccard, _staged(sets), name="jaccard"))
 
     def _members(
         self, work: WorkDir, shards: Sequence[SignedShard], merged: Record
     ) -> Generator[Step, Any, tuple[ShardRecords, tuple[Mapping[str, Any], ...]]]:
         """Return the members of all clusters by shard, and what the reducer tells of each range."""
         documents = sum(shard.rows for shard in shards)
-        is_verified = self._verified_values > 0
+        is_verified = self.comparison.similarity_scale > 0
         labels = files.join(work.url, merged.unit)
         emitter = MemberEmitter(self.root, labels, documents, self.keep, is_verified)
         records = yield from scatter(work, emitter, signed_tasks(self.root, shards), name="members")

@@ -98,9 +98,9 @@ def dedupe(
         For "highest" and "lowest": an attribute key or a field of the metadata that is a number, compared in double precision.
     similarity : float, optional
         Jaccard similarity of n-grams from which documents are duplicates (fuzzy); by default 0.7. Given, it decides the shape of the bands.
-    verify : {"signatures", "none"}, optional
-        Join documents that share a band only if their signatures say that they are as similar as `similarity` (the default), or all of them (with
-        scheme="redpajama_v2" the default), as RedPajama-V2 does (fuzzy).
+    verify : {"signatures", "ngrams", "none"}, optional
+        Join documents that share a band only if their signatures say that they are as similar as `similarity` (the default); if their sets of n-grams
+        are, which reads the texts twice more; or all of them (with scheme="redpajama_v2" the default), as RedPajama-V2 does (fuzzy).
     num_bands, rows_per_band : int, optional
         Shape of the bands (fuzzy), in place of `similarity`; by default 14 bands of 8 rows.
     ngram : int, optional

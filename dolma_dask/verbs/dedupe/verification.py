@@ -104,6 +104,7 @@ class CompareReducer:
     num_perm: int
     shift: int
     least_matches: int
+    is_last: bool = True  # else the first word is shifted up, for another exchange
     dtype: np.dtype[Any] = VERIFIED
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
@@ -115,7 +116,8 @@ class CompareReducer:
             left = np.ascontiguousarray(words[:, 2:]).view(np.uint32)[:, : self.num_perm]
             matches = similarity(np.ascontiguousarray(left), reader.take(high))
             accepted = matches >= self.least_matches
-            columns = words[accepted, 1], high[accepted], matches[accepted].astype(np.uint64)
+            low = words[accepted, 1] << np.uint64(0 if self.is_last else self.shift)
+            columns = low, high[accepted], matches[accepted].astype(np.uint64)
             edges = np.stack(columns, axis=1)
             out(to_records(edges, VERIFIED))
             count += len(edges)

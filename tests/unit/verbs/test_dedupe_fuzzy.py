@@ -4,7 +4,7 @@ import json
 import random
 import shutil
 from collections import defaultdict
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,6 +16,7 @@ from dolma_dask.minhash.bands import Bands, band_keys
 from dolma_dask.verbs.dedupe import edges, fuzzy, verification
 from dolma_dask.verbs.dedupe.clusters import ClusterFlagStage, ClusterReducer, ClusterTable
 from dolma_dask.verbs.dedupe.edges import EdgeReducer, MergeStage
+from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer
 from dolma_dask.verbs.dedupe.signatures import read_signatures
 from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer
 
@@ -171,6 +172,8 @@ STOPS = {
     "pairs": (PairReducer, "reduce"),
     "signed": (SignReducer, "reduce"),
     "compared": (CompareReducer, "reduce"),
+    "ngrams": (NgramReducer, "reduce"),
+    "jaccard": (JaccardReducer, "reduce"),
     "merge": (MergeStage, "run_shard"),
     "clusters": (ClusterReducer, "reduce"),
     "table": (ClusterTable, "run_shard"),
@@ -178,10 +181,13 @@ STOPS = {
 }
 
 
+VERIFIED_BY = {"edges": "none", "ngrams": "ngrams", "jaccard": "ngrams"}
+
+
 @pytest.mark.parametrize("stop", STOPS)
 def test_a_run_that_was_stopped_goes_on(world, tmp_path, monkeypatch, stop):
     stage, method = STOPS[stop]
-    how = {"how": "fuzzy", "verify": "none" if stop == "edges" else "signatures"}
+    how = {"how": "fuzzy", "verify": VERIFIED_BY.get(stop, "signatures")}
     monkeypatch.setattr(fuzzy.FuzzyDeduplication, "group_bytes", 1)
     shutil.copytree(world, tmp_path / "whole")
     dk.dedupe(str(tmp_path / "whole"), **how, **HERE)
@@ -220,3 +226,34 @@ def test_what_does_not_fit_into_memory_is_refused(world, monkeypatch):
     monkeypatch.setattr(edges, "_memory_limit", lambda: 100)
     with pytest.raises(StageError, match="GB of memory in one worker"):
         dk.dedupe(str(world), how="fuzzy", **HERE)
+
+
+def test_verification_by_ngrams_knows_the_true_similarity(world):
+    loose = {"num_bands": 25, "rows_per_band": 2, "similarity": 0.6}
+    dk.dedupe(str(world), how="fuzzy", verify="ngrams", **loose, **HERE)
+    documents = documents_of(world)
+    found = {}
+    for number, (_, attributes) in enumerate(rows_of(world)):
+        if "fuzzy__similarity" in attributes:
+            found[number] = attributes["fuzzy__similarity"][0][2]
+    grams = [five_grams(document["text"]) for document in documents]
+    for number, similarity in found.items():
+        every = [jaccard(grams[number], other) for at, other in enumerate(grams) if at != number]
+        assert any(abs(similarity - each) < 0.0001 for each in every if each >= 0.6)
+    near = {
+        row
+        for row, other in combinations(range(len(grams)), 2)
+        if grams[row] and jaccard(grams[row], grams[other]) >= 0.75
+        for row in (row, other)
+    }
+    assert near
+    assert near <= set(found)
+
+
+def five_grams(text):
+    words = text.lower().replace(",", " ").replace("!", " ").replace(".", " ").split()
+    return {tuple(words[at : at + 5]) for at in range(max(len(words) - 4, min(len(words), 1)))}
+
+
+def jaccard(one, other):
+    return len(one & other) / max(len(one | other), 1)
