@@ -1,0 +1,79 @@
+"""Signatures do not depend on how texts are cut into pieces and their shingles into runs."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dolma_dask.errors import DataError
+from dolma_dask.minhash import shingles
+from dolma_dask.minhash.schemes import EMPTY, SIGNED, MinHash
+from dolma_dask.text import joined
+
+TEXTS = [
+    "",
+    "a b c",
+    "one two three four five six",
+    " ",
+    "é" * 50,
+    "x",
+    "",
+    "the end " * 200,
+    "",
+    "Ω y z " * 9,
+]
+
+SCHEMES = [
+    MinHash("redpajama_v2", ngram=3, num_perm=7),
+    MinHash("datasketch", ngram=3, num_perm=7),
+    MinHash("datasketch_legacy", ngram=4, unit="char", num_perm=7),
+]
+
+
+@pytest.mark.parametrize("minhash", SCHEMES, ids=lambda minhash: minhash.label)
+def test_pieces_and_runs(minhash, monkeypatch):
+    texts = pa.array(TEXTS, pa.large_string())
+    whole = minhash.sign(texts)
+    signed = minhash.has_signature(whole.kinds)
+    assert len({tuple(row) for row in whole.values[signed].tolist()}) == signed.sum()
+    for piece_bytes, run in [(1, 1), (30, 3), (1 << 18, 2), (1 << 18, 100), (100, 1 << 14)]:
+        monkeypatch.setattr(shingles, "PIECE_BYTES", piece_bytes)
+        monkeypatch.setattr(shingles, "RUN", run)
+        parts = minhash.sign(texts)
+        np.testing.assert_array_equal(parts.kinds, whole.kinds)
+        np.testing.assert_array_equal(parts.values[signed], whole.values[signed])
+
+
+def test_no_text():
+    signed = SCHEMES[0].sign(pa.array([], pa.large_string()))
+    assert signed.values.shape == (0, 7)
+    assert signed.kinds.shape == (0,)
+
+
+def test_texts_in_a_buffer_without_room_behind_them():
+    """The last text of a file that is mapped into memory may end where the page does."""
+    data = np.frombuffer(b"one two three four" * 8, np.uint8)
+    offsets = np.array([0, 18, data.size], np.int64)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    texts = pa.Array.from_buffers(pa.large_string(), 2, buffers)
+    for minhash in SCHEMES:
+        np.testing.assert_array_equal(
+            minhash.sign(texts).values,
+            minhash.sign(pa.array([*texts.to_pylist(), "more"], pa.large_string())).values[:2],
+        )
+
+
+def test_a_text_that_is_too_long(monkeypatch):
+    monkeypatch.setattr(joined, "LONGEST_TEXT", 10)
+    texts = pa.array(["short", "eleven char"], pa.large_string())
+    for minhash in SCHEMES:
+        with pytest.raises(DataError, match=r"row 1 of the batch is a text of 11 bytes; .* up to 10 bytes"):
+            minhash.sign(texts)
+    assert SCHEMES[0].sign(texts.slice(0, 1)).kinds.tolist() != [EMPTY]
+
+
+def test_repeated_shingles_count_once():
+    once, often = "a b c d", "a b c d a b c d a b c d a b c d"
+    signed = SCHEMES[1].sign(pa.array([once, often, "a b c d a b"], pa.large_string()))
+    assert signed.kinds.tolist() == [SIGNED] * 3
+    np.testing.assert_array_equal(signed.values[1], signed.values[2])
+    assert (signed.values[1] <= signed.values[0]).all()
