@@ -49,19 +49,6 @@ def test_no_text():
     assert signed.kinds.shape == (0,)
 
 
-def test_texts_in_a_buffer_without_room_behind_them():
-    """The last text of a file that is mapped into memory may end where the page does."""
-    data = np.frombuffer(b"one two three four" * 8, np.uint8)
-    offsets = np.array([0, 18, data.size], np.int64)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    texts = pa.Array.from_buffers(pa.large_string(), 2, buffers)
-    for minhash in SCHEMES:
-        np.testing.assert_array_equal(
-            minhash.sign(texts).values,
-            minhash.sign(pa.array([*texts.to_pylist(), "more"], pa.large_string())).values[:2],
-        )
-
-
 def test_a_text_that_is_too_long(monkeypatch):
     monkeypatch.setattr(joined, "LONGEST_TEXT", 10)
     texts = pa.array(["short", "eleven char"], pa.large_string())
