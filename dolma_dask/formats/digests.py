@@ -31,7 +31,6 @@ _LONG_BYTES = 8 << 20
 """Texts of a batch from which on they are hashed where they are, row by row."""
 
 _SIGN = np.uint64(1 << 63)
-_DOUBLE = 8
 
 
 class DocumentDigests:
@@ -132,8 +131,14 @@ def keys128(*columns: pa.LargeStringArray) -> tuple[Words, Words]:
 
 def number_keys(numbers: npt.NDArray[np.float64]) -> tuple[Words, Words]:
     """Hash numbers (n,) by their eight bytes, and return both halves (n,); 0.0 and -0.0 are one."""
-    data = (np.asarray(numbers, np.float64) + 0.0).view(np.uint8)
-    return hash_strings(data, np.arange(len(numbers) + 1, dtype=np.int64) * _DOUBLE)
+    return word_keys((np.asarray(numbers, np.float64) + 0.0).view(np.uint64))
+
+
+def word_keys(*words: Words) -> tuple[Words, Words]:
+    """Hash columns of words (n,) together by their bytes, and return both halves (n,)."""
+    rows = np.stack(words, axis=1)
+    offsets = np.arange(len(rows) + 1, dtype=np.int64) * (8 * len(words))
+    return hash_strings(rows.reshape(-1).view(np.uint8), offsets)
 
 
 def rank_bits(

@@ -6,6 +6,7 @@ A flag is ``[[0, length, 1]]`` under the name of the set, in code points; other 
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,6 +90,7 @@ class ShardReading:
     verb: str  # bad records go to its quarantine
     shard: ShardKeys  # `COLUMNS` are its first columns
     policy: RecordPolicy
+    counts: Counter[str] = field(default_factory=Counter)  # of whoever reads, for the record
     result: StagedShard = field(init=False)  # after the last batch
 
     def __iter__(self) -> Iterator[tuple[FlagRows, pa.RecordBatch]]:
@@ -106,6 +108,7 @@ class ShardReading:
             "documents_in": first,
             "text_bytes": size,
             "bad_records": quarantine.count,
+            **self.counts,
         }
         if work.sources:
             counts["unproved_attribute_files"] = len(state.unproved)
@@ -138,7 +141,7 @@ def _flag_rows(batch: pa.RecordBatch, first: int, bad: Sequence[Any]) -> FlagRow
 def emit_shards(
     readings: Iterable[ShardReading],
     folder: str,
-    records_of: Callable[[FlagRows, pa.RecordBatch, ShardKeys], Iterable[Records]],
+    records_of: Callable[[FlagRows, pa.RecordBatch, ShardReading], Iterable[Records]],
     out: Callable[[Records], None],
 ) -> Emitted:
     """Read shards once: their records go to `out`, their rows to staging files; `Emitted.info` holds a `StagedShard` for each."""
@@ -150,7 +153,7 @@ def emit_shards(
             sink = pa.PythonFile(ArrowSink(published), mode="w")
             with pa.ipc.new_stream(sink, STAGED, options=options) as stream:
                 for rows, batch in reading:
-                    for records in records_of(rows, batch, reading.shard):
+                    for records in records_of(rows, batch, reading):
                         out(records)
                     stream.write_batch(to_batch(rows))
         file = FileRecord(path, published.bytes, published.checksum)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import ClassVar
 
@@ -100,6 +101,7 @@ def make_raw(root: Path, seed: int) -> None:
 TOKENS = "--tokenizer WORLD/tokenizer.json"
 ROWS = '"tokenizer": "WORLD/tokenizer.json", "max_seq_length": 64, "max_rows_per_file": 900'
 SHUFFLE = "--shuffle --seed 3 --max-size 100000"
+CHOICE = "--where 'length < 3000' --within source --keep newest --rank added"
 
 
 class Verbs(VerbLaws):
@@ -114,6 +116,7 @@ class Verbs(VerbLaws):
         "quantiles": Case("quantiles WORLD/v0 --signals word_count char_length_v1__length --by source --level regular", ["v0/quantiles"], others=["--by none"], passes=True, replaces=False, asks=True),
         "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
         "fuzzy": Case("dedupe WORLD/near --how fuzzy --keep longest", ["near/attributes", "near/clusters"], others=["--num-bands 5 --rows-per-band 20"], passes=True),
+        "chosen": Case(f"dedupe WORLD/chosen --how fuzzy {CHOICE}", ["chosen/attributes/fuzzy", "chosen/clusters"], others=["--within id"], passes=True),
         "block": Case("block WORLD/v0 WORLD/list.txt --name takedown", ["v0/attributes/takedown"], passes=True),
         "validate": Case("validate WORLD/v0 --attributes gopher_v2 --to WORLD/report.json", ["report.json"], passes=True, replaces=False),
         "mix": Case(f"mix WORLD/v0 --to WORLD/v1 --where '{RULE}'", ["v1"], others=["--where 'char_length_v1__length < 500'"], asks=True, redone=2),
@@ -142,6 +145,7 @@ class Verbs(VerbLaws):
         make_documents(world / "near", 9)
         near = [{**copy, "text": f"{copy['text']} and one more"} for copy in copies]
         store(world / "near/documents/zzz.jsonl.gz", [json.dumps(copy).encode() + b"\n" for copy in near])
+        shutil.copytree(world / "near", world / "chosen")
         padding = {
             "id": "p",
             "text": "padding",
@@ -157,11 +161,12 @@ class Verbs(VerbLaws):
     @classmethod
     def tag(cls, world):
         assert run_here(["tag", f"{world}/v0", "--taggers", *TAGGERS]) == 0
+        assert run_here(["tag", f"{world}/chosen", "--taggers", "char_length_v1"]) == 0
 
     @classmethod
     def change(cls, world):
         """One letter in two shards of each dataset, and in one raw file."""
-        for root in ("untagged", "v0", "near"):
+        for root in ("untagged", "v0", "near", "chosen"):
             change_same_size(world / root / "documents/plain.jsonl")
             change(world / root / "documents/2019-03/part_3.jsonl.gz")
         change(world / "raw/dump/3.jsonl.gz")

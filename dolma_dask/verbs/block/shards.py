@@ -125,9 +125,9 @@ class ListEmitter:
         read = stored.record(item.info.path)
         return Emitted(inputs=(read,), rows=entries, info={"shards": []})
 
-    def _records(self, rows: FlagRows, _: pa.RecordBatch, shard: ShardKeys) -> Iterator[Records]:
+    def _records(self, rows: FlagRows, _: pa.RecordBatch, reading: ShardReading) -> Iterator[Records]:
         """Yield the records of documents that can be read: by id, and by source and id, as the list asks."""
-        where = locations(shard.number, rows.first, len(rows))
+        where = locations(reading.shard.number, rows.first, len(rows))
         known = np.asarray(rows.ids.is_valid())
         columns = [(rows.ids,)] * bool(self.facts.bare) + [(rows.sources, rows.ids)] * bool(self.facts.pairs)
         for names in columns:

@@ -3,8 +3,9 @@
 A document is a docno here: its number in the listing of all shards. 16 bytes per document and band go through the exchange.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.minhash.bands import Bands, band_records
+from dolma_dask.text.kernels import Bools, Words
+from dolma_dask.verbs.dedupe.choosing import chosen_rows
 from dolma_dask.verbs.dedupe.signatures import read_signatures
 
 KEYS = np.dtype([("key", "<u8"), ("docno", "<u8")])
@@ -37,26 +40,30 @@ class SignedShard:
     first: int  # docno of its first row
     rows: int
     file: FileRecord  # of its signatures
+    choice: FileRecord | None = None  # in the work folder; None: all documents take part
 
     @property
-    def input(self) -> InputRecord:
-        """The file as tasks name it: the checksum in place of a time stamp, since the file is of this job."""
-        return InputRecord(self.file.path, self.file.bytes, self.file.checksum, self.file.checksum)
+    def inputs(self) -> tuple[InputRecord, ...]:
+        """The files as tasks name them: the checksum in place of a time stamp, since they are of this job."""
+        read = (self.file, self.choice) if self.choice else (self.file,)
+        return tuple(InputRecord(file.path, file.bytes, file.checksum, file.checksum) for file in read)
+
+    def inputs_at(self, root: str, folder: str) -> tuple[Input, ...]:
+        """Return the files as inputs of a task, below the dataset and the work folder."""
+        roots = (root, folder)
+        return tuple(
+            Input(files.join(base, one.path), FileInfo(one.path, one.bytes, one.stamp))
+            for base, one in zip(roots, self.inputs, strict=False)
+        )
 
 
-def signed_tasks(root: str, shards: Sequence[SignedShard]) -> list[Task]:
-    """Return tasks that read the signatures of all shards, small ones together."""
+def signed_tasks(root: str, folder: str, shards: Sequence[SignedShard]) -> list[Task]:
+    """Return tasks that read the signatures of all shards, small ones together; `folder` is the work folder."""
     return [
         Task(
             group_name([shard.path for shard in group]),
             (),
-            tuple(
-                Input(
-                    files.join(root, shard.file.path),
-                    FileInfo(shard.file.path, shard.file.bytes, shard.file.checksum),
-                )
-                for shard in group
-            ),
+            tuple(item for shard in group for item in shard.inputs_at(root, folder)),
             tuple(group),
         )
         for group in grouped(shards, lambda shard: shard.file.bytes, TASK_BYTES, TASK_SHARDS)
@@ -78,15 +85,19 @@ class BandEmitter:
         """Read the signatures of some shards."""
         shards: Sequence[SignedShard] = task.work
         for shard in shards:
-            for records in self._records(shard):
+            for records in self._records(shard, folder):
                 out(records)
-        inputs = tuple(shard.input for shard in shards)
+        inputs = tuple(item for shard in shards for item in shard.inputs)
         return Emitted(inputs, sum(shard.rows for shard in shards))
 
-    def _records(self, shard: SignedShard) -> Iterator[Records]:
+    def _records(self, shard: SignedShard, folder: str) -> Iterator[Records]:
         docno = shard.first
-        for values, valid in read_signatures(files.join(self.root, shard.file.path), self.num_perm):
+        signatures = read_signatures(files.join(self.root, shard.file.path), self.num_perm)
+        chosen: Iterable[tuple[Bools | bool, Words | None]] = repeat((True, None))
+        if shard.choice is not None:
+            chosen = chosen_rows(folder, shard.choice)
+        for (values, valid), (kept, salts) in zip(signatures, chosen, strict=False):
             docnos = np.arange(docno, docno + len(values), dtype=np.uint64)
-            words = band_records(values, valid, docnos, self.bands, self.first, self.last)
+            words = band_records(values, valid & kept, docnos, self.bands, self.first, self.last, salts)
             yield words.view(KEYS).reshape(-1)
             docno += len(values)

@@ -21,6 +21,8 @@ from dolma_dask.minhash.edges import root_bit
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
 from dolma_dask.verbs.dedupe.bands import SignedShard
+from dolma_dask.verbs.dedupe.choice import Keep
+from dolma_dask.verbs.dedupe.choosing import read_ranks
 from dolma_dask.verbs.dedupe.edges import MATCHES, matches_path
 from dolma_dask.verbs.dedupe.labels import Labels, read_labels, read_numbers
 from dolma_dask.verbs.dedupe.shards import FlagStage
@@ -48,7 +50,7 @@ class MemberEmitter:
     root: str  # of the dataset
     labels: str  # URL of their file
     documents: int  # in all
-    keep: str
+    keep: Keep
     is_verified: bool  # matches lie beside the labels
     dtype: np.dtype[Any] = field(default=np.dtype([*key_dtype("rank").descr, ("matches", "<u8")]))
 
@@ -58,8 +60,9 @@ class MemberEmitter:
         for shard in shards:
             labels = read_labels(self.labels, self.documents, shard.first, shard.rows)
             out(self._headers(shard, labels))
-            out(self._members(shard, labels))
-        return Emitted(tuple(shard.input for shard in shards), sum(shard.rows for shard in shards))
+            out(self._members(shard, labels, folder))
+        inputs = tuple(item for shard in shards for item in shard.inputs)
+        return Emitted(inputs, sum(shard.rows for shard in shards))
 
     def _headers(self, shard: SignedShard, labels: Labels) -> Records:
         bit = root_bit(labels)
@@ -67,13 +70,13 @@ class MemberEmitter:
         sizes = (labels[rows] & ~bit).astype(np.uint64)
         return self._records(rows + shard.first, np.zeros(len(rows), np.uint64), sizes)
 
-    def _members(self, shard: SignedShard, labels: Labels) -> Records:
+    def _members(self, shard: SignedShard, labels: Labels, folder: str) -> Records:
         bit = root_bit(labels)
         rows = np.flatnonzero(labels != (bit | labels.dtype.type(1)))
         roots = labels[rows].astype(np.int64)
         is_root = (labels[rows] & bit) != 0
         roots[is_root] = rows[is_root] + shard.first
-        ranks = self._ranks(shard)
+        ranks = self._ranks(shard, folder)
         ranks = np.ones(len(rows), np.uint64) if ranks is None else np.maximum(ranks[rows], np.uint64(1))
         where = locations(shard.number, 0, shard.rows)[rows]
         return self._records(roots, ranks, where, self._matches(shard)[rows])
@@ -93,11 +96,15 @@ class MemberEmitter:
         records["rank"], records["location"], records["matches"] = ranks, location, matches
         return records
 
-    def _ranks(self, shard: SignedShard) -> Words | None:
+    def _ranks(self, shard: SignedShard, folder: str) -> Words | None:
+        """Return the ranks of all rows, of which the lowest survives; None: they are equal."""
         if self.keep == "first":
             return None
-        lengths = read_lengths(files.join(self.root, shard.file.path))
-        return ~lengths.astype(np.uint64)  # the longest first
+        if self.keep == "longest":
+            longest_first: Words = ~read_lengths(files.join(self.root, shard.file.path)).astype(np.uint64)
+            return longest_first
+        assert shard.choice is not None
+        return read_ranks(folder, shard.choice)
 
 
 @kernel

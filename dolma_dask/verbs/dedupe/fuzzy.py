@@ -12,15 +12,20 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+import msgspec
+
 import dolma_dask
-from dolma_dask.engine import Announce, Gather, Passes, Plan, Ran, Step, Task, Unit, WorkDir
+from dolma_dask.engine import Announce, Gather, Passes, Plan, Ran, Step, Task, Unit, WorkDir, inputs_of
 from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.buckets import of_shards
 from dolma_dask.exchange.passes import Reduced, Staged, by_shard, reduce, scatter
 from dolma_dask.io import files
 from dolma_dask.journal import Record, work_key
 from dolma_dask.minhash.schemes import MinHash
+from dolma_dask.reading import Columns
 from dolma_dask.verbs.dedupe.bands import KEYS, BandEmitter, SignedShard, signed_tasks
+from dolma_dask.verbs.dedupe.choice import Choice
+from dolma_dask.verbs.dedupe.choosing import ChoiceStage, Signed, choice_pass
 from dolma_dask.verbs.dedupe.clusters import (
     ClusterFlagStage,
     ClusterReducer,
@@ -30,9 +35,9 @@ from dolma_dask.verbs.dedupe.clusters import (
 )
 from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.edges import edge_reducer, merge
-from dolma_dask.verbs.dedupe.job import Deduplication
+from dolma_dask.verbs.dedupe.job import Deduplication, document_columns
 from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer, Texts
-from dolma_dask.verbs.dedupe.shards import FlagStage, Keep
+from dolma_dask.verbs.dedupe.shards import FlagStage
 from dolma_dask.verbs.dedupe.signatures import (
     SignatureStage,
     folder_of,
@@ -43,7 +48,7 @@ from dolma_dask.verbs.dedupe.signatures import (
 from dolma_dask.verbs.dedupe.sizes import add_sizes
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
 from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer, shift_of
-from dolma_dask.verbs.flag_rows import ShardKeys
+from dolma_dask.verbs.flag_rows import COLUMNS, ShardKeys, StagedShard
 
 VERSION = 1
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""
@@ -57,7 +62,7 @@ class FuzzyDeduplication(Deduplication):
     """Documents are duplicates if their texts are similar."""
 
     comparison: Comparison
-    keep: Keep
+    choice: Choice
     group_bytes: int = GROUP_BYTES
 
     @property
@@ -76,7 +81,7 @@ class FuzzyDeduplication(Deduplication):
         params = {
             **self.columns.params(),
             **self.comparison.params(),
-            "keep": self.keep,
+            **self.choice.params(),
             "name": self.name,
             "max_record_bytes": self.policy.max_record_bytes,
         }
@@ -85,7 +90,8 @@ class FuzzyDeduplication(Deduplication):
     @property
     def flag_stage(self) -> FlagStage:
         """See `Deduplication`."""
-        return ClusterFlagStage(self.root, self.name, ("text",), scale=self.comparison.similarity_scale)
+        reads = document_columns(("text", *self.choice.names))
+        return ClusterFlagStage(self.root, self.name, reads, scale=self.comparison.similarity_scale)
 
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """See `Deduplication`."""
@@ -95,15 +101,17 @@ class FuzzyDeduplication(Deduplication):
         """Sign all documents, find their clusters, announce which flags hold, and write them."""
         signed: Ran = yield self._signatures()
         records = [signed.records[self._path(shard.path)] for shard in self.dataset.shards]
-        shards = _numbered([shard.path for shard in self.dataset.shards], records)
-        staged = [staged_shard(shard.number, record) for shard, record in zip(shards, records, strict=True)]
+        staged = [staged_shard(number, record) for number, record in enumerate(records)]
+        chosen = yield from self._chosen(work, staged)
+        shards = _numbered([shard.path for shard in self.dataset.shards], records, chosen)
+        staged = [_with_choice(one, record) for one, record in zip(staged, chosen, strict=True)]
         merged = yield from self._merged(work, shards)
         members, infos = yield from self._members(work, shards, merged)
         (table,) = yield Gather(
             ClusterTable(self.root, self.name, members, self.comparison.similarity_scale),
             [Task("clusters", (), (), list(zip(shards, staged, strict=True)))],
         )
-        inputs = sorted((item for record in records for item in record.inputs), key=lambda item: item.path)
+        inputs = sorted((item for one in staged for item in one.record.inputs), key=lambda item: item.path)
         key = self.flags_key(inputs)
         yield Announce(
             self.dataset_record(
@@ -124,15 +132,21 @@ class FuzzyDeduplication(Deduplication):
     def _path(self, shard: str) -> str:
         return path_of(self.minhash, shard)
 
+    @property
+    def _texts(self) -> Columns:
+        """Columns that are compared, without those that choose."""
+        return replace(self.columns, names=COLUMNS, fields={}, sets=None)
+
     def _signatures(self) -> Plan:
         """Return the plan that signs the documents of all shards."""
         key = signature_key(self.minhash, self.dataset.source, self.policy.max_record_bytes)
+        texts = self._texts
         tasks = [
             Task(
                 shard.path,
                 (Unit(self._path(shard.path), key),),
-                self.inputs_of([shard]),
-                ShardKeys(number, self.columns.work(shard)),
+                inputs_of(self.root, texts.work(shard).files),
+                ShardKeys(number, texts.work(shard)),
             )
             for number, shard in enumerate(self.dataset.shards)
         ]
@@ -146,15 +160,31 @@ class FuzzyDeduplication(Deduplication):
             bad_is_loss=True,
         )
 
+    def _chosen(
+        self, work: WorkDir, staged: Sequence[StagedShard]
+    ) -> Generator[Step, Any, Sequence[Record | None]]:
+        """Return the records of the choice in all shards, if columns decide."""
+        if not self.choice.names:
+            return [None] * len(staged)
+        deciding = replace(self.columns, names=self.choice.names)
+        works = [
+            Signed(one.number, deciding.work(shard, exact=True), one)
+            for one, shard in zip(staged, self.dataset.shards, strict=True)
+        ]
+        stage = ChoiceStage(self.root, work.url, self.choice, self.policy.max_record_bytes)
+        ran: Ran = yield choice_pass(stage, works, [self.inputs_of([shard]) for shard in self.dataset.shards])
+        return [ran.records[f"choice/{one.number:06d}.parquet"] for one in staged]
+
     def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, Record]:
         """Find the clusters that the bands make, group by group; return the record of their labels."""
         documents, bands = sum(shard.rows for shard in shards), self.comparison.bands
         every = list(groups(bands.num_bands, documents, self.group_bytes))
+        tasks = signed_tasks(self.root, work.url, shards)
         found: list[Staged] = []
         merged = None
         for number, (first, last) in enumerate(every):
             emitter = BandEmitter(self.root, self.minhash.num_perm, bands, first, last)
-            keys = yield from scatter(work, emitter, signed_tasks(self.root, shards), name=f"bands-{number}")
+            keys = yield from scatter(work, emitter, tasks, name=f"bands-{number}")
             if self.comparison.least_matches:
                 pairs = PairReducer(shift_of(documents))
                 found.append(_staged((yield from reduce(work, pairs, keys, name=f"pairs-{number}"))))
@@ -183,7 +213,7 @@ class FuzzyDeduplication(Deduplication):
         near = yield from reduce(work, compare, _staged(signed), name="compared")
         if is_last:
             return near
-        works = [self.columns.work(shard) for shard in self.dataset.shards]
+        works = [self._texts.work(shard) for shard in self.dataset.shards]
         texts = Texts(works, shards, self.minhash, self.policy, shift)
         sets = yield from reduce(work, NgramReducer(texts), _staged(near), name="ngrams")
         jaccard = JaccardReducer(texts, self.comparison.similarity)
@@ -196,8 +226,8 @@ class FuzzyDeduplication(Deduplication):
         documents = sum(shard.rows for shard in shards)
         is_verified = self.comparison.similarity_scale > 0
         labels = files.join(work.url, merged.unit)
-        emitter = MemberEmitter(self.root, labels, documents, self.keep, is_verified)
-        records = yield from scatter(work, emitter, signed_tasks(self.root, shards), name="members")
+        emitter = MemberEmitter(self.root, labels, documents, self.choice.keep, is_verified)
+        records = yield from scatter(work, emitter, signed_tasks(self.root, work.url, shards), name="members")
         cut = of_shards(len(shards))
         reduced = yield from reduce(work, ClusterReducer(), records, name="clusters", cut=cut)
         return (yield from by_shard(work, _staged(reduced))), reduced.infos
@@ -214,9 +244,28 @@ def groups(bands: int, documents: int, most_bytes: int) -> list[tuple[int, int]]
     return [(first, min(first + size, bands)) for first in range(0, bands, size)]
 
 
-def _numbered(paths: Sequence[str], records: Sequence[Record]) -> list[SignedShard]:
+def _numbered(
+    paths: Sequence[str], records: Sequence[Record], chosen: Sequence[Record | None]
+) -> list[SignedShard]:
     firsts = accumulate((record.rows for record in records), initial=0)
     return [
-        SignedShard(number, path, first, record.rows, record.files[0])
-        for number, (path, first, record) in enumerate(zip(paths, firsts, records, strict=False))
+        SignedShard(number, path, first, record.rows, record.files[0], choice.files[0] if choice else None)
+        for number, (path, first, record, choice) in enumerate(
+            zip(paths, firsts, records, chosen, strict=False)
+        )
     ]
+
+
+def _with_choice(staged: StagedShard, choice: Record | None) -> StagedShard:
+    """Return a shard whose record knows what the choice has read and counted."""
+    if choice is None:
+        return staged
+    known = staged.record
+    record = msgspec.structs.replace(
+        known,
+        inputs=choice.inputs,
+        counts={**known.counts, **choice.counts},
+        info={**known.info, **choice.info},
+        seconds=known.seconds + choice.seconds,
+    )
+    return msgspec.structs.replace(staged, record=record)

@@ -79,15 +79,10 @@ class ExactDeduplication(Deduplication):
     @property
     def key(self) -> str:
         """Digest of what was requested."""
-        recipe = {
-            "kind": self.recipe.kind,
-            "column": self.columns.names[self.recipe.column],
-            "keep": self.recipe.keep,
-            "rank": None if self.recipe.rank is None else self.columns.names[self.recipe.rank],
-        }
         params = {
             **self.columns.params(),
-            **recipe,
+            "column": self.recipe.column,
+            **self.recipe.choice.params(),
             "name": self.name,
             "max_record_bytes": self.policy.max_record_bytes,
         }
@@ -96,11 +91,10 @@ class ExactDeduplication(Deduplication):
     @property
     def reads(self) -> tuple[str, ...]:
         """Document columns that the flags depend on; attributes may be made of the text."""
-        by = ("id", "source") if self.recipe.kind == "id" else (self.columns.names[self.recipe.column],)
-        rank = {"first": (), "longest": ("text",)}.get(self.recipe.keep)
-        if rank is None:
-            rank = (self.columns.names[self.recipe.rank or 0],)
-        return tuple(sorted({_document_column(column) for column in (*by, *rank)}))
+        column, choice = self.recipe.column, self.recipe.choice
+        by = ("id", "source") if column == "id" else (column,)
+        longest = ("text",) if choice.keep == "longest" else ()
+        return document_columns((*by, *longest, *choice.names))
 
     @property
     def flag_stage(self) -> FlagStage:
@@ -130,8 +124,12 @@ class ExactDeduplication(Deduplication):
         return ran
 
 
+def document_columns(columns: Iterable[str]) -> tuple[str, ...]:
+    """Return the document columns behind columns: themselves, the metadata, or the text, of which attributes may be made."""
+    return tuple(sorted(set(map(_document_column, columns))))
+
+
 def _document_column(column: str) -> str:
-    """Return the document column behind a column: itself, the metadata, or the text, of which attributes may be made."""
     if column.startswith("metadata"):
         return "metadata"
     return column if column in _DOCUMENT_READS else "text"

@@ -4,29 +4,29 @@ A record is 24 bytes (32 with a rank); the location of a document is ``shard num
 comes first in the listing, whoever read it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.exchange.contract import ROW_BITS, Records, key_dtype, keyed, locations
 from dolma_dask.formats.attributes import AttributeColumn
-from dolma_dask.formats.digests import keys128, number_keys, rank_bits, text_keys
-from dolma_dask.formats.exact_numbers import inexact, integers, nearest
+from dolma_dask.formats.digests import keys128, word_keys
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Record
 from dolma_dask.text.columns import validity
+from dolma_dask.text.kernels import Bools, Words
+from dolma_dask.verbs.dedupe.choice import Choice, Chosen, value_keys
 from dolma_dask.verbs.dedupe.summary import Tally
 from dolma_dask.verbs.flag_rows import (
     FlagRows,
     Mask,
-    ShardKeys,
     ShardReading,
     StagedShard,
     emit_shards,
@@ -37,64 +37,42 @@ from dolma_dask.verbs.flag_rows import (
     write_columns,
 )
 
-Keep = Literal["first", "longest", "highest", "lowest"]
-"""The document of a cluster that survives."""
-
-KeyKind = Literal["id", "string", "number"]
-"""Source of a key: source and id, of the UTF-8 of a string, or of a number."""
-
 
 @dataclass(frozen=True)
 class KeyRecipe:
     """Recipe of the record of a document."""
 
-    kind: KeyKind  # how its key is made
-    column: int  # of the batch, if the key is a string or a number
-    keep: Keep  # who survives
-    rank: int | None = None  # column of the number that decides, if one does
+    column: str  # full name of the column; "id" means source and id
+    choice: Choice
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the records."""
-        return key_dtype() if self.keep == "first" else key_dtype("rank")
+        return key_dtype() if self.choice.keep == "first" else key_dtype("rank")
 
-    def records(self, rows: FlagRows, batch: pa.RecordBatch, number: int) -> Records:
-        """Return the records of those rows of shard `number` that have a key."""
+    def records(self, rows: FlagRows, batch: pa.RecordBatch, number: int, counts: Counter[str]) -> Records:
+        """Return the records of those rows of shard `number` that take part and have a key; count those that take no part."""
+        chosen = self.choice.of(batch, validity(rows.ids), counts)
         valid, keys = self._keys(batch)
-        ranks = {} if self.keep == "first" else {"rank": self._ranks(rows, batch)}
+        if chosen.salts is not None:
+            keys = word_keys(*keys, chosen.salts)
+        ranks = {} if self.choice.keep == "first" else {"rank": _ranks(chosen, rows)}
         records = keyed(keys, locations(number, rows.first, len(rows)), **ranks)
-        return records if valid.all() else records[valid]
+        kept = chosen.kept & valid
+        return records if kept.all() else records[kept]
 
-    def _keys(
-        self, batch: pa.RecordBatch
-    ) -> tuple[npt.NDArray[np.bool_], tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]]:
-        identity, source = batch.column(0), batch.column(1)
-        valid = validity(identity)
-        if self.kind == "id":
-            return valid, keys128(source, identity)
-        column = batch.column(self.column)
-        valid = valid & validity(column)
-        if self.kind == "string":
-            return valid, text_keys(column)
-        numbers = _numbers(column)
-        keys, rows = number_keys(numbers), np.flatnonzero(inexact(column))
-        if len(rows):  # integers that no double holds, by their digits
-            digits = pa.array(map(str, integers(column, rows)), pa.large_string())
-            for half, of_digits in zip(keys, text_keys(digits), strict=True):
-                half[rows] = of_digits
-        return valid & ~np.isnan(numbers), keys
-
-    def _ranks(self, rows: FlagRows, batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
-        if self.rank is None:
-            return ~rows.lengths.astype(np.uint64)  # the longest first
-        column = batch.column(self.rank)
-        return rank_bits(_numbers(column), validity(column), highest_first=self.keep == "highest")
+    def _keys(self, batch: pa.RecordBatch) -> tuple[Bools, tuple[Words, Words]]:
+        if self.column == "id":
+            identity, source = batch.column("id"), batch.column("source")
+            return validity(identity), keys128(source, identity)
+        return value_keys(batch.column(self.column))
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
-    """Return numbers or bools as float64 (n,), NaN where null."""
-    numbers = pc.fill_null(nearest(column).cast(pa.float64()), np.nan)
-    return np.asarray(numbers.to_numpy(zero_copy_only=False), np.float64)
+def _ranks(chosen: Chosen, rows: FlagRows) -> Words:
+    if chosen.ranks is not None:
+        return chosen.ranks
+    longest_first: Words = ~rows.lengths.astype(np.uint64)
+    return longest_first
 
 
 @dataclass(frozen=True)
@@ -116,8 +94,8 @@ class KeyEmitter:
         readings = (ShardReading(self.root, self.verb, shard, self.policy) for shard in task.work)
         return emit_shards(readings, folder, self._records, out)
 
-    def _records(self, rows: FlagRows, batch: pa.RecordBatch, shard: ShardKeys) -> Iterator[Records]:
-        yield self.recipe.records(rows, batch, shard.number)
+    def _records(self, rows: FlagRows, batch: pa.RecordBatch, reading: ShardReading) -> Iterator[Records]:
+        yield self.recipe.records(rows, batch, reading.shard.number, reading.counts)
 
 
 @dataclass(frozen=True)

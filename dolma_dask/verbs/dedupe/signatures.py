@@ -110,7 +110,7 @@ def read_signatures(
     url: str, num_perm: int
 ) -> Iterator[tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]]:
     """Yield the values (n, num_perm) of neighbouring rows, and which of the rows have a signature (n,); the values of the others are undefined."""
-    for batch in _batches(url, ["signature"]):
+    for batch in read_columns(url, ["signature"]):
         yield _values(batch.column(0), num_perm)
 
 
@@ -169,19 +169,25 @@ def read_rows(root: str, staged: StagedShard) -> Iterator[FlagRows]:
     """Yield the rows of a shard without their signatures."""
     assert staged.staging is not None
     first = 0
-    for batch in _batches(files.join(root, staged.staging.path), STAGED.names):
+    for batch in read_columns(files.join(root, staged.staging.path), STAGED.names):
         yield from_batch(batch, first)
         first += batch.num_rows
 
 
 def read_lengths(url: str) -> npt.NDArray[np.int64]:
     """Return the code points of the text of each row (n,)."""
-    parts = [np.asarray(batch.column(0)) for batch in _batches(url, ["length"])]
+    parts = [np.asarray(batch.column(0)) for batch in read_columns(url, ["length"])]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _batches(url: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a file of signatures; one that is damaged is removed, so that the same command makes it again."""
+def read_readable(url: str) -> npt.NDArray[np.bool_]:
+    """Return which rows could be read (n,)."""
+    parts = [np.asarray(batch.column(0).is_null()) for batch in read_columns(url, ["error"])]
+    return np.concatenate(parts) if parts else np.empty(0, np.bool_)
+
+
+def read_columns(url: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield columns of a table, `GROUP_ROWS` rows at a time; one that is damaged is removed, so that the same command makes it again."""
     try:
         with open_parquet(url) as file:
             yield from _decoded(file, columns)

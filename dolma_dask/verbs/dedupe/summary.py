@@ -26,6 +26,9 @@ TALLIED = ("documents", "duplicates", "bytes", "clusters", "largest")
 _COUNTS = (
     "documents_in",
     "text_bytes",
+    "documents_excluded",
+    "documents_without_group",
+    "documents_without_rank",
     "duplicates",
     "text_bytes_marked",
     "clusters",

@@ -6,7 +6,8 @@ flags are the same for any number of workers.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypedDict, Unpack
+from dataclasses import replace
+from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import run_job
@@ -17,39 +18,31 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.minhash.schemes import Scheme, Unit
 from dolma_dask.reading.columns import Columns, find_columns
+from dolma_dask.rules.rules import Rule
+from dolma_dask.verbs.dedupe.choice import Choice, Keep
 from dolma_dask.verbs.dedupe.comparison import Verify, comparison_of
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.job import ExactDeduplication
-from dolma_dask.verbs.dedupe.shards import (
-    Keep,
-    KeyKind,
-    KeyRecipe,
-)
+from dolma_dask.verbs.dedupe.shards import KeyRecipe
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
 from dolma_dask.verbs.flag_rows import COLUMNS
 from dolma_dask.verbs.options import (
     DatasetLike,
     Many,
     RecordArgs,
+    RuleLike,
     as_dataset,
     check_choice,
     check_format,
     checked,
     record_policy,
+    rule_of,
     run_options,
     selected,
     without_empty,
     words_of,
 )
-
-_KEYS: Mapping[str, KeyKind] = {
-    "text": "string",
-    "string": "string",
-    "document": "number",
-    "number": "number",
-    "dict": "number",
-    "bool": "number",
-}
+from dolma_dask.verbs.selection import select
 
 
 def dedupe(
@@ -60,6 +53,8 @@ def dedupe(
     by: str = "text",
     keep: Keep = "first",
     rank: str | None = None,
+    where: RuleLike = None,
+    within: str | None = None,
     similarity: float | None = None,
     verify: Verify | None = None,
     num_bands: int | None = None,
@@ -91,11 +86,19 @@ def dedupe(
         "text"; "id", which means source and id together; another field of documents; "metadata.<field>", at any depth ("metadata.page.hash"); or an
         attribute key with one value per document (a unique ending is enough). A document without a value is nobody's duplicate. Integers are
         compared by all of their digits.
-    keep : {"first", "longest", "highest", "lowest"}
-        Which of equal documents survives: the first in the listing, that with the longest text, or with the highest or lowest `rank`. Among
-        equals the first in the listing survives; a document without rank comes behind those that have one.
+    keep : {"first", "longest", "newest", "oldest", "highest", "lowest"}
+        Which document of a cluster survives: the first in the listing, that with the longest text, the newest or oldest, or that with the highest or
+        lowest `rank`. Among equals the first in the listing survives; a document without rank comes behind those that have one.
     rank : str, optional
-        For "highest" and "lowest": an attribute key or a field of the metadata that is a number, compared in double precision.
+        An attribute key or a field of the documents or their metadata. For "highest" and "lowest" a number, compared in double precision. For "newest"
+        and "oldest" a number or a time in ISO 8601 ("2024-05-01", "2024-05-01T12:30:59.5Z", "2024-05-01 12:30:59 +0200"; UTC where no zone is
+        given), by default `created`; what is no time counts as missing.
+    where : str, optional
+        Only documents for which this rule holds take part, as in mix: the others are in no cluster, so that none of them survives in place of one that is
+        kept, and they get no flag.
+    within : str, optional
+        An attribute key or a field of the documents or their metadata, with one value per document: documents with different values, of different
+        languages for example, are not in one cluster, and those without a value in none.
     similarity : float, optional
         Jaccard similarity of n-grams from which documents are duplicates (fuzzy); by default 0.7. Given, it decides the shape of the bands.
     verify : {"signatures", "ngrams", "none"}, optional
@@ -122,7 +125,7 @@ def dedupe(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     attributes : list of str, optional
-        Attribute sets to look for `by` and `rank` in; by default all.
+        Attribute sets to look for `by`, `rank`, `within` and the names in `where` in; by default all.
     shuffle : {"files", "dask"}
         How keys reach each other: through files beside the dataset, or through Dask's dataframe shuffle, for slow shared storage.
 
@@ -157,32 +160,36 @@ def dedupe(
         "seed": seed,
         "scheme": scheme,
     }
-    _check_names(by, rank)
+    _check_names(by, rank, within)
     _check_choices(how, keep, rank, shuffle)
+    where = rule_of(where)
+    attributes = words_of("attributes", attributes)
     _check_of_how(how, by, shuffle, without_empty(compared))
     check_format(format)
     name = layout.check_name(how if name is None else name, "name")
     found = as_dataset(dataset, source, version)
     layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
     _check_whole(options)
-    columns = [*COLUMNS, *([by] if how == "exact" else []), *([] if rank is None else [rank])]
-    requested = list(dict.fromkeys(columns))
+    choice = Choice(keep, "created" if keep in ("newest", "oldest") and rank is None else rank, within=within)
+    columns, choice, column = _resolved(found, by, choice, where, attributes)
+    _check_written(columns, name)
     call = _Call(
         dataset=found,
         selected=selected(found, options),
-        columns=_find(found, requested, words_of("attributes", attributes), name),
+        columns=columns,
         name=name,
         file_format=format,
         policy=record_policy(options),
         shuffle=shuffle,
     )
-    given = {"how": how, "keep": keep, "rank": rank, "name": name, "format": format, "source": source}
+    given = {"how": how, "keep": keep, "rank": rank, "where": None if where is None else str(where)}
+    given = {**given, "within": within, "name": name, "format": format, "source": source}
     if how == "fuzzy":
         comparison = comparison_of(compared)
         params = without_empty({**given, **comparison.params()})
-        fuzzy = FuzzyDeduplication(**call, params=params, comparison=comparison, keep=keep)
+        fuzzy = FuzzyDeduplication(**call, params=params, comparison=comparison, choice=choice)
         return run_job(fuzzy, run_options(options))
-    recipe = _recipe(call["columns"], requested, by, keep, rank)
+    recipe = KeyRecipe(column, choice)
     exact = ExactDeduplication(**call, params=without_empty({**given, "by": by}), recipe=recipe)
     return run_job(exact, run_options(options))
 
@@ -212,20 +219,24 @@ def _check_of_how(how: str, by: str, shuffle: str, compared: Mapping[str, Any]) 
         )
 
 
-def _check_names(by: object, rank: object) -> None:
+def _check_names(by: object, rank: object, within: object) -> None:
     if not isinstance(by, str):
         raise UsageError(f"by={by!r}; expected the name of a column, such as text, id or metadata.url.")
     if rank is not None and not isinstance(rank, str):
-        raise UsageError(f"rank={rank!r}; expected the name of a column of numbers.")
+        raise UsageError(f"rank={rank!r}; expected the name of a column of numbers or times.")
+    if within is not None and not isinstance(within, str):
+        raise UsageError(f"within={within!r}; expected the name of a column, such as metadata.language.")
 
 
 def _check_choices(how: str, keep: str, rank: str | None, shuffle: str) -> None:
     check_choice("how", how, ("exact", "fuzzy"))
-    check_choice("keep", keep, ("first", "longest", "highest", "lowest"))
+    check_choice("keep", keep, get_args(Keep))
     check_shuffle(shuffle)
-    if (keep in ("highest", "lowest")) != (rank is not None):
+    if keep in ("highest", "lowest") and rank is None:
+        raise UsageError(f"keep={keep!r} without rank; expected a rank, such as rank='word_count'.")
+    if keep in ("first", "longest") and rank is not None:
         raise UsageError(
-            f"keep={keep!r} with rank={rank!r}; expected a rank for keep='highest' or 'lowest' and for nothing else, such as "
+            f"keep={keep!r} with rank={rank!r}; expected a rank for keep='highest', 'lowest', 'newest' or 'oldest' alone, such as "
             "keep='highest', rank='word_count'."
         )
 
@@ -239,24 +250,46 @@ def _check_whole(options: RecordArgs) -> None:
         )
 
 
-def _find(dataset: Dataset, requested: Sequence[str], attributes: Sequence[str], name: str) -> Columns:
-    """Find the columns that decide; they may not be those that are written."""
+def _resolved(
+    dataset: Dataset, by: str, choice: Choice, where: str | Rule | None, attributes: Sequence[str]
+) -> tuple[Columns, Choice, str]:
+    """Find the columns that decide; return them, and the choice and the column `by` with their full names."""
+    requested = [*COLUMNS, *(name for name in (by, choice.rank, choice.within) if name)]
+    requested = list(dict.fromkeys(requested))
     columns = find_columns(dataset, requested, attributes)
+    full = dict(zip(requested, columns.names, strict=True))
+    rank, within = (full.get(name or "") for name in (choice.rank, choice.within))
+    _check_kinds({name: columns.kinds[full[name]] for name in requested}, by, choice)
+    rule = None if where is None else select(dataset, where, attributes).rule
+    choice = replace(choice, rank=rank, within=within, where=rule)
+    every = list(dict.fromkeys([*columns.names, *choice.names]))
+    if len(every) > len(columns.names):
+        columns = find_columns(dataset, every, attributes)
+    return columns, choice, full[by]
+
+
+_NUMBERS = ("document", "number", "dict", "bool")
+_VALUES = ("text", "string", *_NUMBERS)
+"""Kinds of columns that have one value per document."""
+
+
+def _check_kinds(kinds: Mapping[str, str], by: str, choice: Choice) -> None:
+    for option, name in (("by", by), ("within", choice.within)):
+        if name is not None and kinds[name] not in _VALUES:
+            raise UsageError(
+                f"{option}={name!r} has many spans per document; expected one value per document: text, id, another field, or a key with one value."
+            )
+    rank = choice.rank
+    wanted = _VALUES if choice.keep in ("newest", "oldest") else _NUMBERS
+    if rank is not None and kinds[rank] not in wanted:
+        expected = "a number or a time" if wanted is _VALUES else "a number"
+        raise UsageError(f"rank={rank!r} is of kind {kinds[rank]}; expected {expected} per document.")
+
+
+def _check_written(columns: Columns, name: str) -> None:
+    """Refuse to write the attribute set that is read."""
     if columns.sets is not None and name in columns.sets.files:
+        read = [column for column in columns.names if column in columns.sets.kinds[name]]
         raise UsageError(
-            f"attribute set {name!r} would be written and is read for {' and '.join(requested[len(COLUMNS) :])}; expected another set. "
-            "Choose another --name."
+            f"attribute set {name!r} would be written and is read for {' and '.join(read)}; expected another set. Choose another --name."
         )
-    return columns
-
-
-def _recipe(columns: Columns, requested: Sequence[str], by: str, keep: Keep, rank: str | None) -> KeyRecipe:
-    kinds = dict(zip(requested, (columns.kinds[column] for column in columns.names), strict=True))
-    if kinds[by] not in _KEYS:
-        raise UsageError(
-            f"by={by!r} has many spans per document; expected one value per document: text, id, another field, or a key with one value."
-        )
-    if rank is not None and _KEYS.get(kinds[rank]) != "number":
-        raise UsageError(f"rank={rank!r} is of kind {kinds[rank]}; expected a number per document.")
-    kind = "id" if by == "id" else _KEYS[kinds[by]]
-    return KeyRecipe(kind, requested.index(by), keep, None if rank is None else requested.index(rank))

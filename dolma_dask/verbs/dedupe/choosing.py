@@ -1,0 +1,124 @@
+"""The pass of fuzzy deduplication that reads the columns which decide, beside the signatures: those hold for any choice, and are made once.
+
+It leaves a file per shard in the work folder with a row per document: whether it takes part, the hash of its group, its rank. Documents are opened only where
+attributes do not tell everything.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from dolma_dask.engine import Input, Pass, Task, Unit
+from dolma_dask.errors import SourceChangedError
+from dolma_dask.io import files
+from dolma_dask.io.records import FileRecord
+from dolma_dask.io.stream import MAX_RECORD_BYTES
+from dolma_dask.journal import Record, work_key
+from dolma_dask.reading import AlignedShard
+from dolma_dask.text.kernels import Bools, Words
+from dolma_dask.verbs.dedupe.choice import Choice, Chosen
+from dolma_dask.verbs.dedupe.signatures import GROUP_ROWS, read_columns, read_readable
+from dolma_dask.verbs.flag_rows import StagedShard
+from dolma_dask.writers.base import GroupedTable
+
+if TYPE_CHECKING:
+    pass
+
+VERSION = 1
+"""Raised when the files change for the same columns."""
+
+_SCHEMA = pa.schema([("kept", pa.bool_()), ("salt", pa.uint64()), ("rank", pa.uint64())])
+
+
+@dataclass(frozen=True)
+class Signed:
+    """Work of `ChoiceStage`."""
+
+    number: int  # of the shard in the listing
+    columns: AlignedShard  # that decide
+    staged: StagedShard  # the rows that were signed
+
+
+@dataclass(frozen=True)
+class ChoiceStage:
+    """Chooses among the documents of one shard; ``task.work`` is its `Signed`. See `dolma_dask.engine.Stage`."""
+
+    root: str  # of the dataset
+    folder: str  # of the files
+    choice: Choice
+    max_record_bytes: int = MAX_RECORD_BYTES
+    verb: str = "dedupe-choice"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Write the file of one shard."""
+        (unit,) = task.units
+        work: Signed = task.work
+        assert work.staged.staging is not None
+        readable = read_readable(files.join(self.root, work.staged.staging.path))
+        reader = work.columns.open(max_record_bytes=self.max_record_bytes)
+        counts: Counter[str] = Counter()
+        first = 0
+        with GroupedTable(self.folder, unit.name, _SCHEMA, GROUP_ROWS, use_dictionary=False) as file:
+            for block in reader:
+                rows = readable[first : first + block.num_rows]
+                if len(rows) < block.num_rows:
+                    raise self._changed(work)
+                file.write(_columns(self.choice.of(block.batch, rows, counts)))
+                first += block.num_rows
+        state = reader.state
+        if first < len(readable) or state.inputs[0].checksum != work.staged.record.inputs[0].checksum:
+            raise self._changed(work)
+        if work.columns.sources:
+            counts["unproved_attribute_files"] = len(state.unproved)
+        info = {"unproved": list(state.unproved)} if state.unproved else {}
+        return [
+            Record(
+                unit.name,
+                task.shard,
+                unit.key,
+                state.inputs,
+                (file.record,),
+                first,
+                counts=dict(counts),
+                info=info,
+            )
+        ]
+
+    def _changed(self, work: Signed) -> SourceChangedError:
+        path = work.staged.record.inputs[0].path
+        return SourceChangedError(
+            f"{files.join(self.root, path)} was written while dedupe read it: its rows are not those that were signed; expected one file from "
+            "beginning to end. Run the same command again when it is finished."
+        )
+
+
+def _columns(chosen: Chosen) -> list[pa.Array]:
+    nothing = np.zeros(len(chosen.kept), np.uint64)
+    words = (nothing if column is None else column for column in (chosen.salts, chosen.ranks))
+    return [pa.array(chosen.kept), *map(pa.array, words)]
+
+
+def choice_pass(stage: ChoiceStage, works: Sequence[Signed], inputs: Sequence[tuple[Input, ...]]) -> Pass:
+    """Return the pass over shards with their `inputs`."""
+    key = work_key("choice", VERSION, stage.choice.params())
+    tasks = [
+        Task(work.columns.shard.path, (Unit(f"choice/{work.number:06d}.parquet", key),), read, work)
+        for work, read in zip(works, inputs, strict=True)
+    ]
+    return Pass(stage, tasks)
+
+
+def chosen_rows(folder: str, file: FileRecord) -> Iterator[tuple[Bools, Words]]:
+    """Yield which of neighbouring rows take part (n,), and the hashes of their groups (n,), in groups of rows as signatures have them."""
+    for batch in read_columns(files.join(folder, file.path), ["kept", "salt"]):
+        yield np.array(batch.column(0)), np.array(batch.column(1))
+
+
+def read_ranks(folder: str, file: FileRecord) -> Words:
+    """Return the ranks of all rows (n,)."""
+    batches = read_columns(files.join(folder, file.path), ["rank"])
+    return np.concatenate([np.empty(0, np.uint64), *(np.asarray(batch.column(0)) for batch in batches)])

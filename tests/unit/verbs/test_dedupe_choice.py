@@ -1,0 +1,233 @@
+"""dedupe among some documents: a rule, groups, and who survives, exact and fuzzy, against a search in plain Python."""
+
+import itertools
+import json
+import random
+import shutil
+from collections import defaultdict
+
+import pyarrow.parquet as pq
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import InterruptedStageError, StaleAttributesError, UsageError
+from dolma_dask.rules.where import parse
+from dolma_dask.verbs.dedupe.choosing import ChoiceStage
+from dolma_dask.verbs.dedupe.clusters import ClusterReducer
+from dolma_dask.verbs.dedupe.signatures import SignatureStage
+
+from .conftest import failing, read_lines, write_lines
+
+HERE = {"scheduler": "synchronous", "progress": False}
+LOOSE = {"how": "fuzzy", "num_bands": 40, "rows_per_band": 1, "num_perm": 40}
+"""Bands that find every pair of near copies, and no pair of others."""
+
+TIMES = {  # by their order
+    None: 0, "yesterday": 0, "2020-02-30": 0,
+    "1999": 1, "2021-05-04": 3, "2021-05-03T23:59:59.5Z": 2, "2021-05-04T01:00:00+02:00": 1.5, "20210504T000001": 4,
+    "2021-05-04 00:00:01.25 UTC": 5,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Write families of equal and of near texts, with languages, scores and times, and tag their lengths."""
+    root = tmp_path_factory.mktemp("made") / "v0"
+    draw = random.Random(6)
+    documents = []
+    for family in range(12):
+        words = [f"f{family}w{number}" for number in range(60)]
+        for _ in range(draw.randrange(1, 8)):
+            end = draw.choice(("", " end", " another end", " end of all"))
+            metadata = {"language": draw.choice(("de", "fr")), "score": draw.choice((1, 2.5, -3, 2**60 + 1))}
+            metadata = {name: value for name, value in metadata.items() if draw.random() < 0.8}
+            time = draw.choice(list(TIMES))
+            document = {"text": " ".join(words) + end, "source": f"s{family % 2}", "metadata": metadata}
+            documents.append({**document, "family": family} | ({"created": time} if time else {}))
+    draw.shuffle(documents)
+    documents = [{"id": f"d{number}", **document} for number, document in enumerate(documents)]
+    shards = [documents[:20], documents[20:21], documents[21:]]
+    for number, shard in enumerate(shards):
+        lines = [json.dumps({k: v for k, v in one.items() if k != "family"}) for one in shard]
+        write_lines(root / f"documents/{number}.jsonl.gz", lines)
+    dk.tag(str(root), ["char_length_v1"], **HERE)
+    return root, documents
+
+
+@pytest.fixture
+def world(made, tmp_path):
+    """Return a copy of the dataset and its documents."""
+    root, documents = made
+    shutil.copytree(root, tmp_path / "v0")
+    return tmp_path / "v0", documents
+
+
+def flagged(root, name):
+    paths = sorted((root / "attributes" / name).rglob("*.jsonl.gz"), key=str)
+    rows = [json.loads(line) for path in paths for line in read_lines(path)]
+    return {row["id"] for row in rows if name in row["attributes"]}
+
+
+def expected(documents, how, takes_part, group, rank):
+    """Return the ids of all but the survivors: of those that take part the one of the lowest rank in each cluster, the first of equals."""
+    clusters = defaultdict(list)
+    for number, one in enumerate(documents):
+        if takes_part(one) and group(one) is not None:
+            key = one["text"] if how == "exact" else one["family"]
+            clusters[key, group(one)].append((rank(one), number, one["id"]))
+    return {identity for members in clusters.values() for _, _, identity in sorted(members)[1:]}
+
+
+def score(sign):
+    """Return a rank by the score, documents without one last."""
+
+    def rank(one):
+        value = one["metadata"].get("score")
+        return (value is None, sign * float(value or 0))
+
+    return rank
+
+
+def age(sign):
+    def rank(one):
+        order = TIMES[one.get("created")]
+        return (order == 0, sign * order)
+
+    return rank
+
+
+KEEP = {
+    "first": ({"keep": "first"}, lambda one: 0),
+    "longest": ({"keep": "longest"}, lambda one: -len(one["text"])),
+    "newest": ({"keep": "newest"}, age(-1)),
+    "oldest": ({"keep": "oldest", "rank": "created"}, age(1)),
+    "newest by number": ({"keep": "newest", "rank": "metadata.score"}, score(-1)),
+    "highest": ({"keep": "highest", "rank": "metadata.score"}, score(-1)),
+    "lowest": ({"keep": "lowest", "rank": "metadata.score"}, score(1)),
+    "shortest": ({"keep": "lowest", "rank": "length"}, lambda one: len(one["text"])),
+}
+WHERE = {
+    "all": ({}, lambda one: True),
+    "long": ({"where": "length >= 350"}, lambda one: len(one["text"]) >= 350),
+    "scored": (
+        {"where": "metadata.score > 2 and source == 's0'"},
+        lambda one: one["metadata"].get("score", 0) > 2 and one["source"] == "s0",
+    ),
+}
+WITHIN = {
+    "together": ({}, lambda one: 0),
+    "languages": ({"within": "metadata.language"}, lambda one: one["metadata"].get("language")),
+    "scores": ({"within": "metadata.score"}, lambda one: one["metadata"].get("score")),
+}
+CALLS = list(
+    zip(itertools.cycle(WHERE), KEEP, itertools.islice(itertools.cycle(WITHIN), 1, None), strict=False)
+)
+CALLS += [("all", "newest", "together"), ("long", "highest", "together"), ("scored", "first", "together")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["exact", "fuzzy"])
+def test_survivors_are_those_of_a_search_by_hand(world, how):
+    root, documents = world
+    for number, (where, keep, within) in enumerate(CALLS):
+        options, takes_part = WHERE[where]
+        kept, rank = KEEP[keep]
+        by_group, group = WITHIN[within]
+        shape = LOOSE if how == "fuzzy" else {}
+        name = f"set{number}"
+        summary = dk.dedupe(str(root), **shape, **options, **kept, **by_group, name=name, **HERE)
+        wanted = expected(documents, how, takes_part, group, rank)
+        assert flagged(root, name) == wanted, (where, keep, within)
+        assert summary.counts["duplicates"] == len(wanted)
+        without = [one for one in documents if not takes_part(one)]
+        assert summary.counts.get("documents_excluded", 0) == len(without)
+        grouped = [one for one in documents if takes_part(one)]
+        assert summary.counts.get("documents_without_group", 0) == sum(group(one) is None for one in grouped)
+
+
+def test_a_mix_keeps_the_survivors(world):
+    root, documents = world
+    rule = "length >= 350"
+    dk.dedupe(str(root), **LOOSE, where=rule, within="metadata.language", name="near", **HERE)
+    summary = dk.mix(
+        str(root), to=str(root.parent / "v1"), where=parse(rule) & ~dk.duplicates("near"), **HERE
+    )
+    takes_part, group = WHERE["long"][1], WITHIN["languages"][1]
+    gone = expected(documents, "fuzzy", takes_part, group, KEEP["first"][1])
+    assert gone
+    assert summary.counts["documents_out"] == sum(map(takes_part, documents)) - len(gone)
+    table = pq.read_table(root / "clusters/near.parquet").to_pylist()
+    members = {row["id"] for row in table}
+    assert {row["id"] for row in table if not row["survivor"]} == gone
+    assert not members & {one["id"] for one in documents if not takes_part(one) or group(one) is None}
+
+
+CHOICE = {"where": "length >= 350", "within": "metadata.language", "keep": "newest"}
+STOPS = {
+    "signatures": (SignatureStage, "run_shard"),
+    "choice": (ChoiceStage, "run_shard"),
+    "clusters": (ClusterReducer, "reduce"),
+}
+
+
+def second_call():
+    """Return what tells whether it is called again."""
+    calls = itertools.count()
+    return lambda task: next(calls) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_run_that_was_stopped_goes_on(world, tmp_path, stop):
+    root, _ = world
+    shutil.copytree(root, tmp_path / "whole")
+    dk.dedupe(str(tmp_path / "whole"), **LOOSE, **CHOICE, **HERE)
+    stage, method = STOPS[stop]
+    at = {} if stop == "clusters" else {"at": second_call()}
+    with failing(stage, method=method, **at), pytest.raises(InterruptedStageError):
+        dk.dedupe(str(root), **LOOSE, **CHOICE, **HERE)
+    dk.dedupe(str(root), **LOOSE, **CHOICE, **HERE)
+    for path in ("clusters/fuzzy.parquet", *(f"attributes/fuzzy/{number}.jsonl.gz" for number in range(3))):
+        assert (root / path).read_bytes() == (tmp_path / "whole" / path).read_bytes()
+    assert not list(root.glob("_work/*"))
+
+
+def test_signatures_hold_for_any_choice(world):
+    root, _ = world
+    dk.dedupe(str(root), **LOOSE, **HERE)
+    before = {path: path.stat().st_mtime_ns for path in (root / "signatures").rglob("*.parquet")}
+    assert dk.dedupe(str(root), **LOOSE, **CHOICE, **HERE).done == 3
+    assert dk.dedupe(str(root), **LOOSE, **CHOICE, **HERE).done == 0
+    assert before == {path: path.stat().st_mtime_ns for path in (root / "signatures").rglob("*.parquet")}
+
+
+@pytest.mark.parametrize("how", ["exact", "fuzzy"])
+def test_flags_are_stale_when_what_decides_has_changed(world, how):
+    root, _ = world
+    shape = {"fuzzy": LOOSE}.get(how, {})
+    dk.dedupe(str(root), **shape, **CHOICE, name="chosen", **HERE)
+    dk.tag(str(root), ["char_length_v1"], overwrite=True, **HERE)
+    dk.mix(str(root), to=str(root.parent / "same"), where="chosen is None", **HERE)
+    path = root / "attributes/char_length_v1/1.jsonl.gz"
+    write_lines(path, [line.replace("[[0", "[[ 0") for line in read_lines(path)])
+    with pytest.raises(StaleAttributesError, match="attribute set chosen is stale"):
+        dk.mix(str(root), to=str(root.parent / "other"), where="chosen is None", **HERE)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"keep": "newest", "rank": "near_spans"}, "near_spans"),
+        ({"within": 3}, "within=3"),
+        ({"within": "char_length"}, "char_length"),
+        ({"where": 3}, "where=3"),
+        ({"where": "length >"}, "length"),
+        ({"keep": "longest", "rank": "length"}, "expected a rank"),
+        ({"keep": "highest", "rank": "created"}, "expected a number"),
+        ({"where": "length > 3", "name": "char_length_v1"}, "would be written and is read for .*length"),
+    ],
+)
+def test_what_cannot_be_is_refused(made, options, words):
+    for shape in ({}, LOOSE):
+        with pytest.raises(UsageError, match=words):
+            dk.dedupe(str(made[0]), **shape, **options, **HERE)
