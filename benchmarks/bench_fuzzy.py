@@ -3,8 +3,8 @@
 Run ``python -m benchmarks.bench_fuzzy --peers PYTHON``, where PYTHON is that of an environment with the tools (``pip install rensa daft scipy
 datatrove[processing] spacy orjson``; their byte code compiled). Each tool writes the ids of duplicates; see `benchmarks.peers`.
 
-The corpus are the originals of `benchmarks.corpus` again and again. So that no repetition is a copy of another, the letters of each are rotated
-by its number within their alphabet: words, sentences and near copies are as they were, but spelled otherwise.
+The corpus are the originals of `benchmarks.corpus` again and again. So that no repetition is a copy of another, each is spelled otherwise: letters
+change places within their alphabet. Words, sentences and near copies are as they were.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import ctypes
 import gzip
 import itertools
 import json
+import random
 import shlex
 import statistics
 import sys
@@ -31,17 +32,19 @@ BLOCK = 128
 """Code points of a block; letters change places with letters of their block and category, which take as many bytes."""
 
 
-def rotation(characters: Iterable[str], steps: int) -> dict[int, int]:
-    """Return where each letter goes: `steps` further among the letters of its block and category that occur."""
+def spelling(characters: Iterable[str], number: int) -> dict[int, int]:
+    """Return what each letter becomes in a repetition: another letter of its block and category that occurs; in the first, itself."""
     groups: dict[tuple[int, str], list[int]] = defaultdict(list)
     for character in sorted(characters):
         if character.isalpha():
             groups[ord(character) // BLOCK, category(character)].append(ord(character))
-    return {
-        code: codes[(place + steps) % len(codes)]
-        for codes in groups.values()
-        for place, code in enumerate(codes)
-    }
+    spelled = {}
+    for codes in groups.values():
+        others = codes.copy()
+        if number:
+            random.Random(number).shuffle(others)  # alike for small and capital letters
+        spelled.update(zip(codes, others, strict=True))
+    return spelled
 
 
 def repetitions(megabytes: float) -> Iterator[list[dict[str, object]]]:
@@ -49,12 +52,12 @@ def repetitions(megabytes: float) -> Iterator[list[dict[str, object]]]:
     originals = [json.loads(line) for line in original_lines(default_origin())]
     characters = set().union(*(document["text"] for document in originals))
     for number in itertools.count():
-        turned = rotation(characters, number)
+        spelled = spelling(characters, number)
         documents = []
         for document in originals:
             if megabytes <= 0:
                 break
-            text = document["text"].translate(turned)
+            text = document["text"].translate(spelled)
             documents.append({**document, "id": f"{document['id']}-{number}", "text": text})
             megabytes -= len(text.encode()) / 1e6
         yield documents
@@ -64,7 +67,7 @@ def repetitions(megabytes: float) -> Iterator[list[dict[str, object]]]:
 
 def make_corpus(megabytes: float) -> tuple[Path, dict[str, float]]:
     """Return a dataset and its size; it is made once."""
-    root = BUILD / f"fuzzy-{megabytes:g}"
+    root = BUILD / f"spelled-{megabytes:g}"
     known = BUILD / f"{root.name}.json"
     if known.exists():
         return root, json.loads(known.read_text())
