@@ -140,6 +140,11 @@ COMMANDS = VERBS | _by_name(
         over_all=True,
     ),
     Verb(
+        "show-cluster",
+        "dolma_dask.questions.cluster_members:show_cluster",
+        "Show documents that are similar to one, and how they differ.",
+    ),
+    Verb(
         "list",
         "dolma_dask.questions.taggers:show_taggers",
         "List the taggers, built in and from plug-ins, or the attributes of one.",

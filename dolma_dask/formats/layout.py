@@ -17,6 +17,7 @@ ATTRIBUTES = "attributes"
 JOURNAL = "_journal"
 QUARANTINE = "_quarantine"
 WORK = "_work"
+CLUSTERS = "clusters"
 
 DOCUMENT_SUFFIXES = (".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst", ".jsonl", ".parquet")
 """Suffixes of document files."""
@@ -46,6 +47,11 @@ def format_of(path: str) -> FileFormat:
     if path.endswith(".zst"):
         return "jsonl.zst"
     return "parquet" if path.endswith(".parquet") else "jsonl"
+
+
+def clusters_path(name: str) -> str:
+    """Return the table of the clusters of an attribute set of duplicates, relative to the dataset."""
+    return f"{CLUSTERS}/{name}.parquet"
 
 
 def with_format(path: str, file_format: FileFormat | None) -> str:

@@ -116,3 +116,9 @@ class MinHash:
         if self.scheme == "redpajama_v2":
             return hash_strings(texts, normalised_words, ngram=self.ngram, signs_short=False)
         return hash_strings(texts, tokens_of, ngram=self.ngram, signs_short=True)
+
+
+def jaccard(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> float | None:
+    """Return the Jaccard similarity of two sets of shingles, repetitions left out; None if both are empty."""
+    common, union = len(np.intersect1d(one, other)), len(np.union1d(one, other))
+    return common / union if union else None

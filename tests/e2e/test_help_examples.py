@@ -24,7 +24,8 @@ ORDER = ["convert", "", "tag", "dedupe", "block", "quantiles", "mix", "validate"
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """Files with the names that the examples have, and an earlier version of a dataset."""
-    texts = [f"Document {number} speaks of {number} things, " + "one by one " * 25 for number in range(40)]
+    common = " ".join(f"as{word} all the others do" for word in range(20))
+    texts = [f"Document {number} speaks of {number} things, one by one, {common}" for number in range(40)]
     rows = [{"id": str(number), "text": text, "source": "wiki"} for number, text in enumerate(texts)]
     for path in ("dumps/wiki/a.jsonl", "corpus/wiki/v0/documents/a.jsonl"):
         (tmp_path / path).parent.mkdir(parents=True)

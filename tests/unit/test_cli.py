@@ -46,7 +46,7 @@ def test_every_command_has_help_with_an_example_and_something_of_every_option(co
 def test_help_speaks_the_language_of_the_command_line(command, help_of):
     shown = re.sub(r"[│\s]+", " ", help_of(command)).replace("is not None", "").replace("is None", "")
     name = command.split()[-1]
-    names = spellings(load(cli.TOOLKIT[name]) if "-c" in command else COMMANDS[name].load())
+    names = spellings(load(cli.TOOLKIT[name]) if command.startswith("-c ") else COMMANDS[name].load())
     of_python = [name for name in names if "_" in name and re.search(rf'(?<![\w"]){name}(?![\w"])', shown)]
     assert of_python == []
     assert [name for name in names if re.search(rf"`{name}`|\b{name}=", shown)] == []

@@ -15,6 +15,7 @@ from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.exchange.contract import Records, key_dtype, locations, to_records, to_words
 from dolma_dask.formats.attributes import AttributeColumn
+from dolma_dask.formats.layout import clusters_path
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.edges import root_bit
@@ -197,11 +198,6 @@ def size_key(name: str) -> str:
 def similarity_key(name: str) -> str:
     """Return the key of the estimated similarity of a document to the nearest one in its cluster that it was compared with."""
     return f"{name}__similarity"
-
-
-def clusters_path(name: str) -> str:
-    """Return the table of clusters, relative to the dataset."""
-    return f"clusters/{name}.parquet"
 
 
 _TABLE = pa.schema(

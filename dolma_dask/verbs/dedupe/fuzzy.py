@@ -19,6 +19,7 @@ from dolma_dask.engine import Announce, Gather, Passes, Plan, Ran, Step, Task, U
 from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.buckets import of_shards
 from dolma_dask.exchange.passes import Reduced, Staged, by_shard, reduce, scatter
+from dolma_dask.formats.layout import clusters_path
 from dolma_dask.io import files
 from dolma_dask.journal import Record, work_key
 from dolma_dask.minhash.schemes import MinHash
@@ -31,7 +32,6 @@ from dolma_dask.verbs.dedupe.clusters import (
     ClusterReducer,
     ClusterTable,
     MemberEmitter,
-    clusters_path,
 )
 from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.edges import edge_reducer, merge

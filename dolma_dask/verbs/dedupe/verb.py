@@ -76,6 +76,8 @@ def dedupe(
 
     Example: dolma-dask dedupe corpus/wiki/v0 --by text --keep longest
 
+    Example: dolma-dask dedupe corpus/wiki/v0 --how fuzzy
+
     Parameters
     ----------
     dataset : str or Dataset

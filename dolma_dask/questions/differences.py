@@ -1,0 +1,97 @@
+"""Differences of two texts word by word, cut to what differs and its surroundings, as marked text or as HTML."""
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+MOST_TOKENS = 4000
+"""Words and marks of a text that are compared; the rest of longer texts is counted."""
+
+CONTEXT = 12
+"""Words and marks that are shown on either side of a difference."""
+
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
+_TOKEN = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+|\s+|.", re.DOTALL)
+"""A word, a character of a script that is written without spaces, white space, or any other character."""
+
+_MARKS = {"same": ("", ""), "removed": ("[-", "-]"), "added": ("{+", "+}"), "cut": ("", "")}
+_STYLES = {
+    "removed": "del style='background:#fbd5d3;color:#5c0f0a'",
+    "added": "ins style='background:#cdefd8;color:#0b4420'",
+    "cut": "span style='opacity:.6'",
+}
+
+
+Kind = Literal["same", "removed", "added", "cut"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some of a text: in both texts, only in the first (removed), only in the second (added), or left out (cut: how much, in words)."""
+
+    kind: Kind
+    text: str
+
+    def as_text(self) -> str:
+        """Return it with marks: ``[-removed-]{+added+}``."""
+        before, after = _MARKS[self.kind]
+        return f"{before}{self.text}{after}"
+
+    def as_html(self) -> str:
+        """Return it as HTML; the text is escaped."""
+        escaped = html.escape(self.text)
+        style = _STYLES.get(self.kind)
+        return f"<{style}>{escaped}</{style.split()[0]}>" if style else escaped
+
+
+def differences(first: str, second: str) -> tuple[Piece, ...]:
+    """Return the second text with what differs from the first; words are equal if they differ in case or in the amount of white space."""
+    one, other = _tokens(first), _tokens(second)
+    matcher = SequenceMatcher(None, list(map(_folded, one)), list(map(_folded, other)))
+    pieces: list[Piece] = []
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind == "equal":
+            is_first, is_last = c == 0, d == len(other)
+            pieces += _shortened("same", other[c:d], 0 if is_first else CONTEXT, 0 if is_last else CONTEXT)
+            continue
+        pieces += _shortened("removed", one[a:b], 2 * CONTEXT, 2 * CONTEXT) if a < b else []
+        pieces += _shortened("added", other[c:d], 2 * CONTEXT, 2 * CONTEXT) if c < d else []
+    return (*pieces, *_uncompared(first, second))
+
+
+def beginning(text: str, most: int = 4 * CONTEXT) -> tuple[Piece, ...]:
+    """Return the beginning of a text."""
+    return tuple(_shortened("same", _TOKEN.findall(text[: 1 << 16]), most, 0))
+
+
+def _tokens(text: str) -> list[str]:
+    return [match[0] for _, match in zip(range(MOST_TOKENS), _TOKEN.finditer(text), strict=False)]
+
+
+def _folded(token: str) -> str:
+    return " " if token.isspace() else token.casefold()
+
+
+def _shortened(kind: Kind, tokens: Sequence[str], first: int, last: int) -> Iterator[Piece]:
+    """Yield the first and the last so many tokens and how many are left out between them."""
+    left_out = len(tokens) - first - last
+    if left_out <= CONTEXT:
+        yield Piece(kind, "".join(tokens))
+        return
+    shown = Piece(kind, "".join(tokens[:first])), Piece(kind, "".join(tokens[len(tokens) - last :]))
+    yield from [shown[0]] if first else []
+    yield Piece("cut", f" [... {left_out:,} words and marks ...] ")
+    yield from [shown[1]] if last else []
+
+
+def _uncompared(first: str, second: str) -> Iterator[Piece]:
+    """Yield how much of the texts was not compared."""
+    compared = [sum(map(len, _tokens(text))) for text in (first, second)]
+    rest = [len(text) - known for text, known in zip((first, second), compared, strict=True)]
+    if any(rest):
+        yield Piece(
+            "cut", f" [... not compared: the last {rest[0]:,} characters there, {rest[1]:,} here ...]"
+        )
