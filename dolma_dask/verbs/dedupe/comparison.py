@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 import numpy.typing as npt
 
 from dolma_dask.errors import UsageError
@@ -56,23 +57,30 @@ class Comparison:
     @property
     def curve(self) -> Curve:
         """Summary of the probability that a pair is found."""
-        return summarize_curve(self.bands, self.minhash.num_perm, self.similarity, self.least_matches)
+        curve = summarize_curve(self.bands, self.minhash.num_perm, self.similarity, self.least_matches)
+        if self.verify != "ngrams":
+            return curve
+        half, most = (max(one, self.similarity) for one in (curve.half, curve.nine_tenths))
+        return Curve(half, most, 0.0, curve.false_negatives)
 
     def recall(self, jaccard: npt.ArrayLike) -> Floats:
         """Return the probability that pairs of these Jaccard similarities are found, in their shape."""
-        return expected_recall(jaccard, self.bands, self.minhash.num_perm, self.least_matches)
+        found = expected_recall(jaccard, self.bands, self.minhash.num_perm, self.least_matches)
+        return found * (np.asarray(jaccard) >= self.similarity) if self.verify == "ngrams" else found
 
     def rows(self) -> list[tuple[str, str]]:
         """Return lines of a table that describes it: a label and a value each."""
         minhash, curve = self.minhash, self.curve
         signed = f"{minhash.ngram}-grams of {minhash.unit}s, {minhash.num_perm} values, seed {minhash.seed}"
-        least = (
-            f"{self.least_matches} of {minhash.num_perm} values agree" if self.least_matches else "no pair"
-        )
+        verified = {
+            "none": "no pair",
+            "signatures": f"{self.least_matches} of {minhash.num_perm} values agree",
+            "ngrams": f"{self.similarity:.2f} by their n-grams",
+        }
         return [
             ("scheme", f"{minhash.scheme}, {signed}"),
             ("bands", f"{self.bands.num_bands} of {self.bands.rows_per_band} rows"),
-            ("verified", least),
+            ("verified", verified[self.verify]),
             (
                 "finds",
                 f"half of the pairs at similarity {curve.half:.2f}, nine tenths at {curve.nine_tenths:.2f}",

@@ -9,6 +9,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.minhash.bands import Bands, collision_probability
+from dolma_dask.verbs.dedupe.comparison import comparison_of
 from dolma_dask.verbs.dedupe.sizes import SIZE_EDGES, add_sizes, count_sizes, size_words
 
 from .conftest import write_lines
@@ -68,3 +69,12 @@ def test_the_report_has_the_curve_and_the_sizes_of_clusters(world):
     assert found == {"2": (sizes == 2).sum(), "3": (sizes == 3).sum(), "4 to 5": (sizes // 2 == 2).sum(), "6 to 7": (sizes == 6).sum()}  # fmt: skip
     assert sum(found.values()) == summary.counts["clusters"]
     assert len(tables["fuzzy in v0, largest clusters"]["rows"]) == summary.counts["clusters"]
+
+
+def test_verification_by_ngrams_finds_nothing_below_the_similarity():
+    compared = comparison_of({"similarity": 0.8, "verify": "ngrams", "num_bands": 14, "rows_per_band": 8})
+    recall = compared.recall([0.5, 0.79, 0.8, 0.9])
+    assert recall[:2].tolist() == [0, 0]
+    assert recall[2:] == pytest.approx(collision_probability([0.8, 0.9], Bands(14, 8)), abs=2e-3)
+    assert (compared.curve.false_positives, compared.curve.half) == (0, 0.8)
+    assert comparison_of(compared.params()) == compared
