@@ -186,6 +186,15 @@ class ShardRecords:
         slices = [part.rows.copy() for part in self._slices(number)]
         return to_records(joined(slices), self.dtype) if slices else np.empty(0, self.dtype)
 
+    def chunks_of_shard(self, number: int, chunk: int = DEFAULT.chunk) -> Iterator[Records]:
+        """Yield the same, none empty, in pieces of at most `chunk` bytes (one record at least); one segment of a file is in memory."""
+        most = DEFAULT.records(chunk, self.dtype)
+        for part in self._slices(
+            number
+        ):  # segments of a shard are in order, since sorted records were cut into them
+            for rows in chunks_of(part.rows, most):
+                yield to_records(rows.copy(), self.dtype)
+
     def _slices(self, number: int) -> Iterator[Slice]:
         at = bisect_right(self.cuts, number, key=lambda cut: cut.first) - 1
         if at < 0 or number >= self.cuts[at].first + self.cuts[at].count:

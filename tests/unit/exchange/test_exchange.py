@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import tracemalloc
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
@@ -31,6 +32,7 @@ HERE = RunOptions(scheduler="synchronous", progress=False)
 THREADS = RunOptions(scheduler="threads", workers=3, progress=False)
 LONG = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("location", "<u8")])
 SHORT = np.dtype([("key", "<u8"), ("location", "<u8"), ("weight", "<u8")])
+SIGNED = np.dtype([("location", "<u8"), *((f"word{number}", "<u8") for number in range(65))])
 OUT = np.dtype([("location", "<u8"), ("size", "<u8"), ("rank", "<u8")])
 SPREAD = 0x9E3779B97F4A7C15
 
@@ -163,6 +165,9 @@ class World:
     def check(self, done, key_words=2):
         found = [done.by_shard.of_shard(number).tolist() for number in range(len(self.shards))]
         assert found == self.expected(key_words)
+        chunks = [list(done.by_shard.chunks_of_shard(number, 70)) for number in range(len(self.shards))]
+        assert [[row for chunk in of_one for row in chunk.tolist()] for of_one in chunks] == found
+        assert all(1 <= len(chunk) <= 2 for of_one in chunks for chunk in of_one), "two records of 24 bytes"
         assert sum(info["records"] for info in done.infos) == sum(map(len, self.shards))
         assert sum(info["keys"] for info in done.infos) == len(
             {row[:key_words] for rows in self.shards for row in rows}
@@ -322,6 +327,47 @@ def test_one_key_in_all_records(tmp_path):
     world.check(world.run(FromFile(sizes=(100,)), reducer, **SMALL))
     assert len(reducer.chunks) == 1
     assert reducer.chunks[0] >= 900 // 20, "a key goes on in many chunks of bounded size"
+
+
+@dataclass(frozen=True)
+class Signed:
+    """Emits places with what a signature of 128 values takes; ``task.work`` is how many, the last first."""
+
+    dtype: np.dtype = SIGNED
+
+    def emit(self, task, out, folder):
+        for start in range(task.work, 0, -100):
+            records = np.zeros(100, self.dtype)
+            records["location"] = np.arange(start - 100, start)
+            records["word64"] = records["location"] * np.uint64(SPREAD)
+            out(records)
+        return Emitted((), task.work)
+
+
+def test_memory_does_not_grow_with_the_records_of_a_shard(tmp_path):
+    """10 MB of one shard in chunks, while a segment has 256 KB."""
+    limits = Limits(range=512 << 10, segment=256 << 10, chunk=64 << 10)
+    held = []
+
+    def look(done):
+        tracemalloc.start()
+        try:
+            place = 0
+            for records in done.by_shard.chunks_of_shard(0, 64 << 10):
+                assert (records["location"] == np.arange(place, place + len(records))).all()
+                assert (records["word64"] == records["location"] * np.uint64(SPREAD)).all()
+                assert records.nbytes <= 64 << 10
+                place += len(records)
+            held.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        return place
+
+    emitter = Signed()
+    tasks = [Task("all", (), (), 20_000)]
+    job = ExchangeJob(str(tmp_path), emitter, tasks, passes.PassOn(emitter.dtype), 1, look, limits=limits)
+    assert run_job(job, HERE).value == 20_000
+    assert held[0] < 600 << 10
 
 
 def described(record):
