@@ -30,6 +30,9 @@ PART_BYTES = 1 << 19
 MOST_PARTS = 4096
 """More parts than this would be written all over memory."""
 
+FEW = 1024
+"""Records up to which NumPy's sort by all words costs less than loading the kernels."""
+
 
 def sort_words(rows: Words, word: int = 0, out: Words | None = None) -> Words:
     """Return rows in order of all words from `word` on; those before must be equal in all rows. They are copied, to `out` if it is given."""
@@ -66,6 +69,9 @@ def _settle(rows: Words, packed: npt.NDArray[np.uint64], bits: int, word: int) -
 
 def sort_grouped(rows: Words, ends: Sequence[int]) -> None:
     """Put rows in order in their place; each run of them that ends at one of `ends` is not above the next."""
+    if len(rows) <= FEW:
+        rows[:] = rows[np.lexsort(rows.T[::-1])]
+        return
     most = part_of(rows)
     bounds = list(_joined_bounds(ends, most))
     largest = max((end - start for start, end in bounds), default=0)

@@ -79,11 +79,12 @@ def test_close_values_that_do_not_fit_beside_their_row_number():
 
 
 @settings(deadline=None)
-@given(ROWS, st.integers(0, 64), st.sampled_from([16, 64, 1 << 19]))
-def test_sort_grouped(rows, shift, part_bytes):
+@given(ROWS, st.integers(0, 64), st.sampled_from([16, 64, 1 << 19]), st.sampled_from([0, 1024]))
+def test_sort_grouped(rows, shift, part_bytes, few):
     """By buckets of any width, taken together or spread over parts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ordering, "PART_BYTES", part_bytes)
+        patch.setattr(ordering, "FEW", few)
         grouped = sorted(rows.tolist(), key=lambda row: row[0] >> shift)
         ends = [at for at in range(1, len(rows)) if grouped[at - 1][0] >> shift != grouped[at][0] >> shift]
         found = np.array(grouped, np.uint64).reshape(rows.shape)
@@ -95,6 +96,7 @@ def test_sort_grouped(rows, shift, part_bytes):
 @settings(deadline=None)
 @given(ROWS, st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 30), st.integers(1, 9))
 def test_sort_spilled(tmp_path_factory, rows, sizes, limit, chunk):
+    """With NumPy's sort alone; the next test has more records."""
     folder = tmp_path_factory.getbasetemp()
     before = sorted(folder.iterdir())
     slices = iter(cut(rows, sizes))
@@ -107,6 +109,7 @@ def test_sort_spilled(tmp_path_factory, rows, sizes, limit, chunk):
 @pytest.mark.parametrize("kind", ["wild", "one key", "sorted", "equal"])
 def test_merge_of_runs_block_by_block(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(ordering, "LEAST_BLOCK", 3)
+    monkeypatch.setattr(ordering, "FEW", 0)
     draw = np.random.default_rng(1)
     rows = draw.integers(0, 2**64, (20_000, 2), np.uint64)
     if kind == "one key":
