@@ -131,6 +131,9 @@ _TAIL = struct.Struct("<8sQQQQQQQQ")
 
 ENTRY_BYTES = 16
 
+FIRST_BYTES = 2 << 20
+"""Bytes of records for which there is room at first. Larger arrays lie in large pages, all of which the system clears."""
+
 Column = npt.NDArray[np.uint64]
 """What the table tells of one segment, shape (n_buckets + 1, 2): the first record of a bucket in the file, and its digest."""
 
@@ -165,8 +168,7 @@ class BucketWriter:
 
     def add(self, rows: Words) -> None:
         """Take records; they are copied, so that the caller may use the array again."""
-        if len(rows) and not len(self._held):
-            self._held, self._ordered = (np.empty((self._limit, self._words), np.uint64) for _ in range(2))
+        self._make_room(len(rows))
         while len(rows):
             taken = min(self._limit - self._held_records, len(rows))
             held = self._held[self._held_records : self._held_records + taken]
@@ -176,6 +178,16 @@ class BucketWriter:
             rows = rows[taken:]
             if self._held_records == self._limit:
                 self._write_held()
+
+    def _make_room(self, more: int) -> None:
+        """Have room for so many records more, or for a segment; for few at first, since a task may have no more."""
+        needed = self._held_records + more
+        if needed <= len(self._held) or len(self._held) == self._limit:
+            return
+        few = min(FIRST_BYTES // (8 * self._words), self._limit)
+        room = np.empty((few if needed <= few else self._limit, self._words), np.uint64)
+        room[: self._held_records] = self._held[: self._held_records]
+        self._held = room
 
     def _count(self, rows: Words) -> None:
         """Count records by bucket, while they are in the cache."""
@@ -206,6 +218,8 @@ class BucketWriter:
         if not len(rows):
             return
         ends = np.cumsum(self._counts)
+        if len(self._ordered) < len(rows):
+            self._ordered = np.empty_like(self._held)
         ordered = self._ordered[: len(rows)]
         kernels.spread(rows, 0, self._bucketing.low, self._bucketing.shift, ends - self._counts, ordered)
         self._table.append(_column_of(ordered, ends, self._written))
