@@ -24,6 +24,8 @@ COMPRESSION_LEVEL = 1
 class FileWriter:
     """A file `path` below `root` that is being written; subclasses append to ``_out`` and count ``_rows``."""
 
+    _synced = True  # see `publish`
+
     def __init__(self, root: str, path: str) -> None:
         self._root, self._path, self._url = root, path, join(root, path)
         self._rows = 0
@@ -31,7 +33,7 @@ class FileWriter:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._out = stack.enter_context(publish(self._url))
+            self._out = stack.enter_context(publish(self._url, synced=self._synced))
             self._begin(stack)
             stack.push(lambda kind, *_: self._close(kind is not None))
             stack.push(lambda kind, *_: self._finish() if kind is None else None)
@@ -141,8 +143,10 @@ class GroupedTable(TableFile):
         *,
         use_dictionary: bool | list[str],
         random: Sequence[str] = (),
+        synced: bool = True,
     ) -> None:
         super().__init__(root, path, use_dictionary=use_dictionary, random=random)
+        self._synced = synced
         self._schema, self._group_rows = schema, group_rows
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0

@@ -62,7 +62,7 @@ class ChoiceStage:
         reader = work.columns.open(max_record_bytes=self.max_record_bytes)
         counts: Counter[str] = Counter()
         first = 0
-        with GroupedTable(self.folder, unit.name, _SCHEMA, GROUP_ROWS, use_dictionary=False) as file:
+        with self._file(unit.name) as file:
             for block in reader:
                 rows = readable[first : first + block.num_rows]
                 if len(rows) < block.num_rows:
@@ -87,6 +87,11 @@ class ChoiceStage:
                 info=info,
             )
         ]
+
+    def _file(self, path: str) -> GroupedTable:
+        return GroupedTable(
+            self.folder, path, _SCHEMA, GROUP_ROWS, use_dictionary=["salt"], random=["rank"], synced=False
+        )
 
     def _changed(self, work: Signed) -> SourceChangedError:
         path = work.staged.record.inputs[0].path

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import InterruptedStageError, StaleAttributesError, UsageError
+from dolma_dask.errors import InterruptedStageError, StageError, StaleAttributesError, UsageError
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.dedupe.choosing import ChoiceStage
 from dolma_dask.verbs.dedupe.clusters import ClusterReducer
@@ -49,7 +49,7 @@ def made(tmp_path_factory):
     shards = [documents[:20], documents[20:21], documents[21:]]
     for number, shard in enumerate(shards):
         lines = [json.dumps({k: v for k, v in one.items() if k != "family"}) for one in shard]
-        write_lines(root / f"documents/{number}.jsonl.gz", lines)
+        write_lines(root / f"documents/{number}.jsonl{'' if number == 2 else '.gz'}", lines)
     dk.tag(str(root), ["char_length_v1"], **HERE)
     return root, documents
 
@@ -63,7 +63,7 @@ def world(made, tmp_path):
 
 
 def flagged(root, name):
-    paths = sorted((root / "attributes" / name).rglob("*.jsonl.gz"), key=str)
+    paths = sorted((root / "attributes" / name).rglob("*.jsonl*"), key=str)
     rows = [json.loads(line) for path in paths for line in read_lines(path)]
     return {row["id"] for row in rows if name in row["attributes"]}
 
@@ -187,8 +187,11 @@ def test_a_run_that_was_stopped_goes_on(world, tmp_path, stop):
     with failing(stage, method=method, **at), pytest.raises(InterruptedStageError):
         dk.dedupe(str(root), **LOOSE, **CHOICE, **HERE)
     dk.dedupe(str(root), **LOOSE, **CHOICE, **HERE)
-    for path in ("clusters/fuzzy.parquet", *(f"attributes/fuzzy/{number}.jsonl.gz" for number in range(3))):
-        assert (root / path).read_bytes() == (tmp_path / "whole" / path).read_bytes()
+    assert (root / "clusters/fuzzy.parquet").read_bytes() == (
+        tmp_path / "whole/clusters/fuzzy.parquet"
+    ).read_bytes()
+    for path in (root / "attributes/fuzzy").iterdir():
+        assert path.read_bytes() == (tmp_path / "whole/attributes/fuzzy" / path.name).read_bytes()
     assert not list(root.glob("_work/*"))
 
 
@@ -212,6 +215,33 @@ def test_flags_are_stale_when_what_decides_has_changed(world, how):
     write_lines(path, [line.replace("[[0", "[[ 0") for line in read_lines(path)])
     with pytest.raises(StaleAttributesError, match="attribute set chosen is stale"):
         dk.mix(str(root), to=str(root.parent / "other"), where="chosen is None", **HERE)
+
+
+@pytest.mark.parametrize("how", ["exact", "fuzzy"])
+def test_flags_are_stale_when_fields_that_no_digest_covers_have_changed(world, how):
+    root, _ = world
+    shape = {"fuzzy": LOOSE}.get(how, {})
+    dk.dedupe(str(root), **shape, within="metadata.language", name="chosen", **HERE)
+    path = root / "documents/2.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"language": "de"', b'"language": "fr"', 1))
+    with pytest.raises(StageError, match="depends on metadata"):
+        dk.mix(str(root), to=str(root.parent / "v1"), where="chosen is None", **HERE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda text: f"{text}\n{text}", lambda text: text[:-30], lambda text: text.replace("w1 ", "v1 ", 1)],
+)
+def test_documents_that_are_written_between_the_passes(world, change):
+    root, _ = world
+    path = root / "documents/2.jsonl"
+
+    def write(task):
+        path.write_text(change(path.read_text().rstrip("\n")) + "\n")
+
+    with failing(ChoiceStage, at=write), pytest.raises(StageError, match="was written while dedupe read it"):
+        dk.dedupe(str(root), **LOOSE, where="source == 's0'", **HERE)
+    assert not (root / "attributes/fuzzy").exists()
 
 
 @pytest.mark.parametrize(
