@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.errors import DataError
+from dolma_dask.errors import DataError, UsageError
 from dolma_dask.text.columns import string_parts
 from dolma_dask.text.joined import parts_with_margin
 from dolma_dask.text.kernels import Bools, Counts, Words
@@ -46,7 +46,14 @@ Values = npt.NDArray[np.uint32]
 
 
 def minhash_columns(shard_id: str, rows: Counts, values: Values, valid: Bools) -> list[pa.Array]:
-    """Return the columns of `MINHASH_SCHEMA` for documents with these row numbers (n,): their signatures (n, `NUM_PERM`), null where not `valid`."""
+    """Return the columns of `MINHASH_SCHEMA` for documents with these row numbers (n,): their signatures (n, `NUM_PERM`), null where not `valid`.
+
+    Raises `UsageError`: signatures have another number of values.
+    """
+    if values.shape[1] != NUM_PERM:
+        raise UsageError(
+            f"signatures of {values.shape[1]} values; expected {NUM_PERM}, as the tables of RedPajama-V2 have them. Sign with num_perm={NUM_PERM}."
+        )
     numbers = pa.array(rows, pa.int64()).cast(pa.string())
     ids = pc.binary_join_element_wise(pa.scalar(shard_id), numbers, "/")
     signatures = [_banded(values, valid, *shape) for shape in BANDS.values()]

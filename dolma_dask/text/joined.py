@@ -83,6 +83,23 @@ def characters(texts: pa.LargeStringArray) -> JoinedTokens:
 
 
 @kernel
+def end_word(target: Int, put: Int, words: Int, text_words: Int) -> Int:
+    """Write a blank at byte `put`, if there is a word before it, of those of its text from `text_words` on; return where to go on."""
+    if words > text_words:
+        put_byte(target + put, _BLANK)
+        put += 1
+    return put
+
+
+@kernel
+def begin_word(target: Int, put: Int, starts: Positions, words: Int, text_words: Int) -> Int:
+    """End the word before, let word number `words` begin, and return where."""
+    put = end_word(target, put, words, text_words)
+    starts[words] = put
+    return put
+
+
+@kernel
 def _join_words(data: Bytes, offsets: Counts, out: Bytes, bounds: Counts, starts: Positions) -> None:
     """Write each word and a blank; each piece of a word in a window of 64 bytes is copied at once. White space at the end of a window may reach
     over it, and is passed over first.
@@ -103,10 +120,7 @@ def _join_words(data: Bytes, offsets: Counts, out: Bytes, bounds: Counts, starts
                 first = first_bit(np.int64(kept))
                 length = first_bit(np.int64(~(kept >> np.uint64(first))))
                 if is_apart or first > done:
-                    if words > text_words:
-                        put_byte(target + put, _BLANK)
-                        put += 1
-                    starts[words] = put
+                    put = begin_word(target, put, starts, words, text_words)
                     words += 1
                 is_apart = False
                 copy64(target + put, source + at + first)
@@ -115,9 +129,7 @@ def _join_words(data: Bytes, offsets: Counts, out: Bytes, bounds: Counts, starts
                 kept &= ~low_bits(done)
             is_apart = done < 64
             at = word_start(data, at + done, end) if is_apart else at + 64
-        if words > text_words:
-            put_byte(target + put, _BLANK)
-            put += 1
+        put = end_word(target, put, words, text_words)
         bounds[row + 1] = words
     starts[words] = put
 

@@ -23,13 +23,12 @@ from dolma_dask.text.bits import (
     low_bits,
     lower64,
     memcpy,
-    put_byte,
     put_half,
     put_word,
     range64,
     word_at,
 )  # fmt: skip
-from dolma_dask.text.joined import MARGIN, JoinedTokens, parts_with_margin
+from dolma_dask.text.joined import MARGIN, JoinedTokens, begin_word, end_word, parts_with_margin
 from dolma_dask.text.kernels import Bytes, Counts, Int, Positions, kernel
 from dolma_dask.text.tables import decode, read_arrays
 
@@ -40,7 +39,7 @@ punctuation is; white space."""
 GROWTH = 3
 """Bytes that a byte of text becomes, at most."""
 
-_BLANK, _SIGMA, _FINAL_SIGMA = 0x20, 0x3A3, 0x82CF
+_SIGMA, _FINAL_SIGMA = 0x3A3, 0x82CF
 _HANGUL, _SYLLABLES, _VOWELS, _TAILS = 0xAC00, 11172, 21, 28
 _LEAD_UTF8, _VOWEL_UTF8, _TAIL_UTF8 = 0x1100, 0x1161, 0x11A7
 _NOT_ASCII = np.uint64(0x8080808080808080)
@@ -167,10 +166,7 @@ def _normalise(
                     is_unordered = False
                 last = 0
                 if is_apart or spaces & low_bits(first):
-                    if words > text_words:
-                        put_byte(target + put, _BLANK)
-                        put += 1
-                    starts[words] = put
+                    put = begin_word(target, put, starts, words, text_words)
                     words, is_apart = words + 1, False
                 lower64(target + put, window + first)
                 put += length
@@ -190,10 +186,7 @@ def _normalise(
                     _order_marks(out, marks, put, forms)
                     is_unordered = False
                 if is_apart:
-                    if words > text_words:
-                        put_byte(target + put, _BLANK)
-                        put += 1
-                    starts[words] = put
+                    put = begin_word(target, put, starts, words, text_words)
                     words, is_apart, last = words + 1, False, 0
                 if last == 0 or combining == 0:
                     marks = put
@@ -213,9 +206,7 @@ def _normalise(
                 at += width
         if is_unordered:
             _order_marks(out, marks, put, forms)
-        if words > text_words:
-            put_byte(target + put, _BLANK)
-            put += 1
+        put = end_word(target, put, words, text_words)
         bounds[row + 1] = words
     starts[words] = put
 

@@ -23,9 +23,13 @@ def signatures(count):
     return np.flatnonzero(rng.random(2 * count + 2) < 0.9)[:count], values, rng.random(count) < 0.8
 
 
+def table_at(root):
+    return MinHashTable(str(root), NAME, SHARD)
+
+
 def write(root, count, step=1000):
     rows, values, valid = signatures(count)
-    with MinHashTable(root, NAME, SHARD) as table:
+    with table_at(root) as table:
         for at in range(0, count, step):
             part = slice(at, at + step)
             table.add(rows[part], values[part], valid[part])
@@ -77,6 +81,17 @@ def test_row_groups_and_bytes_do_not_depend_on_batches(tmp_path):
     np.testing.assert_array_equal(found_rows, rows)
     np.testing.assert_array_equal(found[valid], values[valid])
     np.testing.assert_array_equal(found_valid, valid)
+
+
+def test_signatures_of_another_size_are_not_written(tmp_path):
+    rows, values, valid = signatures(3)
+    for size in (64, 127):
+        with (
+            pytest.raises(UsageError, match=f"signatures of {size} values; expected 128"),
+            table_at(tmp_path) as table,
+        ):
+            table.add(rows, values[:, :size], valid)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_no_document(root):
