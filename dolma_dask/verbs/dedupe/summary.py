@@ -127,16 +127,19 @@ class DedupeSummary(Summary):
         return rows
 
     def __str__(self) -> str:
-        tables = [self._source_rows(), self._cluster_rows()]
-        shown = [["", *(f"  {line}" for line in text_table(rows))] for rows in tables if len(rows) > 1]
+        tables = [rows for _, rows in self._tables() if len(rows) > 1]
+        shown = [["", *(f"  {line}" for line in text_table(rows))] for rows in tables]
         return "\n".join([super().__str__(), *(line for lines in shown for line in lines)])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        named = (("By source", self._source_rows()), ("Largest clusters", self._cluster_rows()))
-        tables = [html_table(caption, rows) for caption, rows in named if len(rows) > 1]
+        tables = [html_table(caption, rows) for caption, rows in self._tables() if len(rows) > 1]
         return super()._repr_html_() + "".join(tables)
+
+    def _tables(self) -> list[tuple[str, list[list[str]]]]:
+        """Return tables with their captions; the first row is the heading."""
+        return [("By source", self._source_rows()), ("Largest clusters", self._cluster_rows())]
 
     def _source_rows(self) -> list[list[str]]:
         rows = [["source", "documents", "duplicates", "text marked", "clusters", "largest"]]

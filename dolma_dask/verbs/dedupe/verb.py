@@ -64,6 +64,7 @@ def dedupe(
     num_perm: int | None = None,
     seed: int | None = None,
     scheme: Scheme | None = None,
+    audit: bool = False,
     name: str | None = None,
     format: FileFormat | None = None,
     source: str | None = None,
@@ -118,6 +119,9 @@ def dedupe(
         Of the permutations (fuzzy); by default 42.
     scheme : {"dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"}, optional
         How signatures are made (fuzzy); by default the fastest. The others give the bytes of these projects.
+    audit : bool
+        Write nothing: plant copies of known similarities into a sample of the documents, find them with these options, and tell how many were found,
+        beside how many should be (fuzzy). Needs the space of two thousand documents in the temporary folder.
     name : str, optional
         Attribute set to write, and its key; by default "exact" or "fuzzy".
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
@@ -166,11 +170,16 @@ def dedupe(
     _check_choices(how, keep, rank, shuffle)
     where = rule_of(where)
     attributes = words_of("attributes", attributes)
-    _check_of_how(how, by, shuffle, without_empty(compared))
+    _check_of_how(how, by, shuffle, without_empty({**compared, "audit": audit or None}))
     check_format(format)
     name = layout.check_name(how if name is None else name, "name")
     found = as_dataset(dataset, source, version)
     layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
+    if audit:
+        from dolma_dask.verbs.dedupe.audit import run_audit
+
+        limit = record_policy(options).max_record_bytes
+        return run_audit(selected(found, options), comparison_of(compared), limit)
     _check_whole(options)
     choice = Choice(keep, "created" if keep in ("newest", "oldest") and rank is None else rank, within=within)
     columns, choice, column = _resolved(found, by, choice, where, attributes)
