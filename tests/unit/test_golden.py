@@ -7,7 +7,7 @@ is known by it, and without a new one old and new outputs would be mixed without
 import hashlib
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,13 +16,17 @@ from tokenizers import pre_tokenizers
 
 import dolma_dask as dk
 from dolma_dask.formats import ragged as ragged_format
+from dolma_dask.minhash import schemes
+from dolma_dask.minhash.schemes import Scheme
 from dolma_dask.sources import base as sources
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
 from dolma_dask.verbs import ragged, tag
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.convert import attributes as convert_attributes
 from dolma_dask.verbs.convert import verb as convert
+from dolma_dask.verbs.dedupe import fuzzy as dedupe_fuzzy
 from dolma_dask.verbs.dedupe import job as dedupe_run
+from dolma_dask.verbs.dedupe.signatures import read_signatures
 from dolma_dask.verbs.hdf5 import job as hdf5_packing
 from dolma_dask.verbs.mix import cutting as mix_packing
 from dolma_dask.verbs.mix import transform as mix_transform
@@ -39,6 +43,22 @@ class Golden(NamedTuple):
 
 
 GOLDEN = {
+    "dedupe fuzzy": Golden(
+        versions={"verbs.dedupe.fuzzy.VERSION": 1, "minhash.schemes.VERSION": 1},
+        digest="2d936630240b3d3e283e2b58308f3cfe",
+    ),
+    "signatures datasketch": Golden(
+        versions={"minhash.schemes.VERSION": 1}, digest="4fc96f20fb62eaf10f568ae7578913ac"
+    ),
+    "signatures datasketch_legacy": Golden(
+        versions={"minhash.schemes.VERSION": 1}, digest="9b0f2a30e4c8b73c775fe17bc663c358"
+    ),
+    "signatures dolma_dask": Golden(
+        versions={"minhash.schemes.VERSION": 1}, digest="14a3503c2a98b0282ceb50972785ba7f"
+    ),
+    "signatures redpajama_v2": Golden(
+        versions={"minhash.schemes.VERSION": 1}, digest="89489776465f2492a03420cc8d671b1c"
+    ),
     "block": Golden(versions={"verbs.block.job.VERSION": 3}, digest="c1158d6674f273d6b49aa40e5dcfe699"),
     "convert lines": Golden(
         versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 2},
@@ -109,6 +129,14 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         **{f"tag {name}": {**tagging, f"{name}.version": get_tagger(name).version} for name in BUILT_IN},
         "convert_attributes": {"verbs.convert.attributes.VERSION": convert_attributes.VERSION},
         "dedupe": {"verbs.dedupe.job.VERSION": dedupe_run.VERSION},
+        "dedupe fuzzy": {
+            "verbs.dedupe.fuzzy.VERSION": dedupe_fuzzy.VERSION,
+            "minhash.schemes.VERSION": schemes.VERSION,
+        },
+        **{
+            f"signatures {scheme}": {"minhash.schemes.VERSION": schemes.VERSION}
+            for scheme in get_args(Scheme)
+        },
         "block": {"verbs.block.job.VERSION": block_run.VERSION},
         "quantiles": {"verbs.quantiles.job.VERSION": quantile_run.VERSION},
         "validate": {"verbs.validate.shard.VERSION": validation_shard.VERSION},
@@ -242,6 +270,15 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
     made["convert_attributes"] = root / "v0/attributes/flat"
     dk.dedupe(f"{root}/v0", keep="longest", **options)
     made["dedupe"] = root / "v0/attributes/exact"
+    dk.dedupe(f"{root}/v0", how="fuzzy", keep="longest", **options)
+    made["dedupe fuzzy"] = root / "v0/attributes/fuzzy"
+    for scheme in get_args(Scheme):
+        dk.dedupe(f"{root}/v0", how="fuzzy", scheme=scheme, ngram=3, name=scheme, **options)
+        made[f"signatures {scheme}"] = root / "signed" / scheme
+        (root / "signed" / scheme).mkdir(parents=True)
+        for path in (root / "v0/signatures").glob(f"{scheme}-word3-*/*"):
+            values = b"".join(values[valid].tobytes() for values, valid in read_signatures(str(path), 128))
+            (root / "signed" / scheme / path.name).write_bytes(values)
     (root / "list.txt").write_text("d0-3\nweb\td1-4\nnobody\n")
     dk.block(f"{root}/v0", f"{root}/list.txt", name="takedown", **options)
     made["block"] = root / "v0/attributes/takedown"
