@@ -80,3 +80,32 @@ def test_clusters_of_each_language(shared, world, similarity, language):
     assert found == theirs
     kept = sum(row["kept"] for row in expected)
     assert len(known) - sum(map(len, found)) + len(found) == kept
+
+
+def test_the_chain_on_what_its_quality_filter_keeps(shared, world, tmp_path):
+    """In one call for all languages; the chain keeps any document of a cluster."""
+    chain, root = shared / "conformance/rpv2/lumi_chain", str(world / "all")
+    listed = [
+        line
+        for path in sorted((chain / "quality_filtered").glob("*"))
+        for line in path.read_text().splitlines()
+    ]
+    (tmp_path / "listed.txt").write_text("".join(f"{line}\n" for line in listed))
+    dk.block(root, str(tmp_path / "listed.txt"), name="quality", **HERE)
+    summary = dk.dedupe(
+        root,
+        how="fuzzy",
+        scheme="redpajama_v2",
+        similarity=0.8,
+        where="quality is not None",
+        within="metadata.language",
+        name="chain",
+        **HERE,
+    )
+    theirs = {row["id"] for path in (chain / "fuzzy_ids_sim0.8").glob("*") for row in lines(path)}
+    table = pq.read_table(world / "all/clusters/chain.parquet").to_pylist()
+    clusters = partition(((row["cluster_shard"], row["cluster_row"]), row["id"]) for row in table)
+    assert clusters
+    assert all(len(ids & theirs) == 1 for ids in clusters)
+    assert len(theirs) == len(listed) - summary.counts["duplicates"]
+    assert theirs <= set(listed)

@@ -23,11 +23,13 @@ MOST_SOURCES = 200
 TALLIED = ("documents", "duplicates", "bytes", "clusters", "largest")
 """Counts for each source: clusters are those of its survivors."""
 
+LEFT_OUT = ("documents_excluded", "documents_without_group")
+"""Counts of documents that take no part."""
+
 _COUNTS = (
     "documents_in",
     "text_bytes",
-    "documents_excluded",
-    "documents_without_group",
+    *LEFT_OUT,
     "documents_without_rank",
     "duplicates",
     "text_bytes_marked",

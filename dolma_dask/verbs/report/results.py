@@ -16,7 +16,7 @@ from dolma_dask.registry import VERBS, load
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.dedupe.comparison import Comparison, comparison_of
 from dolma_dask.verbs.dedupe.sizes import SIZE_EDGES, size_words
-from dolma_dask.verbs.dedupe.summary import summarize
+from dolma_dask.verbs.dedupe.summary import LEFT_OUT, summarize
 from dolma_dask.verbs.quantiles.thresholds import read_table
 from dolma_dask.verbs.report.history import History, Step, last_name
 from dolma_dask.verbs.report.model import Line, ResultTable, SignalHistogram
@@ -90,6 +90,8 @@ def duplicates(step: Step) -> Iterator[ResultTable]:
         title = f"{name} in {last_name(step.root)}"
         documents = sum(row.documents for row in summary.sources)
         marked = sum(row.duplicates for row in summary.sources)
+        left_out = sum(int(record.counts.get(key, 0)) for record in records for key in LEFT_OUT)
+        aside = f" {counted(left_out, 'document')} took no part." if left_out else ""
         yield ResultTable(
             "Duplicates",
             f"{title}, by source",
@@ -98,7 +100,7 @@ def duplicates(step: Step) -> Iterator[ResultTable]:
                 (row.source, row.documents, row.duplicates, row.text_bytes_marked, row.clusters, row.largest)
                 for row in summary.sources
             ],
-            f"{marked:,} of {counted(documents, 'document')} are copies of another one, which survives. A cluster counts for the source of its survivor.",
+            f"{marked:,} of {counted(documents, 'document')} are copies of another one, which survives. A cluster counts for the source of its survivor.{aside}",
         )
         if name in similar:
             info = similar[name].info

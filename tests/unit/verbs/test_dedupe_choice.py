@@ -162,6 +162,16 @@ def test_a_mix_keeps_the_survivors(world):
     assert not members & {one["id"] for one in documents if not takes_part(one) or group(one) is None}
 
 
+@pytest.mark.slow
+def test_the_report_says_how_many_took_no_part(world):
+    root, documents = world
+    dk.dedupe(str(root), **LOOSE, where="length >= 350", within="metadata.language", name="near", **HERE)
+    dk.report(str(root), to=str(root.parent / "report.html"), **HERE)
+    takes_part, group = WHERE["long"][1], WITHIN["languages"][1]
+    left_out = sum(not takes_part(one) or group(one) is None for one in documents)
+    assert f"{left_out} documents took no part" in (root.parent / "report.html").read_text()
+
+
 CHOICE = {"where": "length >= 350", "within": "metadata.language", "keep": "newest"}
 STOPS = {
     "signatures": (SignatureStage, "run_shard"),
