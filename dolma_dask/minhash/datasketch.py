@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.minhash.mersenne import lower_rows61, mersenne_draws
+from dolma_dask.minhash.parts import CHARACTERS, WORDS
 from dolma_dask.minhash.permutations import Halves, lower32
 from dolma_dask.minhash.shingles import Permutations, sign_strings
-from dolma_dask.text.joined import characters, joined_words
 from dolma_dask.text.kernels import Counts, Int, kernel
 
 _MIX1, _MIX2 = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
@@ -32,8 +32,8 @@ def sign_datasketch(
         permutations = Permutations(lower_rows61, *mersenne_draws(seed, num_perm))
     else:
         permutations = Permutations(_lower_rows32, *affine_draws(seed, num_perm))
-    tokens_of = joined_words if unit == "word" else characters
-    return sign_strings(texts, tokens_of, permutations, ngram=ngram, signs_short=True)
+    kind = WORDS if unit == "word" else CHARACTERS
+    return sign_strings(texts, kind, permutations, ngram=ngram, signs_short=True)
 
 
 def affine_draws(seed: int, num_perm: int) -> tuple[Halves, Halves]:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.minhash.mersenne import lower_rows61, mersenne_draws
+from dolma_dask.minhash.parts import NORMALISED_WORDS
 from dolma_dask.minhash.permutations import Halves
 from dolma_dask.minhash.shingles import Permutations, sign_strings
-from dolma_dask.text.normalization import normalised_words
 
 NGRAM, NUM_PERM, SEED = 13, 128, 42
 """Parameters of the published signatures."""
@@ -26,4 +26,4 @@ def sign_redpajama(
     Raises `DataError`: a text has 512 MiB or more.
     """
     permutations = Permutations(lower_rows61, *mersenne_draws(seed, num_perm))
-    return sign_strings(texts, normalised_words, permutations, ngram=ngram, signs_short=False)
+    return sign_strings(texts, NORMALISED_WORDS, permutations, ngram=ngram, signs_short=False)

@@ -1,7 +1,7 @@
 """Signatures of shingles that are hashed as strings by SHA-1, as datasketch and RedPajama-V2 hash them; the permutations are the caller's.
 
-Texts are cut into pieces that stay in the cache with all that is made of them, and their shingles into runs, so that memory does not grow with a
-text. A run may hold the shingles of many texts, or some of a long one: minima of runs are those of the whole.
+Texts come in parts (`dolma_dask.minhash.parts`), and their shingles are hashed in runs, so that what is made of them stays in the cache. A run may
+hold the shingles of many texts, or some of a long one: minima of parts and runs together are those of the whole.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,14 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dolma_dask.minhash.parts import TokenKind, token_parts
 from dolma_dask.minhash.permutations import NOTHING, Halves
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
-from dolma_dask.text.joined import JoinedTokens, cut_texts
+from dolma_dask.text.joined import JoinedTokens
 from dolma_dask.text.kernels import Counts, Int, Positions, Words, kernel
 from dolma_dask.text.sha1 import sha1_words
-
-PIECE_BYTES = 1 << 18
-"""Texts that are signed together."""
 
 RUN = 1 << 14
 """Shingles that are hashed together."""
@@ -37,7 +35,7 @@ class Permutations:
 
 
 def sign_strings(
-    texts: pa.LargeStringArray, tokens_of: Callable[[pa.LargeStringArray], JoinedTokens], permutations: Permutations,
+    texts: pa.LargeStringArray, kind: TokenKind, permutations: Permutations,
     *, ngram: int, signs_short: bool,
 ) -> tuple[Halves, npt.NDArray[np.uint8]]:  # fmt: skip
     """Return the signatures of texts without nulls, uint32 (n, num_perm), and their kinds (n,).
@@ -46,13 +44,10 @@ def sign_strings(
     shingles means nothing.
     """
     values = np.full((len(texts), len(permutations.a)), NOTHING, np.uint32)
-    counts = np.empty(len(texts), np.int64)
-    row = 0
-    for piece in cut_texts(texts, PIECE_BYTES):
-        tokens, rows = tokens_of(piece), slice(row, row + len(piece))
-        counts[rows] = np.diff(tokens.bounds)
-        _sign_piece(tokens, values[rows], permutations, ngram, signs_short)
-        row += len(piece)
+    counts = np.zeros(len(texts), np.int64)
+    for rows, tokens in token_parts(texts, kind, ngram):
+        counts[rows] = np.maximum(counts[rows], np.diff(tokens.bounds))
+        _sign_part(tokens, values[rows], permutations, ngram, signs_short)
     return values, np.where(counts >= ngram, SIGNED, np.where(counts > 0, SHORT, EMPTY)).astype(np.uint8)
 
 
@@ -75,7 +70,7 @@ def _shingle_ends(tokens: JoinedTokens, ngram: int, signs_short: bool) -> Counts
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(shingles)])
 
 
-def _sign_piece(
+def _sign_part(
     tokens: JoinedTokens, values: Halves, permutations: Permutations, ngram: int, signs_short: bool
 ) -> None:
     """Take the shingles of all texts run by run."""

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import DataError
-from dolma_dask.minhash import shingles
+from dolma_dask.minhash import parts, shingles
 from dolma_dask.minhash.schemes import EMPTY, SIGNED, MinHash
 from dolma_dask.text import joined
 
@@ -28,6 +28,18 @@ SCHEMES = [
     MinHash("datasketch_legacy", ngram=4, unit="char", num_perm=7),
 ]
 
+CUTS = [
+    (1, 1 << 20, 1),
+    (30, 1 << 20, 3),
+    (1 << 18, 1 << 20, 2),
+    (1 << 18, 1 << 20, 100),
+    (1, 1, 1 << 14),
+    (1, 2, 3),
+    (1, 9, 1 << 14),
+    (20, 64, 100),
+]
+"""Bytes of a piece, bytes of a part, shingles of a run."""
+
 
 @pytest.mark.parametrize("minhash", SCHEMES, ids=lambda minhash: minhash.label)
 def test_pieces_and_runs(minhash, monkeypatch):
@@ -35,12 +47,13 @@ def test_pieces_and_runs(minhash, monkeypatch):
     whole = minhash.sign(texts)
     signed = minhash.has_signature(whole.kinds)
     assert len({tuple(row) for row in whole.values[signed].tolist()}) == signed.sum()
-    for piece_bytes, run in [(1, 1), (30, 3), (1 << 18, 2), (1 << 18, 100), (100, 1 << 14)]:
-        monkeypatch.setattr(shingles, "PIECE_BYTES", piece_bytes)
+    for piece_bytes, part_bytes, run in CUTS:
+        monkeypatch.setattr(parts, "PIECE_BYTES", piece_bytes)
+        monkeypatch.setattr(parts, "PART_BYTES", part_bytes)
         monkeypatch.setattr(shingles, "RUN", run)
-        parts = minhash.sign(texts)
-        np.testing.assert_array_equal(parts.kinds, whole.kinds)
-        np.testing.assert_array_equal(parts.values[signed], whole.values[signed])
+        again = minhash.sign(texts)
+        np.testing.assert_array_equal(again.kinds, whole.kinds)
+        np.testing.assert_array_equal(again.values[signed], whole.values[signed])
 
 
 def test_no_text():
