@@ -36,7 +36,7 @@ from dolma_dask.text.bits import (
     word_at,
 )
 from dolma_dask.text.kernels import Bytes, Int, Positions, Words, kernel
-from dolma_dask.text.tables import ALONE, FOLDED, FOLDS, SPACE, TOKEN, char_class, decode
+from dolma_dask.text.tables import ALONE, FOLDED, FOLDS, SPACE, TOKEN, char_class, decode, entry_of
 
 SHORT_RUN = 16
 """Bytes of the longest run of ASCII letters and digits that is hashed as two words of eight."""
@@ -163,7 +163,7 @@ def scan_tokens(
             continue
         folded = np.uint64(code)
         if kind & FOLDS:
-            folded = tables.folds[np.int64(tables.fold_numbers[code >> 8]) << 8 | code & 0xFF]
+            folded = tables.folds[entry_of(code, tables.fold_numbers)]
         while folded:
             added, size = utf8_word(folded & _CODE)
             folded >>= _FOLDED
@@ -171,7 +171,8 @@ def scan_tokens(
                 if space:
                     states[count], words[count] = _ZERO, _BLANK
                     count += 1
-                states[count], words[count] = _ZERO, added
+                place = np.uint64(count)
+                states[place], words[place] = _ZERO, added
                 count += 1
                 started, space = True, False
                 continue

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.text.bits import count_bits, low_bits, range_bits
+from dolma_dask.text.bits import ONE, count_bits, low_bits, range_bits
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bytes, Int, Words, kernel
 
@@ -40,6 +40,7 @@ FOLDS = 128
 FOLDED = 21
 """Bits of each code point in an entry of `load_folds`."""
 
+_TWO, _THREE, _EIGHT = np.uint64(2), np.uint64(3), np.uint64(8)
 _FIRST_CONTINUATION, _LAST_CONTINUATION = np.uint8(0x80), np.uint8(0xBF)
 _FILE = Path(__file__).with_name("tables.npz")
 
@@ -79,22 +80,29 @@ def read_arrays(*names: str) -> list[npt.NDArray[Any]]:
 @kernel
 def decode(data: Bytes, at: Int) -> tuple[Int, Int]:
     """Return (code point, bytes) of the valid UTF-8 character that begins at byte `at`."""
-    first = np.int64(data[at])
+    place = np.uint64(at)  # unsigned, so that numba does not look whether it counts from the end
+    first = np.int64(data[place])
     if first < 0x80:
         return first, 1
     if first < 0xE0:
-        return (first & 0x1F) << 6 | np.int64(data[at + 1]) & 0x3F, 2
-    middle = np.int64(data[at + 1]) & 0x3F
+        return (first & 0x1F) << 6 | np.int64(data[place + ONE]) & 0x3F, 2
+    middle = np.int64(data[place + ONE]) & 0x3F
     if first < 0xF0:
-        return (first & 0x0F) << 12 | middle << 6 | np.int64(data[at + 2]) & 0x3F, 3
-    tail = (np.int64(data[at + 2]) & 0x3F) << 6 | np.int64(data[at + 3]) & 0x3F
+        return (first & 0x0F) << 12 | middle << 6 | np.int64(data[place + _TWO]) & 0x3F, 3
+    tail = (np.int64(data[place + _TWO]) & 0x3F) << 6 | np.int64(data[place + _THREE]) & 0x3F
     return (first & 0x07) << 18 | middle << 12 | tail, 4
+
+
+@kernel
+def entry_of(code: Int, numbers: Bytes) -> np.uint64:
+    """Return where the entry of a code point stands in the blocks of a table with these block numbers."""
+    return np.uint64(numbers[np.uint64(code >> 8)]) << _EIGHT | np.uint64(code & 0xFF)
 
 
 @kernel
 def char_class(numbers: Bytes, blocks: Bytes, code: Int) -> Int:
     """Class bits of one code point, from the two arrays of `load_tables`."""
-    return np.int64(blocks[np.int64(numbers[code >> 8]) << 8 | code & 0xFF])
+    return np.int64(blocks[entry_of(code, numbers)])
 
 
 @kernel
