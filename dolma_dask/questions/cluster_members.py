@@ -59,9 +59,7 @@ class ClusterMember:
     def head(self) -> str:
         """Return the line above its text."""
         role = "survivor" if self.survivor else "copy"
-        alike = (
-            "" if self.survivor or self.similarity is None else f", {self.similarity:.3f} like the survivor"
-        )
+        alike = "" if self.survivor or self.similarity is None else f", similarity {self.similarity:.3f}"
         return f"{role} {self.id} ({self.source}), {self.shard} row {self.row:,}{alike}"
 
 

@@ -62,7 +62,7 @@ def differences(first: str, second: str) -> tuple[Piece, ...]:
     return (*pieces, *_uncompared(first, second))
 
 
-def beginning(text: str, most: int = 4 * CONTEXT) -> tuple[Piece, ...]:
+def beginning(text: str, most: int = 8 * CONTEXT) -> tuple[Piece, ...]:
     """Return the beginning of a text."""
     return tuple(_shortened("same", _TOKEN.findall(text[: 1 << 16]), most, 0))
 

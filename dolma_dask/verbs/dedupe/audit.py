@@ -140,13 +140,15 @@ def run_audit(dataset: Dataset, comparison: Comparison, max_record_bytes: int) -
 
 
 def draw_texts(dataset: Dataset, draws: random.Random, max_record_bytes: int) -> list[str]:
-    """Draw texts from shards in a random order; of large ones from their beginning."""
+    """Draw texts from random shards, of small ones first, so that larger ones make up for what they lack; of each from its beginning."""
     shards = draws.sample(dataset.shards, len(dataset.shards))
-    share = -(-SAMPLE // min(len(shards), MOST_SHARDS))
+    shards = [*sorted(shards[:MOST_SHARDS], key=lambda shard: shard.bytes), *shards[MOST_SHARDS:]]
     texts: list[str] = []
-    for shard in shards:
+    for number, shard in enumerate(shards):
         if len(texts) >= SAMPLE:
             break
+        left = max(min(len(shards), MOST_SHARDS) - number, 1)
+        share = -(-(SAMPLE - len(texts)) // left)
         file = DocumentFile(
             dataset.url(f"{layout.DOCUMENTS}/{shard.path}"),
             ("text",),
