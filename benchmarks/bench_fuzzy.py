@@ -1,7 +1,8 @@
 """Fuzzy duplicates by whole commands, ours and others, on the same .jsonl.gz: CPU of the process tree, in turn.
 
 Run ``python -m benchmarks.bench_fuzzy --peers PYTHON``, where PYTHON is that of an environment with the tools (``pip install rensa daft scipy
-datatrove[processing] spacy orjson``; their byte code compiled). Each tool writes the ids of duplicates; see `benchmarks.peers`.
+datatrove[processing] spacy orjson``; their byte code compiled). Each tool writes the ids of duplicates; see `benchmarks.peers`. text-dedup alone writes
+the documents that stay.
 
 The corpus are the originals of `benchmarks.corpus` again and again. So that no repetition is a copy of another, each is spelled otherwise: letters
 change places within their alphabet. Words, sentences and near copies are as they were.
@@ -84,7 +85,7 @@ def make_corpus(megabytes: float) -> tuple[Path, dict[str, float]]:
     return root, size
 
 
-def commands(root: Path, peers: str, scratch: Path) -> dict[str, list[str]]:
+def commands(root: Path, peers: str, text_dedup: str, scratch: Path) -> dict[str, list[str]]:
     """Return the command of each tool, whose ids lie in the file of its name."""
     # signatures that are there would be used again
     made = shlex.join(
@@ -124,6 +125,20 @@ def commands(root: Path, peers: str, scratch: Path) -> dict[str, list[str]]:
                 "datatrove": ["datatrove"],
             }.items()
         }
+    if text_dedup:
+        read = [
+            "--path",
+            "json",
+            "--data_files",
+            f"{root}/documents/*.gz",
+            "--split",
+            "train",
+            "--column",
+            "text",
+        ]
+        written = ["--cache_dir", str(scratch / "cache"), "--output", str(scratch / "out"), "--num_proc", "2"]
+        shape = ["--ngram", "5", "--num_perm", "128", "--b", "14", "--r", "8"]
+        known["text-dedup"] = [text_dedup, "-m", "text_dedup.minhash", *read, *written, *shape]
     return known
 
 
@@ -136,6 +151,9 @@ def main() -> None:
     parser.add_argument(
         "--peers", default="", metavar="PYTHON", help="of an environment with the other tools"
     )
+    parser.add_argument(
+        "--text-dedup", default="", metavar="PYTHON", help="of one with text-dedup, which needs its own"
+    )
     parser.add_argument("--tools", nargs="+", default=["ours", "rensa", "daft", "datatrove"])
     given = parser.parse_args()
     if sys.platform == "linux":
@@ -146,7 +164,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         scratch = Path(folder)
-        known = commands(root, given.peers, scratch)
+        known = commands(root, given.peers, given.text_dedup, scratch)
         spent: dict[str, list[tuple[float, float]]] = {tool: [] for tool in given.tools}
         for _ in range(given.repeats + 1):  # the first one warms up
             for tool in given.tools:

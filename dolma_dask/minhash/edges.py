@@ -18,7 +18,7 @@ STATE = 3
 """Words that `star_edges` keeps between calls: the key, its first document, and how many documents it has so far."""
 
 NODES = 1 << 19
-"""Documents that a `Forest` holds before it gives out its edges: 24 MB."""
+"""Documents that a `Forest` holds before it gives out its edges, a power of two: 24 MB."""
 
 
 @kernel
