@@ -267,6 +267,12 @@ def _read(dataset: Dataset, shard: str, wanted: Mapping[int, str]) -> Iterator[t
     """Yield the texts of some rows of a shard, whose ids are known."""
     path = f"{layout.DOCUMENTS}/{shard}"
     left = sorted(wanted)
+    if all(
+        shard != known.path for known in dataset.shards
+    ):  # nor is a path followed that leads out of the dataset
+        raise DataError(
+            f"{dataset.root}: there is no document file {path!r}, which the table of clusters names. Run dedupe again."
+        )
     for block in DocumentFile(dataset.url(path), ("id", "text"), source=dataset.source):
         while left and left[0] < block.first_row + block.num_rows:
             row = left.pop(0)

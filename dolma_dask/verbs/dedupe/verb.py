@@ -121,7 +121,7 @@ def dedupe(
         How signatures are made (fuzzy); by default the fastest. The others give the bytes of these projects.
     audit : bool
         Write nothing: plant copies of known similarities into a sample of the documents, find them with these options, and tell how many were found,
-        beside how many should be (fuzzy). Needs the space of two thousand documents in the temporary folder.
+        beside how many should be (fuzzy). All documents may be in the sample, whatever `where` says. Needs the space of two thousand documents in the temporary folder.
     name : str, optional
         Attribute set to write, and its key; by default "exact" or "fuzzy".
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional

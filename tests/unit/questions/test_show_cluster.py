@@ -3,7 +3,10 @@
 import json
 import random
 import re
+import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
@@ -103,6 +106,21 @@ def test_documents_that_were_written_again_are_not_shown(tmp_path):
     write(tmp_path, [{**one, "id": f"new{one['id']}"} for one in documents])
     with pytest.raises(DataError, match=r"row 0 has the id 'newd0', expected 'd0'.*Run dedupe again"):
         dk.show_cluster(str(tmp_path), "d1")
+
+
+def test_a_table_of_clusters_leads_to_no_other_file(root, tmp_path):
+    shutil.copytree(root, tmp_path / "v0")
+    secret = tmp_path / "secret.jsonl"
+    secret.write_text((tmp_path / "v0/documents/0.jsonl").read_text())
+    url = tmp_path / "v0/clusters/fuzzy.parquet"
+    table = pq.read_table(url)
+    column = table.schema.get_field_index("shard")
+    pq.write_table(
+        table.set_column(column, "shard", pa.array(["../../secret.jsonl"] * len(table), pa.large_string())),
+        url,
+    )
+    with pytest.raises(DataError, match=r"no document file 'documents/../../secret.jsonl'"):
+        dk.show_cluster(str(tmp_path / "v0"), "c")
 
 
 def test_it_is_a_command(root, capsys):
