@@ -47,6 +47,13 @@ GOLDEN = {
         versions={"verbs.dedupe.fuzzy.VERSION": 1, "minhash.schemes.VERSION": 1},
         digest="2d936630240b3d3e283e2b58308f3cfe",
     ),
+    "dedupe exact chosen": Golden(
+        versions={"verbs.dedupe.job.VERSION": 3}, digest="f52f9d1dd8715199633ef954fc037a7c"
+    ),
+    "dedupe fuzzy chosen": Golden(
+        versions={"verbs.dedupe.fuzzy.VERSION": 1, "minhash.schemes.VERSION": 1},
+        digest="3a656a2182161f92467c521e0c817303",
+    ),
     "signatures datasketch": Golden(
         versions={"minhash.schemes.VERSION": 1}, digest="4fc96f20fb62eaf10f568ae7578913ac"
     ),
@@ -130,6 +137,11 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "convert_attributes": {"verbs.convert.attributes.VERSION": convert_attributes.VERSION},
         "dedupe": {"verbs.dedupe.job.VERSION": dedupe_run.VERSION},
         "dedupe fuzzy": {
+            "verbs.dedupe.fuzzy.VERSION": dedupe_fuzzy.VERSION,
+            "minhash.schemes.VERSION": schemes.VERSION,
+        },
+        "dedupe exact chosen": {"verbs.dedupe.job.VERSION": dedupe_run.VERSION},
+        "dedupe fuzzy chosen": {
             "verbs.dedupe.fuzzy.VERSION": dedupe_fuzzy.VERSION,
             "minhash.schemes.VERSION": schemes.VERSION,
         },
@@ -272,6 +284,10 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
     made["dedupe"] = root / "v0/attributes/exact"
     dk.dedupe(f"{root}/v0", how="fuzzy", keep="longest", **options)
     made["dedupe fuzzy"] = root / "v0/attributes/fuzzy"
+    for how in ("exact", "fuzzy"):
+        choice = {"where": "source != 'web'", "within": "metadata.n", "keep": "newest", "rank": "added"}
+        dk.dedupe(f"{root}/v0", how=how, **choice, name=f"chosen_{how}", **options)
+        made[f"dedupe {how} chosen"] = root / f"v0/attributes/chosen_{how}"
     for scheme in get_args(Scheme):
         dk.dedupe(f"{root}/v0", how="fuzzy", scheme=scheme, ngram=3, name=scheme, **options)
         made[f"signatures {scheme}"] = root / "signed" / scheme
