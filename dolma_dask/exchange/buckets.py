@@ -149,16 +149,46 @@ class FileFacts(NamedTuple):
     checksum: str
 
 
+class Rooms:
+    """Arrays that the tasks of a pass use one after another in a process: the system clears new memory, which costs as much as spreading records.
+
+    They go with the stage that holds them; one that is sent to another process begins without.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[Words] = []
+
+    def __reduce__(self) -> tuple[type["Rooms"], tuple[()]]:
+        return Rooms, ()
+
+    def take(self, rows: int, words: int) -> Words:
+        """Return an array of this shape."""
+        room = self._free.pop() if self._free else None
+        return np.empty((rows, words), np.uint64) if room is None or room.shape != (rows, words) else room
+
+    def give(self, room: Words) -> None:
+        """Take back an array that nobody uses any more."""
+        self._free.append(room)
+
+
 class BucketWriter:
     """Collects records of some words and writes them in segments of `segment_records`; twice as many are held in memory."""
 
-    def __init__(self, out: PublishedFile, words: int, bucketing: Bucketing, segment_records: int) -> None:
+    def __init__(
+        self,
+        out: PublishedFile,
+        words: int,
+        bucketing: Bucketing,
+        segment_records: int,
+        rooms: Rooms | None = None,
+    ) -> None:
         self.histogram: Histogram = np.zeros(bucketing.count, np.int64)  # records by bucket, so far
         self.checksum = ""  # of the file, after `finish`
         self._out = out
         self._words = words
         self._bucketing = bucketing
         self._limit = segment_records
+        self._rooms = rooms or Rooms()
         self._held = np.empty((0, words), np.uint64)  # room for a segment, once there are records
         self._ordered = self._held
         self._held_records = 0
@@ -185,9 +215,14 @@ class BucketWriter:
         if needed <= len(self._held) or len(self._held) == self._limit:
             return
         few = min(FIRST_BYTES // (8 * self._words), self._limit)
-        room = np.empty((few if needed <= few else self._limit, self._words), np.uint64)
+        room = self._room(few if needed <= few else self._limit)
         room[: self._held_records] = self._held[: self._held_records]
         self._held = room
+
+    def _room(self, rows: int) -> Words:
+        if rows == self._limit:
+            return self._rooms.take(rows, self._words)
+        return np.empty((rows, self._words), np.uint64)
 
     def _count(self, rows: Words) -> None:
         """Count records by bucket, while they are in the cache."""
@@ -200,8 +235,12 @@ class BucketWriter:
             )
 
     def finish(self) -> None:
-        """Write what is held, the table and the tail."""
+        """Write what is held, the table and the tail; give back the memory."""
         self._write_held()
+        for room in (self._held, self._ordered):
+            if len(room) == self._limit:
+                self._rooms.give(room)
+        self._held = self._ordered = room[:0]
         at, columns = self._out.bytes, self._table
         table = np.stack(columns, axis=1) if columns else np.zeros(0, np.uint64)
         digest = xxhash.xxh3_64_intdigest(table.tobytes())
@@ -219,7 +258,7 @@ class BucketWriter:
             return
         ends = np.cumsum(self._counts)
         if len(self._ordered) < len(rows):
-            self._ordered = np.empty_like(self._held)
+            self._ordered = self._room(len(self._held))
         ordered = self._ordered[: len(rows)]
         kernels.spread(rows, 0, self._bucketing.low, self._bucketing.shift, ends - self._counts, ordered)
         self._table.append(_column_of(ordered, ends, self._written))

@@ -9,7 +9,7 @@ largest range twice while it is sorted) and what the reducer gives out once. A p
 
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -24,6 +24,7 @@ from dolma_dask.exchange.buckets import (
     BucketRange,
     BucketWriter,
     FileFacts,
+    Rooms,
     Slice,
     gather,
     read_buckets,
@@ -387,6 +388,7 @@ class _Scatter:
     folder: str
     cut: Bucketing
     limits: Limits
+    rooms: Rooms = field(default_factory=Rooms, compare=False)
 
     def run_shard(self, task: Task) -> list[Record]:
         (unit,) = task.units
@@ -397,6 +399,7 @@ class _Scatter:
             self.cut,
             self.limits,
             lambda out: self.emitter.emit(task.work, out, self.folder),
+            self.rooms,
         )
         return [
             Record(
@@ -421,6 +424,7 @@ class _Reduce:
     staged: Staged
     cut: Bucketing | None  # of what it gives out; None: a bucket for each shard of a range
     limits: Limits
+    rooms: Rooms = field(default_factory=Rooms, compare=False)
 
     def run_shard(self, task: Task) -> list[Record]:
         (unit,) = task.units
@@ -434,6 +438,7 @@ class _Reduce:
             cut,
             self.limits,
             lambda out: self.reducer.reduce(runs, out),
+            self.rooms,
         )
         # the slices that were read
         read = tuple(InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in task.inputs)
@@ -461,6 +466,7 @@ def write_records(
     cut: Bucketing,
     limits: Limits,
     give: Callable[[Out], Result],
+    rooms: Rooms | None = None,
 ) -> tuple[Result, tuple[FileRecord, ...], dict[str, Any]]:
     """Call `give` with a function that takes records for a bucket file, or refuses them if they have no type.
 
@@ -469,7 +475,7 @@ def write_records(
     if dtype is None:
         return give(_refuse), (), {}
     with publish(files.join(folder, path), synced=False) as out:
-        writer = BucketWriter(out, word_count(dtype), cut, limits.records(limits.segment, dtype))
+        writer = BucketWriter(out, word_count(dtype), cut, limits.records(limits.segment, dtype), rooms)
         result = give(lambda records: writer.add(to_words(records, dtype)))
         writer.finish()
     histogram = buckets.pack_histogram(writer.histogram)

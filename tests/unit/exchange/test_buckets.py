@@ -1,5 +1,6 @@
 """Buckets: every record once, ranges as large as they may be; what is written comes back by bucket, and no damage goes unseen."""
 
+import pickle
 from itertools import pairwise
 
 import numpy as np
@@ -126,6 +127,19 @@ def test_records_of_several_files_by_bucket(tmp_path_factory, inputs, bounds):
         if counts[at]:
             wrong[at] -= 2
             assert buckets.gather(buckets.read_buckets(sources, first, last), wrong, 2) is None
+
+
+def test_rooms_are_used_again():
+    rooms = buckets.Rooms()
+    first = rooms.take(4, 2)
+    rooms.give(first)
+    assert rooms.take(4, 2) is first
+    assert rooms.take(4, 2) is not first, "it is in use"
+    rooms.give(first)
+    assert rooms.take(3, 2).shape == (3, 2)
+    rooms.give(first)
+    assert pickle.loads(pickle.dumps(rooms)).take(4, 2) is not first
+    assert len(pickle.dumps(rooms)) < 100, "memory is not sent to other processes"
 
 
 ROWS = [[(n * 0x9E3779B97F4A7C15 % 2**64, n) for n in range(25)]]
