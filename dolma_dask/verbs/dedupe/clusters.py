@@ -40,6 +40,9 @@ MEMBERS = np.dtype(
 which its signature agrees with another one of the cluster; 0 where pairs are not verified.
 """
 
+NOWHERE = np.uint64(0xFFFFFFFFFFFFFFFF)
+"""No location."""
+
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """Odd factor that spreads docnos over all 64 bits, by which the exchange shares out its work."""
 
@@ -109,25 +112,30 @@ class MemberEmitter:
 
 
 @kernel
-def mark_members(records: Words, state: Words, out: Words) -> Int:
-    """Write `MEMBERS` of sorted records (hi, cluster, rank, location, matches), headers of rank 0 left out; returns how many there are.
+def mark_members(records: Words, state: Words, out: Words, closed: Words) -> tuple[Int, Int]:
+    """Write `MEMBERS` of sorted records (hi, cluster, rank, location, matches), headers of rank 0 left out, and the clusters that end before another
+    one as `closed` rows (location of the survivor, size, sum of matches); returns how many there are of each.
 
-    `state` (2,) holds the size of the cluster that is open, and whether its survivor is found.
+    `state` (3,) is such a row of the cluster that is open; its location is `NOWHERE` until the survivor is found.
     """
-    written = 0
+    written, ended = 0, 0
     for i in range(records.shape[0]):
         if records[i, 2] == 0:
-            state[0] = records[i, 3]
-            state[1] = np.uint64(0)
+            if state[1]:
+                for place in range(3):
+                    closed[ended, place] = state[place]
+                ended += 1
+            state[0], state[1], state[2] = NOWHERE, records[i, 3], np.uint64(0)
             continue
         out[written, 0] = records[i, 3]
         out[written, 1] = records[i, 1]
-        out[written, 2] = state[0]
-        out[written, 3] = np.uint64(1) - state[1]
+        out[written, 2] = state[1]
+        out[written, 3] = np.uint64(state[0] == NOWHERE)
         out[written, 4] = records[i, 4]
-        state[1] = np.uint64(1)
+        state[0] = records[i, 3] if state[0] == NOWHERE else state[0]
+        state[2] += records[i, 4]
         written += 1
-    return written
+    return written, ended
 
 
 @dataclass(frozen=True)
@@ -137,19 +145,19 @@ class ClusterReducer:
     dtype: np.dtype[Any] = MEMBERS
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
-        """Give out the members of a range; returns ``largest`` as `SurvivorReducer` does, and ``sizes`` as `count_sizes`."""
-        state = np.zeros(2, np.uint64)
+        """Give out the members of a range; returns ``largest`` as `SurvivorReducer` does, with the sums of their matches, and ``sizes`` as `count_sizes`."""
+        state = np.zeros(3, np.uint64)
         largest: list[list[int]] = []
         sizes: list[int] = []
         for run in runs:
-            members = np.empty((len(run), 5), np.uint64)
-            count = mark_members(for_kernel(to_words(run, run.dtype)), state, members)
-            found = members[:count]
-            out(to_records(found, MEMBERS))
-            survivors = found[found[:, 3] == 1]
-            largest = largest_of([*largest, *largest_survivors(survivors[:, [0, 2]])])
-            sizes = add_sizes([sizes, count_sizes(survivors[:, 2])])
-        return {"largest": largest, "sizes": sizes}
+            members, closed = np.empty((len(run), 5), np.uint64), np.empty((len(run), 3), np.uint64)
+            count, ended = mark_members(for_kernel(to_words(run, run.dtype)), state, members, closed)
+            out(to_records(members[:count], MEMBERS))
+            largest = largest_of([*largest, *largest_survivors(closed[:ended])])
+            sizes = add_sizes([sizes, count_sizes(closed[:ended, 1])])
+        last = state.reshape(1, 3)[state[1:2] > 0]
+        largest = largest_of([*largest, *largest_survivors(last)])
+        return {"largest": largest, "sizes": add_sizes([sizes, count_sizes(last[:, 1])])}
 
 
 # ------------------------------------------------------------------------------------------------ what is written
@@ -170,6 +178,11 @@ class ClusterFlagStage(FlagStage):
     def rows(self, staged: StagedShard) -> Iterator[FlagRows]:
         """See `FlagStage`."""
         return read_rows(self.root, staged)
+
+    def named(self, rows: FlagRows, number: int) -> Iterator[list[Any]]:
+        """Yield [size, row, id, source, mean similarity] of the survivors of the largest clusters among `rows`; see `FlagStage`."""
+        for *known, matches in super().named(rows, number):
+            yield [*known, round(matches / (known[0] * self.scale), 4) if self.scale else None]
 
     def columns(
         self, rows: FlagRows, records: Records, number: int

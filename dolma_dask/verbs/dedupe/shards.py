@@ -107,7 +107,9 @@ class FlagStage:
     reads: tuple[str, ...]  # document columns that the flags depend on
     folder: str = ""  # of the staging files
     records: ShardRecords | None = None  # output of the reducer
-    largest: Sequence[Sequence[int]] = ()  # clusters that records name, as (size, location of the survivor)
+    largest: Sequence[
+        Sequence[int]
+    ] = ()  # clusters that records name, as (size, location of the survivor, ...)
     verb: str = "dedupe"
 
     def run_shard(self, task: Task) -> list[Record]:
@@ -122,7 +124,7 @@ class FlagStage:
             for rows in self.rows(staged):
                 flags, sizes, columns = self.columns(rows, records, staged.number)
                 tally.add(rows, flags, sizes)
-                named.extend(self._named(rows, staged.number))
+                named.extend(self.named(rows, staged.number))
                 yield rows, [flag_column(self.name, flags), *columns]
 
         file = write_columns(self.root, task.units[0].name, flagged())
@@ -144,13 +146,13 @@ class FlagStage:
         """Return what `flags_of` does, and further attributes."""
         return *flags_of(rows, records, number), []
 
-    def _named(self, rows: FlagRows, number: int) -> Iterator[list[Any]]:
-        """Yield [size, row, id, source] of the survivors of the largest clusters among `rows`."""
+    def named(self, rows: FlagRows, number: int) -> Iterator[list[Any]]:
+        """Yield [size, row, id, source, ...] of the survivors of the largest clusters among `rows`."""
         first = (number << ROW_BITS) + rows.first
-        for size, location in self.largest:
+        for size, location, *others in self.largest:
             if first <= location < first + len(rows):
                 at = location - first
-                yield [size, rows.first + at, rows.ids[at].as_py(), rows.sources[at].as_py()]
+                yield [size, rows.first + at, rows.ids[at].as_py(), rows.sources[at].as_py(), *others]
 
 
 def flags_of(rows: FlagRows, records: Records, number: int) -> tuple[Mask, npt.NDArray[np.int64]]:

@@ -81,6 +81,8 @@ class Cluster:
         Of the survivor.
     row : int
         Of the survivor in its shard.
+    similarity : float or None
+        Mean, over all of them, of the similarity to the nearest one that it was compared with; None where no pairs were verified.
     """
 
     size: int
@@ -88,6 +90,11 @@ class Cluster:
     source: str
     shard: str
     row: int
+    similarity: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is known as JSON-able values."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,7 +123,7 @@ class DedupeSummary(Summary):
             **super().to_json(),
             **described,
             "sources": [vars(row) for row in self.sources],
-            "clusters": [vars(cluster) for cluster in self.clusters],
+            "clusters": [cluster.to_json() for cluster in self.clusters],
         }
 
     def rows(self) -> list[tuple[str, str]]:
@@ -153,10 +160,14 @@ class DedupeSummary(Summary):
         return rows
 
     def _cluster_rows(self) -> list[list[str]]:
-        rows = [["survivor", "documents", "source", "shard", "row"]]
+        is_verified = any(cluster.similarity is not None for cluster in self.clusters)
+        rows = [["survivor", "documents", *["similarity"][:is_verified], "source", "shard", "row"]]
         for cluster in self.clusters:
             name = cluster.id if len(cluster.id) <= _SHOWN_ID else f"{cluster.id[: _SHOWN_ID - 4]} ..."
-            rows.append([name, f"{cluster.size:,}", cluster.source, cluster.shard, f"{cluster.row:,}"])
+            alike = [] if cluster.similarity is None else [f"{cluster.similarity:.3f}"]
+            rows.append(
+                [name, f"{cluster.size:,}", *alike, cluster.source, cluster.shard, f"{cluster.row:,}"]
+            )
         return rows
 
 
@@ -185,9 +196,9 @@ def _by_source(records: Sequence[Record]) -> tuple[SourceDuplicates, ...] | None
 
 def _largest(records: Sequence[Record], listing: Mapping[str, int]) -> tuple[Cluster, ...]:
     clusters = [
-        Cluster(size, identity, source, record.shard, row)
+        Cluster(size, identity, source, record.shard, row, *others)
         for record in records
-        for size, row, identity, source in record.info.get("clusters", ())
+        for size, row, identity, source, *others in record.info.get("clusters", ())
     ]
     clusters.sort(key=lambda cluster: (-cluster.size, listing[cluster.shard], cluster.row))
     return tuple(clusters[:LARGEST])

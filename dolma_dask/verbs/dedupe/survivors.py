@@ -79,12 +79,12 @@ def _give(flags: Words, largest: list[list[int]], out: Callable[[Records], None]
 
 
 def largest_survivors(survivors: Words) -> list[list[int]]:
-    """Return the largest clusters of survivors (location, size), shape (n, 2), as [size, location]; those of the lowest locations among equals."""
+    """Return the largest clusters of survivors (location, size, ...) as [size, location, ...]; those of the lowest locations among equals."""
     if len(survivors) > LARGEST:
         least = np.partition(survivors[:, 1], -LARGEST)[-LARGEST]
         survivors = survivors[survivors[:, 1] >= least]
         survivors = survivors[np.lexsort((survivors[:, 0], ~survivors[:, 1]))][:LARGEST]
-    return [[int(size), int(location)] for location, size in survivors.tolist()]
+    return [[size, location, *others] for location, size, *others in survivors.tolist()]
 
 
 def largest_of(clusters: Iterable[list[int]]) -> list[list[int]]:

@@ -90,6 +90,7 @@ def duplicates(step: Step) -> Iterator[ResultTable]:
         title = f"{name} in {last_name(step.root)}"
         documents = sum(row.documents for row in summary.sources)
         marked = sum(row.duplicates for row in summary.sources)
+        is_verified = any(one.similarity is not None for one in summary.clusters)
         left_out = sum(int(record.counts.get(key, 0)) for record in records for key in LEFT_OUT)
         aside = f" {counted(left_out, 'document')} took no part." if left_out else ""
         yield ResultTable(
@@ -109,8 +110,21 @@ def duplicates(step: Step) -> Iterator[ResultTable]:
         yield ResultTable(
             "Duplicates",
             f"{title}, largest clusters",
-            ("Survivor", "Documents", "Source", "Shard", "Row"),
-            [(one.id, one.size, one.source, one.shard, one.row) for one in summary.clusters],
+            (
+                "Survivor",
+                "Documents",
+                *(["Mean similarity"] if is_verified else []),
+                "Source",
+                "Shard",
+                "Row",
+            ),
+            [
+                (one.id, one.size, *([one.similarity] if is_verified else []), one.source, one.shard, one.row)
+                for one in summary.clusters
+            ],
+            "Similarities are those of each document to the nearest one that it was compared with."
+            if is_verified
+            else "",
         )
 
 

@@ -9,8 +9,10 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.minhash.bands import Bands, collision_probability
+from dolma_dask.verbs.dedupe.clusters import ClusterReducer, MemberEmitter
 from dolma_dask.verbs.dedupe.comparison import comparison_of
 from dolma_dask.verbs.dedupe.sizes import SIZE_EDGES, add_sizes, count_sizes, size_words
+from dolma_dask.verbs.dedupe.survivors import LARGEST
 
 from .conftest import write_lines
 from .report_pages import QUIET, page_of
@@ -78,3 +80,53 @@ def test_verification_by_ngrams_finds_nothing_below_the_similarity():
     assert recall[2:] == pytest.approx(collision_probability([0.8, 0.9], Bands(14, 8)), abs=2e-3)
     assert (compared.curve.false_positives, compared.curve.half) == (0, 0.8)
     assert comparison_of(compared.params()) == compared
+
+
+@pytest.mark.parametrize("keep", ["first", "longest"])
+def test_the_largest_clusters_tell_their_inner_similarity(tmp_path, keep):
+    draw = np.random.default_rng(6)
+    lines = []
+    for size in (2, 3, 5, 9):
+        words = [f"f{size}w{draw.integers(10**6)}" for _ in range(100)]
+        for member in range(size):
+            copy = [*words[: 100 - 2 * member], *(f"m{member}n{n}" for n in range(3 * member))]
+            lines.append(json.dumps({"id": f"c{size}-{member}", "source": "s", "text": " ".join(copy)}))
+    for shard in range(3):
+        write_lines(tmp_path / f"v0/documents/{shard}.jsonl", lines[shard::3])
+    summary = dk.dedupe(str(tmp_path / "v0"), how="fuzzy", keep=keep, **QUIET)
+    table = pq.read_table(tmp_path / "v0/clusters/fuzzy.parquet").to_pandas()
+    groups = [rows for _, rows in table.groupby(["cluster_shard", "cluster_row"])]
+    means = {rows["id"][rows["survivor"]].item(): (len(rows), rows["similarity"].mean()) for rows in groups}
+    assert len(means) >= 4
+    assert {one.id: (one.size, one.similarity) for one in summary.clusters} == {
+        survivor: (size, pytest.approx(mean, abs=1e-4)) for survivor, (size, mean) in means.items()
+    }
+    assert f"{summary.clusters[0].similarity:.3f}" in str(summary)
+    shown = {table["title"]: table for table in page_of(tmp_path / "v0", keep)[0]["results"]}
+    largest = shown["fuzzy in v0, largest clusters"]
+    assert largest["columns"][2] == "Mean similarity"
+    assert [row[2] for row in largest["rows"]] == [one.similarity for one in summary.clusters]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clusters_may_go_on_in_the_next_run(seed):
+    draw = np.random.default_rng(seed)
+    dtype = MemberEmitter("", "", 0, "first", False).dtype
+    records, expected = [], {}
+    for cluster in range(30):
+        size = int(draw.integers(2, 9))
+        ranks, matches = draw.integers(1, 4, size), draw.integers(0, 129, size)
+        members = sorted(
+            zip(ranks.tolist(), [100 * cluster + n for n in range(size)], matches.tolist(), strict=True)
+        )
+        records += [(cluster, 0, 0, size, 0), *((cluster, 0, rank, at, match) for rank, at, match in members)]
+        expected[members[0][1]] = [size, members[0][1], int(matches.sum())]
+    rows = np.zeros(len(records), dtype)
+    rows["lo"], rows["hi"], rows["rank"], rows["location"], rows["matches"] = np.array(records).T
+    runs = np.array_split(rows, [*np.sort(draw.integers(0, len(rows), 7))])
+    given = []
+    told = ClusterReducer().reduce(runs, given.append)
+    assert told["largest"] == sorted(expected.values(), key=lambda one: (-one[0], one[1]))[:LARGEST]
+    assert sum(told["sizes"]) == len(expected)
+    members = np.concatenate(given)
+    assert set(members["location"][members["survives"] == 1].tolist()) == set(expected)
