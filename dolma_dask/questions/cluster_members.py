@@ -1,66 +1,24 @@
-"""show_cluster: the documents that are similar to one, the survivor first, with their differences to it.
-
-Cost: the table of clusters is read twice in columns, and the shards of the members that are shown up to their rows.
-"""
+"""show_cluster: the documents that are similar to one, the survivor first, with their differences to it."""
 
 import html
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import counted, listed, near_or_all
-from dolma_dask.errors import DataError, UsageError
+from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
-from dolma_dask.io.parquet import open_parquet
 from dolma_dask.journal import Journal
-from dolma_dask.minhash.schemes import MinHash, jaccard
-from dolma_dask.questions.differences import Piece, beginning, differences
+from dolma_dask.minhash.schemes import MinHash
+from dolma_dask.reading.clusters import ClusterMember, ClusterName, ClusterReader
 from dolma_dask.summary import Summary
+from dolma_dask.text.differences import Piece
 
 MOST_SEARCHED = 1 << 30
 """Stored bytes of documents that are searched for an id that is in no cluster, to tell whether there is such a document."""
-
-_NAMES = ["cluster_shard", "cluster_row"]
-
-
-@dataclass(frozen=True)
-class ClusterMember:
-    """A document of a cluster.
-
-    Attributes
-    ----------
-    id, source, shard : str
-        Which document it is.
-    row : int
-        Its row in the shard.
-    survivor : bool
-        Whether it is the one that is kept.
-    similarity : float or None
-        Jaccard similarity of its n-grams with those of the survivor; None where neither has any.
-    pieces : tuple of Piece
-        Its text with what differs from the survivor; of the survivor the beginning.
-    """
-
-    id: str
-    source: str
-    shard: str
-    row: int
-    survivor: bool
-    similarity: float | None = None
-    pieces: tuple[Piece, ...] = ()
-
-    def head(self) -> str:
-        """Return the line above its text."""
-        role = "survivor" if self.survivor else "copy"
-        alike = "" if self.survivor or self.similarity is None else f", similarity {self.similarity:.3f}"
-        return f"{role} {self.id} ({self.source}), {self.shard} row {self.row:,}{alike}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,12 +127,9 @@ def show_cluster(
         raise UsageError(f"most={most}; expected how many documents to show, at least 1.")
     target = dataset.target if isinstance(dataset, Summary) else dataset
     found = open_dataset(target, source=source, version=version) if isinstance(target, str) else target
-    minhash = _made_with(found.root, name)
-    table = _Table(files.join(found.root, layout.clusters_path(name)))
-    cluster = table.cluster_of(id, of_source, lambda: _in_no_cluster(found, id, name))
-    members, size = table.members(cluster, most)
-    texts = _texts(found, members)
-    return ClusterView(name, size, tuple(_compared(members, texts, minhash)))
+    reader = ClusterReader(found, name, _made_with(found.root, name))
+    members, size = reader.show(_cluster_of(reader, id, of_source), most)
+    return ClusterView(name, size, tuple(members))
 
 
 def _made_with(root: str, name: str) -> MinHash:
@@ -188,49 +143,17 @@ def _made_with(root: str, name: str) -> MinHash:
     return MinHash(**{key: params[key] for key in ("scheme", "ngram", "unit", "num_perm", "seed")})
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A table of clusters."""
-
-    url: str
-
-    def cluster_of(self, id: str, of_source: str | None, error: Any) -> tuple[str, int]:
-        """Return the name of the cluster of a document; raise what `error` returns if it is in none."""
-        found = [
-            (row["source"], (row["cluster_shard"], row["cluster_row"]))
-            for batch in self._batches([*_NAMES, "source", "id"])
-            for row in batch.filter(pc.equal(batch.column("id"), id)).to_pylist()
-            if of_source in (None, row["source"])
-        ]
-        clusters = {cluster for _, cluster in found}
-        if not clusters:
-            raise error()
-        if len(clusters) > 1:
-            sources = sorted({name for name, _ in found})
-            raise UsageError(
-                f"id {id!r} is in {counted(len(clusters), 'cluster')}, of documents of {listed(sources)}; expected one. Name the source of the document "
-                "with --of-source."
-            )
-        return clusters.pop()
-
-    def members(self, cluster: tuple[str, int], most: int) -> tuple[list[ClusterMember], int]:
-        """Return the first `most` members of a cluster, the survivor first of all, and how many there are."""
-        shown: list[ClusterMember] = []
-        size = 0
-        columns = ["source", "id", "shard", "row", "size", "survivor"]
-        for batch in self._batches([*_NAMES, *columns]):
-            is_member = pc.and_(
-                pc.equal(batch.column(_NAMES[0]), cluster[0]), pc.equal(batch.column(_NAMES[1]), cluster[1])
-            )
-            for row in batch.filter(is_member).select(columns).to_pylist():
-                size = row.pop("size")
-                shown.append(ClusterMember(**row))
-            shown = sorted(shown, key=lambda member: not member.survivor)[:most]
-        return shown, size
-
-    def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with open_parquet(self.url) as file:
-            yield from file.iter_batches(columns=columns, use_threads=False)
+def _cluster_of(reader: ClusterReader, id: str, of_source: str | None) -> ClusterName:
+    """Return the cluster of a document."""
+    found = reader.find(id=id, **({} if of_source is None else {"source": of_source}))
+    if not found:
+        raise _in_no_cluster(reader.dataset, id, reader.name)
+    if len(found) > 1:
+        raise UsageError(
+            f"id {id!r} is in {counted(len(found), 'cluster')}, of documents of {listed(sorted(found.values()))}; expected one. Name the source of the "
+            "document with --of-source."
+        )
+    return next(iter(found))
 
 
 def _in_no_cluster(dataset: Dataset, id: str, name: str) -> UsageError:
@@ -251,56 +174,3 @@ def _in_no_cluster(dataset: Dataset, id: str, name: str) -> UsageError:
     return UsageError(
         f"there is no document with id {id!r} in {dataset.root}; expected the id of a document."
     )
-
-
-def _texts(dataset: Dataset, members: Sequence[ClusterMember]) -> dict[tuple[str, int], str]:
-    """Return the texts of documents by shard and row."""
-    rows: defaultdict[str, dict[int, str]] = defaultdict(dict)
-    for member in members:
-        rows[member.shard][member.row] = member.id
-    return {
-        (shard, row): text for shard, wanted in rows.items() for row, text in _read(dataset, shard, wanted)
-    }
-
-
-def _read(dataset: Dataset, shard: str, wanted: Mapping[int, str]) -> Iterator[tuple[int, str]]:
-    """Yield the texts of some rows of a shard, whose ids are known."""
-    path = f"{layout.DOCUMENTS}/{shard}"
-    left = sorted(wanted)
-    if all(
-        shard != known.path for known in dataset.shards
-    ):  # nor is a path followed that leads out of the dataset
-        raise DataError(
-            f"{dataset.root}: there is no document file {path!r}, which the table of clusters names. Run dedupe again."
-        )
-    for block in DocumentFile(dataset.url(path), ("id", "text"), source=dataset.source):
-        while left and left[0] < block.first_row + block.num_rows:
-            row = left.pop(0)
-            at = row - block.first_row
-            found, text = (block.batch.column(name)[at].as_py() for name in ("id", "text"))
-            if found != wanted[row]:
-                raise _changed(path, row, found, wanted[row])
-            yield row, text
-        if not left:
-            return
-    raise _changed(path, left[0], None, wanted[left[0]])
-
-
-def _changed(path: str, row: int, found: str | None, expected: str) -> DataError:
-    return DataError(
-        f"{path}: row {row:,} has the id {found!r}, expected {expected!r}: the documents were written again since they were deduplicated. Run dedupe again."
-    )
-
-
-def _compared(
-    members: Iterable[ClusterMember], texts: Mapping[tuple[str, int], str], minhash: MinHash
-) -> Iterator[ClusterMember]:
-    """Yield the members with their similarities and texts; the survivor comes first."""
-    first, *others = members
-    original = texts[first.shard, first.row]
-    yield replace(first, similarity=1.0, pieces=beginning(original))
-    for member in others:
-        text = texts[member.shard, member.row]
-        bounds, shingles = minhash.shingles(pa.array([original, text], pa.large_string()))
-        alike = jaccard(shingles[: bounds[1]], shingles[bounds[1] :])
-        yield replace(member, similarity=alike, pieces=differences(original, text))

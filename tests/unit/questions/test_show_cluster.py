@@ -12,7 +12,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask import cli
 from dolma_dask.errors import DataError, UsageError
-from dolma_dask.questions.differences import CONTEXT, MOST_TOKENS, differences
+from dolma_dask.text.differences import CONTEXT, MOST_TOKENS, differences
 
 HERE = {"scheduler": "synchronous", "progress": False}
 HOSTILE = "<script>alert(1)</script>&<img src=x onerror=alert(2)>'\""
