@@ -212,13 +212,37 @@ def from_batch(batch: pa.RecordBatch, first: int) -> FlagRows:
 # ------------------------------------------------------------------------------------------------ flags
 
 
-def records_among(rows: FlagRows, records: Records, number: int) -> tuple[Records, Counts]:
-    """Return those records of shard `number`, sorted by location, that are about some of its rows, and the index of each among these."""
-    first = (number << ROW_BITS) + rows.first
-    # NumPy would copy all locations to search them
-    start, stop = (bisect_left(records["location"], bound) for bound in (first, first + len(rows)))
-    inside = records[start:stop]
-    return inside, (inside["location"] - np.uint64(first)).astype(np.int64)
+class ShardCursor:
+    """Records of a shard, sorted by location, beside its rows: of all of them, those at hand are in memory."""
+
+    def __init__(self, chunks: Iterable[Records], number: int) -> None:
+        self._chunks, self._number = iter(chunks), number
+        self._held: Records | None = next(self._chunks, None)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no records are left."""
+        return self._held is None
+
+    def among(self, rows: FlagRows) -> tuple[Records | None, Counts]:
+        """Return the records about some rows, which come after those of the last call, and the index of each among these; None if there are none."""
+        first = (self._number << ROW_BITS) + rows.first
+        parts = list(self._until(first + len(rows)))
+        if not parts:
+            return None, np.empty(0, np.int64)
+        inside = np.concatenate(parts)
+        return inside, (inside["location"] - np.uint64(first)).astype(np.int64)
+
+    def _until(self, end: int) -> Iterator[Records]:
+        while self._held is not None:
+            # NumPy would copy all locations to search them
+            stop = bisect_left(self._held["location"], end)
+            if stop:
+                yield self._held[:stop]
+            if stop < len(self._held):
+                self._held = self._held[stop:]
+                return
+            self._held = next(self._chunks, None)
 
 
 def write_flags(root: str, path: str, name: str, blocks: Iterable[tuple[FlagRows, Mask]]) -> FileRecord:

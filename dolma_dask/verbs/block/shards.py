@@ -26,13 +26,13 @@ from dolma_dask.rules.membership import FREE
 from dolma_dask.verbs.flag_rows import (
     FlagRows,
     Mask,
+    ShardCursor,
     ShardKeys,
     ShardReading,
     StagedShard,
     emit_shards,
     flags_record,
     read_staged,
-    records_among,
     write_flags,
 )
 
@@ -148,12 +148,12 @@ class ListedByExchange:
         """Write the attribute file of one shard; ``task.work`` is its `StagedShard`."""
         staged: StagedShard = task.work
         assert self.records is not None
-        listed = self.records.of_shard(staged.number)
+        listed = ShardCursor(self.records.chunks_of_shard(staged.number), staged.number)
 
         def flagged() -> Iterator[tuple[FlagRows, Mask]]:
             for rows in read_staged(self.folder, staged):
                 flags = np.zeros(len(rows), np.bool_)
-                flags[records_among(rows, listed, staged.number)[1]] = True
+                flags[listed.among(rows)[1]] = True
                 yield rows, flags
 
         return _write(self.root, self.name, task, flagged(), lambda: staged)

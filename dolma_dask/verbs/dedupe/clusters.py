@@ -30,7 +30,7 @@ from dolma_dask.verbs.dedupe.shards import FlagStage
 from dolma_dask.verbs.dedupe.signatures import read_lengths, read_rows
 from dolma_dask.verbs.dedupe.sizes import add_sizes, count_sizes
 from dolma_dask.verbs.dedupe.survivors import largest_of, largest_survivors
-from dolma_dask.verbs.flag_rows import FlagRows, Mask, StagedShard, records_among
+from dolma_dask.verbs.flag_rows import FlagRows, Mask, ShardCursor, StagedShard
 from dolma_dask.writers.base import GroupedTable
 
 MEMBERS = np.dtype(
@@ -185,12 +185,13 @@ class ClusterFlagStage(FlagStage):
             yield [*known, round(matches / (known[0] * self.scale), 4) if self.scale else None]
 
     def columns(
-        self, rows: FlagRows, records: Records, number: int
+        self, rows: FlagRows, cursor: ShardCursor
     ) -> tuple[Mask, npt.NDArray[np.int64], list[AttributeColumn]]:
         """Return which of `rows` are duplicates, the sizes of the clusters that they survive, and for members of clusters their size and similarity."""
-        found, indices = records_among(rows, records, number)
+        found, indices = cursor.among(rows)
         columns = np.zeros((3, len(rows)))
-        columns[:, indices] = found["survives"] == 0, found["size"], found["matches"]
+        if found is not None:
+            columns[:, indices] = found["survives"] == 0, found["size"], found["matches"]
         flags, sizes = columns[0] == 1, columns[1].astype(np.int64)
         is_member = sizes > 0
         shown = [_column(size_key(self.name), columns[1], is_member)]
@@ -253,23 +254,23 @@ class ClusterTable:
         path, repeated = clusters_path(self.name), ["cluster_shard", "source", "shard"]
         with GroupedTable(self.root, path, _TABLE, GROUP_ROWS, use_dictionary=repeated) as writer:
             for signed, staged in shards:
-                records = self.records.of_shard(signed.number)
-                if not len(records):
-                    continue
-                for rows in read_rows(self.root, staged):
-                    writer.write(self._members(rows, records, signed, firsts, paths))
+                cursor = ShardCursor(self.records.chunks_of_shard(signed.number), signed.number)
+                for rows in read_rows(self.root, staged) if not cursor.is_done else ():
+                    found, indices = cursor.among(rows)
+                    if found is not None:
+                        writer.write(self._members(rows, found, indices, signed, firsts, paths))
         return writer.record
 
     def _members(
         self,
         rows: FlagRows,
-        records: Records,
+        found: Records,
+        indices: npt.NDArray[np.int64],
         signed: SignedShard,
         firsts: npt.NDArray[np.int64],
         paths: pa.LargeStringArray,
     ) -> list[pa.Array]:
-        """Return the columns of the members among `rows`; `firsts` are the first docnos of all shards, `paths` their paths."""
-        found, indices = records_among(rows, records, signed.number)
+        """Return the columns of the members `found` among `rows`; `firsts` are the first docnos of all shards, `paths` their paths."""
         clusters = found["cluster"].astype(np.int64)
         of = np.searchsorted(firsts, clusters, "right") - 1
         columns = [

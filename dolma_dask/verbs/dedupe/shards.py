@@ -27,13 +27,13 @@ from dolma_dask.verbs.dedupe.summary import Tally
 from dolma_dask.verbs.flag_rows import (
     FlagRows,
     Mask,
+    ShardCursor,
     ShardReading,
     StagedShard,
     emit_shards,
     flag_column,
     flags_record,
     read_staged,
-    records_among,
     write_columns,
 )
 
@@ -116,13 +116,13 @@ class FlagStage:
         """Write the attribute file of one shard from its staging file; ``task.work`` is its `StagedShard`."""
         staged: StagedShard = task.work
         assert self.records is not None
-        records = self.records.of_shard(staged.number)
+        cursor = ShardCursor(self.records.chunks_of_shard(staged.number), staged.number)
         tally = Tally()
         named: list[list[Any]] = []
 
         def flagged() -> Iterator[tuple[FlagRows, list[AttributeColumn]]]:
             for rows in self.rows(staged):
-                flags, sizes, columns = self.columns(rows, records, staged.number)
+                flags, sizes, columns = self.columns(rows, cursor)
                 tally.add(rows, flags, sizes)
                 named.extend(self.named(rows, staged.number))
                 yield rows, [flag_column(self.name, flags), *columns]
@@ -141,10 +141,10 @@ class FlagStage:
         return read_staged(self.folder, staged)
 
     def columns(
-        self, rows: FlagRows, records: Records, number: int
+        self, rows: FlagRows, cursor: ShardCursor
     ) -> tuple[Mask, npt.NDArray[np.int64], list[AttributeColumn]]:
         """Return what `flags_of` does, and further attributes."""
-        return *flags_of(rows, records, number), []
+        return *flags_of(rows, cursor), []
 
     def named(self, rows: FlagRows, number: int) -> Iterator[list[Any]]:
         """Yield [size, row, id, source, ...] of the survivors of the largest clusters among `rows`."""
@@ -155,13 +155,14 @@ class FlagStage:
                 yield [size, rows.first + at, rows.ids[at].as_py(), rows.sources[at].as_py(), *others]
 
 
-def flags_of(rows: FlagRows, records: Records, number: int) -> tuple[Mask, npt.NDArray[np.int64]]:
+def flags_of(rows: FlagRows, cursor: ShardCursor) -> tuple[Mask, npt.NDArray[np.int64]]:
     """Return for each of `rows` (n,) whether it is a duplicate, and the size of the cluster that it survives, 0 for the others.
 
-    `records` are all `FLAGS` of the shard: 16 bytes per document that is not alone, and nothing more of all of them.
+    The records are all `FLAGS` of the shard: 16 bytes per document that is not alone.
     """
-    found, indices = records_among(rows, records, number)
+    found, indices = cursor.among(rows)
     flags, sizes = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-    sizes[indices] = found["size"]
-    flags[indices] = found["size"] == 0
+    if found is not None:
+        sizes[indices] = found["size"]
+        flags[indices] = found["size"] == 0
     return flags, sizes

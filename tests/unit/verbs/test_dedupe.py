@@ -176,7 +176,7 @@ def test_too_many_sources_make_no_table(tmp_path):
         assert any("more than 200 sources" in note for note in done.notes)
 
 
-def test_marks_of_a_shard_with_many_duplicates_are_not_copied():
+def test_records_of_a_shard_with_many_duplicates_are_not_held():
     draw = np.random.default_rng(1)
     count = 400_000
     found = np.zeros(count, FLAGS)
@@ -185,14 +185,17 @@ def test_marks_of_a_shard_with_many_duplicates_are_not_copied():
     found["size"] = draw.integers(0, 3, count)
     known = dict(zip(rows.tolist(), found["size"].tolist(), strict=True))
     names, sizes = pa.array(["s"] * 1000, pa.large_string()), np.ones(1000, np.int64)
+    chunks = (found[first : first + 3000].copy() for first in range(0, count, 3000))
     tracemalloc.start()
-    for first in range(0, 2 * count, 100_000):
+    cursor = flag_rows.ShardCursor(chunks, 5)
+    for first in range(0, 2 * count, 1000):
         part = range(first, first + 1000)
-        flags, clusters = flags_of(flag_rows.FlagRows(first, names, names, sizes, sizes, {}), found, 5)
+        flags, clusters = flags_of(flag_rows.FlagRows(first, names, names, sizes, sizes, {}), cursor)
         assert flags.tolist() == [known.get(row) == 0 for row in part]
         assert clusters.tolist() == [known.get(row, 0) for row in part]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
+    assert cursor.is_done
     assert peak < 1_000_000  # the records are 6.4 MB
 
 
