@@ -108,14 +108,13 @@ class MinHash:
             from dolma_dask.minhash.ngrams import hash_shingles
 
             return hash_shingles(texts, ngram=self.ngram, unit=self.unit)
+        from dolma_dask.minhash.parts import CHARACTERS, NORMALISED_WORDS, WORDS
         from dolma_dask.minhash.shingles import hash_strings
-        from dolma_dask.text.joined import characters, joined_words
-        from dolma_dask.text.normalization import normalised_words
 
-        tokens_of = characters if self.unit == "char" else joined_words
         if self.scheme == "redpajama_v2":
-            return hash_strings(texts, normalised_words, ngram=self.ngram, signs_short=False)
-        return hash_strings(texts, tokens_of, ngram=self.ngram, signs_short=True)
+            return hash_strings(texts, NORMALISED_WORDS, ngram=self.ngram, signs_short=False)
+        kind = CHARACTERS if self.unit == "char" else WORDS
+        return hash_strings(texts, kind, ngram=self.ngram, signs_short=True)
 
 
 def jaccard(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> float | None:

@@ -45,6 +45,7 @@ CUTS = [
 def test_pieces_and_runs(minhash, monkeypatch):
     texts = pa.array(TEXTS, pa.large_string())
     whole = minhash.sign(texts)
+    bounds, shingles_of_texts = minhash.shingles(texts)
     signed = minhash.has_signature(whole.kinds)
     assert len({tuple(row) for row in whole.values[signed].tolist()}) == signed.sum()
     for piece_bytes, part_bytes, run in CUTS:
@@ -54,6 +55,27 @@ def test_pieces_and_runs(minhash, monkeypatch):
         again = minhash.sign(texts)
         np.testing.assert_array_equal(again.kinds, whole.kinds)
         np.testing.assert_array_equal(again.values[signed], whole.values[signed])
+        for found, expected in zip(minhash.shingles(texts), (bounds, shingles_of_texts), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_tokens_of_a_long_text_are_made_part_by_part(monkeypatch):
+    """Not of a whole batch, or of a whole text."""
+    monkeypatch.setattr(parts, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(parts, "PART_BYTES", 1000)
+    sizes, find = [], shingles.token_parts
+
+    def watched(*args):
+        for rows, tokens in find(*args):
+            sizes.append(len(tokens.starts))
+            yield rows, tokens
+
+    monkeypatch.setattr(shingles, "token_parts", watched)
+    texts = pa.array(["one two three " * 2_000, *(["four five six "] * 500)], pa.large_string())
+    for minhash in SCHEMES:
+        bounds, found = minhash.shingles(texts)
+        assert len(found) == bounds[-1] > 6_000
+    assert max(sizes) < 1100
 
 
 def test_no_text():
@@ -68,6 +90,8 @@ def test_a_text_that_is_too_long(monkeypatch):
     for minhash in SCHEMES:
         with pytest.raises(DataError, match=r"row 1 of the batch is a text of 11 bytes; .* up to 10 bytes"):
             minhash.sign(texts)
+        with pytest.raises(DataError, match=r"row 1 of the batch is a text of 11 bytes; .* up to 10 bytes"):
+            minhash.shingles(texts)
     assert SCHEMES[0].sign(texts.slice(0, 1)).kinds.tolist() != [EMPTY]
 
 
