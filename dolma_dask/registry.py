@@ -70,9 +70,15 @@ VERBS = _by_name(
         "dedupe",
         "dolma_dask.verbs.dedupe.verb:dedupe",
         "Flag all but one of the documents that are equal.",
-        reads=("dataset",),
+        reads=("dataset", "signatures"),
         writes=("dataset",),
         tables="dolma_dask.verbs.report.results:duplicates",
+    ),
+    Verb(
+        "sign",
+        "dolma_dask.verbs.sign:sign",
+        "Write MinHash signatures as RedPajama-V2 publishes them.",
+        reads=("dataset",),
     ),
     Verb(
         "block",

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import DataError, UsageError
+from dolma_dask.formats import layout
 from dolma_dask.text.columns import string_parts
 from dolma_dask.text.joined import parts_with_margin
 from dolma_dask.text.kernels import Bools, Counts, Words
@@ -40,6 +41,8 @@ MINHASH_SCHEMA = pa.schema(
     ]
 )
 
+TABLE_SUFFIX = ".minhash.parquet"
+
 _VALUE_BYTES = 4
 
 Values = npt.NDArray[np.uint32]
@@ -54,8 +57,7 @@ def minhash_columns(shard_id: str, rows: Counts, values: Values, valid: Bools) -
         raise UsageError(
             f"signatures of {values.shape[1]} values; expected {NUM_PERM}, as the tables of RedPajama-V2 have them. Sign with num_perm={NUM_PERM}."
         )
-    numbers = pa.array(rows, pa.int64()).cast(pa.string())
-    ids = pc.binary_join_element_wise(pa.scalar(shard_id), numbers, "/")
+    ids = _joined_ids(shard_id, rows)
     signatures = [_banded(values, valid, *shape) for shape in BANDS.values()]
     return [pa.repeat(pa.scalar(shard_id), len(rows)), ids, pa.array(id_numbers(ids)), *signatures]
 
@@ -66,7 +68,67 @@ def id_numbers(ids: pa.Array) -> Words:
     return sha1_words(data, offsets[:-1], offsets[1:])
 
 
-def row_numbers(ids: pa.Array, url: str) -> Counts:
+def table_path(shard: str) -> str:
+    """Return the table of a shard of documents, below the folder of all tables."""
+    return layout.stem_of(shard) + TABLE_SUFFIX
+
+
+class RisingIds:
+    """Ids of one shard as they are read; `where` names their file in errors."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._last = -1
+        self._shard_id = ""
+
+    def split(self, ids: pa.Array) -> tuple[str, Counts]:
+        """Return the shard and the row numbers (n,) of the next ids, of which there is one or more.
+
+        Raises `DataError`: ids have no row number, are of another shard than those before them, or their numbers do not rise.
+        """
+        shard_id, rows = _split_ids(ids, self._where)
+        if self._shard_id not in ("", shard_id):
+            raise _of_other_shard(
+                self._where, ids[0].as_py(), f"{self._shard_id}/{self._last}", self._shard_id
+            )
+        falls = np.diff(rows, prepend=self._last) <= 0
+        if falls.any():
+            at = int(falls.argmax())
+            before = rows[at - 1] if at else self._last
+            raise DataError(
+                f"{self._where}: id {ids[at].as_py()!r} comes after row {before}; expected row numbers that rise, as published. Sort the rows by "
+                "them.",
+                url=self._where,
+            )
+        self._shard_id, self._last = shard_id, int(rows[-1])
+        return shard_id, rows
+
+
+def _of_other_shard(where: str, found: str, other: str, shard_id: str) -> DataError:
+    return DataError(
+        f"{where}: id {found!r} beside {other!r}; expected ids of one shard, and rows as plain numbers: {shard_id}/17. RedPajama-V2 has a table "
+        "of signatures for each shard.",
+        url=where,
+    )
+
+
+def _split_ids(ids: pa.Array, url: str) -> tuple[str, Counts]:
+    rows = _row_numbers(ids, url)
+    shard_id = ids[0].as_py().rpartition("/")[0]
+    known = _joined_ids(shard_id, rows)
+    same = pc.equal(ids.cast(known.type), known)
+    if not pc.all(same).as_py():
+        row = pc.index(same, False).as_py()
+        raise _of_other_shard(url, ids[row].as_py(), ids[0].as_py(), shard_id)
+    return shard_id, rows
+
+
+def _joined_ids(shard_id: str, rows: Counts) -> pa.StringArray:
+    numbers = pa.array(rows, pa.int64()).cast(pa.string())
+    return pc.binary_join_element_wise(pa.scalar(shard_id), numbers, "/")
+
+
+def _row_numbers(ids: pa.Array, url: str) -> Counts:
     """Return the row numbers (n,) at the end of ids. Raises `DataError`: an id has none; the message names `url`."""
     tails = pc.replace_substring_regex(ids, r"^.*/", "")
     is_number = pc.fill_null(pc.match_substring_regex(tails, r"^[0-9]{1,18}$"), False)

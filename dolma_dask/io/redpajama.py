@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import SchemaError, UsageError
-from dolma_dask.formats.redpajama import BANDS, MINHASH_SCHEMA, row_numbers, signature_values
+from dolma_dask.formats.redpajama import BANDS, MINHASH_SCHEMA, RisingIds, signature_values
 from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.stream import BLOCK_BYTES
 from dolma_dask.text.kernels import Bools, Counts
@@ -23,6 +23,7 @@ _MEND = "Write it anew in smaller pages, with pyarrow.parquet.write_table(..., d
 class MinHashBlock:
     """Consecutive rows of a table."""
 
+    shard_id: str  # of all documents
     ids: pa.StringArray  # (n,)
     rows: Counts  # (n,) row of each document in its shard, from its id
     values: npt.NDArray[np.uint32]  # (n, values of the column), 0 where there is no signature
@@ -47,17 +48,19 @@ def read_minhash(url: str, column: str | None = None) -> Iterator[MinHashBlock]:
     CorruptFileError
         It is damaged, no Parquet file, or not there.
     DataError
-        An id has no row number, or signatures have another shape than their column says.
+        An id has no row number or is of another shard, row numbers do not rise, or signatures have another shape than their column says.
     """
     with open_parquet(url) as file:
         name = column or _widest(file.schema_arrow)
         if name not in BANDS:
             raise UsageError(f"column={column!r}; expected one of {', '.join(BANDS)}.")
         _check_types(url, file.schema_arrow, ("id", name))
+        known = RisingIds(url)
         for batch in read_batches(url, file, ["id", name], BLOCK_BYTES, mend=_MEND):
             ids, signatures = (batch.column(key).cast(MINHASH_SCHEMA.field(key).type) for key in ("id", name))
-            values, valid = signature_values(signatures, name, url)
-            yield MinHashBlock(ids, row_numbers(ids, url), values, valid)
+            if len(ids):
+                shard_id, rows = known.split(ids)
+                yield MinHashBlock(shard_id, ids, rows, *signature_values(signatures, name, url))
 
 
 def _widest(schema: pa.Schema) -> str:

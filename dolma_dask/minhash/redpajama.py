@@ -12,14 +12,19 @@ import pyarrow as pa
 from dolma_dask.minhash.mersenne import lower_rows61, mersenne_draws
 from dolma_dask.minhash.parts import NORMALISED_WORDS
 from dolma_dask.minhash.permutations import Halves
+from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.minhash.shingles import Permutations, sign_strings
 
-NGRAM, NUM_PERM, SEED = 13, 128, 42
+PUBLISHED = MinHash("redpajama_v2", ngram=13, unit="word", num_perm=128, seed=42)
 """Parameters of the published signatures."""
 
 
 def sign_redpajama(
-    texts: pa.LargeStringArray, *, ngram: int = NGRAM, num_perm: int = NUM_PERM, seed: int = SEED
+    texts: pa.LargeStringArray,
+    *,
+    ngram: int = PUBLISHED.ngram,
+    num_perm: int = PUBLISHED.num_perm,
+    seed: int = PUBLISHED.seed,
 ) -> tuple[Halves, npt.NDArray[np.uint8]]:
     """Return the signatures of texts without nulls, uint32 (n, num_perm), and their kinds (n,).
 

@@ -18,8 +18,8 @@ Scheme = Literal["dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"
 
 Unit = Literal["word", "char"]
 
-SIGNED, SHORT, EMPTY = 0, 1, 2
-"""Kinds of texts: with a whole n-gram of tokens, with fewer tokens than that, without any."""
+SIGNED, SHORT, EMPTY, ABSENT = 0, 1, 2, 3
+"""Kinds of texts: with a whole n-gram of tokens, with fewer tokens than that, without any; those that a table of signatures does not have."""
 
 VERSION = 1
 """Raised when a scheme gives another signature for the same text and parameters."""
@@ -30,7 +30,7 @@ class Signatures:
     """Signatures of some texts."""
 
     values: npt.NDArray[np.uint32]  # (n, num_perm); undefined where a text has no signature
-    kinds: npt.NDArray[np.uint8]  # (n,) SIGNED, SHORT or EMPTY
+    kinds: npt.NDArray[np.uint8]  # (n,) SIGNED, SHORT, EMPTY or ABSENT
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,12 @@ class MinHashTable(GroupedTable):
     The bytes of a file are those of the pyarrow that wrote it: its version, padding, and (before pyarrow 18) a copy of each column's metadata.
     """
 
-    def __init__(self, root: str, path: str, shard_id: str) -> None:
+    def __init__(self, root: str, path: str) -> None:
         super().__init__(root, path, MINHASH_SCHEMA, GROUP_ROWS, use_dictionary=True)
-        self._shard_id = shard_id
 
-    def add(self, rows: Counts, values: npt.NDArray[np.uint32], valid: Bools) -> None:
-        """Append the documents with these row numbers (n,) in the shard, and their signatures (n, 128), null where not `valid`."""
-        self.write(minhash_columns(self._shard_id, rows, values, valid))
+    def add(self, shard_id: str, rows: Counts, values: npt.NDArray[np.uint32], valid: Bools) -> None:
+        """Append the documents of a shard with these row numbers (n,), and their signatures (n, 128), null where not `valid`."""
+        self.write(minhash_columns(shard_id, rows, values, valid))
 
     def _options(self, schema: pa.Schema) -> dict[str, Any]:
         return {"compression": "snappy"}

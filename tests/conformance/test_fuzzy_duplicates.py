@@ -41,7 +41,7 @@ def partition(rows, among=None) -> set[frozenset[str]]:
     return {frozenset(ids) for ids in clusters.values() if len(ids) > 1}
 
 
-def ours(root: Path, similarity: str, among=None) -> set[frozenset[str]]:
+def ours(root: Path, similarity: str, among=None, **options) -> set[frozenset[str]]:
     """Return the clusters that we find."""
     bands, rows = SHAPES[similarity]
     shape = (
@@ -50,7 +50,7 @@ def ours(root: Path, similarity: str, among=None) -> set[frozenset[str]]:
         else {"num_bands": bands, "rows_per_band": rows}
     )
     name = f"fuzzy-{similarity}"
-    dk.dedupe(str(root), how="fuzzy", scheme="redpajama_v2", name=name, **shape, **HERE)
+    dk.dedupe(str(root), how="fuzzy", scheme="redpajama_v2", name=name, **shape, **options, **HERE)
     table = pq.read_table(root / f"clusters/{name}.parquet").to_pylist()
     return partition((((row["cluster_shard"], row["cluster_row"]), row["id"]) for row in table), among)
 
@@ -67,6 +67,48 @@ def test_clusters_of_all_documents(shared, world, similarity):
     theirs = partition((row["cluster_min_id_int"], row["id"]) for row in expected)
     assert theirs
     assert ours(world / "all", similarity, known) == theirs
+
+
+@pytest.mark.parametrize("similarity", SHAPES)
+def test_clusters_of_the_published_signatures(shared, world, similarity):
+    """They are those of the texts; the record that upstream could not read has no row in its table."""
+    folder = shared / "conformance/rpv2"
+    known = {row["id"] for row in lines(folder / f"expected_clusters_sim{similarity}.jsonl")}
+    made = ours(world / "all", similarity, known)
+    found = ours(world / "all", similarity, known, signatures=str(folder / "minhash"))
+    assert found
+    assert found == made
+    assert sorted(path.name for path in (world / "all/signatures").iterdir()) == [
+        "redpajama_v2-word13-128-seed42",
+        "redpajama_v2-word13-128-seed42-published",
+    ]
+
+
+def test_published_signatures_are_counted(shared, world):
+    counts = dk.dedupe(
+        str(world / "all"),
+        how="fuzzy",
+        scheme="redpajama_v2",
+        signatures=str(shared / "conformance/rpv2/minhash"),
+        name="counted",
+        **HERE,
+    ).counts
+    assert (counts["without_signature"], counts["not_in_tables"], counts["rows_without_document"]) == (
+        46,
+        1,
+        0,
+    )
+
+
+def test_signed_tables_are_the_published_ones(shared, world, tmp_path):
+    """Of the documents that upstream could read: row numbers are those of the ids."""
+    dk.sign(str(world / "all"), str(tmp_path), where="metadata.perplexity is not None", **HERE)
+    published = shared / "conformance/rpv2/minhash"
+    paths = sorted(path.relative_to(published) for path in published.rglob("*.minhash.parquet"))
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.minhash.parquet")) == paths
+    for path in paths:
+        ours, theirs = pq.read_table(tmp_path / path), pq.read_table(published / path)
+        assert ours.equals(theirs)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

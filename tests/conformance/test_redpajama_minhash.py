@@ -40,8 +40,8 @@ def test_every_byte_of_the_published_tables(shared: Path, tmp_path: Path) -> Non
         shard_id = golden.read(["shard_id"]).column(0)[0].as_py()
         (block,) = read_minhash(str(path))
         values, signed = signed_texts(shared, shard_id, block.rows)
-        with MinHashTable(str(tmp_path), path.name, shard_id) as table:
-            table.add(block.rows, values, signed == SIGNED)
+        with MinHashTable(str(tmp_path), path.name) as table:
+            table.add(shard_id, block.rows, values, signed == SIGNED)
         ours = pq.ParquetFile(tmp_path / path.name)
         assert ours.read().equals(golden.read(), check_metadata=False)
         assert str(ours.schema).split("\n")[1:] == str(golden.schema).split("\n")[1:]

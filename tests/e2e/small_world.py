@@ -117,6 +117,8 @@ class Verbs(VerbLaws):
         "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
         "fuzzy": Case("dedupe WORLD/near --how fuzzy --keep longest", ["near/attributes", "near/clusters"], others=["--num-bands 5 --rows-per-band 20"], passes=True),
         "chosen": Case(f"dedupe WORLD/chosen --how fuzzy {CHOICE}", ["chosen/attributes/fuzzy", "chosen/clusters"], others=["--within id"], passes=True),
+        "sign": Case("""sign WORLD/published WORLD/signed --where 'source != "web"'""", ["signed"], others=["""--where 'source == "web"'"""], asks=True, redone=2),
+        "published": Case("dedupe WORLD/published --how fuzzy --scheme redpajama_v2 --signatures WORLD/tables", ["published/attributes/fuzzy", "published/clusters"], others=["--similarity 0.7"], passes=True),
         "block": Case("block WORLD/v0 WORLD/list.txt --name takedown", ["v0/attributes/takedown"], passes=True),
         "validate": Case("validate WORLD/v0 --attributes gopher_v2 --to WORLD/report.json", ["report.json"], passes=True, replaces=False),
         "mix": Case(f"mix WORLD/v0 --to WORLD/v1 --where '{RULE}'", ["v1"], others=["--where 'char_length_v1__length < 500'"], asks=True, redone=2),
@@ -146,6 +148,7 @@ class Verbs(VerbLaws):
         near = [{**copy, "text": f"{copy['text']} and one more"} for copy in copies]
         store(world / "near/documents/zzz.jsonl.gz", [json.dumps(copy).encode() + b"\n" for copy in near])
         shutil.copytree(world / "near", world / "chosen")
+        name_rows(world / "near", world / "published")
         padding = {
             "id": "p",
             "text": "padding",
@@ -162,15 +165,27 @@ class Verbs(VerbLaws):
     def tag(cls, world):
         assert run_here(["tag", f"{world}/v0", "--taggers", *TAGGERS]) == 0
         assert run_here(["tag", f"{world}/chosen", "--taggers", "char_length_v1"]) == 0
+        assert run_here(["sign", f"{world}/published", f"{world}/tables"]) == 0
 
     @classmethod
     def change(cls, world):
         """One letter in two shards of each dataset, and in one raw file."""
-        for root in ("untagged", "v0", "near", "chosen"):
+        for root in ("untagged", "v0", "near", "chosen", "published"):
             change_same_size(world / root / "documents/plain.jsonl")
             change(world / root / "documents/2019-03/part_3.jsonl.gz")
         change(world / "raw/dump/3.jsonl.gz")
         cls.tag(world)
+
+
+def name_rows(root: Path, to: Path) -> None:
+    """Write the gzipped and plain shards of a dataset with ids as RedPajama-V2 has them."""
+    for path in sorted(root.rglob("*.jsonl*")):
+        name, data = path.relative_to(root), path.read_bytes()
+        if path.suffix == ".zst":
+            continue
+        lines = (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
+        rows = [dict(json.loads(line), id=f"{name}/{row}") for row, line in enumerate(lines)]
+        store(to / name, [json.dumps(row).encode() + b"\n" for row in rows])
 
 
 def run_here(words: list[str]) -> int:

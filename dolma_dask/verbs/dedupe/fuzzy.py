@@ -37,11 +37,11 @@ from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.edges import edge_reducer, merge
 from dolma_dask.verbs.dedupe.job import Deduplication, document_columns
 from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer, Texts
+from dolma_dask.verbs.dedupe.published import PublishedTables
 from dolma_dask.verbs.dedupe.shards import FlagStage
 from dolma_dask.verbs.dedupe.signatures import (
     SignatureStage,
     folder_of,
-    path_of,
     signature_key,
     staged_shard,
 )
@@ -63,6 +63,7 @@ class FuzzyDeduplication(Deduplication):
 
     comparison: Comparison
     choice: Choice
+    published: PublishedTables | None = None  # None: signatures are made
     group_bytes: int = GROUP_BYTES
 
     @property
@@ -84,6 +85,7 @@ class FuzzyDeduplication(Deduplication):
             **self.choice.params(),
             "name": self.name,
             "max_record_bytes": self.policy.max_record_bytes,
+            **({"signatures": self.published.listing} if self.published else {}),
         }
         return work_key("dedupe-fuzzy", VERSION, params)
 
@@ -130,7 +132,11 @@ class FuzzyDeduplication(Deduplication):
         }
 
     def _path(self, shard: str) -> str:
-        return path_of(self.minhash, shard)
+        return f"{self._folder}/{shard}.parquet"
+
+    @property
+    def _folder(self) -> str:
+        return folder_of(self.minhash, published=self.published is not None)
 
     @property
     def _texts(self) -> Columns:
@@ -139,23 +145,32 @@ class FuzzyDeduplication(Deduplication):
 
     def _signatures(self) -> Plan:
         """Return the plan that signs the documents of all shards."""
-        key = signature_key(self.minhash, self.dataset.source, self.policy.max_record_bytes)
+        published = self.published
+        key = signature_key(
+            self.minhash,
+            self.dataset.source,
+            self.policy.max_record_bytes,
+            published=published is not None,
+        )
         texts = self._texts
         tasks = [
             Task(
                 shard.path,
                 (Unit(self._path(shard.path), key),),
-                inputs_of(self.root, texts.work(shard).files),
+                (
+                    *inputs_of(self.root, texts.work(shard).files),
+                    *(published.of_shard(shard.path) if published else ()),
+                ),
                 ShardKeys(number, texts.work(shard)),
             )
             for number, shard in enumerate(self.dataset.shards)
         ]
         return Plan(
-            SignatureStage(self.root, self.minhash, self.policy),
+            SignatureStage(self.root, self.minhash, self.policy, published.url if published else ""),
             self.root,
             tasks,
             self.minhash.params(),
-            (f"{folder_of(self.minhash)}/",),
+            (f"{self._folder}/",),
             version=dolma_dask.__version__,
             bad_is_loss=True,
         )

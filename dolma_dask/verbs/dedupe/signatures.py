@@ -20,8 +20,9 @@ from dolma_dask.io import files
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Record, canonical, work_key
-from dolma_dask.minhash.schemes import EMPTY, SHORT, MinHash, Signatures
+from dolma_dask.minhash.schemes import ABSENT, EMPTY, SHORT, MinHash, Signatures
 from dolma_dask.text.columns import bitmap
+from dolma_dask.verbs.dedupe.published import TableReader
 from dolma_dask.verbs.flag_rows import STAGED, FlagRows, ShardReading, StagedShard, from_batch, to_batch
 from dolma_dask.writers.base import GroupedTable
 
@@ -39,49 +40,67 @@ GROUP_ROWS = 8192
 FOLDER = "signatures"
 
 
-def folder_of(minhash: MinHash) -> str:
-    """Return the folder of signatures with these parameters, relative to the dataset."""
-    return f"{FOLDER}/{minhash.label}"
+def folder_of(minhash: MinHash, *, published: bool = False) -> str:
+    """Return the folder of signatures with these parameters, made or published, relative to the dataset."""
+    return f"{FOLDER}/{minhash.label}{'-published' if published else ''}"
 
 
-def path_of(minhash: MinHash, shard: str) -> str:
-    """Return the file of a shard, relative to the dataset."""
-    return f"{folder_of(minhash)}/{shard}.parquet"
-
-
-def signature_key(minhash: MinHash, source: str | None, max_record_bytes: int) -> str:
+def signature_key(
+    minhash: MinHash, source: str | None, max_record_bytes: int, *, published: bool = False
+) -> str:
     """Return the key of every file."""
     params = {"minhash": minhash.params(), "source": source, "max_record_bytes": max_record_bytes}
-    return work_key("signatures", VERSION, params)
+    return work_key("signatures", VERSION, {**params, "published": True} if published else params)
 
 
 @dataclass(frozen=True)
 class SignatureStage:
-    """Signs the documents of one shard; ``task.work`` is its `ShardKeys`. See `dolma_dask.engine.Stage`."""
+    """Signs the documents of one shard; ``task.work`` is its `ShardKeys`, and its second input the table, if signatures are `published`.
+
+    See `dolma_dask.engine.Stage`.
+    """
 
     root: str  # of the dataset
     minhash: MinHash
     policy: RecordPolicy
+    published: str = ""  # folder of tables that have the signatures; empty: they are made
     verb: str = "signatures"
 
     def run_shard(self, task: Task) -> list[Record]:
         """Write the file of one shard."""
         (unit,) = task.units
         reading = ShardReading(self.root, "dedupe", task.work, self.policy)
-        kinds = np.zeros(EMPTY + 1, np.int64)
+        kinds = np.zeros(ABSENT + 1, np.int64)
+        table = TableReader(self.published, task.shard, task.inputs[1:]) if self.published else None
         with self._file(unit.name) as file:
             for rows, batch in reading:
-                signed = self.minhash.sign(pc.fill_null(batch.column("text"), ""))
+                signed = table.sign(rows.ids) if table else self._made(batch)
                 readable = np.asarray(batch.column(0).is_valid())
                 kinds += np.bincount(signed.kinds[readable], minlength=len(kinds))
                 file.write([*to_batch(rows).columns, pa.array(signed.kinds), self._binary(signed)])
         known = reading.result.record
-        counts = {**known.counts, "short_texts": int(kinds[SHORT]), "empty_texts": int(kinds[EMPTY])}
+        read, counts = known.inputs, {"short_texts": kinds[SHORT], "empty_texts": kinds[EMPTY]}
+        if table:
+            record, alone = table.finish()
+            counts = {
+                "without_signature": kinds[SHORT],
+                "not_in_tables": kinds[ABSENT],
+                "rows_without_document": alone,
+            }
+            read = (*read, record)
         return [
             msgspec.structs.replace(
-                known, unit=unit.name, key=unit.key, files=(file.record, *known.files), counts=counts
+                known,
+                unit=unit.name,
+                key=unit.key,
+                inputs=read,
+                files=(file.record, *known.files),
+                counts={**known.counts, **{name: int(count) for name, count in counts.items()}},
             )
         ]
+
+    def _made(self, batch: pa.RecordBatch) -> Signatures:
+        return self.minhash.sign(pc.fill_null(batch.column("text"), ""))
 
     def _file(self, path: str) -> GroupedTable:
         schema = pa.schema([*STAGED, ("kind", pa.uint8()), ("signature", self._binary_type)])
@@ -206,4 +225,5 @@ def _decoded(file: "pq.ParquetFile", columns: list[str]) -> Iterator[pa.RecordBa
 def staged_shard(number: int, record: Record) -> StagedShard:
     """Return a shard whose rows are read from the file of its signatures, from its record of `SignatureStage`."""
     file, *kept = record.files
-    return StagedShard(number, msgspec.structs.replace(record, files=tuple(kept)), file)
+    documents = record.inputs[:1]  # readers of flags know of no table
+    return StagedShard(number, msgspec.structs.replace(record, inputs=documents, files=tuple(kept)), file)

@@ -36,6 +36,9 @@ _COUNTS = (
     "clusters",
     "short_texts",
     "empty_texts",
+    "without_signature",
+    "not_in_tables",
+    "rows_without_document",
     "bad_records",
     "unproved_attribute_files",
 )

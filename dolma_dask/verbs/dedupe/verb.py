@@ -23,6 +23,7 @@ from dolma_dask.verbs.dedupe.choice import Choice, Keep
 from dolma_dask.verbs.dedupe.comparison import Verify, comparison_of
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.job import ExactDeduplication
+from dolma_dask.verbs.dedupe.published import find_tables
 from dolma_dask.verbs.dedupe.shards import KeyRecipe
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
 from dolma_dask.verbs.flag_rows import COLUMNS
@@ -64,6 +65,7 @@ def dedupe(
     num_perm: int | None = None,
     seed: int | None = None,
     scheme: Scheme | None = None,
+    signatures: str | None = None,
     audit: bool = False,
     name: str | None = None,
     format: FileFormat | None = None,
@@ -119,6 +121,9 @@ def dedupe(
         Of the permutations (fuzzy); by default 42.
     scheme : {"dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"}, optional
         How signatures are made (fuzzy); by default the fastest. The others give the bytes of these projects.
+    signatures : str, optional
+        Folder or URL of published MinHash tables, <snapshot>/<shard>/<lang>_<bucket>.minhash.parquet, from which signatures are taken instead of
+        making them (fuzzy, scheme="redpajama_v2"). Rows are found by the ids of documents; one without a signature there is nobody's duplicate.
     audit : bool
         Write nothing: plant copies of known similarities into a sample of the documents, find them with these options, and tell how many were found,
         beside how many should be (fuzzy). All documents may be in the sample, whatever `where` says. Needs the space of two thousand documents in the temporary folder.
@@ -170,12 +175,18 @@ def dedupe(
     _check_choices(how, keep, rank, shuffle)
     where = rule_of(where)
     attributes = words_of("attributes", attributes)
-    _check_of_how(how, by, shuffle, without_empty({**compared, "audit": audit or None}))
+    _check_of_how(
+        how, by, shuffle, without_empty({**compared, "signatures": signatures, "audit": audit or None})
+    )
     check_format(format)
     name = layout.check_name(how if name is None else name, "name")
     found = as_dataset(dataset, source, version)
     layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
     if audit:
+        if signatures is not None:
+            raise UsageError(
+                f"audit with signatures={signatures!r}; expected one of them: planted copies are in no table."
+            )
         from dolma_dask.verbs.dedupe.audit import run_audit
 
         limit = record_policy(options).max_record_bytes
@@ -197,8 +208,11 @@ def dedupe(
     given = {**given, "within": within, "name": name, "format": format, "source": source}
     if how == "fuzzy":
         comparison = comparison_of(compared)
-        params = without_empty({**given, **comparison.params()})
-        fuzzy = FuzzyDeduplication(**call, params=params, comparison=comparison, choice=choice)
+        params = without_empty({**given, "signatures": signatures, **comparison.params()})
+        published = None if signatures is None else find_tables(signatures, comparison.minhash)
+        fuzzy = FuzzyDeduplication(
+            **call, params=params, comparison=comparison, choice=choice, published=published
+        )
         return run_job(fuzzy, run_options(options))
     recipe = KeyRecipe(column, choice)
     exact = ExactDeduplication(**call, params=without_empty({**given, "by": by}), recipe=recipe)

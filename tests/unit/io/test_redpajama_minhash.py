@@ -24,7 +24,7 @@ def signatures(count):
 
 
 def table_at(root):
-    return MinHashTable(str(root), NAME, SHARD)
+    return MinHashTable(str(root), NAME)
 
 
 def write(root, count, step=1000):
@@ -32,7 +32,7 @@ def write(root, count, step=1000):
     with table_at(root) as table:
         for at in range(0, count, step):
             part = slice(at, at + step)
-            table.add(rows[part], values[part], valid[part])
+            table.add(SHARD, rows[part], values[part], valid[part])
     return join(root, NAME)
 
 
@@ -90,7 +90,7 @@ def test_signatures_of_another_size_are_not_written(tmp_path):
             pytest.raises(UsageError, match=f"signatures of {size} values; expected 128"),
             table_at(tmp_path) as table,
         ):
-            table.add(rows, values[:, :size], valid)
+            table.add(SHARD, rows, values[:, :size], valid)
         assert list(tmp_path.iterdir()) == []
 
 

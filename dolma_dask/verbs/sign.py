@@ -1,0 +1,175 @@
+"""sign: documents -> the MinHash tables of RedPajama-V2, a table for each shard, for tools that read these.
+
+`dedupe` needs none: it keeps signatures of its own, of any scheme, beside the documents, and reads such tables too. Ids are the published ones,
+``<snapshot>/<shard>/<file>/<row>``; rows of a table are numbered by them, so that a selection of documents keeps its numbers. Memory: a few blocks, and 5,000 rows
+of 2 kB.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Unpack
+
+import dolma_dask
+from dolma_dask import engine
+from dolma_dask.engine import Plan, Unit
+from dolma_dask.formats import layout
+from dolma_dask.formats.redpajama import TABLE_SUFFIX, RisingIds, table_path
+from dolma_dask.io import files
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Record, work_key
+from dolma_dask.minhash.redpajama import PUBLISHED
+from dolma_dask.summary import Summary
+from dolma_dask.verbs.mix.planning import make_mixture
+from dolma_dask.verbs.options import (
+    DatasetLike,
+    Many,
+    ReadArgs,
+    RuleLike,
+    as_dataset,
+    budget,
+    check_outside,
+    checked,
+    dataset_notes,
+    record_policy,
+    rule_of,
+    run_options,
+    selected,
+    without_empty,
+    words_of,
+)
+from dolma_dask.verbs.selection import rule_notes, select
+from dolma_dask.verbs.sinks import DocumentRows, DocumentStage, ShardFacts, WriterSink
+from dolma_dask.writers.redpajama import MinHashTable
+
+VERSION = 1
+"""Raised whenever sign writes other rows for the same documents."""
+
+
+def sign(
+    dataset: DatasetLike,
+    to: str,
+    /,
+    *,
+    where: RuleLike = None,
+    attributes: Annotated[Sequence[str], Many] = (),
+    source: str | None = None,
+    version: str | None = None,
+    **options: Unpack[ReadArgs],
+) -> Summary:
+    """Write the MinHash signatures of all documents as RedPajama-V2 publishes them: <snapshot>/<shard>/<lang>_<bucket>.minhash.parquet.
+
+    Example: dolma-dask sign corpus/rpv2/v0 out/minhash
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ in it, whose ids are those of RedPajama-V2 (convert --mapping redpajama_v2 makes them).
+    to : str
+        Output folder. `dedupe` takes signatures from there: --how fuzzy --scheme redpajama_v2 --signatures FOLDER.
+    where : str, optional
+        Sign only documents for which this holds, as in mix.
+    attributes : list of str, optional
+        Attribute sets to read; by default those that the rule needs.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    StageError
+        Some shards failed; one with other ids does.
+    UsageError
+        An argument is unknown, or has a value that it cannot have.
+
+    Notes
+    -----
+    13 words to an n-gram, 128 values, seed 42; a document of fewer words has a row without signature.
+    """
+    options = checked(sign, options, ReadArgs)
+    attributes = words_of("attributes", attributes)
+    where = rule_of(where)
+    opened = as_dataset(dataset, source, version)
+    policy = record_policy(options)
+    output = TableOutput(files.normalize(to))
+    check_outside(output.root, opened.root)
+    mixture = make_mixture(select(selected(opened, options), where, attributes))
+    stage, key = DocumentStage((output,), policy, output.verb), output.key(mixture.params(), policy)
+    shown = {"where": None if where is None else str(where), "source": source}
+    tables = {shard.path: table_path(shard.path) for shard in opened.shards}
+    layout.check_no_collision(list(tables.values()))
+    plan = Plan(
+        stage=stage,
+        root=output.root,
+        tasks=[stage.task(one, Unit(tables[one.name], key)) for one in mixture.sources],
+        params=without_empty({"from": opened.root, **shown}),
+        writes=("",),
+        version=dolma_dask.__version__,
+        origin=opened.root,
+        reads=(TABLE_SUFFIX,),
+        all_units=frozenset(tables.values()),
+        max_bad_fraction=budget(policy),
+        notes=dataset_notes(opened),
+    )
+    summary = engine.run(plan, run_options(options)).summary
+    return replace(summary, notes=(*summary.notes, *rule_notes(summary)))
+
+
+@dataclass(frozen=True)
+class TableOutput:
+    """A table for each shard of documents."""
+
+    root: str
+    verb: ClassVar[str] = "sign"
+    columns: ClassVar[tuple[str, ...]] = ("id", "text")
+
+    def open(self, unit: Unit, shard: str) -> "TableSink":
+        """See `dolma_dask.verbs.sinks.Output`."""
+        return TableSink(self.root, unit.name, shard)
+
+    def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
+        """Return the key of the tables of some documents, of which `documents` says what decides them."""
+        params = {
+            **documents,
+            "minhash": PUBLISHED.params(),
+            "max_record_bytes": policy.max_record_bytes,
+            "on_bad_record": policy.on_bad_record,
+        }
+        return work_key(self.verb, VERSION, params)
+
+
+class TableSink(WriterSink[MinHashTable]):
+    """Writes the table of one shard."""
+
+    def __init__(self, root: str, path: str, shard: str) -> None:
+        super().__init__(MinHashTable(root, path))
+        self._ids = RisingIds(layout.document_path(shard))
+        self._rows = self._signed = 0
+
+    def write(self, rows: DocumentRows) -> None:
+        """See `dolma_dask.verbs.sinks.Sink`."""
+        if not len(rows.batch):
+            return
+        shard_id, numbers = self._ids.split(rows.batch.column("id"))
+        signed = PUBLISHED.sign(rows.batch.column("text"))
+        valid = PUBLISHED.has_signature(signed.kinds)
+        self.writer.add(shard_id, numbers, signed.values, valid)
+        self._rows += len(numbers)
+        self._signed += int(valid.sum())
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.verbs.sinks.Sink`."""
+        file = self.writer.record
+        return facts.record(
+            unit,
+            (file, *quarantined),
+            self._rows,
+            ids_digest=facts.ids_digest,
+            content_digest=facts.content_digest,
+            counts={"without_signature": self._rows - self._signed, "bytes_out": file.bytes},
+        )
