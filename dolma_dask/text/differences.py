@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-MOST_TOKENS = 4000
+MOST_TOKENS = 3000
 """Words and marks of a text that are compared; the rest of longer texts is counted."""
 
-CONTEXT = 12
+CONTEXT = 8
 """Words and marks that are shown on either side of a difference."""
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
-_TOKEN = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+|\s+|.", re.DOTALL)
-"""A word, a character of a script that is written without spaces, white space, or any other character."""
+_TOKEN = re.compile(rf"(?:[{_UNSPACED}]|[^\W_{_UNSPACED}]+|.)\s*", re.DOTALL)
+"""A word, a character of a script that is written without spaces, or any other character, with the white space behind it."""
 
 _MARKS = {"same": ("", ""), "removed": ("[-", "-]"), "added": ("{+", "+}"), "cut": ("", "")}
 _STYLES = {
@@ -50,7 +50,7 @@ class Piece:
 def differences(first: str, second: str) -> tuple[Piece, ...]:
     """Return the second text with what differs from the first; words are equal if they differ in case or in the amount of white space."""
     one, other = _tokens(first), _tokens(second)
-    matcher = SequenceMatcher(None, list(map(_folded, one)), list(map(_folded, other)))
+    matcher = SequenceMatcher(None, list(map(_folded, one)), list(map(_folded, other)), autojunk=False)
     pieces: list[Piece] = []
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind == "equal":
@@ -72,7 +72,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _folded(token: str) -> str:
-    return " " if token.isspace() else token.casefold()
+    return token.strip().casefold()
 
 
 def _shortened(kind: Kind, tokens: Sequence[str], first: int, last: int) -> Iterator[Piece]:

@@ -22,9 +22,11 @@ import pytest
 from dolma_dask.verbs.report import page
 from dolma_dask.verbs.report.histogram import Histogram, signal_histogram
 from dolma_dask.verbs.report.model import (
+    ClusterExample,
     Example,
     FailureRow,
     Line,
+    MemberExample,
     QuarantineRow,
     ReportData,
     ResultTable,
@@ -237,6 +239,8 @@ def sample(signals: int, text: str = "") -> ReportData:
         f"words >= 50{text}",
         [FailureRow("mix", f"documents/3.jsonl.gz{text}", f"CorruptFileError: truncated {text}")],
         [QuarantineRow("tag", f"not JSON{text}", 12)],
+        clusters=[ClusterExample(f"3 documents{text}", [MemberExample(f"survivor a{text}", [("same", "one"), ("cut", " [...]")]),
+                                                        MemberExample(f"copy b{text}", [("removed", f"one{text}"), ("added", f"two{text}")])])],
     )  # fmt: skip
 
 
@@ -312,7 +316,8 @@ def test_hostile_text_stays_text(browser, tmp_path):
     browser.draw_all()
     assert browser.run("window.hit") is None
     assert browser.run("document.images.length") == 0
-    assert HOSTILE in browser.run("document.querySelector('.excerpt').textContent")
+    assert HOSTILE in browser.run("document.querySelector('#examples .excerpt').textContent")
+    assert HOSTILE in browser.run("document.querySelector('#clusters .excerpt ins').textContent")
     assert HOSTILE in browser.run("document.title")
     middle = browser.run("(() => { const b = document.querySelector('.plot').getBoundingClientRect(); scrollBy(0, b.y - 300); return [b.x + b.width / 2, 300 + b.height / 2]; })()")  # fmt: skip
     for x in (0, 3, 6):

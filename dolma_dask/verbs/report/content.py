@@ -24,6 +24,7 @@ from dolma_dask.io import files
 from dolma_dask.io.records import RuleCount, merge_rules
 from dolma_dask.journal import Record
 from dolma_dask.reading import CONVERTED
+from dolma_dask.verbs.report.clusters import SimilarSet, cluster_examples, similar_sets
 from dolma_dask.verbs.report.histogram import Histogram, signal_histogram
 from dolma_dask.verbs.report.history import History, Origin, Step, is_packed, last_name, stem
 from dolma_dask.verbs.report.model import (
@@ -67,11 +68,12 @@ class Known:
     data: ReportData  # without what documents tell
     recorded: Recorded | None
     quarantine: tuple[tuple[str, Input], ...] = ()  # files of quarantined records, each with its verb
+    similar: tuple[SimilarSet, ...] = ()  # clusters to show, which `results` name too
 
     def decides(self) -> dict[str, Any]:
-        """Return all of it but the files as JSON-able values, the same wherever the files lie."""
+        """Return all of it but the files and datasets as JSON-able values, the same wherever the files lie."""
         content: dict[str, Any] = msgspec.to_builtins(
-            replace(self, quarantine=()),
+            replace(self, quarantine=(), similar=()),
             enc_hook=np.ndarray.tolist,  # arrays of plots
         )
         return content
@@ -91,7 +93,7 @@ def known_content(title: str | None, dataset: str, history: History, origin: Ori
         results=result_tables(history),
     )
     recorded = recorded_selection(shown, origin, view.survey.parts)
-    return Known(data, recorded, tuple(quarantine_files(shown.steps)))
+    return Known(data, recorded, tuple(quarantine_files(shown.steps)), similar_sets(history))
 
 
 def report_data(
@@ -108,6 +110,7 @@ def report_data(
         examples=[
             near for bound in survey.bounds for side in SIDES for near in findings.near.get((bound, side), ())
         ],
+        clusters=cluster_examples(known.similar),
         remarks=remarks(known.recorded, bool(survey.parts), findings),
         quarantine=quarantine_rows(known.quarantine),
     )

@@ -144,6 +144,23 @@ class ResultTable:
 
 
 @dataclass(frozen=True)
+class MemberExample:
+    """A document of a cluster: a line on it, and its text in pieces (kind, text) as `dolma_dask.text.differences` makes them."""
+
+    head: str
+    pieces: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class ClusterExample:
+    """Some documents of a cluster, the survivor first; or why they cannot be shown."""
+
+    title: str
+    members: Sequence[MemberExample] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class ReportData:
     """Everything on the page.
 
@@ -165,4 +182,5 @@ class ReportData:
     failures: Sequence[FailureRow] = ()
     quarantine: Sequence[QuarantineRow] = ()
     results: Sequence[ResultTable] = ()
+    clusters: Sequence[ClusterExample] = ()
     remarks: Sequence[str] = ()

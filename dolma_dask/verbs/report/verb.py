@@ -50,7 +50,7 @@ from dolma_dask.verbs.report.history import History, find_origin, last_name, pub
 from dolma_dask.verbs.report.model import ReportData
 from dolma_dask.verbs.report.survey import Findings, View, left_out_notes, make_view
 
-VERSION = 3
+VERSION = 4
 """Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
 
 

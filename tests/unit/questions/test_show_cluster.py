@@ -53,9 +53,9 @@ def test_the_survivor_comes_first_and_the_others_with_their_differences(root):
     assert shown.size == 3
     survivor, *copies = shown.members
     for member in copies:
-        assert {piece.text for piece in member.pieces if piece.kind == "added"} == {"word60"}
+        assert {piece.text for piece in member.pieces if piece.kind == "added"} == {"word60 "}
         (removed,) = (piece.text for piece in member.pieces if piece.kind == "removed")
-        assert removed == HOSTILE
+        assert removed == f"{HOSTILE} "
         assert member.similarity == len(ngrams(ORIGINAL) & ngrams(COPY)) / len(
             ngrams(ORIGINAL) | ngrams(COPY)
         )
@@ -67,8 +67,8 @@ def test_texts_are_escaped_and_marked(root):
     page = shown._repr_html_()
     assert "<script" not in page
     assert "<img" not in page
-    assert "<ins style='background:#cdefd8;color:#0b4420'>word60</ins>" in page
-    assert f"[-{HOSTILE}-]{{+word60+}}" in str(shown)
+    assert "<ins style='background:#cdefd8;color:#0b4420'>word60 </ins>" in page
+    assert f"[-{HOSTILE} -]{{+word60 +}}" in str(shown)
     json.dumps(shown.to_json())
 
 
@@ -136,15 +136,15 @@ def test_differences_give_both_texts_back():
         pieces = differences(one, other)
         assert "".join(piece.text for piece in pieces if piece.kind in ("same", "added")) == other
         first = "".join(piece.text for piece in pieces if piece.kind in ("same", "removed"))
-        assert re.sub(r"\s+", " ", first).casefold() == re.sub(r"\s+", " ", one).casefold()
+        assert "".join(first.split()).casefold() == "".join(one.split()).casefold()
 
 
 def test_long_texts_are_cut_around_their_differences():
     text = " ".join(f"w{n}" for n in range(1000))
     pieces = differences(text, text.replace(" w500 ", " new "))
     assert [piece.kind for piece in pieces] == ["cut", "same", "removed", "added", "same", "cut"]
-    assert len(pieces[1].text.split()) == CONTEXT / 2
-    assert "w500" in pieces[2].text
-    endless = "x " * MOST_TOKENS
-    assert differences(endless, endless + "y")[-1].text.endswith("4,000 characters there, 4,001 here ...]")
+    assert len(pieces[1].text.split()) == CONTEXT
+    assert pieces[2].text == "w500 "
+    endless = "x " * (3 * MOST_TOKENS // 2)
+    assert differences(endless, endless + "y")[-1].text.endswith("3,000 characters there, 3,001 here ...]")
     assert [piece.kind for piece in differences("同じ日本語の文", "同じ英語の文")] == ["same", "removed", "added", "same"]  # fmt: skip

@@ -108,6 +108,21 @@ def test_the_largest_clusters_tell_their_inner_similarity(tmp_path, keep):
     assert [row[2] for row in largest["rows"]] == [one.similarity for one in summary.clusters]
 
 
+def test_the_report_shows_how_members_of_a_cluster_differ(tmp_path):
+    words = [f"w{n}" for n in range(100)]
+    texts = [" ".join(words[:50] + other + words[50:]) for other in ([], [], ["<b>new</b>"], ["old"])]
+    lines = [json.dumps({"id": f"d{n}", "source": "s", "text": text}) for n, text in enumerate(texts)]
+    write_lines(tmp_path / "v0/documents/0.jsonl", lines)
+    dk.dedupe(str(tmp_path / "v0"), how="fuzzy", **QUIET)
+    (cluster,) = page_of(tmp_path / "v0")[0]["clusters"]
+    assert cluster["title"] == "4 documents in fuzzy"
+    heads = [member["head"].split(",")[0] for member in cluster["members"]]
+    assert heads == ["survivor d0 (s)", "copy d2 (s)", "copy d3 (s)"]  # d1 is the same
+    assert ["added", "<b>new</b> "] in cluster["members"][1]["pieces"]
+    (tmp_path / "v0/clusters/fuzzy.parquet").write_bytes(b"damaged")
+    assert page_of(tmp_path / "v0", "again")[0]["clusters"] == []  # whose record is believed no more
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_clusters_may_go_on_in_the_next_run(seed):
     draw = np.random.default_rng(seed)
