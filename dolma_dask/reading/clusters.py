@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.errors import DataError
+from dolma_dask.errors import CorruptFileError, DataError
 from dolma_dask.formats import layout
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.parquet import open_parquet
@@ -88,8 +88,15 @@ class ClusterReader:
         return list(self._compared(shown)), size
 
     def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with open_parquet(self.dataset.url(layout.clusters_path(self.name))) as file:
-            yield from file.iter_batches(columns=columns, use_threads=False)
+        url = self.dataset.url(layout.clusters_path(self.name))
+        try:
+            with open_parquet(url) as file:
+                yield from file.iter_batches(columns=columns, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptFileError(
+                f"{url}: not the table that dedupe wrote ({' '.join(str(error).split())}). Remove it and run dedupe again.",
+                url=url,
+            ) from error
 
     def _compared(self, members: Sequence[ClusterMember]) -> Iterator[ClusterMember]:
         """Yield the members with their similarities and texts; the survivor comes first."""

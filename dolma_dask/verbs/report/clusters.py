@@ -69,10 +69,12 @@ def _example(similar: SimilarSet, cluster: Cluster) -> ClusterExample:
         reader = ClusterReader(
             open_dataset(similar.root, source=similar.source), similar.name, similar.minhash
         )
-        (name,) = reader.find(shard=cluster.shard, row=cluster.row) or [("", 0)]
-        members, _ = reader.show(name, MOST_READ)
+        found = reader.find(shard=cluster.shard, row=cluster.row)
+        members = [member for name in found for member in reader.show(name, MOST_READ)[0]]
     except DolmaDaskError as error:
         return ClusterExample(title, note=str(error))
+    if not members:
+        return ClusterExample(title, note="the table of clusters is of other documents; run dedupe again.")
     return ClusterExample(title, [_member(one) for one in _differing(members)])
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask import cli
-from dolma_dask.errors import DataError, UsageError
+from dolma_dask.errors import CorruptFileError, DataError, UsageError
 from dolma_dask.text.differences import CONTEXT, MOST_TOKENS, differences
 
 HERE = {"scheduler": "synchronous", "progress": False}
@@ -120,6 +120,17 @@ def test_a_table_of_clusters_leads_to_no_other_file(root, tmp_path):
         url,
     )
     with pytest.raises(DataError, match=r"no document file 'documents/../../secret.jsonl'"):
+        dk.show_cluster(str(tmp_path / "v0"), "c")
+
+
+def test_a_damaged_table_of_clusters_is_said(root, tmp_path):
+    shutil.copytree(root, tmp_path / "v0")
+    url = tmp_path / "v0/clusters/fuzzy.parquet"
+    whole = url.read_bytes()
+    url.write_bytes(whole[:99] + bytes(99) + whole[198:])
+    with pytest.raises(
+        CorruptFileError, match=r"fuzzy.parquet: not the table that dedupe wrote .* run dedupe again"
+    ):
         dk.show_cluster(str(tmp_path / "v0"), "c")
 
 

@@ -119,7 +119,13 @@ def test_the_report_shows_how_members_of_a_cluster_differ(tmp_path):
     heads = [member["head"].split(",")[0] for member in cluster["members"]]
     assert heads == ["survivor d0 (s)", "copy d2 (s)", "copy d3 (s)"]  # d1 is the same
     assert ["added", "<b>new</b> "] in cluster["members"][1]["pieces"]
-    (tmp_path / "v0/clusters/fuzzy.parquet").write_bytes(b"damaged")
+    table = tmp_path / "v0/clusters/fuzzy.parquet"
+    whole = table.read_bytes()
+    table.write_bytes(whole[:99] + bytes(99) + whole[198:])
+    (unread,) = page_of(tmp_path / "v0", "damaged")[0]["clusters"]
+    assert unread["note"]
+    assert unread["members"] == []
+    table.write_bytes(b"damaged")
     assert page_of(tmp_path / "v0", "again")[0]["clusters"] == []  # whose record is believed no more
 
 
