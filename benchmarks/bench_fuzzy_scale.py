@@ -327,8 +327,10 @@ def by_passes(
     spent = {"cpu": cpu_seconds() - cpu, "wall": time.perf_counter() - wall, "disk": disk[0] / 1e6}
     spent["peak"] = peak_megabytes()
     labels = np.load(root / "labels.npy")
-    is_root = (labels & root_bit(labels)) != 0
-    labels[is_root] = np.flatnonzero(is_root)
+    for first in range(0, len(labels), 1 << 24):
+        part = labels[first : first + (1 << 24)]
+        is_root = (part & root_bit(labels)) != 0
+        part[is_root] = np.flatnonzero(is_root) + first
     check(world, labels)
     shutil.rmtree(root)
     return spent
