@@ -8,6 +8,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from dolma_dask.exchange.contract import Records, to_records, to_words
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.minhash.schemes import MinHash
+from dolma_dask.minhash.sets import count_common
 from dolma_dask.reading import AlignedShard
 from dolma_dask.text.kernels import Words
 from dolma_dask.verbs.dedupe.bands import SignedShard
@@ -66,7 +68,9 @@ class NgramReader:
         if docno != self._last[0]:
             text = self._text(docno)
             _, hashes = self._texts.minhash.shingles(text)
-            self._last = docno, np.unique(hashes)
+            hashes.sort()
+            is_new = np.diff(hashes, prepend=~hashes[:1]) != 0
+            self._last = docno, hashes[is_new]
         return self._last[1]
 
     def _text(self, docno: int) -> pa.LargeStringArray:
@@ -77,7 +81,7 @@ class NgramReader:
         while not self._held[0] <= docno < self._held[0] + len(self._held[1]):
             self._held = next(self._blocks)
         first, texts = self._held
-        return pc.fill_null(texts.slice(docno - first, 1), "")
+        return texts.slice(docno - first, 1)
 
     def _read(self, number: int) -> Iterator[tuple[int, pa.LargeStringArray]]:
         docno, policy = self._firsts[number], self._texts.policy
@@ -85,7 +89,7 @@ class NgramReader:
             max_record_bytes=policy.max_record_bytes, quarantine=Quarantine(policy)
         )
         for block in reader:
-            yield docno, block.batch.column("text")
+            yield docno, pc.fill_null(block.batch.column("text"), "")
             docno += block.num_rows
 
 
@@ -128,26 +132,45 @@ class JaccardReducer:
         """Give out the accepted pairs of a range; returns how many they are."""
         reader = NgramReader(self.texts)
         accepted = 0
-        for low, high, size, common in self._pairs(runs, reader):
-            union = size + len(reader.set_of(high)) - common
-            share = common / union if union else 0.0
-            if share >= self.similarity:
-                out(np.array([(low, high, int(share * SHARE))], VERIFIED))
-                accepted += 1
-        return {"accepted": accepted}
-
-    def _pairs(self, runs: Iterable[Records], reader: NgramReader) -> Iterator[tuple[int, int, int, int]]:
-        """Yield each pair with the n-grams of the first document, and how many of them the second has."""
-        pair, size, common = (-1, -1), 0, 0
+        held = np.empty((0, _COMMON + 1), np.uint64)  # the last pair may go on in the next run
         for run in runs:
-            words = to_words(run, run.dtype)
-            for (high, low, part, count), hashes in zip(words[:, :4].tolist(), words[:, 4:], strict=True):
-                now = low, high >> self.texts.shift
-                if now != pair and pair[0] >= 0:
-                    yield *pair, size, common
-                if now != pair:
-                    pair, size, common = now, count, 0
-                own = hashes[: min(HASHES, count - part * HASHES)]
-                common += int(np.isin(own, reader.set_of(now[1]), assume_unique=True).sum())
-        if pair[0] >= 0:
-            yield *pair, size, common
+            pairs = _by_pair(np.concatenate([held, self._counted(to_words(run, run.dtype), reader)]))
+            held = pairs[-1:]
+            accepted += self._give(pairs[:-1], out)
+        return {"accepted": accepted + self._give(held, out)}
+
+    def _counted(self, words: Words, reader: NgramReader) -> Words:
+        """Return the documents of each record, the n-grams of both, and how many of those in the record the second has."""
+        high = words[:, 0] >> np.uint64(self.texts.shift)
+        counted = np.stack([words[:, 1], high, words[:, 3], np.zeros_like(high)], axis=1)
+        sizes = np.minimum(words[:, 3] - words[:, 2] * np.uint64(HASHES), HASHES).astype(np.int64)
+        common = np.empty(len(words), np.int64)
+        bounds = [*np.flatnonzero(np.diff(high, prepend=~high[:1])).tolist(), len(words)]
+        for first, last in pairwise(bounds):
+            own = reader.set_of(int(high[first]))
+            count_common(words[first:last], 4, sizes[first:last], own, common[first:last])
+            counted[first:last, _BOTH] += np.uint64(len(own))
+        counted[:, _COMMON] = common
+        return counted
+
+    def _give(self, pairs: Words, out: Callable[[Records], None]) -> int:
+        union = pairs[:, _BOTH] - pairs[:, _COMMON]
+        share = pairs[:, _COMMON] / np.maximum(union, 1)
+        kept = share >= self.similarity
+        columns = *pairs[kept, :_BOTH].T, (share[kept] * SHARE).astype(np.uint64)
+        out(to_records(np.stack(columns, axis=1), VERIFIED))
+        return int(kept.sum())
+
+
+_BOTH, _COMMON = 2, 3
+"""Columns of pairs that are counted, behind their documents: n-grams of the one and of the other, and those that both have."""
+
+
+def _by_pair(counted: Words) -> Words:
+    """Return the sums of neighbouring rows about the same pair."""
+    changes = (counted[1:, :_BOTH] != counted[:-1, :_BOTH]).any(axis=1)
+    firsts = np.flatnonzero(np.concatenate([np.ones(min(len(counted), 1), np.bool_), changes]))
+    pairs = counted[firsts]
+    if len(firsts):
+        pairs[:, _COMMON] = np.add.reduceat(counted[:, _COMMON], firsts)
+    return pairs
