@@ -303,8 +303,9 @@ class _Running(Generic[S]):
 
     def sweep(self) -> None:
         """Remove temporary files that dead writers have left outside of runs."""
-        for name in (layout.JOURNAL, layout.QUARANTINE):
-            sweep(files.join(self.job.root, f"{name}/{self.job.verb}"))
+        folders = {f"{name}/{self.job.verb}" for name in (layout.JOURNAL, layout.QUARANTINE)}
+        for folder in sorted(folders | {prefix.rpartition("/")[0] for prefix in self.job.writes}):
+            sweep(files.join(self.job.root, folder))
 
     def summarize(self, ran: Ran, seconds: float) -> S:
         """Return the summary of the verb."""

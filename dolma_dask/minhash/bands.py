@@ -32,7 +32,7 @@ class Bands:
     rows_per_band: int
 
     def __post_init__(self) -> None:
-        if self.num_bands < 1 or self.rows_per_band < 1:
+        if not all(isinstance(one, int) and one >= 1 for one in (self.num_bands, self.rows_per_band)):
             raise UsageError(
                 f"{self.num_bands} bands of {self.rows_per_band} rows; expected at least one of each, for example 14 bands of 8 rows."
             )
@@ -66,9 +66,9 @@ def optimal_bands(
         Weights of the areas below the curve up to `similarity` (false positives) and above the curve from there on (false negatives), whose sum
         is made smallest. Of equal shapes the one with fewer bands is taken.
     """
-    if not 0 <= similarity <= 1 or num_perm < 1:
+    if not isinstance(similarity, (int, float)) or not 0 <= similarity <= 1 or num_perm < 1:
         raise UsageError(
-            f"similarity={similarity}, num_perm={num_perm}; expected a similarity from 0 to 1 and at least one permutation."
+            f"similarity={similarity!r}, num_perm={num_perm}; expected a similarity from 0 to 1 and at least one permutation."
         )
     nodes, weights = _quadrature(num_perm)
     rows = np.arange(1, num_perm + 1)[:, np.newaxis]

@@ -47,7 +47,7 @@ class Comparison:
             return 0
         values = self.minhash.num_perm
         share = slack(self.similarity, values) if self.verify == "ngrams" else self.similarity
-        return math.ceil(round(share * values, 9))
+        return max(math.ceil(round(share * values, 9)), 1)  # which all have that share a band
 
     @property
     def similarity_scale(self) -> int:

@@ -5,6 +5,7 @@ MinHash as little-endian uint32 in one binary of fixed size, null where a docume
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -161,11 +162,12 @@ class SignatureReader:
     def _read_group(self, docno: int) -> tuple[int, npt.NDArray[np.uint32]]:
         number = int(np.searchsorted(self._firsts, docno, "right")) - 1
         shard = self._shards[number]
-        if self._open is None or self._open[0] != number:
-            self.close()
-            self._open = number, open_parquet(files.join(self._root, shard.file.path))
-        group = (docno - shard.first) // GROUP_ROWS
-        table = self._open[1].read_row_group(group, columns=["signature"], use_threads=False)
+        url, group = files.join(self._root, shard.file.path), (docno - shard.first) // GROUP_ROWS
+        with _intact(url):
+            if self._open is None or self._open[0] != number:
+                self.close()
+                self._open = number, open_parquet(url)
+            table = self._open[1].read_row_group(group, columns=["signature"], use_threads=False)
         column = table.column(0).combine_chunks()
         values, _ = _values(column, self._num_perm)
         return shard.first + group * GROUP_ROWS, values
@@ -207,10 +209,18 @@ def read_readable(url: str) -> npt.NDArray[np.bool_]:
 
 def read_columns(url: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield columns of a table, `GROUP_ROWS` rows at a time; one that is damaged is removed, so that the same command makes it again."""
+    with _intact(url), open_parquet(url) as file:
+        yield from _decoded(file, columns)
+
+
+@contextmanager
+def _intact(url: str) -> Iterator[None]:
+    """Remove a table that turns out to be damaged: pyarrow reports pages of another checksum as an `OSError` without number."""
     try:
-        with open_parquet(url) as file:
-            yield from _decoded(file, columns)
-    except (CorruptFileError, pa.ArrowException, KeyError) as error:
+        yield
+    except (CorruptFileError, pa.ArrowException, LookupError, OSError) as error:
+        if getattr(error, "errno", None):
+            raise
         raise files.damaged(url, str(error)) from error
 
 

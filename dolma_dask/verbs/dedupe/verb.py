@@ -245,11 +245,11 @@ def _check_of_how(how: str, by: str, shuffle: str, compared: Mapping[str, Any]) 
 
 
 def _check_names(by: object, rank: object, within: object) -> None:
-    if not isinstance(by, str):
+    if not isinstance(by, str) or not by:
         raise UsageError(f"by={by!r}; expected the name of a column, such as text, id or metadata.url.")
-    if rank is not None and not isinstance(rank, str):
+    if rank is not None and (not isinstance(rank, str) or not rank):
         raise UsageError(f"rank={rank!r}; expected the name of a column of numbers or times.")
-    if within is not None and not isinstance(within, str):
+    if within is not None and (not isinstance(within, str) or not within):
         raise UsageError(f"within={within!r}; expected the name of a column, such as metadata.language.")
 
 

@@ -3,6 +3,8 @@
 import json
 import random
 import shutil
+import subprocess
+import sys
 from collections import defaultdict
 from itertools import combinations, pairwise
 
@@ -11,13 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import InterruptedStageError, StageError, UsageError
+from dolma_dask.errors import CorruptFileError, InterruptedStageError, StageError, UsageError
+from dolma_dask.io import publish
+from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.bands import Bands, band_keys
 from dolma_dask.verbs.dedupe import edges, fuzzy, verification
+from dolma_dask.verbs.dedupe.bands import SignedShard
 from dolma_dask.verbs.dedupe.clusters import ClusterFlagStage, ClusterReducer, ClusterTable
 from dolma_dask.verbs.dedupe.edges import EdgeReducer, MergeStage
 from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer
-from dolma_dask.verbs.dedupe.signatures import read_signatures
+from dolma_dask.verbs.dedupe.signatures import SignatureReader, read_signatures
 from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer
 
 from .conftest import failing, read_lines, write_lines
@@ -32,6 +37,20 @@ def edited(draw, words, changes):
     for _ in range(changes):
         words[draw.randrange(len(words))] = draw.choice(WORDS)
     return words
+
+
+def dead_pid():
+    """Return the number of a process that is gone."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def read_group(url, num_perm):
+    """Read the signatures of the first row group."""
+    folder, _, name = url.rpartition("/")
+    shard = SignedShard(0, "", 0, 1, FileRecord(name, 0, ""))
+    return SignatureReader(folder, [shard], num_perm).take(np.zeros(1, np.uint64))
 
 
 @pytest.fixture
@@ -157,6 +176,37 @@ def test_signatures_are_read_again_for_other_bands_and_not_made(world):
     assert {path: path.stat().st_mtime_ns for path in (world / "signatures").rglob("*.parquet")} == before
 
 
+@pytest.mark.parametrize("options", [{"similarity": 0.0}, {"similarity": 0.05, "verify": "ngrams"}])
+def test_pairs_are_verified_at_any_similarity(world, options):
+    dk.dedupe(str(world), how="fuzzy", num_bands=25, rows_per_band=2, **options, **HERE)
+    sizes = [attributes for _, attributes in rows_of(world) if "fuzzy__cluster_size" in attributes]
+    assert sizes
+    assert all(attributes["fuzzy__similarity"][0][2] > 0 for attributes in sizes)
+
+
+@pytest.mark.parametrize("read", [read_signatures, read_group])
+def test_damaged_signatures_are_removed_and_made_again(world, read):
+    dk.dedupe(str(world), how="fuzzy", **HERE)
+    path = min((world / "signatures").rglob("*.parquet"))
+    whole = path.read_bytes()
+    column = pq.read_metadata(path).row_group(0).column(6)
+    at = column.data_page_offset + column.total_compressed_size - 1
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    with pytest.raises(CorruptFileError, match="run the same command again"):
+        list(read(str(path), 128))
+    assert not path.exists()
+    dk.dedupe(str(world), how="fuzzy", name="loose", num_bands=20, rows_per_band=5, **HERE)
+    assert path.read_bytes() == whole
+
+
+def test_what_a_killed_run_left_of_the_table_of_clusters_is_removed(world):
+    left = world / f"clusters/.fuzzy.parquet.{publish._writer_space()}-{dead_pid()}-01234567.tmp"
+    left.parent.mkdir()
+    left.touch()
+    dk.dedupe(str(world), how="fuzzy", **HERE)
+    assert not left.exists()
+
+
 def test_short_and_empty_texts_are_counted_and_empty_ones_kept(world):
     summary = dk.dedupe(str(world), how="fuzzy", **HERE)
     flagged = {identity for identity, attributes in rows_of(world) if "fuzzy" in attributes}
@@ -211,6 +261,9 @@ def test_a_run_that_was_stopped_goes_on(world, tmp_path, monkeypatch, stop):
             "20 bands of 20 rows use 400 signature values",
         ),
         ({"how": "fuzzy", "similarity": 1.5}, "similarity"),
+        ({"how": "fuzzy", "similarity": "0.7"}, "similarity='0.7'"),
+        ({"how": "fuzzy", "num_bands": 2.5, "rows_per_band": 2}, "2.5 bands of 2 rows"),
+        ({"how": "fuzzy", "within": ""}, "within=''"),
         ({"how": "fuzzy", "scheme": "simhash"}, "scheme='simhash'"),
         ({"how": "fuzzy", "ngram": 0}, "ngram=0"),
         ({"how": "fuzzy", "num_perm": 0}, "num_perm=0"),
