@@ -4,7 +4,7 @@ A table lies below its folder as the shard lies below ``documents/``, and is rea
 rises in both, so that memory depends on neither. A document may have no row, and a row no document.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,19 +30,19 @@ _COLUMN = "signature_sim1.0"
 
 @dataclass(frozen=True)
 class PublishedTables:
-    """A folder of tables."""
+    """The tables of some shards."""
 
-    url: str
-    tables: Mapping[str, FileInfo]  # by path below it
+    url: str  # of their folder
+    tables: Mapping[str, FileInfo]  # by shard; those that are there
 
     @property
     def listing(self) -> Sequence[Sequence[object]]:
         """What changes when a table does."""
-        return [[info.path, info.bytes, info.stamp] for _, info in sorted(self.tables.items())]
+        return [[shard, info.bytes, info.stamp] for shard, info in sorted(self.tables.items())]
 
     def of_shard(self, shard: str) -> tuple[Input, ...]:
         """Return the table of a shard as input of a task; nothing if it is not there."""
-        found = next((self.tables[path] for path in _candidates(shard) if path in self.tables), None)
+        found = self.tables.get(shard)
         if found is None:
             return ()
         return (
@@ -50,26 +50,27 @@ class PublishedTables:
         )
 
 
-def find_tables(url: str, minhash: MinHash) -> PublishedTables:
-    """List the tables below `url`. Raises `UsageError`: signatures with other parameters are requested, or there is no table."""
+def find_tables(url: str, minhash: MinHash, shards: Iterable[str]) -> PublishedTables:
+    """Find the tables of shards below `url`. Raises `UsageError`: signatures with other parameters are requested, or there is no table."""
     if minhash != PUBLISHED:
         raise UsageError(
             f"signatures={url!r} with {minhash.label}; expected scheme='redpajama_v2', ngram={PUBLISHED.ngram}, num_perm={PUBLISHED.num_perm} and "
             f"seed={PUBLISHED.seed}: "
             "these tables hold no others. Leave signatures out to make them of the texts."
         )
-    found = {info.path: info for info in files.list_files(url) if info.path.endswith(TABLE_SUFFIX)}
+    listed = {info.path: info for info in files.list_files(url)}
+    found = {shard: listed[path] for shard in shards for path in _candidates(shard) if path in listed}
     if not found:
         raise UsageError(
-            f"signatures={url!r}: no MinHash tables there; expected files such as 2023-06/0000/en_head{TABLE_SUFFIX}, in folders as the shards below "
-            "documents/. Write them with: dolma-dask sign DATASET FOLDER."
+            f"signatures={url!r}: no MinHash table of these documents there; expected files such as 2023-06/0000/en_head{TABLE_SUFFIX}, in folders as the "
+            "shards below documents/. Write them with: dolma-dask sign DATASET FOLDER."
         )
     return PublishedTables(url, found)
 
 
 def _candidates(shard: str) -> list[str]:
-    """Return the table of a shard, or that of the raw file that it is a part of."""
-    return [table_path(shard), table_path(layout.unit_of(shard))]
+    """Return where the table of a shard may lie, the best place last; a part of a raw file may have a table of its own."""
+    return [table_path(layout.unit_of(shard)), table_path(shard)]
 
 
 def _name(path: str) -> str:

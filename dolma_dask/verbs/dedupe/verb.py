@@ -209,7 +209,11 @@ def dedupe(
     if how == "fuzzy":
         comparison = comparison_of(compared)
         params = without_empty({**given, "signatures": signatures, **comparison.params()})
-        published = None if signatures is None else find_tables(signatures, comparison.minhash)
+        published = (
+            None
+            if signatures is None
+            else find_tables(signatures, comparison.minhash, (shard.path for shard in found.shards))
+        )
         fuzzy = FuzzyDeduplication(
             **call, params=params, comparison=comparison, choice=choice, published=published
         )

@@ -108,6 +108,7 @@ def test_rows_are_found_by_their_numbers(world, monkeypatch, block_bytes):
 
 def test_nothing_is_done_again_until_a_table_changes(world):
     published(world)
+    shutil.copy(table_of(world), world / "tables/of_another_dataset.minhash.parquet")
     assert published(world).done == 0
     before = flags_of(world)
     rewrite(world, lambda table: table.slice(0, 20))
@@ -115,6 +116,14 @@ def test_nothing_is_done_again_until_a_table_changes(world):
     assert summary.counts["not_in_tables"] == ROWS - 20
     assert flags_of(world) != before
     assert published(world).done == 0
+
+
+def test_tables_on_a_store(world):
+    tables = f"memory://{world.name}/tables"
+    dk.sign(str(world / "v0"), tables, **HERE)
+    here = published(world)
+    there = dk.dedupe(str(world / "v0"), signatures=tables, name="there", **PUBLISHED)
+    assert there.counts == here.counts
 
 
 def test_flags_from_tables_can_be_read(world):
@@ -190,7 +199,7 @@ def test_documents_with_other_ids(world, identity):
         ({"seed": 1}, "with redpajama_v2-word13-128-seed1; expected"),
         ({"how": "exact", "scheme": None}, "signatures with how='exact'"),
         ({"audit": True}, "planted copies are in no table"),
-        ({"signatures": "nowhere"}, "no MinHash tables there"),
+        ({"signatures": "nowhere"}, "no MinHash table of these documents there"),
     ],
 )
 def test_usage(world, options, message):
