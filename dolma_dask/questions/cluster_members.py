@@ -49,7 +49,7 @@ class ClusterView:
 
     def _rest(self) -> list[str]:
         left = self.size - len(self.members)
-        return [f"and {left:,} more"] if left else []
+        return [f"and {left:,} more; --most sets how many are shown"] if left else []
 
     def __str__(self) -> str:
         shown = [
@@ -100,7 +100,7 @@ def show_cluster(
     dataset : str or Dataset
         Folder or URL with documents/ in it.
     id : str
-        Of any document of the cluster.
+        Of any document of the cluster; the summary of dedupe and the report name survivors of the largest, clusters/<name>.parquet all members.
     name : str
         Attribute set that dedupe wrote, with how="fuzzy".
     of_source : str, optional
@@ -125,6 +125,8 @@ def show_cluster(
     """
     if most < 1:
         raise UsageError(f"most={most}; expected how many documents to show, at least 1.")
+    if not isinstance(id, str):
+        raise UsageError(f"id={id!r}; expected a string, since ids of documents are strings: {str(id)!r}.")
     target = dataset.target if isinstance(dataset, Summary) else dataset
     found = open_dataset(target, source=source, version=version) if isinstance(target, str) else target
     reader = ClusterReader(found, name, _made_with(found.root, name))

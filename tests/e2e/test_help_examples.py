@@ -30,6 +30,11 @@ def place(tmp_path, monkeypatch):
     for path in ("dumps/wiki/a.jsonl", "corpus/wiki/v0/documents/a.jsonl"):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shard = "2023-06/0000/en_head"
+    path = tmp_path / f"corpus/rpv2/v0/documents/{shard}.jsonl"
+    path.parent.mkdir(parents=True)
+    numbered = ({**row, "id": f"{shard}.json.gz/{number}"} for number, row in enumerate(rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in numbered))
     (tmp_path / "raw/c4").mkdir(parents=True)
     c4 = [
         {"url": f"http://a/{n}", "text": text, "timestamp": "2019-04-25T12:57:54Z"}

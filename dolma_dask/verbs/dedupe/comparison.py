@@ -86,8 +86,8 @@ class Comparison:
                 f"half of the pairs at similarity {curve.half:.2f}, nine tenths at {curve.nine_tenths:.2f}",
             ),
             (
-                "areas of the curve",
-                f"{curve.false_positives:.3f} found below {self.similarity:.2f}, {curve.false_negatives:.3f} missed above",
+                "error areas",
+                f"false positives {curve.false_positives:.3f} (below {self.similarity:.2f}), false negatives {curve.false_negatives:.3f} (above)",
             ),
         ]
 
@@ -107,6 +107,7 @@ def comparison_of(given: Mapping[str, Any]) -> Comparison:
     Raises `UsageError`: a value that an option cannot have, or bands of more values than a signature has.
     """
     known = {name: value for name, value in given.items() if value is not None}
+    _check_similarity(known.get("similarity"))
     known = {**_OF_SCHEME.get(str(known.get("scheme")), {}), **known}
     names = ("scheme", "ngram", "unit", "num_perm", "seed")
     minhash = MinHash(**{name: known[name] for name in names if name in known})
@@ -116,6 +117,14 @@ def comparison_of(given: Mapping[str, Any]) -> Comparison:
     if verify not in get_args(Verify):
         raise UsageError(f"verify={verify!r}; expected one of {', '.join(get_args(Verify))}.")
     return Comparison(minhash, bands, known.get("similarity", SIMILARITY), verify)
+
+
+def _check_similarity(similarity: object) -> None:
+    """Refuse what is no similarity."""
+    if similarity is not None and not (isinstance(similarity, int | float) and 0 <= similarity <= 1):
+        raise UsageError(
+            f"similarity={similarity!r}; expected a number from 0 to 1, such as 0.8 for documents that share 80 % of their n-grams."
+        )
 
 
 def _bands(known: Mapping[str, Any], num_perm: int) -> Bands:

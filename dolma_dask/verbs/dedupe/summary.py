@@ -164,7 +164,7 @@ class DedupeSummary(Summary):
 
     def _cluster_rows(self) -> list[list[str]]:
         is_verified = any(cluster.similarity is not None for cluster in self.clusters)
-        rows = [["survivor", "documents", *["similarity"][:is_verified], "source", "shard", "row"]]
+        rows = [["survivor", "documents", *["mean similarity"][:is_verified], "source", "shard", "row"]]
         for cluster in self.clusters:
             name = cluster.id if len(cluster.id) <= _SHOWN_ID else f"{cluster.id[: _SHOWN_ID - 4]} ..."
             alike = [] if cluster.similarity is None else [f"{cluster.similarity:.3f}"]

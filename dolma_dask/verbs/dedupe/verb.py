@@ -75,18 +75,21 @@ def dedupe(
     shuffle: Shuffle = "files",
     **options: Unpack[RecordArgs],
 ) -> DedupeSummary:
-    """Flag every document but one of those that are equal, over all shards, and write the flags beside the documents.
+    """Flag every document but one of those that are equal or similar, over all shards, and write the flags beside the documents.
 
     Example: dolma-dask dedupe corpus/wiki/v0 --by text --keep longest
 
     Example: dolma-dask dedupe corpus/wiki/v0 --how fuzzy
+
+    Example: dolma-dask dedupe corpus/wiki/v0 --how fuzzy --similarity 0.8 --keep longest --within source --name strict
 
     Parameters
     ----------
     dataset : str or Dataset
         Folder or URL with documents/ in it.
     how : {"exact", "fuzzy"}
-        Documents are duplicates if they are equal in `by`, or if their texts are similar: MinHash signatures of their n-grams share a band.
+        Documents are duplicates if they are equal in `by`, or if their texts are similar: MinHash signatures of their n-grams share a band and, with `verify`,
+        agree in enough values.
     by : str
         "text"; "id", which means source and id together; another field of documents; "metadata.<field>", at any depth ("metadata.page.hash"); or an
         attribute key with one value per document (a unique ending is enough). A document without a value is nobody's duplicate. Integers are
@@ -105,12 +108,13 @@ def dedupe(
         An attribute key or a field of the documents or their metadata, with one value per document: documents with different values, of different
         languages for example, are not in one cluster, and those without a value in none.
     similarity : float, optional
-        Jaccard similarity of n-grams from which documents are duplicates (fuzzy); by default 0.7. Given, it decides the shape of the bands.
+        Jaccard similarity of n-grams from which documents are duplicates (fuzzy), from 0 to 1; by default 0.7, with scheme="redpajama_v2" 0.8.
+        Higher is stricter: fewer are removed. Given, it decides the shape of the bands too, unless `num_bands` and `rows_per_band` do.
     verify : {"signatures", "ngrams", "none"}, optional
         Join documents that share a band only if their signatures say that they are as similar as `similarity` (the default); if their sets of n-grams
         are, which reads the texts twice more; or all of them (with scheme="redpajama_v2" the default), as RedPajama-V2 does (fuzzy).
     num_bands, rows_per_band : int, optional
-        Shape of the bands (fuzzy), in place of `similarity`; by default 14 bands of 8 rows.
+        Shape of the bands (fuzzy), both or none; by default 14 bands of 8 rows, or what fits `similarity`.
     ngram : int, optional
         Tokens of an n-gram (fuzzy); by default 5, with scheme="redpajama_v2" 13.
     unit : {"word", "char"}, optional
@@ -118,7 +122,7 @@ def dedupe(
     num_perm : int, optional
         Values of a signature (fuzzy); by default 128.
     seed : int, optional
-        Of the permutations (fuzzy); by default 42.
+        Of the permutations (fuzzy); by default 42, with datasketch's schemes 1.
     scheme : {"dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"}, optional
         How signatures are made (fuzzy); by default the fastest. The others give the bytes of these projects.
     signatures : str, optional
@@ -156,7 +160,8 @@ def dedupe(
 
     Notes
     -----
-    A survivor has nothing under the key, the others have [[0, length, 1]] in code points: keep survivors with --where "exact is None".
+    A survivor has nothing under the key, the others have [[0, length, 1]] in code points: mix keeps survivors, and documents without duplicates, with
+    --where "exact is None" or "fuzzy is None". Nothing is removed before. A run with other options replaces flags of the same --name.
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
     """
     options = checked(dedupe, options, RecordArgs)
@@ -187,6 +192,8 @@ def dedupe(
             raise UsageError(
                 f"audit with signatures={signatures!r}; expected one of them: planted copies are in no table."
             )
+        if options.get("dry_run"):
+            raise UsageError("audit with dry_run; expected one of them: an audit writes nothing as it is.")
         from dolma_dask.verbs.dedupe.audit import run_audit
 
         limit = record_policy(options).max_record_bytes

@@ -24,6 +24,7 @@ from dolma_dask.io import files
 from dolma_dask.io.records import RuleCount, merge_rules
 from dolma_dask.journal import Record
 from dolma_dask.reading import CONVERTED
+from dolma_dask.verbs.dedupe.signatures import FOLDER as SIGNATURES
 from dolma_dask.verbs.report.clusters import SimilarSet, cluster_examples, similar_sets
 from dolma_dask.verbs.report.histogram import Histogram, signal_histogram
 from dolma_dask.verbs.report.history import History, Origin, Step, is_packed, last_name, stem
@@ -275,11 +276,12 @@ def _shards(records: Sequence[Record]) -> int:
 
 
 def _totals(records: Sequence[Record]) -> dict[str, int]:
-    """Add up counts; attribute sets of one shard count the same documents, and only once."""
+    """Add up counts; sets of attributes or of signatures of one shard count the same documents, and only once."""
     units: dict[str, Counter[str]] = {}
     for record in records:
-        derived = record.unit.startswith(f"{layout.ATTRIBUTES}/")
-        known = units.setdefault(f"{layout.ATTRIBUTES}/{record.shard}" if derived else record.unit, Counter())
+        folder = record.unit.split("/")[0]
+        derived = folder in (layout.ATTRIBUTES, SIGNATURES)
+        known = units.setdefault(f"{folder}/{record.shard}" if derived else record.unit, Counter())
         known |= Counter({name: int(count) for name, count in record.counts.items()})  # the larger of both
     names = {name for record in records for name in record.counts}
     return {name: sum(counts[name] for counts in units.values()) for name in names}

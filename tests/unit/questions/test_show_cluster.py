@@ -75,7 +75,7 @@ def test_texts_are_escaped_and_marked(root):
 def test_no_more_members_than_requested_are_shown(root):
     shown = dk.show_cluster(str(root), "c", most=2)
     assert [member.id for member in shown.members] == ["b", "a"]
-    assert str(shown).endswith("and 1 more")
+    assert str(shown).endswith("and 1 more; --most sets how many are shown")
 
 
 def test_an_id_of_several_sources_needs_its_source(root):
@@ -92,6 +92,7 @@ def test_an_id_of_several_sources_needs_its_source(root):
         ("a", {"name": "fuzy"}, "did you mean 'fuzzy'"),
         ("a", {"name": "exact"}, "'exact' is no attribute set with clusters"),
         ("a", {"most": 0}, "most=0"),
+        (17, {}, "id=17; expected a string, .*'17'"),
     ],
 )
 def test_what_cannot_be_shown_is_said(root, identity, options, words):

@@ -15,7 +15,7 @@ from dolma_dask.verbs.dedupe.sizes import SIZE_EDGES, add_sizes, count_sizes, si
 from dolma_dask.verbs.dedupe.survivors import LARGEST
 
 from .conftest import write_lines
-from .report_pages import QUIET, page_of
+from .report_pages import QUIET, lines_of, page_of, stages
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_the_summary_says_what_was_compared_and_what_is_found(world):
     assert rows["finds"] == f"half of the pairs at similarity {at[0]:.2f}, nine tenths at {at[1]:.2f}"
     similarities = np.linspace(0, 0.8, 20001)
     below = collision_probability(similarities, Bands(9, 13)).mean() * 0.8
-    assert rows["areas of the curve"].startswith(f"{below:.3f} found below 0.80")
+    assert rows["error areas"].startswith(f"false positives {below:.3f} (below 0.80)")
     assert "comparison" not in dk.dedupe(str(world[0]), **QUIET).to_json()
 
 
@@ -80,6 +80,15 @@ def test_verification_by_ngrams_finds_nothing_below_the_similarity():
     assert recall[2:] == pytest.approx(collision_probability([0.8, 0.9], Bands(14, 8)), abs=2e-3)
     assert (compared.curve.false_positives, compared.curve.half) == (0, 0.8)
     assert comparison_of(compared.params()) == compared
+
+
+def test_documents_that_were_signed_in_two_ways_are_counted_once(tmp_path):
+    write_lines(tmp_path / "v0/documents/0.jsonl", lines_of(range(20)))
+    for ngram in (3, 5):
+        dk.dedupe(str(tmp_path / "v0"), how="fuzzy", ngram=ngram, **QUIET)
+    assert len(list(tmp_path.glob("v0/signatures/*"))) == 2
+    told = stages(page_of(tmp_path / "v0")[0])
+    assert [told[verb]["documents_in"] for verb in ("signatures", "dedupe")] == [20, 20]
 
 
 @pytest.mark.parametrize("keep", ["first", "longest"])
