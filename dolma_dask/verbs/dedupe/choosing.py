@@ -66,12 +66,12 @@ class ChoiceStage:
             for block in reader:
                 rows = readable[first : first + block.num_rows]
                 if len(rows) < block.num_rows:
-                    raise self._changed(work)
+                    raise written_since(work.columns.url)
                 file.write(_columns(self.choice.of(block.batch, rows, counts)))
                 first += block.num_rows
         state = reader.state
         if first < len(readable) or state.inputs[0].checksum != work.staged.record.inputs[0].checksum:
-            raise self._changed(work)
+            raise written_since(work.columns.url)
         if work.columns.sources:
             counts["unproved_attribute_files"] = len(state.unproved)
         info = {"unproved": list(state.unproved)} if state.unproved else {}
@@ -93,12 +93,14 @@ class ChoiceStage:
             self.folder, path, _SCHEMA, GROUP_ROWS, use_dictionary=["salt"], random=["rank"], synced=False
         )
 
-    def _changed(self, work: Signed) -> SourceChangedError:
-        path = work.staged.record.inputs[0].path
-        return SourceChangedError(
-            f"{files.join(self.root, path)} was written while dedupe read it: its rows are not those that were signed; expected one file from "
-            "beginning to end. Run the same command again when it is finished."
-        )
+
+def written_since(url: str) -> SourceChangedError:
+    """Return the error that says that documents are no more those that were signed."""
+    return SourceChangedError(
+        f"{url} was written while dedupe read it: its rows are not those that were signed; expected one file from beginning to end. Run the same "
+        "command again when it is finished.",
+        url=url,
+    )
 
 
 def _columns(chosen: Chosen) -> list[pa.Array]:

@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.exchange.contract import Records, to_records, to_words
+from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.minhash.sets import count_common
 from dolma_dask.reading import AlignedShard
 from dolma_dask.text.kernels import Words
 from dolma_dask.verbs.dedupe.bands import SignedShard
+from dolma_dask.verbs.dedupe.choosing import written_since
 from dolma_dask.verbs.dedupe.edges import VERIFIED
 
 SHARE = (1 << 16) - 1
@@ -84,10 +86,11 @@ class NgramReader:
         return texts.slice(docno - first, 1)
 
     def _read(self, number: int) -> Iterator[tuple[int, pa.LargeStringArray]]:
-        docno, policy = self._firsts[number], self._texts.policy
-        reader = self._texts.works[number].open(
-            max_record_bytes=policy.max_record_bytes, quarantine=Quarantine(policy)
-        )
+        docno, policy, work = self._firsts[number], self._texts.policy, self._texts.works[number]
+        listed, now = work.shard, files.stat(work.url)
+        if now is not None and (now.bytes, now.stamp) != (listed.bytes, listed.stamp):
+            raise written_since(work.url)
+        reader = work.open(max_record_bytes=policy.max_record_bytes, quarantine=Quarantine(policy))
         for block in reader:
             yield docno, pc.fill_null(block.batch.column("text"), "")
             docno += block.num_rows

@@ -14,6 +14,7 @@ from dolma_dask.errors import InterruptedStageError, StageError, StaleAttributes
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.dedupe.choosing import ChoiceStage
 from dolma_dask.verbs.dedupe.clusters import ClusterReducer
+from dolma_dask.verbs.dedupe.ngram_sets import NgramReducer
 from dolma_dask.verbs.dedupe.signatures import SignatureStage
 
 from .conftest import failing, read_lines, write_lines
@@ -242,15 +243,18 @@ def test_flags_are_stale_when_fields_that_no_digest_covers_have_changed(world, h
     "change",
     [lambda text: f"{text}\n{text}", lambda text: text[:-30], lambda text: text.replace("w1 ", "v1 ", 1)],
 )
-def test_documents_that_are_written_between_the_passes(world, change):
+@pytest.mark.parametrize(("stage", "method"), [(ChoiceStage, "run_shard"), (NgramReducer, "reduce")])
+def test_documents_that_are_written_between_the_passes(world, change, stage, method):
     root, _ = world
     path = root / "documents/2.jsonl"
 
     def write(task):
         path.write_text(change(path.read_text().rstrip("\n")) + "\n")
 
-    with failing(ChoiceStage, at=write), pytest.raises(StageError, match="was written while dedupe read it"):
-        dk.dedupe(str(root), **LOOSE, where="source == 's0'", **HERE)
+    options = {**LOOSE, "verify": "ngrams", "where": "source == 's0'", **HERE}
+    stopped = pytest.raises(StageError, match="was written while dedupe read it")
+    with failing(stage, at=write, method=method), stopped:
+        dk.dedupe(str(root), **options)
     assert not (root / "attributes/fuzzy").exists()
 
 
