@@ -192,10 +192,10 @@ def dedupe(
             raise UsageError(
                 f"audit with signatures={signatures!r}; expected one of them: planted copies are in no table."
             )
-        if options.get("dry_run"):
-            raise UsageError("audit with dry_run; expected one of them: an audit writes nothing as it is.")
-        from dolma_dask.verbs.dedupe.audit import run_audit
+        from dolma_dask.verbs.dedupe.audit import AuditSummary, run_audit
 
+        if options.get("dry_run"):
+            return AuditSummary("dedupe --audit", found.root, comparison=comparison_of(compared))
         limit = record_policy(options).max_record_bytes
         return run_audit(selected(found, options), comparison_of(compared), limit)
     _check_whole(options)

@@ -147,6 +147,12 @@ def test_nothing_is_written_and_the_same_is_found_again(root, capsys):
     assert "<caption>Planted copies</caption>" in one._repr_html_()
 
 
+def test_a_rehearsal_says_what_would_be_compared_and_plants_nothing(root):
+    told = audited(root, dry_run=True)
+    assert (told.levels, told.counts) == ((), {})
+    assert "14 of 8 rows" in str(told)
+
+
 def test_what_cannot_be_audited_is_refused(root, tmp_path):
     with pytest.raises(UsageError, match="audit with how='exact'"):
         dk.dedupe(str(root), audit=True, **QUIET)

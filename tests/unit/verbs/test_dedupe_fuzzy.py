@@ -264,7 +264,6 @@ def test_a_run_that_was_stopped_goes_on(world, tmp_path, monkeypatch, stop):
         ({"how": "fuzzy", "num_bands": 2.5, "rows_per_band": 2}, "2.5 bands of 2 rows"),
         ({"how": "fuzzy", "within": ""}, "within=''"),
         ({"how": "fuzzy", "similarity": 80}, "similarity=80; expected a number from 0 to 1"),
-        ({"how": "fuzzy", "audit": True, "dry_run": True}, "audit with dry_run"),
         ({"how": "fuzzy", "scheme": "simhash"}, "scheme='simhash'"),
         ({"how": "fuzzy", "ngram": 0}, "ngram=0"),
         ({"how": "fuzzy", "num_perm": 0}, "num_perm=0"),
