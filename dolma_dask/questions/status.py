@@ -325,8 +325,9 @@ def _of(path: str, prefixes: Sequence[str]) -> str:
 
 def _is_about(record: Record, name: str, prefixes: Sequence[str]) -> bool:
     """Tell whether a record that sums up others speaks of what is counted under `name`."""
-    path = record.files[0].path if record.files else record.unit
-    return _of(path, prefixes) in (name, "")
+    paths = (record.unit, *(file.path for file in record.files))
+    found = {_of(path, prefixes) for path in paths} - {""}
+    return not found or name in found
 
 
 def _row(

@@ -123,6 +123,17 @@ def test_what_was_made_from_files_that_changed(place):
     assert status("v0").exit_status == 0
 
 
+@pytest.mark.parametrize("how", ["exact", "fuzzy"])
+def test_a_set_that_was_made_again_is_done_though_another_is_not(place, how):
+    dedupe("v0", how=how, name="one", **HERE)
+    dedupe("v0", how=how, name="other", **HERE)
+    (place / "raw/2.jsonl").write_text(lines(2, 9))
+    dk.convert("raw", to="v0", source="s", **HERE)
+    dedupe("v0", how=how, name="one", **HERE)
+    assert numbers("v0", "dedupe", "attributes/one/") == (3, 0, 0)
+    assert numbers("v0", "dedupe", "attributes/other/") == (0, 0, 3)
+
+
 def test_outputs_that_are_gone_are_left(place):
     dk.tag("v0", ["char_length_v1"], **HERE)
     (place / "v0/attributes/char_length_v1/0.jsonl.gz").unlink()
