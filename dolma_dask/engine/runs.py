@@ -216,7 +216,8 @@ def _notes(state: RunState, surplus: Surplus, options: RunOptions) -> Iterator[s
     }
     other = [name for name, key in known.items() if state.journal.records[name].key != key]
     if other and not options.overwrite:
-        yield f"{counted(len(other), 'file')} made before with other options or inputs, made again now; first {other[0]}"
+        again = "to be made again" if options.dry_run else "made again now"
+        yield f"{counted(len(other), 'file')} made before with other options or inputs, {again}; first {other[0]}"
     foreign = [unit.name for task in state.left for unit in task.units if unit.name in state.journal.foreign]
     if foreign:
         yield f"{counted(len(foreign), 'record')} of another journal format, never believed: made again; first {foreign[0]}"

@@ -129,6 +129,7 @@ def run_audit(dataset: Dataset, comparison: Comparison, max_record_bytes: int) -
     return AuditSummary(
         "dedupe --audit",
         dataset.root,
+        done=1,  # the sample
         counts={"sampled": len(texts), "copies": len(copies), **counts, "removed": len(removed), "removed_wrongly": wrong},
         seconds=time.monotonic() - started,
         comparison=comparison,

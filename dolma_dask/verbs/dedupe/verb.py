@@ -118,7 +118,8 @@ def dedupe(
     ngram : int, optional
         Tokens of an n-gram (fuzzy); by default 5, with scheme="redpajama_v2" 13.
     unit : {"word", "char"}, optional
-        Tokens are words (by default; in scripts without spaces, characters) or characters (fuzzy).
+        Tokens are words (by default; in scripts without spaces, characters) or characters (fuzzy). Words of the other schemes are what stands
+        between white space, in all scripts.
     num_perm : int, optional
         Values of a signature (fuzzy); by default 128.
     seed : int, optional
