@@ -52,7 +52,11 @@ def differences(first: str, second: str) -> tuple[Piece, ...]:
     one, other = _tokens(first), _tokens(second)
     matcher = SequenceMatcher(None, list(map(_folded, one)), list(map(_folded, other)), autojunk=False)
     pieces: list[Piece] = []
-    for kind, a, b, c, d in matcher.get_opcodes():
+    opcodes = matcher.get_opcodes()
+    if [kind for kind, *_ in opcodes] == ["equal"] and len(other) > CONTEXT:
+        same = Piece("cut", f" [... {len(other):,} words and marks without a difference ...] ")
+        return (same, *_uncompared(first, second))
+    for kind, a, b, c, d in opcodes:
         if kind == "equal":
             is_first, is_last = c == 0, d == len(other)
             pieces += _shortened("same", other[c:d], 0 if is_first else CONTEXT, 0 if is_last else CONTEXT)

@@ -160,3 +160,10 @@ def test_long_texts_are_cut_around_their_differences():
     endless = "x " * (3 * MOST_TOKENS // 2)
     assert differences(endless, endless + "y")[-1].text.endswith("3,000 characters there, 3,001 here ...]")
     assert [piece.kind for piece in differences("同じ日本語の文", "同じ英語の文")] == ["same", "removed", "added", "same"]  # fmt: skip
+
+
+def test_texts_without_a_difference_say_so():
+    text = " ".join(f"w{n}" for n in range(1000))
+    (piece,) = differences(text, text.upper())
+    assert (piece.kind, piece.text) == ("cut", " [... 1,000 words and marks without a difference ...] ")
+    assert [piece.kind for piece in differences("a few words", "A few  words")] == ["same"]
