@@ -7,6 +7,7 @@ reads one slice. `exchange` is the three in a row. Files are freed as soon as th
 largest range twice while it is sorted) and what the reducer gives out once. A pass that was killed goes on with the tasks that are left.
 """
 
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -152,7 +153,13 @@ class Staged:
     @property
     def _histogram(self) -> buckets.Histogram:
         histograms = (record.info["histogram"] for part in self.parts for record in part.records)
-        return buckets.sum_histograms(histograms, self.bucketing.count)
+        try:
+            return buckets.sum_histograms(histograms, self.bucketing.count)
+        except (LookupError, ValueError, zlib.error) as error:
+            raise CorruptFileError(
+                f"{self.folder}: the journal of {self.stage_verb} is damaged ({error}); expected it as it was written. Remove the folder and run the "
+                "same command again."
+            ) from error
 
     def free(self) -> Free:
         """Return the step that removes the files."""

@@ -456,6 +456,16 @@ def test_damaged_records_are_made_again(world, damage):
     assert emitter.seen == ["002"]
 
 
+@pytest.mark.parametrize("changed", ['"histogram":"AAAA', '"histogrbm":"'])
+def test_a_damaged_journal_of_a_pass_is_told(world, changed):
+    stop_reducing(world)
+    journals = Path(world.folder, "_journal").glob("*/*.jsonl")
+    for path in journals:
+        path.write_text(path.read_text().replace('"histogram":"', changed))
+    with pytest.raises(CorruptFileError, match=r"the journal of .* is damaged.*Remove the folder"):
+        world.run(FromFile(), Rank(), **SMALL)
+
+
 def spoil(path: Path, damage: str) -> None:
     data = path.read_bytes()
     if damage == "gone":
