@@ -16,12 +16,13 @@ import msgspec
 
 import dolma_dask
 from dolma_dask.engine import Announce, Gather, Passes, Plan, Ran, Step, Task, Unit, WorkDir, inputs_of
+from dolma_dask.errors import SourceChangedError
 from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.buckets import of_shards
 from dolma_dask.exchange.passes import Reduced, Staged, by_shard, reduce, scatter
 from dolma_dask.formats.layout import clusters_path
 from dolma_dask.io import files
-from dolma_dask.journal import Record, work_key
+from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.reading import Columns
 from dolma_dask.verbs.dedupe.bands import KEYS, BandEmitter, SignedShard, signed_tasks
@@ -113,6 +114,7 @@ class FuzzyDeduplication(Deduplication):
             ClusterTable(self.root, self.name, members, self.comparison.similarity_scale),
             [Task("clusters", (), (), list(zip(shards, staged, strict=True)))],
         )
+        self._check_signed(records)
         inputs = sorted((item for one in staged for item in one.record.inputs), key=lambda item: item.path)
         key = self.flags_key(inputs)
         yield Announce(
@@ -123,6 +125,19 @@ class FuzzyDeduplication(Deduplication):
         works = {shard.path: one for shard, one in zip(shards, staged, strict=True)}
         ran: Ran = yield self.plan(self.stage_with(members, infos), key, works)
         return ran
+
+    def _check_signed(self, records: Sequence[Record]) -> None:
+        """Refuse signatures that another run has made anew meanwhile: with another source, or of documents that have changed."""
+        known = Journal(self.root, SignatureStage.verb).records
+        for record in records:
+            now = known.get(record.unit)
+            if now is not None and now.files != record.files:
+                url = files.join(self.root, record.unit)
+                raise SourceChangedError(
+                    f"{url} was written by another run while dedupe read it; expected one file from beginning to end. Run the same command again "
+                    "when the other one is finished.",
+                    url=url,
+                )
 
     def _described(self, infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return what reports show besides the flags."""

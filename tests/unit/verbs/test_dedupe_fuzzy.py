@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import CorruptFileError, InterruptedStageError, StageError, UsageError
+from dolma_dask.errors import (
+    CorruptFileError,
+    InterruptedStageError,
+    SourceChangedError,
+    StageError,
+    UsageError,
+)
 from dolma_dask.io import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.bands import Bands, band_keys
@@ -205,6 +212,23 @@ def test_what_a_killed_run_left_of_the_table_of_clusters_is_removed(world):
     left.touch()
     dk.dedupe(str(world), how="fuzzy", **HERE)
     assert not left.exists()
+
+
+def test_signatures_that_another_run_makes_anew_meanwhile_are_refused(world):
+    for path in (world / "documents").rglob("*.jsonl.gz"):
+        write_lines(path, [re.sub(r', "source": "s."', "", line) for line in read_lines(path)])
+    others = []
+
+    def sign_anew(task):
+        if not others:
+            others.append(1)
+            dk.dedupe(str(world), how="fuzzy", name="other", source="theirs", **HERE)
+
+    stopped = pytest.raises(SourceChangedError, match="was written by another run while dedupe read it")
+    with failing(ClusterTable, at=sign_anew), stopped:
+        dk.dedupe(str(world), how="fuzzy", source="ours", **HERE)
+    dk.dedupe(str(world), how="fuzzy", source="ours", **HERE)
+    assert set(pq.read_table(world / "clusters/fuzzy.parquet")["source"].to_pylist()) == {"ours"}
 
 
 def test_short_and_empty_texts_are_counted_and_empty_ones_kept(world):
