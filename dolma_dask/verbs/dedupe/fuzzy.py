@@ -16,6 +16,7 @@ import msgspec
 
 import dolma_dask
 from dolma_dask.engine import Announce, Gather, Passes, Plan, Ran, Step, Task, Unit, WorkDir, inputs_of
+from dolma_dask.engine.resume import look_back
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.buckets import of_shards
@@ -96,6 +97,13 @@ class FuzzyDeduplication(Deduplication):
         reads = document_columns(("text", *self.choice.names))
         return ClusterFlagStage(self.root, self.name, reads, scale=self.comparison.similarity_scale)
 
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
+        """Return the plan of the flags; under a key that nothing has if a published table has changed, of which the dataset-wide record knows nothing."""
+        if self.published is None:
+            return super().outputs(known, overwrite)
+        is_current = known and not look_back(self._signatures(), False).left
+        return self.plan(self.flag_stage, known.info["key"] if known and is_current else "", {})
+
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """See `Deduplication`."""
         return replace(super().summarize(ran, known), comparison=self.comparison)
@@ -117,6 +125,9 @@ class FuzzyDeduplication(Deduplication):
         self._check_signed(records)
         inputs = sorted((item for one in staged for item in one.record.inputs), key=lambda item: item.path)
         key = self.flags_key(inputs)
+        if self.published is not None:  # other tables, other flags of the same documents
+            signatures = [record.files[0].checksum for record in records]
+            key = work_key("dedupe", VERSION, {"flags": key, "signatures": signatures})
         yield Announce(
             self.dataset_record(
                 Unit(self.record, self.key), key, inputs, [table], info=self._described(infos)

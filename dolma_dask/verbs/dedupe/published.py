@@ -37,8 +37,8 @@ class PublishedTables:
 
     @property
     def listing(self) -> Sequence[Sequence[object]]:
-        """What changes when a table does."""
-        return [[shard, info.bytes, info.stamp] for shard, info in sorted(self.tables.items())]
+        """The tables that there are; whether they have changed is known where they are read."""
+        return [[shard, info.bytes] for shard, info in sorted(self.tables.items())]
 
     def of_shard(self, shard: str) -> tuple[Input, ...]:
         """Return the table of a shard as input of a task; nothing if it is not there."""
