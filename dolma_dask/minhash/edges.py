@@ -14,18 +14,19 @@ from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
 from dolma_dask.text.ngrams import find_or_add, slots_for
 
-STATE = 3
-"""Words that `star_edges` keeps between calls: the key, its first document, and how many documents it has so far."""
+STATE = 4
+"""Words that `star_edges` keeps between calls: the key, its first document, how many documents it has so far, and the last of them."""
 
 NODES = 1 << 19
 """Documents that a `Forest` holds before it gives out its edges, a power of two: 24 MB."""
 
 
 @kernel
-def star_edges(keys: Words, state: Words, edges: Words) -> tuple[Int, Int]:
+def star_edges(keys: Words, state: Words, edges: Words, neighbours: bool) -> tuple[Int, Int]:
     """Write an edge from the first document of each key to each of its others, of (key, document) in order, shape (n, 2).
 
-    `state` (`STATE`,) is all 0 at the start, `edges` has room for n. Returns the number of edges and the documents of the largest key.
+    With `neighbours` also one from each document to the next: at most ``2 (m - 1)`` for a key of m documents. `state` (`STATE`,) is all 0 at
+    the start, `edges` has room for n, or 2 n. Returns the number of edges and the documents of the largest key.
     """
     count, largest = 0, np.uint64(0)
     for i in range(keys.shape[0]):
@@ -37,30 +38,9 @@ def star_edges(keys: Words, state: Words, edges: Words) -> tuple[Int, Int]:
             edges[count, 0] = state[1]
             edges[count, 1] = keys[i, 1]
             count += 1
-            state[2] += np.uint64(1)
-        largest = max(largest, state[2])
-    return count, np.int64(largest)
-
-
-@kernel
-def pairs_of_keys(keys: Words, state: Words, pairs: Words) -> tuple[Int, Int]:
-    """Write the pairs of `star_edges` and those of neighbours: at most ``2 (m - 1)`` for a key of m documents.
-
-    `state` (`STATE` + 1,) also keeps the last document; `pairs` has room for 2 n. Returns as `star_edges` does.
-    """
-    count, largest = 0, np.uint64(0)
-    for i in range(keys.shape[0]):
-        if state[2] == 0 or keys[i, 0] != state[0]:
-            state[0] = keys[i, 0]
-            state[1] = keys[i, 1]
-            state[2] = np.uint64(1)
-        else:
-            pairs[count, 0] = state[1]
-            pairs[count, 1] = keys[i, 1]
-            count += 1
-            if state[2] > 1:
-                pairs[count, 0] = state[3]
-                pairs[count, 1] = keys[i, 1]
+            if neighbours and state[2] > 1:
+                edges[count, 0] = state[3]
+                edges[count, 1] = keys[i, 1]
                 count += 1
             state[2] += np.uint64(1)
         state[3] = keys[i, 1]

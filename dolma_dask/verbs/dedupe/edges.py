@@ -59,7 +59,7 @@ class EdgeReducer:
         largest = 0
         for run in runs:
             edges = np.empty((len(run), 2), np.uint64)
-            count, longest = star_edges(for_kernel(to_words(run, run.dtype)), state, edges)
+            count, longest = star_edges(for_kernel(to_words(run, run.dtype)), state, edges, False)
             largest = max(largest, int(longest))
             for found in [edges[:count]] if forest is None else forest.add(edges[:count]):
                 out(to_records(found, EDGES))

@@ -15,7 +15,7 @@ import numpy as np
 from dolma_dask.exchange.contract import Records, to_records, to_words
 from dolma_dask.exchange.ordering import chunks_of
 from dolma_dask.minhash.bands import similarity
-from dolma_dask.minhash.edges import STATE, pairs_of_keys
+from dolma_dask.minhash.edges import STATE, star_edges
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Words
 from dolma_dask.verbs.dedupe.bands import SignedShard
@@ -49,11 +49,11 @@ class PairReducer:
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """Give out the pairs of a range; returns the documents of the largest bucket."""
-        state = np.zeros(STATE + 1, np.uint64)
+        state = np.zeros(STATE, np.uint64)
         largest = 0
         for run in runs:
             pairs = np.empty((2 * len(run), 2), np.uint64)
-            count, longest = pairs_of_keys(for_kernel(to_words(run, run.dtype)), state, pairs)
+            count, longest = star_edges(for_kernel(to_words(run, run.dtype)), state, pairs, True)
             pairs[:count, 0] <<= np.uint64(self.shift)
             largest = max(largest, int(longest))
             out(to_records(pairs[:count], PAIRS))

@@ -1,5 +1,7 @@
 """Edges of sorted keys against a dictionary of buckets; forests and labels against scipy's components."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,16 +47,18 @@ def runs_of(rows, cuts):
 
 
 @settings(deadline=None)  # kernels compile in the first example
-@given(rows=keys(), cuts=st.lists(st.integers(0, 100), max_size=4))
-def test_stars_of_keys_that_go_on_in_the_next_run(rows, cuts):
+@given(rows=keys(), cuts=st.lists(st.integers(0, 100), max_size=4), neighbours=st.booleans())
+def test_stars_of_keys_that_go_on_in_the_next_run(rows, cuts, neighbours):
     expected, buckets = stars(rows)
+    if neighbours:
+        expected += [list(pair) for some in buckets.values() for pair in pairwise(some[1:])]
     state, found, largest = np.zeros(STATE, np.uint64), [], 0
     for run in runs_of(rows, cuts):
-        edges = np.empty((len(run), 2), np.uint64)
-        count, longest = star_edges(np.ascontiguousarray(run), state, edges)
+        edges = np.empty((2 * len(run), 2), np.uint64)
+        count, longest = star_edges(np.ascontiguousarray(run), state, edges, neighbours)
         found += edges[:count].tolist()
         largest = max(largest, int(longest))
-    assert found == expected
+    assert sorted(found) == sorted(expected)
     assert largest == max(map(len, buckets.values()), default=0)
 
 
