@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -33,7 +33,7 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.rules.groups import MOST_GROUPS, too_many
-from dolma_dask.rules.thresholds import Level, Tail, Thresholds
+from dolma_dask.rules.thresholds import Level, Tail, thresholds_of
 from dolma_dask.verbs.options import dataset_notes, without_empty
 from dolma_dask.verbs.quantiles.select import SelectStage, read_entries, select_tasks, write_index
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
@@ -84,6 +84,8 @@ class Quantiles:
     name: str
     policy: RecordPolicy
     takes_all_signals: bool = False  # of the dataset, so that there may be more than before
+    level: Level | None = None  # of the thresholds that are written too
+    tails: Mapping[str, Tail] = field(default_factory=dict)  # ends of each signal that these cut
 
     verb: ClassVar[str] = QUANTILES
     record: ClassVar[None] = None
@@ -151,7 +153,7 @@ class Quantiles:
         )
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
-        """Keep the values of all shards, find the quantiles of each signal, and write the file."""
+        """Keep the values of all shards, find the quantiles of each signal, and write the files."""
         request = self.request
         try:
             first = ValueStage(self.root, work.url, request, self.policy)
@@ -166,7 +168,26 @@ class Quantiles:
         selected = yield Pass(second, select_tasks(request.signals, index, self.key))
         results = tuple(record.files[0] for record in selected.records.values())
         ran: Ran = yield self._plan(work.url, (self._record(records), results))
+        if self.level is not None:
+            yield self.thresholds_plan(self.level)
         return ran
+
+    def thresholds_plan(self, level: Level) -> Plan:
+        """Return the plan of the thresholds of a level, from the quantiles that are there now."""
+        path, own = thresholds_path(self.name, level), quantiles_path(self.name)
+        stat = files.stat(files.join(self.root, own))
+        info = FileInfo(own, stat.bytes if stat else 0, stat.stamp if stat else "")
+        by, kind, tails = self.request.by, self.request.kind, self.tails
+        key = work_key("thresholds", VERSION, {"level": level, "by": by, "kind": kind, "tails": dict(tails)})
+        return Plan(
+            stage=ThresholdStage(self.root, level, by, kind, tails),
+            root=self.root,
+            tasks=[Task(path, (Unit(path, key),), (Input(files.join(self.root, own), info),))],
+            params={"name": self.name, "level": level},
+            writes=(path,),
+            version=dolma_dask.__version__,
+            is_small=True,
+        )
 
     def _check_sample(self, records: Sequence[Record]) -> None:
         """Refuse a sample that selects no document of any."""
@@ -249,31 +270,15 @@ class Quantiles:
             yield f"{counted(infinite, 'infinite value')}, which count as missing"
 
 
-def run_quantiles(
-    job: Quantiles, level: Level | None, tails: Mapping[str, Tail], options: RunOptions
-) -> QuantilesSummary:
+def run_quantiles(job: Quantiles, options: RunOptions) -> QuantilesSummary:
     """Do what is left of quantiles, and of the thresholds of a level."""
     summary = run_job(job, options)
-    if level is None or options.dry_run:
+    if job.level is None or options.dry_run:
         return summary
-    return replace(summary, thresholds=_thresholds(job, level, tails, options))
-
-
-def _thresholds(job: Quantiles, level: Level, tails: Mapping[str, Tail], options: RunOptions) -> Thresholds:
-    """Write the thresholds of a level, if they are not there, and return them."""
-    path, own = thresholds_path(job.name, level), quantiles_path(job.name)
-    stat = files.stat(files.join(job.root, own))
-    info = FileInfo(own, stat.bytes if stat else 0, stat.stamp if stat else "")
-    by, kind = job.request.by, job.request.kind
-    key = work_key("thresholds", VERSION, {"level": level, "by": by, "kind": kind, "tails": dict(tails)})
-    plan = Plan(
-        stage=ThresholdStage(job.root, level, by, kind, tails),
-        root=job.root,
-        tasks=[Task(path, (Unit(path, key),), (Input(files.join(job.root, own), info),))],
-        params={"name": job.name, "level": level},
-        writes=(path,),
-        version=dolma_dask.__version__,
-        is_small=True,
-    )
-    engine.run(plan, options)
-    return read_thresholds(files.join(job.root, path))
+    if summary.done:  # another run may have replaced the files since the lease has ended
+        request = job.request
+        made = thresholds_of(summary.quantiles, job.level, request.by, request.kind, job.tails)
+    else:
+        engine.run(job.thresholds_plan(job.level), options)
+        made = read_thresholds(files.join(job.root, thresholds_path(job.name, job.level)))
+    return replace(summary, thresholds=made)

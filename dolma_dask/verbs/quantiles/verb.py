@@ -116,13 +116,14 @@ def quantiles(
         check_seed(seed),
     )
     _check_level_probabilities(strictness, request.probabilities)
-    job = Quantiles(found, part, request, name, record_policy(options), signals is None or signals == ())
     sides = tails_of(list(request.signals), tails_in_words(tails))
     if tails and strictness is None:
         raise UsageError(
             "tails are of thresholds, and there is no level; expected both. Give a level: --level regular."
         )
-    return run_quantiles(job, strictness, sides, run_options(options))
+    takes_all = signals is None or signals == ()
+    job = Quantiles(found, part, request, name, record_policy(options), takes_all, strictness, sides)
+    return run_quantiles(job, run_options(options))
 
 
 def tails_in_words(tails: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:

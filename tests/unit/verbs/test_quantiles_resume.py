@@ -10,7 +10,7 @@ from dolma_dask.verbs.mix.verb import mix
 from dolma_dask.verbs.quantiles import job as quantile_run
 from dolma_dask.verbs.quantiles import values as quantile_values
 from dolma_dask.verbs.quantiles.select import SelectStage
-from dolma_dask.verbs.quantiles.thresholds import read_thresholds
+from dolma_dask.verbs.quantiles.thresholds import ThresholdStage, read_thresholds
 from dolma_dask.verbs.quantiles.verb import quantiles
 
 from .conftest import failing, write_lines
@@ -210,3 +210,18 @@ def test_thresholds_of_a_moved_dataset_are_current(corpus, tmp_path):
     moved = tmp_path / "moved"
     shutil.copytree(corpus, moved, copy_function=shutil.copyfile)
     assert read_thresholds(str(moved / "quantiles/quantiles.strict.json")) == cuts
+
+
+def test_thresholds_are_written_before_another_run_may_begin(corpus, monkeypatch):
+    write, refused = ThresholdStage.run_shard, []
+
+    def write_beside_another(self, task):
+        with pytest.raises(UsageError, match="expected one at a time"):
+            ask(corpus, by="none", overwrite=True)
+        refused.append(task.shard)
+        return write(self, task)
+
+    monkeypatch.setattr(ThresholdStage, "run_shard", write_beside_another)
+    made = ask(corpus, level="strict").thresholds
+    assert refused == ["quantiles/quantiles.strict.json"]
+    assert read_thresholds(str(corpus / "quantiles/quantiles.strict.json")) == made
