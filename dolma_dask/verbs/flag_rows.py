@@ -86,7 +86,6 @@ class ShardKeys:
 class ShardReading:
     """One shard being read for flags: an iterable of (`FlagRows`, batch of the requested columns)."""
 
-    root: str  # of the dataset
     verb: str  # bad records go to its quarantine
     shard: ShardKeys  # `COLUMNS` are its first columns
     policy: RecordPolicy
@@ -117,7 +116,7 @@ class ShardReading:
             work.shard.path,
             "",
             state.inputs,
-            quarantine.publish(self.root, self.verb, work.shard.path),
+            quarantine.publish(work.root, self.verb, work.shard.path),
             first,
             state.ids_digest,
             state.content_digest,

@@ -206,7 +206,7 @@ class Blocking(Flagging):
         list_task = Task(f"list {self.facts.url}", (), (Input(self.facts.url, facts),))
         return exchange(
             work,
-            ListEmitter(self.root, self.facts, self.policy),
+            ListEmitter(self.facts, self.policy),
             [list_task, *self.reading(numbers, before)],
             MembershipReducer(before << ROW_BITS),
             shards=before + len(self.dataset.shards),

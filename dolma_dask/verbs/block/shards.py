@@ -93,7 +93,7 @@ class ListedInMemory:
     def run_shard(self, task: Task) -> list[Record]:
         """Write the attribute file of one shard; ``task.work`` is its `AlignedShard`."""
         keys = list_keys(self.facts.url, self.facts.checksum)
-        reading = ShardReading(self.root, self.verb, ShardKeys(0, task.work), self.policy)
+        reading = ShardReading(self.verb, ShardKeys(0, task.work), self.policy)
         blocks = ((rows, contains(keys, rows.sources, rows.ids)) for rows, _ in reading)
         return _write(self.root, self.name, task, blocks, lambda: reading.result)
 
@@ -102,7 +102,6 @@ class ListedInMemory:
 class ListEmitter:
     """Reads the list, or shards; see `dolma_dask.exchange.Emitter`."""
 
-    root: str  # of the dataset
     facts: ListFacts
     policy: RecordPolicy
     dtype: np.dtype[Any] = field(default=key_dtype())
@@ -111,7 +110,7 @@ class ListEmitter:
         """Emit the keys of a task: of shards (a tuple of `ShardKeys`), or of the list (None)."""
         if task.work is None:
             return self._emit_list(task, out)
-        readings = (ShardReading(self.root, "block", shard, self.policy) for shard in task.work)
+        readings = (ShardReading("block", shard, self.policy) for shard in task.work)
         return emit_shards(readings, folder, self._records, out)
 
     def _emit_list(self, task: Task, out: Callable[[Records], None]) -> Emitted:

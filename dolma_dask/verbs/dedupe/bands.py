@@ -36,6 +36,7 @@ class SignedShard:
     """A shard with signatures."""
 
     number: int  # in the listing
+    root: str  # of its dataset
     path: str  # relative to ``documents/``
     first: int  # docno of its first row
     rows: int
@@ -48,22 +49,27 @@ class SignedShard:
         read = (self.file, self.choice) if self.choice else (self.file,)
         return tuple(InputRecord(file.path, file.bytes, file.checksum, file.checksum) for file in read)
 
-    def inputs_at(self, root: str, folder: str) -> tuple[Input, ...]:
+    @property
+    def url(self) -> str:
+        """File of its signatures."""
+        return files.join(self.root, self.file.path)
+
+    def inputs_at(self, folder: str) -> tuple[Input, ...]:
         """Return the files as inputs of a task, below the dataset and the work folder."""
-        roots = (root, folder)
+        roots = (self.root, folder)
         return tuple(
             Input(files.join(base, one.path), FileInfo(one.path, one.bytes, one.stamp))
             for base, one in zip(roots, self.inputs, strict=False)
         )
 
 
-def signed_tasks(root: str, folder: str, shards: Sequence[SignedShard]) -> list[Task]:
+def signed_tasks(folder: str, shards: Sequence[SignedShard]) -> list[Task]:
     """Return tasks that read the signatures of all shards, small ones together; `folder` is the work folder."""
     return [
         Task(
             group_name([shard.path for shard in group]),
             (),
-            tuple(item for shard in group for item in shard.inputs_at(root, folder)),
+            tuple(item for shard in group for item in shard.inputs_at(folder)),
             tuple(group),
         )
         for group in grouped(shards, lambda shard: shard.file.bytes, TASK_BYTES, TASK_SHARDS)
@@ -74,7 +80,6 @@ def signed_tasks(root: str, folder: str, shards: Sequence[SignedShard]) -> list[
 class BandEmitter:
     """Sends the keys of bands `first` to ``last - 1``; a task is a tuple of `SignedShard`. See `dolma_dask.exchange.Emitter`."""
 
-    root: str  # of the dataset
     num_perm: int
     bands: Bands
     first: int
@@ -92,7 +97,7 @@ class BandEmitter:
 
     def _records(self, shard: SignedShard, folder: str) -> Iterator[Records]:
         docno = shard.first
-        signatures = read_signatures(files.join(self.root, shard.file.path), self.num_perm)
+        signatures = read_signatures(shard.url, self.num_perm)
         chosen: Iterable[tuple[Bools | bool, Words | None]] = repeat((True, None))
         if shard.choice is not None:
             chosen = chosen_rows(folder, shard.choice)

@@ -7,7 +7,6 @@ attributes do not tell everything.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +23,6 @@ from dolma_dask.verbs.dedupe.choice import Choice, Chosen
 from dolma_dask.verbs.dedupe.signatures import GROUP_ROWS, read_columns, read_readable
 from dolma_dask.verbs.flag_rows import StagedShard
 from dolma_dask.writers.base import GroupedTable
-
-if TYPE_CHECKING:
-    pass
 
 VERSION = 1
 """Raised when the files change for the same columns."""
@@ -47,7 +43,6 @@ class Signed:
 class ChoiceStage:
     """Chooses among the documents of one shard; ``task.work`` is its `Signed`. See `dolma_dask.engine.Stage`."""
 
-    root: str  # of the dataset
     folder: str  # of the files
     choice: Choice
     max_record_bytes: int = MAX_RECORD_BYTES
@@ -58,7 +53,7 @@ class ChoiceStage:
         (unit,) = task.units
         work: Signed = task.work
         assert work.staged.staging is not None
-        readable = read_readable(files.join(self.root, work.staged.staging.path))
+        readable = read_readable(files.join(work.columns.root, work.staged.staging.path))
         reader = work.columns.open(max_record_bytes=self.max_record_bytes)
         counts: Counter[str] = Counter()
         first = 0

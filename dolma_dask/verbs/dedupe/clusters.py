@@ -16,7 +16,6 @@ from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.exchange.contract import Records, key_dtype, locations, to_records, to_words
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.layout import clusters_path
-from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.edges import root_bit
 from dolma_dask.text.columns import for_kernel
@@ -51,7 +50,6 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 class MemberEmitter:
     """Sends the members of clusters with their ranks; a task is a tuple of `SignedShard`. See `dolma_dask.exchange.Emitter`."""
 
-    root: str  # of the dataset
     labels: str  # URL of their file
     documents: int  # in all
     keep: Keep
@@ -105,7 +103,7 @@ class MemberEmitter:
         if self.keep == "first":
             return None
         if self.keep == "longest":
-            longest_first: Words = ~read_lengths(files.join(self.root, shard.file.path)).astype(np.uint64)
+            longest_first: Words = ~read_lengths(shard.url).astype(np.uint64)
             return longest_first
         assert shard.choice is not None
         return read_ranks(folder, shard.choice)
@@ -255,7 +253,7 @@ class ClusterTable:
         with GroupedTable(self.root, path, _TABLE, GROUP_ROWS, use_dictionary=repeated) as writer:
             for signed, staged in shards:
                 cursor = ShardCursor(self.records.chunks_of_shard(signed.number), signed.number)
-                for rows in read_rows(self.root, staged) if not cursor.is_done else ():
+                for rows in read_rows(signed.root, staged) if not cursor.is_done else ():
                     found, indices = cursor.among(rows)
                     if found is not None:
                         writer.write(self._members(rows, found, indices, signed, firsts, paths))

@@ -114,7 +114,7 @@ class FuzzyDeduplication(Deduplication):
         records = [signed.records[self._path(shard.path)] for shard in self.dataset.shards]
         staged = [staged_shard(number, record) for number, record in enumerate(records)]
         chosen = yield from self._chosen(work, staged)
-        shards = _numbered([shard.path for shard in self.dataset.shards], records, chosen)
+        shards = _numbered([(self.root, shard.path) for shard in self.dataset.shards], records, chosen)
         staged = [_with_choice(one, record) for one, record in zip(staged, chosen, strict=True)]
         merged = yield from self._merged(work, shards)
         members, infos = yield from self._members(work, shards, merged)
@@ -212,7 +212,7 @@ class FuzzyDeduplication(Deduplication):
             Signed(one.number, deciding.work(shard, exact=True), one)
             for one, shard in zip(staged, self.dataset.shards, strict=True)
         ]
-        stage = ChoiceStage(self.root, work.url, self.choice, self.policy.max_record_bytes)
+        stage = ChoiceStage(work.url, self.choice, self.policy.max_record_bytes)
         ran: Ran = yield choice_pass(stage, works, [self.inputs_of([shard]) for shard in self.dataset.shards])
         return [ran.records[f"choice/{one.number:06d}.parquet"] for one in staged]
 
@@ -220,11 +220,11 @@ class FuzzyDeduplication(Deduplication):
         """Find the clusters that the bands make, group by group; return the record of their labels."""
         documents, bands = sum(shard.rows for shard in shards), self.comparison.bands
         every = list(groups(bands.num_bands, documents, self.group_bytes))
-        tasks = signed_tasks(self.root, work.url, shards)
+        tasks = signed_tasks(work.url, shards)
         found: list[Staged] = []
         merged = None
         for number, (first, last) in enumerate(every):
-            emitter = BandEmitter(self.root, self.minhash.num_perm, bands, first, last)
+            emitter = BandEmitter(self.minhash.num_perm, bands, first, last)
             keys = yield from scatter(work, emitter, tasks, name=f"bands-{number}")
             if self.comparison.least_matches:
                 pairs = PairReducer(shift_of(documents))
@@ -246,11 +246,11 @@ class FuzzyDeduplication(Deduplication):
     ) -> Generator[Step, Any, Reduced]:
         """Return the pairs that are similar enough: by their signatures, and by their n-grams if that was requested."""
         shift = shift_of(sum(shard.rows for shard in shards))
-        sign = SignReducer(self.root, shards, self.minhash.num_perm, shift)
+        sign = SignReducer(shards, self.minhash.num_perm, shift)
         signed = yield from reduce(work, sign, pairs, name="signed")
         is_last = self.comparison.verify == "signatures"
         least = self.comparison.least_matches
-        compare = CompareReducer(self.root, shards, self.minhash.num_perm, shift, least, is_last)
+        compare = CompareReducer(shards, self.minhash.num_perm, shift, least, is_last)
         near = yield from reduce(work, compare, _staged(signed), name="compared")
         if is_last:
             return near
@@ -267,8 +267,8 @@ class FuzzyDeduplication(Deduplication):
         documents = sum(shard.rows for shard in shards)
         is_verified = self.comparison.similarity_scale > 0
         labels = files.join(work.url, merged.unit)
-        emitter = MemberEmitter(self.root, labels, documents, self.choice.keep, is_verified)
-        records = yield from scatter(work, emitter, signed_tasks(self.root, work.url, shards), name="members")
+        emitter = MemberEmitter(labels, documents, self.choice.keep, is_verified)
+        records = yield from scatter(work, emitter, signed_tasks(work.url, shards), name="members")
         cut = of_shards(len(shards))
         reduced = yield from reduce(work, ClusterReducer(), records, name="clusters", cut=cut)
         return (yield from by_shard(work, _staged(reduced))), reduced.infos
@@ -286,13 +286,16 @@ def groups(bands: int, documents: int, most_bytes: int) -> list[tuple[int, int]]
 
 
 def _numbered(
-    paths: Sequence[str], records: Sequence[Record], chosen: Sequence[Record | None]
+    places: Sequence[tuple[str, str]], records: Sequence[Record], chosen: Sequence[Record | None]
 ) -> list[SignedShard]:
+    """Return shards, given by the roots of their datasets and their paths, with the docnos of their first rows."""
     firsts = accumulate((record.rows for record in records), initial=0)
     return [
-        SignedShard(number, path, first, record.rows, record.files[0], choice.files[0] if choice else None)
-        for number, (path, first, record, choice) in enumerate(
-            zip(paths, firsts, records, chosen, strict=False)
+        SignedShard(
+            number, root, path, first, record.rows, record.files[0], choice.files[0] if choice else None
+        )
+        for number, ((root, path), first, record, choice) in enumerate(
+            zip(places, firsts, records, chosen, strict=False)
         )
     ]
 

@@ -104,7 +104,7 @@ class ExactDeduplication(Deduplication):
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Exchange the keys of all documents, announce which flags hold, and write them."""
         count = len(self.dataset.shards)
-        emitter = KeyEmitter(self.root, "dedupe", self.recipe, self.policy)
+        emitter = KeyEmitter("dedupe", self.recipe, self.policy)
         exchanged = yield from exchange(
             work,
             emitter,

@@ -79,7 +79,6 @@ def _ranks(chosen: Chosen, rows: FlagRows) -> Words:
 class KeyEmitter:
     """Reads shards once: keys into the exchange, the rest that flags need into staging files; see `dolma_dask.exchange.Emitter`."""
 
-    root: str  # of the dataset
     verb: str
     recipe: KeyRecipe
     policy: RecordPolicy
@@ -91,7 +90,7 @@ class KeyEmitter:
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
         """Read the shards of a task (a tuple of `ShardKeys`)."""
-        readings = (ShardReading(self.root, self.verb, shard, self.policy) for shard in task.work)
+        readings = (ShardReading(self.verb, shard, self.policy) for shard in task.work)
         return emit_shards(readings, folder, self._records, out)
 
     def _records(self, rows: FlagRows, batch: pa.RecordBatch, reading: ShardReading) -> Iterator[Records]:

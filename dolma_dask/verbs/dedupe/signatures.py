@@ -70,7 +70,7 @@ class SignatureStage:
     def run_shard(self, task: Task) -> list[Record]:
         """Write the file of one shard."""
         (unit,) = task.units
-        reading = ShardReading(self.root, "dedupe", task.work, self.policy)
+        reading = ShardReading("dedupe", task.work, self.policy)
         kinds = np.zeros(ABSENT + 1, np.int64)
         table = TableReader(self.published, task.shard, task.inputs[1:]) if self.published else None
         with self._file(unit.name) as file:
@@ -137,8 +137,8 @@ def read_signatures(
 class SignatureReader:
     """Signatures of documents in the order of their docnos, over all shards: row groups without a requested document are left out."""
 
-    def __init__(self, root: str, shards: Sequence["SignedShard"], num_perm: int) -> None:
-        self._root, self._shards, self._num_perm = root, shards, num_perm
+    def __init__(self, shards: Sequence["SignedShard"], num_perm: int) -> None:
+        self._shards, self._num_perm = shards, num_perm
         self._firsts = np.array([shard.first for shard in shards], np.int64)
         self._held = (
             0,
@@ -162,7 +162,7 @@ class SignatureReader:
     def _read_group(self, docno: int) -> tuple[int, npt.NDArray[np.uint32]]:
         number = int(np.searchsorted(self._firsts, docno, "right")) - 1
         shard = self._shards[number]
-        url, group = files.join(self._root, shard.file.path), (docno - shard.first) // GROUP_ROWS
+        url, group = shard.url, (docno - shard.first) // GROUP_ROWS
         with _intact(url):
             if self._open is None or self._open[0] != number:
                 self.close()

@@ -64,7 +64,6 @@ class PairReducer:
 class SignReducer:
     """Gives each pair the signature of its first document; pairs of several bands once."""
 
-    root: str  # of the dataset
     shards: Sequence[SignedShard]
     num_perm: int
     shift: int
@@ -76,7 +75,7 @@ class SignReducer:
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """Give out the pairs of a range with signatures; returns how many they are."""
-        reader = SignatureReader(self.root, self.shards, self.num_perm)
+        reader = SignatureReader(self.shards, self.num_perm)
         last: Words = np.empty((0, 2), np.uint64)
         count = 0
         for words in _batches(runs):
@@ -99,7 +98,6 @@ class SignReducer:
 class CompareReducer:
     """Gives out the pairs whose signatures agree in `least_matches` values or more, as edges with these matches."""
 
-    root: str  # of the dataset
     shards: Sequence[SignedShard]
     num_perm: int
     shift: int
@@ -109,7 +107,7 @@ class CompareReducer:
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """Give out the accepted pairs of a range; returns how many they are."""
-        reader = SignatureReader(self.root, self.shards, self.num_perm)
+        reader = SignatureReader(self.shards, self.num_perm)
         count = 0
         for words in _batches(runs):
             high = words[:, 0] >> np.uint64(self.shift)

@@ -56,8 +56,8 @@ def dead_pid():
 def read_group(url, num_perm):
     """Read the signatures of the first row group."""
     folder, _, name = url.rpartition("/")
-    shard = SignedShard(0, "", 0, 1, FileRecord(name, 0, ""))
-    return SignatureReader(folder, [shard], num_perm).take(np.zeros(1, np.uint64))
+    shard = SignedShard(0, folder, "", 0, 1, FileRecord(name, 0, ""))
+    return SignatureReader([shard], num_perm).take(np.zeros(1, np.uint64))
 
 
 @pytest.fixture

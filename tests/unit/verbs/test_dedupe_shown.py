@@ -141,7 +141,7 @@ def test_the_report_shows_how_members_of_a_cluster_differ(tmp_path):
 @pytest.mark.parametrize("seed", range(5))
 def test_clusters_may_go_on_in_the_next_run(seed):
     draw = np.random.default_rng(seed)
-    dtype = MemberEmitter("", "", 0, "first", False).dtype
+    dtype = MemberEmitter("", 0, "first", False).dtype
     records, expected = [], {}
     for cluster in range(30):
         size = int(draw.integers(2, 9))
