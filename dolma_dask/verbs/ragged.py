@@ -113,7 +113,7 @@ def ragged(
     shown = {"where": None if where is None else str(where), "source": source}
     plan = output.plan(mixture, opened, name, mixture.params(), shown, policy)
     summary = engine.run(plan, run_options(options)).summary
-    return replace(summary, notes=(*summary.notes, *rule_notes(summary)))
+    return replace(summary, notes=(*summary.notes, *mixture.notes, *rule_notes(summary)))
 
 
 @dataclass(frozen=True)

@@ -322,7 +322,8 @@ def _documents(
         opened = as_dataset(dataset, source, version)
         mixture = make_mixture(select(selected(opened, options), where, attributes))
         shown = {"where": None if where is None else str(where), "source": source}
-        return Documents(opened.root, mixture.sources, mixture.params(), shown, dataset_notes(opened))
+        notes = (*dataset_notes(opened), *mixture.notes)
+        return Documents(opened.root, mixture.sources, mixture.params(), shown, notes)
     if where is not None or attributes:
         raise UsageError(
             "where and attributes are of a dataset, and raw files were given; expected one of them. Convert the files first: dolma-dask convert."

@@ -30,6 +30,7 @@ from dolma_dask.rules.filters import Filter, attributes_in, guarded_in, make_fil
 from dolma_dask.rules.replacements import Replacement
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.values import Name, unknown_name
+from dolma_dask.verbs.mix.duplicates import duplicate_notes
 from dolma_dask.verbs.mix.recipe import FilterKind, MixOptions, Recipe, SpanWork, columns_of, prefix_of
 from dolma_dask.verbs.mix.transform import Mixture
 from dolma_dask.verbs.selection import Selection, conjuncts
@@ -157,6 +158,10 @@ class _Planner:
             name: keys_of_rule.get(name, {}) | {key: to_read[key] for key in keys if name in holders[key]}
             for name in (sets.files if sets else ())
         }
+        flagging = [
+            name for name in read if name in read[name] and sets and sets.makers.get(name) == "dedupe"
+        ]
+        self.notes += duplicate_notes(self.dataset.root, flagging)
         fields = dict(self.selection.fields)
         for name in names - fields.keys():
             if name.startswith(METADATA_PREFIX) and (kind := self.field(name)) is not None:

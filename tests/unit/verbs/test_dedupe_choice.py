@@ -275,3 +275,30 @@ def test_what_cannot_be_is_refused(made, options, words):
     for shape in ({}, LOOSE):
         with pytest.raises(UsageError, match=words):
             dk.dedupe(str(made[0]), **shape, **options, **HERE)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_told"),
+    [
+        ({}, {"how": "fuzzy", "keep": "newest"}, True),
+        ({}, {"how": "fuzzy"}, False),
+        ({}, {"how": "fuzzy", "keep": "newest", "where": "first is None"}, False),
+        ({"by": "id"}, {"how": "fuzzy"}, True),
+        ({"how": "fuzzy"}, {"how": "fuzzy", "similarity": 0.9}, True),
+        ({"keep": "longest"}, {"keep": "longest", "by": "id"}, True),
+    ],
+)
+def test_two_sets_that_may_drop_all_copies_are_told(tmp_path, first, second, is_told):
+    root, text = tmp_path / "v0", " ".join(f"w{number}" for number in range(60))
+    documents = [{"id": f"d{n}", "source": "s", "text": text, "created": f"{2020 + n}"} for n in range(3)]
+    write_lines(root / "documents/a.jsonl", [json.dumps(one) for one in documents])
+    dk.dedupe(str(root), **first, name="first", **HERE)
+    dk.dedupe(str(root), **second, name="second", **HERE)
+    summary = dk.mix(str(root), to=str(tmp_path / "v1"), where="first is None and second is None", **HERE)
+    told = [note for note in summary.notes if "chose their survivors each by itself" in note]
+    assert bool(told) == is_told
+    if first == {} and second.get("keep") == "newest":
+        assert summary.counts["documents_out"] == (0 if is_told else 1)
+        assert not told or '--name second --where "first is None"' in told[0]
+    alone = dk.mix(str(root), to=str(tmp_path / "v2"), where="first is None", **HERE)
+    assert not any("survivors" in note for note in alone.notes)

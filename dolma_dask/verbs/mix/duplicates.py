@@ -1,0 +1,46 @@
+"""Sets of duplicates that are read together: where each has chosen its survivors by itself, both together may drop all copies of a text."""
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+from typing import Any
+
+from dolma_dask.formats import layout
+from dolma_dask.journal import Journal
+
+
+def duplicate_notes(root: str, names: Iterable[str]) -> Iterator[str]:
+    """Name the pairs among the sets of `dedupe` whose survivors the other one may flag."""
+    if len(every := sorted(names)) < 2:
+        return
+    journal = Journal(root, "dedupe")
+    made = {run.writes: run.params for run in journal.runs}
+    params = {name: made.get((_folder(name),), {}) for name in every}
+    every.sort(key=lambda name: params[name].get("how") == "fuzzy")  # stable: fuzzy ones come last
+    for one, other in combinations(every, 2):
+        is_chained = _reads(journal, one, other) or _reads(journal, other, one)
+        if not is_chained and not _are_nested(params[one], params[other]):
+            yield (
+                f"{one} and {other} chose their survivors each by itself: where that of one is flagged in the other, no copy of a text is left. Choose the "
+                f'second among those that the first leaves: dolma-dask dedupe ... --name {other} --where "{one} is None"'
+            )
+
+
+def _reads(journal: Journal, name: str, other: str) -> bool:
+    """Tell whether a set was made with another one in its rule."""
+    record = journal.records.get(_folder(name))
+    return record is not None and any(item.path.startswith(_folder(other)) for item in record.inputs)
+
+
+def _folder(name: str) -> str:
+    """Return the folder of a set, which is the unit of its dataset-wide record too."""
+    return f"{layout.ATTRIBUTES}/{name}/"
+
+
+_ORDER = ("keep", "rank", "where", "within")
+
+
+def _are_nested(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Tell whether the best of a cluster of the one is the best of its clusters in the other too: equal texts are in one cluster of similar ones."""
+    is_of_texts = one.get("how") == "exact" and one.get("by") == "text"
+    is_same_order = all(one.get(name) == other.get(name) for name in _ORDER)
+    return is_of_texts and is_same_order and (other.get("how") == "fuzzy" or other.get("by") == "text")
