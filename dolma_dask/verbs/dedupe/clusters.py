@@ -12,10 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.engine import Task
+from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.exchange.contract import Records, key_dtype, locations, to_records, to_words
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.layout import clusters_path
+from dolma_dask.io import files
+from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.edges import root_bit
 from dolma_dask.text.columns import for_kernel
@@ -229,6 +232,23 @@ _TABLE = pa.schema(
 
 GROUP_ROWS = 65_536
 """Rows of a row group of the table."""
+
+
+def check_place(root: str, name: str) -> None:
+    """Refuse to replace a file that is no table of clusters; one that no journal knows may be what a killed run has left."""
+    url = files.join(root, clusters_path(name))
+    if files.stat(url) is not None and not _is_table(url):
+        raise UsageError(
+            f"{url} is no table of clusters that dedupe wrote; expected a free place. Choose another --name, or replace it with --overwrite."
+        )
+
+
+def _is_table(url: str) -> bool:
+    try:
+        with open_parquet(url) as file:
+            return bool(file.schema_arrow.equals(_TABLE))
+    except CorruptFileError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from dolma_dask.verbs.dedupe.clusters import (
     ClusterReducer,
     ClusterTable,
     MemberEmitter,
+    check_place,
 )
 from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.edges import edge_reducer, merge
@@ -99,6 +100,8 @@ class FuzzyDeduplication(Deduplication):
 
     def outputs(self, known: Record | None, overwrite: bool) -> Plan:
         """Return the plan of the flags; under a key that nothing has if a published table has changed, of which the dataset-wide record knows nothing."""
+        if not overwrite and clusters_path(self.name) not in Journal(self.root, self.verb).by_file():
+            check_place(self.root, self.name)
         if self.published is None:
             return super().outputs(known, overwrite)
         is_current = known and not look_back(self._signatures(), False).left

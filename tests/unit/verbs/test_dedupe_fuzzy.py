@@ -10,6 +10,7 @@ from collections import defaultdict
 from itertools import combinations, pairwise
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -212,6 +213,25 @@ def test_what_a_killed_run_left_of_the_table_of_clusters_is_removed(world):
     left.touch()
     dk.dedupe(str(world), how="fuzzy", **HERE)
     assert not left.exists()
+
+
+@pytest.mark.parametrize("own", [b"mine", None])
+def test_a_file_of_the_users_in_place_of_the_table_of_clusters_is_refused(world, own):
+    path = world / "clusters/fuzzy.parquet"
+    path.parent.mkdir()
+    if own is None:
+        pq.write_table(pa.table({"cluster": [1, 2]}), path)
+    else:
+        path.write_bytes(own)
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=r"no table of clusters that dedupe wrote.*--overwrite"):
+        dk.dedupe(str(world), how="fuzzy", **HERE)
+    assert path.read_bytes() == before
+    dk.dedupe(str(world), how="fuzzy", overwrite=True, **HERE)
+    assert pq.read_table(path).num_rows
+    path.write_bytes(b"damaged")  # the journal knows that it was ours
+    dk.dedupe(str(world), how="fuzzy", **HERE)
+    assert pq.read_table(path).num_rows
 
 
 def test_signatures_that_another_run_makes_anew_meanwhile_are_refused(world):
