@@ -45,6 +45,7 @@ from dolma_dask.verbs.dedupe.shards import FlagStage
 from dolma_dask.verbs.dedupe.signatures import (
     SignatureStage,
     folder_of,
+    remove_gone,
     signature_key,
     staged_shard,
 )
@@ -114,6 +115,7 @@ class FuzzyDeduplication(Deduplication):
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Sign all documents, find their clusters, announce which flags hold, and write them."""
         signed: Ran = yield self._signatures()
+        remove_gone(self.root, self._folder, {shard.path for shard in self.dataset.shards})
         records = [signed.records[self._path(shard.path)] for shard in self.dataset.shards]
         staged = [staged_shard(number, record) for number, record in enumerate(records)]
         chosen = yield from self._chosen(work, staged)

@@ -4,8 +4,9 @@ A file has a row per document: ``id source length bytes error``, which flags nee
 MinHash as little-endian uint32 in one binary of fixed size, null where a document has none. 512 bytes per document at 128 values, which do not compress.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import posixpath
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.engine import Task
-from dolma_dask.errors import CorruptFileError
+from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.journal import Record, canonical, work_key
+from dolma_dask.journal import Journal, Record, canonical, work_key
 from dolma_dask.minhash.schemes import ABSENT, EMPTY, SHORT, MinHash, Signatures
 from dolma_dask.text.columns import bitmap
 from dolma_dask.verbs.dedupe.published import TableReader
@@ -121,6 +123,17 @@ class SignatureStage:
         return pa.FixedSizeBinaryArray.from_buffers(
             self._binary_type, len(values), [valid, pa.py_buffer(values)]
         )
+
+
+def remove_gone(root: str, folder: str, paths: Collection[str]) -> None:
+    """Remove signatures of shards that are not in the dataset any more, below a folder; they stay where a link leads out."""
+    for unit, record in Journal(root, SignatureStage.verb).records.items():
+        if not unit.startswith(f"{folder}/") or record.shard in paths:
+            continue
+        if files.stat(files.join(root, layout.document_path(record.shard))) is None:
+            with suppress(UsageError):
+                files.check_links(root, posixpath.dirname(unit))
+                files.remove(files.join(root, unit))
 
 
 # ------------------------------------------------------------------------------------------------ reading

@@ -251,6 +251,29 @@ def test_signatures_that_another_run_makes_anew_meanwhile_are_refused(world):
     assert set(pq.read_table(world / "clusters/fuzzy.parquet")["source"].to_pylist()) == {"ours"}
 
 
+def test_signatures_of_a_shard_that_was_removed_go_with_it(world):
+    dk.dedupe(str(world), how="fuzzy", **HERE)
+    (world / "documents/2.jsonl.gz").unlink()
+    (world / "attributes/fuzzy/2.jsonl.gz").unlink()
+    assert dk.status(str(world)).exit_status == 1  # clusters name documents of it
+    dk.dedupe(dk.open_dataset(str(world)).select(["x/"]), how="fuzzy", name="one", **HERE)
+    made = [
+        path.relative_to(world / "signatures").parts[1:] for path in world.glob("signatures/**/*.parquet")
+    ]
+    assert sorted(made) == [("0.jsonl.gz.parquet",), ("x", "1.jsonl.gz.parquet")]
+    dk.dedupe(str(world), how="fuzzy", **HERE)
+    rows = {row.writes: row for row in dk.status(str(world)).rows}
+    assert {name: row.state for name, row in rows.items() if "one" not in name} == dict.fromkeys(
+        (f"signatures/{made_in(world)}/", "attributes/fuzzy/"), "done"
+    )
+
+
+def made_in(world):
+    """Return the only folder of signatures."""
+    (folder,) = (world / "signatures").iterdir()
+    return folder.name
+
+
 def test_short_and_empty_texts_are_counted_and_empty_ones_kept(world):
     summary = dk.dedupe(str(world), how="fuzzy", **HERE)
     flagged = {identity for identity, attributes in rows_of(world) if "fuzzy" in attributes}
