@@ -53,6 +53,10 @@ VERSION = 5
 Shuffle = Literal["files", "dask"]
 
 Out = Callable[[Records], None]
+
+Part = Callable[[int, int], Reducer]
+"""Returns the reducer of records whose first words begin at the one number and end before the other."""
+
 Result = TypeVar("Result")
 
 
@@ -319,6 +323,7 @@ def reduce(
     *,
     name: str = "reduce",
     cut: Bucketing | None = None,
+    part: Part | None = None,
     limits: Limits = DEFAULT,
 ) -> Generator[Step, Any, Reduced]:
     """Give each range of keys in order to a reducer, and free the files that were read.
@@ -333,9 +338,11 @@ def reduce(
         What an earlier pass has left.
     cut : Bucketing, optional
         How the records that it gives out are cut: `buckets.of_keys` (the default) to be reduced again, `buckets.of_shards` for `by_shard`.
+    part : callable, optional
+        Returns what a range needs of a reducer that grows with the dataset: that goes to workers, not the whole with each batch of tasks.
     """
     cut = cut or buckets.of_keys(limits.buckets)
-    records = yield from _reduced(work, reducer, staged, name, cut, limits)
+    records = yield from _reduced(work, reducer, staged, name, cut, limits, part)
     infos = tuple(record.info["reduced"] for record in records)
     out = reducer.dtype
     return Reduced(infos, None if out is None else _staged(work, name, out, cut, records))
@@ -353,16 +360,23 @@ def by_shard(
 
 
 def _reduced(
-    work: WorkDir, reducer: Reducer, staged: Staged, name: str, cut: Bucketing | None, limits: Limits
+    work: WorkDir,
+    reducer: Reducer,
+    staged: Staged,
+    name: str,
+    cut: Bucketing | None,
+    limits: Limits,
+    part: Part | None = None,
 ) -> Generator[Step, Any, tuple[Record, ...]]:
     """Return the records of a pass over the ranges of an earlier one, whose files are freed."""
     # a changed input makes all of it again
     key = _key(name, reducer.dtype, limits, staged.content)
-    stage = _Reduce(f"{work.verb}-{name}", reducer, staged.without_records, cut, limits)
-    read = [record for part in staged.parts for record in part.records]
-    ran = yield Pass(stage, _range_tasks(name, staged, limits, key), reads=read)
-    for part in staged.parts:
-        yield part.free()
+    shared = None if part else reducer
+    stage = _Reduce(f"{work.verb}-{name}", reducer.dtype, shared, staged.without_records, cut, limits)
+    read = [record for one in staged.parts for record in one.records]
+    ran = yield Pass(stage, _range_tasks(name, staged, limits, key, part), reads=read)
+    for one in staged.parts:
+        yield one.free()
     return tuple(ran.records.values())
 
 
@@ -423,11 +437,20 @@ class _Scatter:
 
 
 @dataclass(frozen=True)
+class _Range:
+    """Work of `_Reduce`."""
+
+    span: BucketRange
+    reducer: Reducer | None = None  # of this range alone
+
+
+@dataclass(frozen=True)
 class _Reduce:
     """Gives the sorted records of one range to the reducer."""
 
     verb: str
-    reducer: Reducer
+    dtype: np.dtype[Any] | None  # of what it gives out
+    reducer: Reducer | None  # of all ranges; None: each brings its own
     staged: Staged
     cut: Bucketing | None  # of what it gives out; None: a bucket for each shard of a range
     limits: Limits
@@ -435,16 +458,19 @@ class _Reduce:
 
     def run_shard(self, task: Task) -> list[Record]:
         (unit,) = task.units
-        cut = self.cut or buckets.each_shard(task.work, self.staged.bucketing)
-        chunks = self.staged.sorted(task.work, self.limits)
+        work: _Range = task.work
+        reducer = work.reducer or self.reducer
+        assert reducer is not None
+        cut = self.cut or buckets.each_shard(work.span, self.staged.bucketing)
+        chunks = self.staged.sorted(work.span, self.limits)
         runs = (to_records(chunk, self.staged.dtype) for chunk in chunks)
         reduced, written, info = write_records(
             self.staged.folder,
             unit.name,
-            self.reducer.dtype,
+            self.dtype,
             cut,
             self.limits,
-            lambda out: self.reducer.reduce(runs, out),
+            lambda out: reducer.reduce(runs, out),
             self.rooms,
         )
         # the slices that were read
@@ -498,15 +524,16 @@ def _refuse(records: Records) -> None:
     )
 
 
-def _range_tasks(name: str, staged: Staged, limits: Limits, key: str) -> list[Task]:
+def _range_tasks(name: str, staged: Staged, limits: Limits, key: str, part: Part | None) -> list[Task]:
     """Return a task per range; the size of what it reads tells the engine which are large.
 
     Its slices are one input; the key, made from the checksums of all files, is their stamp.
     """
-    tasks = []
+    tasks, shift = [], staged.bucketing.shift
     for number, span in enumerate(staged.ranges(limits)):
         size = span.records * staged.dtype.itemsize
         slices = FileInfo(f"buckets {span.first} to {span.last - 1}", size, key)
         unit = Unit(file_of(name, number), key)
-        tasks.append(Task(f"{name} {number}", (unit,), (Input(slices.path, slices),), span))
+        work = _Range(span, part(span.first << shift, span.last << shift) if part else None)
+        tasks.append(Task(f"{name} {number}", (unit,), (Input(slices.path, slices),), work))
     return tasks

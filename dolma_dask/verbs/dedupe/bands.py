@@ -3,9 +3,11 @@
 A document is a docno here: its number in the listing of all shards. 16 bytes per document and band go through the exchange.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,12 @@ class SignedShard:
             Input(files.join(base, one.path), FileInfo(one.path, one.bytes, one.stamp))
             for base, one in zip(roots, self.inputs, strict=False)
         )
+
+
+def holding(shards: Sequence[SignedShard], first: int, last: int, shift: int) -> slice:
+    """Return which shards hold the documents whose docnos, shifted up, lie from `first` to ``last - 1``."""
+    begin = bisect_right(shards, first >> shift, key=attrgetter("first")) - 1
+    return slice(max(begin, 0), bisect_right(shards, (last - 1) >> shift, key=attrgetter("first")))
 
 
 def signed_tasks(folder: str, shards: Sequence[SignedShard]) -> list[Task]:

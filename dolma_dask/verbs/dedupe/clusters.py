@@ -178,7 +178,8 @@ class ClusterFlagStage(FlagStage):
 
     def rows(self, staged: StagedShard) -> Iterator[FlagRows]:
         """See `FlagStage`."""
-        return read_rows(self.root, staged)
+        assert staged.staging is not None
+        return read_rows(files.join(self.root, staged.staging.path))
 
     def named(self, rows: FlagRows, number: int) -> Iterator[list[Any]]:
         """Yield [size, row, id, source, mean similarity] of the survivors of the largest clusters among `rows`; see `FlagStage`."""
@@ -253,7 +254,7 @@ def _is_table(url: str) -> bool:
 
 @dataclass(frozen=True)
 class ClusterTable:
-    """Writes all members of clusters of two and more, in the order of the listing; ``task.work`` are all `SignedShard` and their `StagedShard`.
+    """Writes all members of clusters of two and more, in the order of the listing; ``task.work`` are all `SignedShard`.
 
     A cluster is named by the shard and row of its first document.
     """
@@ -266,14 +267,14 @@ class ClusterTable:
 
     def run_shard(self, task: Task) -> FileRecord:
         """Write the table."""
-        shards: Sequence[tuple[SignedShard, StagedShard]] = task.work
-        firsts = np.array([signed.first for signed, _ in shards], np.int64)
-        paths = pa.array([signed.path for signed, _ in shards], pa.large_string())
+        shards: Sequence[SignedShard] = task.work
+        firsts = np.array([signed.first for signed in shards], np.int64)
+        paths = pa.array([signed.path for signed in shards], pa.large_string())
         path, repeated = clusters_path(self.name), ["cluster_shard", "source", "shard"]
         with GroupedTable(self.root, path, _TABLE, GROUP_ROWS, use_dictionary=repeated) as writer:
-            for signed, staged in shards:
+            for signed in shards:
                 cursor = ShardCursor(self.records.chunks_of_shard(signed.number), signed.number)
-                for rows in read_rows(signed.root, staged) if not cursor.is_done else ():
+                for rows in read_rows(signed.url) if not cursor.is_done else ():
                     found, indices = cursor.among(rows)
                     if found is not None:
                         writer.write(self._members(rows, found, indices, signed, firsts, paths))

@@ -125,7 +125,7 @@ class FuzzyDeduplication(Deduplication):
         members, infos = yield from self._members(work, shards, merged)
         (table,) = yield Gather(
             ClusterTable(self.root, self.name, members, self.comparison.similarity_scale),
-            [Task("clusters", (), (), list(zip(shards, staged, strict=True)))],
+            [Task("clusters", (), (), shards)],
         )
         self._check_signed(records)
         inputs = sorted((item for one in staged for item in one.record.inputs), key=lambda item: item.path)
@@ -252,18 +252,19 @@ class FuzzyDeduplication(Deduplication):
         """Return the pairs that are similar enough: by their signatures, and by their n-grams if that was requested."""
         shift = shift_of(sum(shard.rows for shard in shards))
         sign = SignReducer(shards, self.minhash.num_perm, shift)
-        signed = yield from reduce(work, sign, pairs, name="signed")
+        signed = yield from reduce(work, sign, pairs, name="signed", part=sign.part)
         is_last = self.comparison.verify == "signatures"
         least = self.comparison.least_matches
         compare = CompareReducer(shards, self.minhash.num_perm, shift, least, is_last)
-        near = yield from reduce(work, compare, _staged(signed), name="compared")
+        near = yield from reduce(work, compare, _staged(signed), name="compared", part=compare.part)
         if is_last:
             return near
         works = [self._texts.work(shard) for shard in self.dataset.shards]
         texts = Texts(works, shards, self.minhash, self.policy, shift)
-        sets = yield from reduce(work, NgramReducer(texts), _staged(near), name="ngrams")
+        ngrams = NgramReducer(texts)
+        sets = yield from reduce(work, ngrams, _staged(near), name="ngrams", part=ngrams.part)
         jaccard = JaccardReducer(texts, self.comparison.similarity)
-        return (yield from reduce(work, jaccard, _staged(sets), name="jaccard"))
+        return (yield from reduce(work, jaccard, _staged(sets), name="jaccard", part=jaccard.part))
 
     def _members(
         self, work: WorkDir, shards: Sequence[SignedShard], merged: Record

@@ -7,9 +7,9 @@ either side are read from front to back, so that this costs two more readings of
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.minhash.sets import count_common
 from dolma_dask.reading import AlignedShard
 from dolma_dask.text.kernels import Words
-from dolma_dask.verbs.dedupe.bands import SignedShard
+from dolma_dask.verbs.dedupe.bands import SignedShard, holding
 from dolma_dask.verbs.dedupe.choosing import written_since
 from dolma_dask.verbs.dedupe.edges import VERIFIED
 
@@ -52,6 +52,11 @@ class Texts:
     minhash: MinHash
     policy: RecordPolicy
     shift: int  # of the first word of a pair
+
+    def part(self, first: int, last: int) -> Self:
+        """Return the texts of pairs whose first words lie from `first` to ``last - 1``."""
+        held = holding(self.shards, first, last, self.shift)
+        return replace(self, works=self.works[held], shards=self.shards[held])
 
 
 class NgramReader:
@@ -103,6 +108,10 @@ class NgramReducer:
     texts: Texts
     dtype: np.dtype[Any] = SETS
 
+    def part(self, first: int, last: int) -> Self:
+        """See `dolma_dask.exchange.passes.reduce`."""
+        return replace(self, texts=self.texts.part(first, last))
+
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """Give out the n-grams of a range of pairs."""
         reader = NgramReader(self.texts)
@@ -130,6 +139,10 @@ class JaccardReducer:
     texts: Texts
     similarity: float
     dtype: np.dtype[Any] = VERIFIED
+
+    def part(self, first: int, last: int) -> Self:
+        """See `dolma_dask.exchange.passes.reduce`."""
+        return replace(self, texts=self.texts.part(first, last))
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """Give out the accepted pairs of a range; returns how many they are."""

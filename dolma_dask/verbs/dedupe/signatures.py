@@ -199,11 +199,10 @@ def _values(
     return values[: len(column) * num_perm].reshape(-1, num_perm), np.asarray(column.is_valid())
 
 
-def read_rows(root: str, staged: StagedShard) -> Iterator[FlagRows]:
+def read_rows(url: str) -> Iterator[FlagRows]:
     """Yield the rows of a shard without their signatures."""
-    assert staged.staging is not None
     first = 0
-    for batch in read_columns(files.join(root, staged.staging.path), STAGED.names):
+    for batch in read_columns(url, STAGED.names):
         yield from_batch(batch, first)
         first += batch.num_rows
 

@@ -7,8 +7,8 @@ signature travels once for each pair: 512 bytes at 128 values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from dolma_dask.minhash.bands import similarity
 from dolma_dask.minhash.edges import STATE, star_edges
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Words
-from dolma_dask.verbs.dedupe.bands import SignedShard
+from dolma_dask.verbs.dedupe.bands import SignedShard, holding
 from dolma_dask.verbs.dedupe.edges import VERIFIED
 from dolma_dask.verbs.dedupe.signatures import SignatureReader
 
@@ -61,12 +61,21 @@ class PairReducer:
 
 
 @dataclass(frozen=True)
-class SignReducer:
-    """Gives each pair the signature of its first document; pairs of several bands once."""
+class _WithSignatures:
+    """What reads the signatures of the documents in the first word of pairs."""
 
     shards: Sequence[SignedShard]
     num_perm: int
     shift: int
+
+    def part(self, first: int, last: int) -> Self:
+        """Return what pairs need whose first words lie from `first` to ``last - 1``; see `dolma_dask.exchange.passes.reduce`."""
+        return replace(self, shards=self.shards[holding(self.shards, first, last, self.shift)])
+
+
+@dataclass(frozen=True)
+class SignReducer(_WithSignatures):
+    """Gives each pair the signature of its first document; pairs of several bands once."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -95,12 +104,9 @@ class SignReducer:
 
 
 @dataclass(frozen=True)
-class CompareReducer:
+class CompareReducer(_WithSignatures):
     """Gives out the pairs whose signatures agree in `least_matches` values or more, as edges with these matches."""
 
-    shards: Sequence[SignedShard]
-    num_perm: int
-    shift: int
     least_matches: int
     is_last: bool = True  # else the first word is shifted up, for another exchange
     dtype: np.dtype[Any] = VERIFIED

@@ -1,13 +1,14 @@
 """dedupe by similarity: the clusters that bands make, who survives, what is written, and going on after anything."""
 
 import json
+import pickle
 import random
 import re
 import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from itertools import combinations, pairwise
+from itertools import accumulate, combinations, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
+from dolma_dask.engine import execution
 from dolma_dask.errors import (
     CorruptFileError,
     InterruptedStageError,
@@ -377,3 +379,38 @@ def five_grams(text):
 
 def jaccard(one, other):
     return len(one & other) / max(len(one | other), 1)
+
+
+def test_what_workers_get_does_not_grow_with_the_shards(tmp_path, monkeypatch):
+    execute, sizes = execution.execute, []
+
+    def measured(stage, tasks, *args):
+        sizes[-1][stage.verb] = len(pickle.dumps(stage))
+        execute(stage, tasks, *args)
+
+    monkeypatch.setattr(execution, "execute", measured)
+    for shards in (2, 40):
+        sizes.append({})
+        for shard in range(shards):
+            line = json.dumps({"id": f"d{shard}", "text": " ".join(WORDS[:50]), "source": "s"})
+            write_lines(tmp_path / f"{shards:02d}/documents/{shard:02d}.jsonl.gz", [line])
+        dk.dedupe(str(tmp_path / f"{shards:02d}"), how="fuzzy", verify="ngrams", **HERE)
+    for verb, size in sizes[0].items():
+        assert sizes[1][verb] < size + 100, verb
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [(0, 1, "a"), (3, 4, "a"), (3, 5, "abd"), (4, 5, "d"), (5, 9, "d"), (8, 10, "de"), (9, 16, "e")],
+)
+def test_a_range_gets_the_shards_that_it_reads(first, last, expected):
+    rows = {"a": 4, "b": 0, "d": 5, "e": 7}
+    firsts = accumulate(rows.values(), initial=0)
+    shards = [
+        SignedShard(number, "", path, begin, rows[path], FileRecord(path, 0, ""))
+        for number, (path, begin) in enumerate(zip(rows, firsts, strict=False))
+    ]
+    part = SignReducer(shards, 128, 60).part(first << 60, last << 60)
+    assert "".join(shard.path for shard in part.shards) == expected
+    less = SignReducer(shards, 128, 60).part(first << 60, ((last - 1) << 60) + 1)
+    assert less.shards == part.shards
