@@ -211,9 +211,7 @@ class Follower:
         else:
             is_ours = proof.file.checksum == files.checksum(self._file.url)
             kind = kind if is_ours else StaleAttributesError
-            what_next = advice(
-                name, shard, proof.verb, is_ours=is_ours, is_dataset_wide=proof.is_dataset_wide
-            )
+            what_next = advice(name, shard, proof.verb, is_ours=is_ours)
         return kind(f"{found} {what_next}", shard=shard, **details, attributes=name)
 
 

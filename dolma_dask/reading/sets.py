@@ -93,7 +93,7 @@ def shard_inputs(shard: Shard, sources: Sequence[AttributeSource]) -> tuple[File
 def not_as_written(proof: Proof, shard: str, found: FileInfo, why: str = "") -> StaleAttributesError:
     """Return the error for an attribute file of `shard` whose bytes are not those of its record; `why` it cannot be read, if it cannot."""
     name = found.path.split("/")[1]
-    what_next = advice(name, shard, proof.verb, is_ours=False, is_dataset_wide=proof.is_dataset_wide)
+    what_next = advice(name, shard, proof.verb, is_ours=False)
     return StaleAttributesError(
         f"{found.path} is not the file that `{proof.verb}` wrote: it has {found.bytes:,} bytes, the journal knows {proof.file.bytes:,} with "
         f"checksum {proof.file.checksum}{why and f'; {why}'}{'' if why.endswith('.') else '.'} Was it put back from a backup, swapped or edited? Attributes of your own belong into a set of their "
@@ -103,13 +103,15 @@ def not_as_written(proof: Proof, shard: str, found: FileInfo, why: str = "") -> 
     )
 
 
-def advice(
-    name: str, shard: str, verb: str | None, *, is_ours: bool = True, is_dataset_wide: bool = False
-) -> str:
+_OF_ALL_SHARDS = ("dedupe", "block")
+"""Verbs that make the files of all shards together."""
+
+
+def advice(name: str, shard: str, verb: str | None, *, is_ours: bool = True) -> str:
     """Return the next step for an attribute file that does not belong to `shard`.
 
     `verb` is the journal that knows the set (None: another tool made it), `is_ours` whether the file is as it was written (one that was changed since
-    is replaced on request only), `is_dataset_wide` whether the files of all shards have to be made together.
+    is replaced on request only).
     """
     if verb is None:
         return (
@@ -118,5 +120,5 @@ def advice(
         )
     command = f"convert ... --attributes ... --rename {name}" if verb == CONVERTED else f"{verb} ..."
     overwrite = "" if is_ours else " --overwrite"
-    which = f"--name {name}" if is_dataset_wide else f"--only {layout.stem_of(shard)}"
+    which = f"--name {name}" if verb in _OF_ALL_SHARDS else f"--only {layout.stem_of(shard)}"
     return f"Re-run: dolma-dask {command} {which}{overwrite} (attribute set {name})"

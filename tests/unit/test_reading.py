@@ -173,14 +173,14 @@ def test_a_missing_file(world: World) -> None:
 def test_a_missing_file_of_a_set_that_a_journal_knows(world: World) -> None:
     other = replace(world, shard="y.jsonl.gz")
     other.documents([document(i) for i in range(ROWS)])
-    for verb, command in (
-        ("tag", "tag ..."),
-        ("convert_attributes", "convert ... --attributes ... --rename g"),
+    for time, verb, command in (
+        (1.0, "tag", "tag ... --only x/en_00"),
+        (2.0, "convert_attributes", "convert ... --attributes ... --rename g --only x/en_00"),
+        (3.0, "dedupe", "dedupe ... --name g"),
     ):
-        other.record(other.attributes(GOOD), verb=verb, finished=1.0 if verb == "tag" else 2.0)
-        assert error_of(world, MissingAttributesError).endswith(
-            f"Re-run: dolma-dask {command} --only x/en_00 (attribute set g)"
-        )
+        other.record(other.attributes(GOOD), verb=verb, finished=time)
+        message = error_of(world, MissingAttributesError)
+        assert message.endswith(f"Re-run: dolma-dask {command} (attribute set g)")
 
 
 def test_what_was_made_of_an_unproved_file_is_unproved(world: World) -> None:
@@ -356,7 +356,7 @@ def test_attributes_of_other_documents(world: World) -> None:
     world.documents([document(i, source="other") for i in range(ROWS)])
     message = error_of(world)
     assert f"{path} was made from other documents than documents/x/en_00.jsonl.gz (ids_digest " in message
-    assert message.endswith("Re-run: dolma-dask dedupe ... --only x/en_00 (attribute set g)")
+    assert message.endswith("Re-run: dolma-dask dedupe ... --name g (attribute set g)")
 
 
 def test_a_file_without_a_record_is_unproved(world: World) -> None:

@@ -163,6 +163,7 @@ def dedupe(
     -----
     A survivor has nothing under the key, the others have [[0, length, 1]] in code points: mix keeps survivors, and documents without duplicates, with
     --where "exact is None" or "fuzzy is None". Nothing is removed before. A run with other options replaces flags of the same --name.
+    `only` and `prune` are for a rehearsal (`dry_run`) or an `audit`: a duplicate may be in any shard.
     If mix asks for both, choose near duplicates with --where "exact is None", or survivors of one may be flagged in the other.
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
     """
