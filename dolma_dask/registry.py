@@ -70,8 +70,8 @@ VERBS = _by_name(
         "dedupe",
         "dolma_dask.verbs.dedupe.verb:dedupe",
         "Flag all but one of the documents that are equal.",
-        reads=("dataset", "signatures"),
-        writes=("dataset",),
+        reads=("dataset", "others", "signatures"),
+        writes=("dataset", "others"),
         tables="dolma_dask.verbs.report.results:duplicates",
     ),
     Verb(

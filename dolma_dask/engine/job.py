@@ -67,9 +67,10 @@ class Gather:
 
 @dataclass(frozen=True)
 class Announce:
-    """A record for the journal of the job's verb below its root, on disk before the next step."""
+    """A record for the journal of the job's verb, on disk before the next step."""
 
     record: Record
+    root: str = ""  # of another job that has begun; empty: of this one
 
 
 @dataclass(frozen=True)
@@ -367,7 +368,7 @@ class _Running(Generic[S]):
             case Gather():
                 return gather(step.stage, step.tasks, inner)
             case Announce():
-                return self._announce(step.record)
+                return self._announce(step)
             case Free():
                 return self._free(step)
             case Call():
@@ -392,9 +393,10 @@ class _Running(Generic[S]):
             message = message.replace(self.work.url, self.job.root).replace(verb, self.job.verb)
         return type(error)(message, **{**error.details, "summary": summary})
 
-    def _announce(self, record: Record) -> None:
-        Journal(self.job.root, self.job.verb).append(record)
-        if record.unit == self.job.record:
+    def _announce(self, step: Announce) -> None:
+        record, root = step.record, step.root or self.job.root
+        Journal(root, self.job.verb).append(record)
+        if root == self.job.root and record.unit == self.job.record:
             self.known = None if record.stale else record
 
     def _free(self, step: Free) -> None:
@@ -431,11 +433,12 @@ def _drive(running: Sequence[_Running[S]], options: RunOptions, join: Join | Non
     with ExitStack() as stack:
         stack.enter_context(clusters.shared_cluster())
         stack.enter_context(one_display(running[0].job.verb))
-        for each in running:
-            if each.job.name and each.settled is None:
-                stack.enter_context(each.work.leased())
-                each.prepare()
-                each.look_back()  # another run may have ended meanwhile
+        at_work = [each for each in running if each.job.name and each.settled is None]
+        for each in sorted(at_work, key=lambda each: each.work.parent):  # two runs never refuse each other
+            stack.enter_context(each.work.leased())
+            each.prepare()
+        for each in at_work:
+            each.look_back()  # another run may have ended meanwhile
         begun = _begin_together([each for each in running if not each.is_made], options, join)
         rans = []
         for each in running:

@@ -5,7 +5,6 @@ record names. Outputs that a later run was about to make again are believed only
 that the plan fills; bytes are only read where a time stamp differs (`_same_bytes`), and after a run that was stopped (`_replaced`).
 """
 
-import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -287,7 +286,7 @@ def _is_open(run: RunRecord) -> bool:
 def origin_of(root: str, origin: str) -> str:
     """Return the root of what is read, relative to the output root where both are local: the same after both were moved."""
     if origin and files.is_local(origin) and files.is_local(root):
-        return os.path.relpath(files.local_path(origin), files.local_path(root))
+        return files.relative(root, origin)
     return origin
 
 

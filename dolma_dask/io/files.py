@@ -77,6 +77,23 @@ def join(root: str, path: str) -> str:
     return f"{root.rstrip('/')}/{path}" if path else root.rstrip("/")
 
 
+def relative(root: str, url: str) -> str:
+    """Return where `url` is, seen from `root`: the same after both were moved, where both are local; "." is the root itself."""
+    if is_local(root) and is_local(url):
+        return os.path.relpath(local_path(url), local_path(root))
+    return "." if url == root else url
+
+
+def seen_from(root: str, path: str) -> str:
+    """Return the URL of what `relative` describes: on this machine if `root` is, else on a store of its kind."""
+    if path == ".":
+        return root
+    if is_local(root):
+        return os.path.normpath(f"{local_path(root)}/{path}")
+    is_of_kind = path.partition("://")[0] == root.partition("://")[0]
+    return path if is_of_kind else f"{root}/{path}"
+
+
 def is_inside(path: str) -> bool:
     """Tell whether a relative path stays below its root, however a store or system may read it."""
     if path.startswith(("/", "\\")) or "://" in path:

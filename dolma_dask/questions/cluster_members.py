@@ -129,20 +129,24 @@ def show_cluster(
         raise UsageError(f"id={id!r}; expected a string, since ids of documents are strings: {str(id)!r}.")
     target = dataset.target if isinstance(dataset, Summary) else dataset
     found = open_dataset(target, source=source, version=version) if isinstance(target, str) else target
-    reader = ClusterReader(found, name, _made_with(found.root, name))
+    reader = _reader(found, name)
     members, size = reader.show(_cluster_of(reader, id, of_source), most)
     return ClusterView(name, size, tuple(members))
 
 
-def _made_with(root: str, name: str) -> MinHash:
-    """Return the parameters of the signatures behind a set."""
+def _reader(dataset: Dataset, name: str) -> ClusterReader:
+    """Return the reader of the clusters behind a set."""
+    root = dataset.root
     known = [record for record in Journal(root, "dedupe").records.values() if "comparison" in record.info]
     names = {record.unit.split("/")[1]: record for record in known}
     if name not in names:
         ask = near_or_all(name, names) if names else "make one with dolma-dask dedupe --how fuzzy."
         raise UsageError(f"{root}: {name!r} is no attribute set with clusters of similar documents; {ask}")
-    params = names[name].info["comparison"]
-    return MinHash(**{key: params[key] for key in ("scheme", "ngram", "unit", "num_perm", "seed")})
+    info = names[name].info
+    minhash = MinHash(
+        **{key: info["comparison"][key] for key in ("scheme", "ngram", "unit", "num_perm", "seed")}
+    )
+    return ClusterReader(dataset, name, minhash, tuple(info.get("datasets", ())))
 
 
 def _cluster_of(reader: ClusterReader, id: str, of_source: str | None) -> ClusterName:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import msgspec
 
-from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.dataset import Dataset, Shard, open_dataset
 from dolma_dask.errors import (
     AlignmentError,
     CorruptFileError,
@@ -151,16 +151,32 @@ class Catalog:
                     shard=first,
                     attributes=name,
                 )
+            self._check_beside((verb, name), summary)
 
-    def _changed_input(self, inputs: Sequence[InputRecord], by_ids: bool) -> tuple[list[str], str]:
+    def _check_beside(self, of: tuple[str, str], summary: Record) -> None:
+        """Refuse rows that depend on other datasets too, unless these hold what was made together with them, of files that are the same still."""
+        verb, name = of
+        for place in _datasets_in(summary):
+            root = files.seen_from(self.dataset.root, place)
+            why = "" if place == "." else _change_beside(root, of, summary)
+            if why:
+                raise StaleAttributesError(
+                    f"attribute set {name} is stale: it was made together with that of {root}, where {why}, and its rows depend on all files of both. "
+                    f"Re-run: dolma-dask {verb} ... --name {name}, with or without --others.",
+                    attributes=name,
+                )
+
+    def _changed_input(
+        self, inputs: Sequence[InputRecord], by_ids: bool, is_read: bool = True
+    ) -> tuple[list[str], str]:
         """Return the inputs that are other files now, and the change of the first.
 
-        The content of this dataset's shards is proved when they are read (other texts are no matter if the set depends on ids alone); other
+        If this dataset is read, the content of its shards is proved then (other texts are no matter if the set depends on ids alone); other
         files are hashed if their stamps differ.
         """
         then = {item.path: item for item in inputs}
         now = self._present(then.keys())
-        read = {layout.document_path(one.path) for one in self.dataset.shards}
+        read = {layout.document_path(one.path) for one in self.dataset.shards if is_read}
         changed = sorted(
             path
             for path in then.keys() | now.keys()
@@ -365,3 +381,26 @@ def _agree(path: str, key: str, one: AttributeKind, other: AttributeKind) -> Att
         "with one tagger.",
         key=key,
     )
+
+
+def _datasets_in(summary: Record) -> list[str]:
+    """Return the datasets that a dataset-wide record names, as seen from its own; raises `AlignmentError` for what is no list of such."""
+    try:
+        return msgspec.convert(summary.info.get("datasets", []), list[str])
+    except msgspec.ValidationError as error:
+        raise AlignmentError(
+            f"the record of {summary.unit} names no datasets ({error}); expected it as it was written. Make the set again."
+        ) from error
+
+
+def _change_beside(root: str, of: tuple[str, str], summary: Record) -> str:
+    """Return what has changed in a dataset whose rows were made together with those of a record; nothing if all is as it was."""
+    try:
+        other = Catalog(open_dataset(root))
+    except (UsageError, DataError):
+        return "no documents are any more"
+    record = other._dataset_wide.get(of)
+    if record is None or record.info.get("key") != summary.info.get("key"):
+        return f"attribute set {of[1]} is gone or of another run"
+    changed, change = other._changed_input(record.inputs, by_ids=False, is_read=False)
+    return f"{changed[0]} {change}, one of {len(changed):,}," if changed else ""

@@ -6,25 +6,28 @@ Cost: a lookup reads the table in columns; texts cost the shards of the members 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.dataset import Dataset
+from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.errors import CorruptFileError, DataError
 from dolma_dask.formats import layout
+from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.minhash.schemes import MinHash, jaccard
 from dolma_dask.text.differences import Piece, beginning, differences
 
-_NAME = ["cluster_shard", "cluster_row"]
-_MEMBER = ["source", "id", "shard", "row", "survivor"]
+_NAME = ("cluster_shard", "cluster_row")
+_MEMBER = ("source", "id", "shard", "row", "survivor")
+_OWN = "."
+"""A dataset as seen from itself."""
 
-ClusterName = tuple[str, int]
-"""Shard and row of the first document of a cluster."""
+ClusterName = tuple[str | int, ...]
+"""Shard and row of the first document of a cluster and, where several datasets were deduplicated together, which of them it is in."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class ClusterMember:
         Its row in the shard.
     survivor : bool
         Whether it is the one that is kept.
+    dataset : str
+        Its dataset as seen from the one that was asked; "." for that one.
     similarity : float or None
         Jaccard similarity of its n-grams with those of the survivor; None where neither has any.
     pieces : tuple of Piece
@@ -50,6 +55,7 @@ class ClusterMember:
     shard: str
     row: int
     survivor: bool
+    dataset: str = _OWN
     similarity: float | None = None
     pieces: tuple[Piece, ...] = ()
 
@@ -57,7 +63,8 @@ class ClusterMember:
         """Return the line above its text."""
         role = "survivor" if self.survivor else "copy"
         alike = "" if self.survivor or self.similarity is None else f", similarity {self.similarity:.3f}"
-        return f"{role} {self.id} ({self.source}), {self.shard} row {self.row:,}{alike}"
+        shard = self.shard if self.dataset == _OWN else f"{self.dataset}: {self.shard}"
+        return f"{role} {self.id} ({self.source}), {shard} row {self.row:,}{alike}"
 
 
 @dataclass(frozen=True)
@@ -67,12 +74,15 @@ class ClusterReader:
     dataset: Dataset
     name: str  # of the attribute set
     minhash: MinHash  # parameters of its signatures
+    datasets: tuple[str, ...] = ()  # deduplicated together, as seen from this one; the first has the table
 
     def find(self, **known: Any) -> dict[ClusterName, str]:
-        """Return the clusters of the documents with these values (such as ``id="a"``), each with the source of one of them."""
+        """Return the clusters of the documents of this dataset with these values (such as ``id="a"``), each with the source of one of them."""
+        if self.datasets:
+            known["dataset"] = self._named[_OWN]
         return {
-            (row["cluster_shard"], row["cluster_row"]): row["source"]
-            for batch in self._batches(list({*_NAME, "source", *known}))
+            tuple(row[column] for column in self._name): row["source"]
+            for batch in self._batches([*{*self._name, "source", *known}])
             for row in batch.filter(_equal(batch, known)).to_pylist()
         }
 
@@ -80,15 +90,43 @@ class ClusterReader:
         """Return the first `most` members of a cluster with their texts, the survivor first of all, and how many there are."""
         shown: list[ClusterMember] = []
         size = 0
-        for batch in self._batches([*_NAME, *_MEMBER]):
-            rows = batch.filter(_equal(batch, dict(zip(_NAME, cluster, strict=True)))).select(_MEMBER)
+        columns = [*_MEMBER, *(["dataset"] if self.datasets else [])]
+        for batch in self._batches([*self._name, *columns]):
+            rows = batch.filter(_equal(batch, dict(zip(self._name, cluster, strict=True)))).select(columns)
             size += rows.num_rows
-            shown += [ClusterMember(**row) for row in rows.to_pylist()]
+            shown += [self._member(row) for row in rows.to_pylist()]
             shown = sorted(shown, key=lambda member: not member.survivor)[:most]
         return list(self._compared(shown)), size
 
+    @property
+    def _name(self) -> list[str]:
+        """Columns that name a cluster."""
+        return [*_NAME, *(["cluster_dataset"] if self.datasets else [])]
+
+    @cached_property
+    def _roots(self) -> dict[str, str]:
+        """Roots of the datasets, by how they are seen from this one."""
+        return {place: files.seen_from(self.dataset.root, place) for place in self.datasets or (_OWN,)}
+
+    @cached_property
+    def _named(self) -> dict[str, str]:
+        """Names of the datasets in the table, by how they are seen from this one."""
+        first = next(iter(self._roots.values()))
+        return {place: files.relative(first, root) for place, root in self._roots.items()}
+
+    def _member(self, row: Mapping[str, Any]) -> ClusterMember:
+        if not self.datasets:
+            return ClusterMember(**row)
+        places = {name: place for place, name in self._named.items()}
+        if row["dataset"] not in places:
+            raise DataError(
+                f"the table of clusters names the dataset {row['dataset']!r}, which is none of those that were deduplicated with {self.dataset.root}. "
+                "Run dedupe again."
+            )
+        return ClusterMember(**{**row, "dataset": places[row["dataset"]]})
+
     def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        url = self.dataset.url(layout.clusters_path(self.name))
+        url = files.join(next(iter(self._roots.values())), layout.clusters_path(self.name))
         try:
             with open_parquet(url) as file:
                 yield from file.iter_batches(columns=columns, use_threads=False)
@@ -102,33 +140,36 @@ class ClusterReader:
         """Yield the members with their similarities and texts; the survivor comes first."""
         texts = self._texts(members)
         first, *others = members
-        original = texts[first.shard, first.row]
+        original = texts[_place(first)]
         yield replace(first, similarity=1.0, pieces=beginning(original))
         for member in others:
-            text = texts[member.shard, member.row]
+            text = texts[_place(member)]
             bounds, shingles = self.minhash.shingles(pa.array([original, text], pa.large_string()))
             alike = jaccard(shingles[: bounds[1]], shingles[bounds[1] :])
             yield replace(member, similarity=alike, pieces=differences(original, text))
 
-    def _texts(self, members: Sequence[ClusterMember]) -> dict[tuple[str, int], str]:
-        """Return the texts of documents by shard and row."""
-        rows: defaultdict[str, dict[int, str]] = defaultdict(dict)
+    def _texts(self, members: Sequence[ClusterMember]) -> dict[tuple[str, str, int], str]:
+        """Return the texts of documents by dataset, shard and row."""
+        rows: defaultdict[tuple[str, str], dict[int, str]] = defaultdict(dict)
         for member in members:
-            rows[member.shard][member.row] = member.id
+            rows[member.dataset, member.shard][member.row] = member.id
         return {
-            (shard, row): text for shard, wanted in rows.items() for row, text in self._read(shard, wanted)
+            (place, shard, row): text
+            for (place, shard), wanted in rows.items()
+            for row, text in self._read(self._opened(place), shard, wanted)
         }
 
-    def _read(self, shard: str, wanted: Mapping[int, str]) -> Iterator[tuple[int, str]]:
+    def _opened(self, place: str) -> Dataset:
+        return self.dataset if place == _OWN else open_dataset(self._roots[place], source=self.dataset.source)
+
+    def _read(self, dataset: Dataset, shard: str, wanted: Mapping[int, str]) -> Iterator[tuple[int, str]]:
         """Yield the texts of some rows of a shard, whose ids are known."""
         path, left = f"{layout.DOCUMENTS}/{shard}", sorted(wanted)
-        if all(
-            shard != known.path for known in self.dataset.shards
-        ):  # nor may a path lead out of the dataset
+        if all(shard != known.path for known in dataset.shards):  # nor may a path lead out of the dataset
             raise DataError(
-                f"{self.dataset.root}: there is no document file {path!r}, which the table of clusters names. Run dedupe again."
+                f"{dataset.root}: there is no document file {path!r}, which the table of clusters names. Run dedupe again."
             )
-        for block in DocumentFile(self.dataset.url(path), ("id", "text"), source=self.dataset.source):
+        for block in DocumentFile(dataset.url(path), ("id", "text"), source=dataset.source):
             while left and left[0] < block.first_row + block.num_rows:
                 row = left.pop(0)
                 at = row - block.first_row
@@ -139,6 +180,10 @@ class ClusterReader:
             if not left:
                 return
         raise _changed(path, left[0], None, wanted[left[0]])
+
+
+def _place(member: ClusterMember) -> tuple[str, str, int]:
+    return member.dataset, member.shard, member.row
 
 
 def _equal(batch: pa.RecordBatch, known: Mapping[str, Any]) -> pa.BooleanArray:

@@ -114,8 +114,13 @@ class Flagging:
 
     def staged(self, exchanged: Exchanged, before: int = 0) -> dict[str, StagedShard]:
         """Return what an exchange has staged of each shard, by path; see `reading`."""
-        shards = (shard for record in exchanged.emitted.values() for shard in staged_shards(record))
-        return {self.dataset.shards[one.number - before].path: one for one in shards}
+        staged = (shard for record in exchanged.emitted.values() for shard in staged_shards(record))
+        shards = self.dataset.shards
+        return {
+            shards[one.number - before].path: one
+            for one in staged
+            if before <= one.number < before + len(shards)
+        }
 
     def dataset_record(
         self,

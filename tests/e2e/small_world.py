@@ -116,6 +116,7 @@ class Verbs(VerbLaws):
         "quantiles": Case("quantiles WORLD/v0 --signals word_count char_length_v1__length --by source --level regular", ["v0/quantiles"], others=["--by none"], passes=True, replaces=False, asks=True),
         "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
         "fuzzy": Case("dedupe WORLD/near --how fuzzy --keep longest", ["near/attributes", "near/clusters"], others=["--num-bands 5 --rows-per-band 20"], passes=True),
+        "together": Case("dedupe WORLD/pair/a --how fuzzy --others WORLD/pair/b", ["pair/a/attributes", "pair/a/clusters", "pair/b/attributes"], others=["--keep longest"], passes=True),
         "chosen": Case(f"dedupe WORLD/chosen --how fuzzy {CHOICE}", ["chosen/attributes/fuzzy", "chosen/clusters"], others=["--within id"], passes=True),
         "sign": Case("""sign WORLD/published WORLD/signed --where 'source != "web"'""", ["signed"], others=["""--where 'source == "web"'"""], asks=True, redone=2),
         "published": Case("dedupe WORLD/published --how fuzzy --scheme redpajama_v2 --signatures WORLD/tables", ["published/attributes/fuzzy", "published/clusters"], others=["--similarity 0.7"], passes=True),
@@ -149,6 +150,12 @@ class Verbs(VerbLaws):
         store(world / "near/documents/zzz.jsonl.gz", [json.dumps(copy).encode() + b"\n" for copy in near])
         shutil.copytree(world / "near", world / "chosen")
         name_rows(world / "near", world / "published")
+        shutil.copytree(world / "near", world / "pair/a", ignore=shutil.ignore_patterns("2019-0[4-7]", "zst"))
+        shutil.copytree(
+            world / "near",
+            world / "pair/b",
+            ignore=shutil.ignore_patterns("2019-0[0-2]", "2019-0[5-7]", "zzz*"),
+        )
         padding = {
             "id": "p",
             "text": "padding",
@@ -170,7 +177,7 @@ class Verbs(VerbLaws):
     @classmethod
     def change(cls, world):
         """One letter in two shards of each dataset, and in one raw file."""
-        for root in ("untagged", "v0", "near", "chosen", "published"):
+        for root in ("untagged", "v0", "near", "chosen", "published", "pair/a", "pair/b"):
             change_same_size(world / root / "documents/plain.jsonl")
             change(world / root / "documents/2019-03/part_3.jsonl.gz")
         change(world / "raw/dump/3.jsonl.gz")

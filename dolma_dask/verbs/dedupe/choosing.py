@@ -5,13 +5,13 @@ attributes do not tell everything.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from dolma_dask.engine import Input, Pass, Task, Unit
+from dolma_dask.engine import Input, Task, Unit
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
@@ -104,14 +104,15 @@ def _columns(chosen: Chosen) -> list[pa.Array]:
     return [pa.array(chosen.kept), *map(pa.array, words)]
 
 
-def choice_pass(stage: ChoiceStage, works: Sequence[Signed], inputs: Sequence[tuple[Input, ...]]) -> Pass:
-    """Return the pass over shards with their `inputs`."""
-    key = work_key("choice", VERSION, stage.choice.params())
-    tasks = [
-        Task(work.columns.shard.path, (Unit(f"choice/{work.number:06d}.parquet", key),), read, work)
-        for work, read in zip(works, inputs, strict=True)
-    ]
-    return Pass(stage, tasks)
+def choice_path(number: int) -> str:
+    """Return the file of a shard in the work folder."""
+    return f"choice/{number:06d}.parquet"
+
+
+def choice_task(choice: Choice, work: Signed, inputs: tuple[Input, ...]) -> Task:
+    """Return the task that chooses in a shard."""
+    unit = Unit(choice_path(work.number), work_key("choice", VERSION, choice.params()))
+    return Task(work.columns.shard.path, (unit,), inputs, work)
 
 
 def chosen_rows(folder: str, file: FileRecord) -> Iterator[tuple[Bools, Words]]:

@@ -231,6 +231,14 @@ _TABLE = pa.schema(
 )
 
 
+_DATASETS = pa.schema([("cluster_dataset", pa.large_string()), ("dataset", pa.large_string())])
+"""Further columns where there are several datasets: as seen from the one that has the table."""
+
+
+def _schema(datasets: int) -> pa.Schema:
+    return pa.schema([*_TABLE, *(_DATASETS if datasets > 1 else ())])
+
+
 GROUP_ROWS = 65_536
 """Rows of a row group of the table."""
 
@@ -247,7 +255,7 @@ def check_place(root: str, name: str) -> None:
 def _is_table(url: str) -> bool:
     try:
         with open_parquet(url) as file:
-            return bool(file.schema_arrow.equals(_TABLE))
+            return any(file.schema_arrow.equals(_schema(datasets)) for datasets in (1, 2))
     except CorruptFileError:
         return False
 
@@ -256,10 +264,10 @@ def _is_table(url: str) -> bool:
 class ClusterTable:
     """Writes all members of clusters of two and more, in the order of the listing; ``task.work`` are all `SignedShard`.
 
-    A cluster is named by the shard and row of its first document.
+    A cluster is named by the shard and row of its first document; where there are several datasets, by that one's too.
     """
 
-    root: str  # of the dataset
+    roots: tuple[str, ...]  # of the datasets; the table is of the first
     name: str  # of the attribute set
     records: ShardRecords
     scale: int  # what stands for a similarity of 1; 0: pairs are not verified
@@ -268,36 +276,47 @@ class ClusterTable:
     def run_shard(self, task: Task) -> FileRecord:
         """Write the table."""
         shards: Sequence[SignedShard] = task.work
-        firsts = np.array([signed.first for signed in shards], np.int64)
-        paths = pa.array([signed.path for signed in shards], pa.large_string())
-        path, repeated = clusters_path(self.name), ["cluster_shard", "source", "shard"]
-        with GroupedTable(self.root, path, _TABLE, GROUP_ROWS, use_dictionary=repeated) as writer:
+        firsts, names = np.array([signed.first for signed in shards], np.int64), self._names(shards)
+        schema = _schema(len(self.roots))
+        strings = [field.name for field in schema if pa.types.is_large_string(field.type)]
+        path, repeated = clusters_path(self.name), [name for name in strings if name != "id"]
+        with GroupedTable(self.roots[0], path, schema, GROUP_ROWS, use_dictionary=repeated) as writer:
             for signed in shards:
                 cursor = ShardCursor(self.records.chunks_of_shard(signed.number), signed.number)
                 for rows in read_rows(signed.url) if not cursor.is_done else ():
                     found, indices = cursor.among(rows)
                     if found is not None:
-                        writer.write(self._members(rows, found, indices, signed, firsts, paths))
+                        writer.write(self._members(rows, found, indices, signed.number, firsts, names))
         return writer.record
+
+    def _names(self, shards: Sequence[SignedShard]) -> list[pa.LargeStringArray]:
+        """Return the paths of all shards and, where there are several datasets, theirs as seen from the first."""
+        columns = [[signed.path for signed in shards]]
+        if len(self.roots) > 1:
+            seen = {root: files.relative(self.roots[0], root) for root in self.roots}
+            columns.append([seen[signed.root] for signed in shards])
+        return [pa.array(column, pa.large_string()) for column in columns]
 
     def _members(
         self,
         rows: FlagRows,
         found: Records,
         indices: npt.NDArray[np.int64],
-        signed: SignedShard,
+        number: int,
         firsts: npt.NDArray[np.int64],
-        paths: pa.LargeStringArray,
+        names: Sequence[pa.LargeStringArray],
     ) -> list[pa.Array]:
-        """Return the columns of the members `found` among `rows`; `firsts` are the first docnos of all shards, `paths` their paths."""
+        """Return the columns of the members `found` among `rows` of a shard; `firsts` are the first docnos of all shards, `names` as `_names`."""
         clusters = found["cluster"].astype(np.int64)
         of = np.searchsorted(firsts, clusters, "right") - 1
+        own = np.full(len(found), number)
+        paths, *datasets = names
         columns = [
             paths.take(pa.array(of)),
             clusters - firsts[of],
             rows.sources.take(pa.array(indices)),
             rows.ids.take(pa.array(indices)),
-            pa.array([signed.path] * len(found), pa.large_string()),
+            paths.take(pa.array(own)),
             indices + rows.first,
             found["size"].astype(np.int64),
             found["survives"].astype(np.bool_),
@@ -305,4 +324,5 @@ class ClusterTable:
         ]
         if self.scale:
             columns[-1] = found["matches"] / self.scale
+        columns += [one.take(pa.array(at)) for one in datasets for at in (of, own)]
         return [pa.array(column) for column in columns]

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 import dolma_dask
-from dolma_dask.engine import Announce, Gather, Passes, Plan, Ran, Step, Task, Unit, WorkDir, inputs_of
+from dolma_dask.engine import Gather, Pass, Passes, Plan, Ran, Step, Task, Unit, WorkDir, inputs_of
 from dolma_dask.engine.resume import look_back
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.exchange import ShardRecords
@@ -28,7 +28,7 @@ from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.reading import Columns
 from dolma_dask.verbs.dedupe.bands import KEYS, BandEmitter, SignedShard, signed_tasks
 from dolma_dask.verbs.dedupe.choice import Choice
-from dolma_dask.verbs.dedupe.choosing import ChoiceStage, Signed, choice_pass
+from dolma_dask.verbs.dedupe.choosing import ChoiceStage, Signed, choice_path, choice_task
 from dolma_dask.verbs.dedupe.clusters import (
     ClusterFlagStage,
     ClusterReducer,
@@ -38,7 +38,7 @@ from dolma_dask.verbs.dedupe.clusters import (
 )
 from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.edges import edge_reducer, merge
-from dolma_dask.verbs.dedupe.job import Deduplication, document_columns
+from dolma_dask.verbs.dedupe.job import Deduplication, document_columns, inputs_read
 from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer, Texts
 from dolma_dask.verbs.dedupe.published import PublishedTables
 from dolma_dask.verbs.dedupe.shards import FlagStage
@@ -65,6 +65,8 @@ GROUP_BYTES = 4 << 30
 class FuzzyDeduplication(Deduplication):
     """Documents are duplicates if their texts are similar."""
 
+    version = "dedupe-fuzzy", VERSION
+
     comparison: Comparison
     choice: Choice
     published: PublishedTables | None = None  # None: signatures are made
@@ -81,9 +83,9 @@ class FuzzyDeduplication(Deduplication):
         return (clusters_path(self.name),)
 
     @property
-    def key(self) -> str:
-        """Digest of what was requested."""
-        params = {
+    def requested(self) -> Mapping[str, Any]:
+        """See `Deduplication`."""
+        return {
             **self.columns.params(),
             **self.comparison.params(),
             **self.choice.params(),
@@ -91,7 +93,6 @@ class FuzzyDeduplication(Deduplication):
             "max_record_bytes": self.policy.max_record_bytes,
             **({"signatures": self.published.listing} if self.published else {}),
         }
-        return work_key("dedupe-fuzzy", VERSION, params)
 
     @property
     def flag_stage(self) -> FlagStage:
@@ -100,13 +101,17 @@ class FuzzyDeduplication(Deduplication):
         return ClusterFlagStage(self.root, self.name, reads, scale=self.comparison.similarity_scale)
 
     def outputs(self, known: Record | None, overwrite: bool) -> Plan:
-        """Return the plan of the flags; under a key that nothing has if a published table has changed, of which the dataset-wide record knows nothing."""
+        """Return the plan of the flags, unless a file that is not ours is in the way of the table of clusters."""
         if not overwrite and clusters_path(self.name) not in Journal(self.root, self.verb).by_file():
             check_place(self.root, self.name)
+        return super().outputs(known, overwrite)
+
+    def key_of(self, records: Sequence[Record]) -> str:
+        """Return the key of flags that were made of the inputs of these records; nothing if a published table has changed, of which they know nothing."""
         if self.published is None:
-            return super().outputs(known, overwrite)
-        is_current = known and not look_back(self._signatures(), False).left
-        return self.plan(self.flag_stage, known.info["key"] if known and is_current else "", {})
+            return super().key_of(records)
+        is_current = not any(look_back(part._signatures(), False).left for part in self._fuzzy)
+        return str(records[0].info["key"]) if is_current else ""
 
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """See `Deduplication`."""
@@ -114,33 +119,46 @@ class FuzzyDeduplication(Deduplication):
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Sign all documents, find their clusters, announce which flags hold, and write them."""
-        signed: Ran = yield self._signatures()
-        remove_gone(self.root, self._folder, {shard.path for shard in self.dataset.shards})
-        records = [signed.records[self._path(shard.path)] for shard in self.dataset.shards]
+        signed: list[list[Record]] = []
+        for part in self._fuzzy:
+            ran: Ran = yield part._signatures()
+            remove_gone(part.root, part._folder, {shard.path for shard in part.dataset.shards})
+            signed.append([ran.records[part._path(shard.path)] for shard in part.dataset.shards])
+        records = [record for held in signed for record in held]
         staged = [staged_shard(number, record) for number, record in enumerate(records)]
         chosen = yield from self._chosen(work, staged)
-        shards = _numbered([(self.root, shard.path) for shard in self.dataset.shards], records, chosen)
+        shards = _numbered(self._places, records, chosen)
         staged = [_with_choice(one, record) for one, record in zip(staged, chosen, strict=True)]
         merged = yield from self._merged(work, shards)
         members, infos = yield from self._members(work, shards, merged)
+        roots = tuple(part.root for part in self.parts)
         (table,) = yield Gather(
-            ClusterTable(self.root, self.name, members, self.comparison.similarity_scale),
+            ClusterTable(roots, self.name, members, self.comparison.similarity_scale),
             [Task("clusters", (), (), shards)],
         )
-        self._check_signed(records)
-        inputs = sorted((item for one in staged for item in one.record.inputs), key=lambda item: item.path)
-        key = self.flags_key(inputs)
+        for part, held in zip(self._fuzzy, signed, strict=True):
+            part._check_signed(held)
+        works = [
+            {shard.path: staged[first + number] for number, shard in enumerate(part.dataset.shards)}
+            for part, first in zip(self.parts, self.firsts, strict=True)
+        ]
+        read = [inputs_read(held.values()) for held in works]
+        key = self.flags_key(read)
         if self.published is not None:  # other tables, other flags of the same documents
             signatures = [record.files[0].checksum for record in records]
             key = work_key("dedupe", VERSION, {"flags": key, "signatures": signatures})
-        yield Announce(
-            self.dataset_record(
-                Unit(self.record, self.key), key, inputs, [table], info=self._described(infos)
-            )
-        )
-        works = {shard.path: one for shard, one in zip(shards, staged, strict=True)}
-        ran: Ran = yield self.plan(self.stage_with(members, infos), key, works)
-        return ran
+        yield from self.announce(key, read, [table], **self._described(infos))
+        return (yield from self.flags(self.stage_with(members, infos), key, works))
+
+    @property
+    def _fuzzy(self) -> tuple["FuzzyDeduplication", ...]:
+        """The datasets of the call one by one."""
+        return tuple(part for part in self.parts if isinstance(part, FuzzyDeduplication))
+
+    @property
+    def _places(self) -> list[tuple[str, str]]:
+        """Root of the dataset, and path, of every shard."""
+        return [(part.root, shard.path) for part in self.parts for shard in part.dataset.shards]
 
     def _check_signed(self, records: Sequence[Record]) -> None:
         """Refuse signatures that another run has made anew meanwhile: with another source, or of documents that have changed."""
@@ -212,20 +230,32 @@ class FuzzyDeduplication(Deduplication):
         """Return the records of the choice in all shards, if columns decide."""
         if not self.choice.names:
             return [None] * len(staged)
-        deciding = replace(self.columns, names=self.choice.names)
-        works = [
-            Signed(one.number, deciding.work(shard, exact=True), one)
-            for one, shard in zip(staged, self.dataset.shards, strict=True)
+        tasks = [
+            self.named(number, task)
+            for number, (part, first) in enumerate(zip(self._fuzzy, self.firsts, strict=True))
+            for task in part._choices(staged[first : first + len(part.dataset.shards)])
         ]
         stage = ChoiceStage(work.url, self.choice, self.policy.max_record_bytes)
-        ran: Ran = yield choice_pass(stage, works, [self.inputs_of([shard]) for shard in self.dataset.shards])
-        return [ran.records[f"choice/{one.number:06d}.parquet"] for one in staged]
+        ran: Ran = yield Pass(stage, tasks)
+        return [ran.records[choice_path(one.number)] for one in staged]
+
+    def _choices(self, staged: Sequence[StagedShard]) -> list[Task]:
+        """Return the tasks of `ChoiceStage` for the shards of this dataset."""
+        deciding = replace(self.columns, names=self.choice.names)
+        return [
+            choice_task(
+                self.choice,
+                Signed(one.number, deciding.work(shard, exact=True), one),
+                self.inputs_of([shard]),
+            )
+            for one, shard in zip(staged, self.dataset.shards, strict=True)
+        ]
 
     def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, Record]:
         """Find the clusters that the bands make, group by group; return the record of their labels."""
         documents, bands = sum(shard.rows for shard in shards), self.comparison.bands
         every = list(groups(bands.num_bands, documents, self.group_bytes))
-        tasks = signed_tasks(work.url, shards)
+        tasks = self._tasks(work, shards)
         found: list[Staged] = []
         merged = None
         for number, (first, last) in enumerate(every):
@@ -246,6 +276,14 @@ class FuzzyDeduplication(Deduplication):
         assert merged is not None
         return merged
 
+    def _tasks(self, work: WorkDir, shards: Sequence[SignedShard]) -> list[Task]:
+        """Return tasks that read the signatures of all datasets."""
+        return [
+            self.named(number, task)
+            for number, (part, first) in enumerate(zip(self.parts, self.firsts, strict=True))
+            for task in signed_tasks(work.url, shards[first : first + len(part.dataset.shards)])
+        ]
+
     def _verified(
         self, work: WorkDir, shards: Sequence[SignedShard], pairs: Staged
     ) -> Generator[Step, Any, Reduced]:
@@ -259,7 +297,7 @@ class FuzzyDeduplication(Deduplication):
         near = yield from reduce(work, compare, _staged(signed), name="compared", part=compare.part)
         if is_last:
             return near
-        works = [self._texts.work(shard) for shard in self.dataset.shards]
+        works = [part._texts.work(shard) for part in self._fuzzy for shard in part.dataset.shards]
         texts = Texts(works, shards, self.minhash, self.policy, shift)
         ngrams = NgramReducer(texts)
         sets = yield from reduce(work, ngrams, _staged(near), name="ngrams", part=ngrams.part)
@@ -274,7 +312,7 @@ class FuzzyDeduplication(Deduplication):
         is_verified = self.comparison.similarity_scale > 0
         labels = files.join(work.url, merged.unit)
         emitter = MemberEmitter(labels, documents, self.choice.keep, is_verified)
-        records = yield from scatter(work, emitter, signed_tasks(work.url, shards), name="members")
+        records = yield from scatter(work, emitter, self._tasks(work, shards), name="members")
         cut = of_shards(len(shards))
         reduced = yield from reduce(work, ClusterReducer(), records, name="clusters", cut=cut)
         return (yield from by_shard(work, _staged(reduced))), reduced.infos

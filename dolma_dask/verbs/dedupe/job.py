@@ -2,21 +2,45 @@
 
 The flags of a shard depend on all shards, so their key holds the checksums of all inputs, which the dataset-wide record of the last run knows,
 or else the exchange. When everything is finished, nothing is started.
+
+Several datasets are several jobs of one run: the first does the work of all, in its own work folder, and each holds the lease of its dataset
+and tells what was done there. The records of all name the same key and each other, so that readers of one see that another has changed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Any, ClassVar
 
-from dolma_dask.engine import Announce, Passes, Plan, Ran, Unit, WorkDir
+import msgspec
+
+from dolma_dask.engine import (
+    Announce,
+    Input,
+    Job,
+    Passes,
+    Plan,
+    Ran,
+    RunOptions,
+    Step,
+    Task,
+    Unit,
+    WorkDir,
+    resume,
+    run_jobs,
+)
+from dolma_dask.errors import SourceChangedError
 from dolma_dask.exchange import ShardRecords, Shuffle, exchange
-from dolma_dask.io.records import InputRecord
+from dolma_dask.io import files
+from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, KeyRecipe
-from dolma_dask.verbs.dedupe.summary import DedupeSummary, summarize
+from dolma_dask.verbs.dedupe.summary import DedupeSummary, joined, summarize
 from dolma_dask.verbs.dedupe.survivors import SurvivorReducer, largest_of
+from dolma_dask.verbs.flag_rows import StagedShard
 from dolma_dask.verbs.flagging import Flagging, dataset_unit
+from dolma_dask.verbs.options import without_empty
 
 VERSION = 3
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""
@@ -24,14 +48,41 @@ VERSION = 3
 _DOCUMENT_READS = ("id", "source", "added", "created", "text")
 
 
+@dataclass
+class _Together:
+    """What the datasets of one call know of each other while it runs."""
+
+    key: str = ""  # of the flags that all of them hold
+    rans: dict[str, Ran] = field(default_factory=dict)  # by root, of those that are not the first
+
+
 @dataclass(frozen=True, kw_only=True)
 class Deduplication(Flagging, ABC):
     """A call of `dedupe`, with everything that decides its result."""
 
     shuffle: Shuffle = "files"
+    others: tuple["Deduplication", ...] = ()  # of further datasets, whose documents come behind these
+    together: _Together = field(default_factory=_Together, compare=False)
 
     verb = "dedupe"
     depends_on = "documents"
+    version: ClassVar[tuple[str, int]]  # of the keys
+
+    @property
+    def parts(self) -> tuple["Deduplication", ...]:
+        """The datasets of the call one by one."""
+        return (self, *self.others)
+
+    @property
+    def firsts(self) -> list[int]:
+        """Number of the first shard of each dataset, in the listing of all."""
+        counts = [len(part.dataset.shards) for part in self.parts]
+        return list(accumulate(counts[:-1], initial=0))
+
+    @property
+    def shard_count(self) -> int:
+        """Shards of all datasets."""
+        return sum(len(part.dataset.shards) for part in self.parts)
 
     @property
     def record(self) -> str:
@@ -40,34 +91,163 @@ class Deduplication(Flagging, ABC):
 
     @property
     @abstractmethod
+    def requested(self) -> Mapping[str, Any]:
+        """What was requested of this dataset."""
+
+    @property
     def key(self) -> str:
         """Digest of what was requested."""
+        others = [{**part.requested, "listing": part.listing} for part in self.others]
+        return work_key(*self.version, {**self.requested, **without_empty({"others": others})})
+
+    @property
+    def listing(self) -> list[str]:
+        """Paths of all inputs of this dataset."""
+        return [item.info.path for item in self.inputs]
 
     @property
     @abstractmethod
     def flag_stage(self) -> FlagStage:
         """Stage that writes the flags, as far as it is known before the first pass."""
 
+    @abstractmethod
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Find the duplicates of all datasets, announce which flags hold, and write them."""
+
     def outputs(self, known: Record | None, overwrite: bool) -> Plan:
-        """Return the plan of the flags, under a key that nothing has if the inputs are not known."""
-        key = self.flags_key(known.inputs) if known else ""
-        return self.plan(self.flag_stage, key if known and known.info.get("key") == key else "", {})
+        """Return the plan of the flags, under a key that nothing has if some must be made."""
+        self.together.key = self.known_key(known) if known else ""
+        return self.plan(self.flag_stage, self.together.key, {})
+
+    def known_key(self, known: Record) -> str:
+        """Return the key of the flags in all datasets; nothing if some are not there. `known` is the valid record of the first."""
+        records = [known, *(part.valid_record(self.key) for part in self.others)]
+        held = [record for record in records if record is not None]
+        key = self.key_of(held) if len(held) == len(records) else ""
+        if any(record.info.get("key") != key for record in held):
+            return ""
+        plans = (part.plan(part.flag_stage, key, {}) for part in self.others)
+        return "" if any(resume.look_back(plan, False).left for plan in plans) else key
+
+    def valid_record(self, key: str) -> Record | None:
+        """Return the dataset-wide record under a key, if all inputs are as it says."""
+        task = Task(self.name, (Unit(self.record, key),), self.inputs)
+        return resume.look_back_at(self.root, self.verb, [task]).finished.get(self.record)
+
+    def key_of(self, records: Sequence[Record]) -> str:
+        """Return the key of flags that were made of the inputs of these records, one per dataset."""
+        return self.flags_key([record.inputs for record in records])
 
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """Return the summary, with the tables that the records of all shards make."""
         listing = {shard.path: number for number, shard in enumerate(self.dataset.shards)}
         return summarize(ran.summary, tuple(ran.records.values()), listing)
 
-    def flags_key(self, inputs: Iterable[InputRecord]) -> str:
-        """Return the key of every shard's flags: it depends on the bytes of all shards."""
-        checksums = {item.path: item.checksum for item in inputs}
-        content = [checksums[item.info.path] for item in self.inputs]
+    def flags_key(self, read: Sequence[Iterable[InputRecord]]) -> str:
+        """Return the key of every shard's flags, from what was read of each dataset: it depends on the bytes of all shards."""
+        content = []
+        for part, inputs in zip(self.parts, read, strict=True):
+            checksums = {item.path: item.checksum for item in inputs}
+            content += [checksums[path] for path in part.listing]
         return work_key("dedupe", VERSION, {"set": self.key, "inputs": content})
+
+    def announce(
+        self,
+        key: str,
+        read: Sequence[Sequence[InputRecord]],
+        kept: Sequence[FileRecord] = (),
+        *,
+        seconds: float = 0.0,
+        **described: Any,
+    ) -> Generator[Step, Any, None]:
+        """Say in all datasets, before the first flag of any is written, that the flags of `key` hold from now on.
+
+        `kept` and `seconds` are of the first.
+        """
+        for part, inputs in zip(self.parts, read, strict=True):
+            beside = [files.relative(part.root, one.root) for one in self.parts] if self.others else []
+            info = {**described, **without_empty({"datasets": beside})}
+            record = part.dataset_record(Unit(part.record, self.key), key, inputs, info=info)
+            if part is self:
+                record = msgspec.structs.replace(record, files=tuple(kept), seconds=seconds)
+            yield Announce(record, part.root)
+
+    def flags(self, stage: FlagStage, key: str, works: Sequence[Mapping[str, Any]]) -> Passes:
+        """Write the flags of all datasets, those of the first last; `works` are by shard, one mapping per dataset."""
+        for part, staged in zip(self.others, works[1:], strict=True):
+            self.together.rans[part.root] = yield part.plan(replace(stage, root=part.root), key, staged)
+        ran: Ran = yield self.plan(stage, key, works[0])
+        return ran
+
+    def named(self, number: int, task: Task) -> Task:
+        """Return a task that reads shards of dataset `number` under a name that no task of the others has."""
+        return replace(task, shard=f"{number}/{task.shard}") if number else task
 
     def stage_with(self, exchanged: ShardRecords, infos: Iterable[Mapping[str, Any]]) -> FlagStage:
         """Return the stage that writes the flags from the output of a reducer, which names the largest clusters of each range."""
         largest = largest_of(cluster for info in infos for cluster in info["largest"])
         return replace(self.flag_stage, records=exchanged, largest=largest)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A further dataset of a call as a job of its own, whose passes are those of the first."""
+
+    first: Deduplication
+    part: Deduplication  # one of its `others`
+
+    verb: ClassVar[str] = "dedupe"
+    writes: ClassVar[Sequence[str]] = ()
+
+    @property
+    def root(self) -> str:
+        """Root of the dataset."""
+        return self.part.root
+
+    @property
+    def name(self) -> str:
+        """Name of the attribute set."""
+        return self.part.name
+
+    @property
+    def key(self) -> str:
+        """Digest of what was requested of all datasets."""
+        return self.first.key
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        """Files of the dataset."""
+        return self.part.inputs
+
+    @property
+    def record(self) -> str:
+        """Unit of the dataset-wide record."""
+        return self.part.record
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
+        """Return the plan of the flags, under the key that the first dataset has found just now."""
+        return self.part.plan(self.part.flag_stage, self.first.together.key, {})
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Tell what the first dataset's passes have done."""
+        yield from ()
+        ran = self.first.together.rans.get(self.root)
+        if ran is None:
+            raise SourceChangedError(
+                f"{self.root}: flags of {self.name} were removed or changed while dedupe looked at them; expected them to stay. Run the same command again.",
+                url=self.root,
+            )
+        return ran
+
+    def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
+        """See `Deduplication`."""
+        return self.part.summarize(ran, known)
+
+
+def run_deduplication(job: Deduplication, options: RunOptions) -> DedupeSummary:
+    """Do what is left of a call."""
+    jobs: list[Job[DedupeSummary]] = [job, *(Beside(job, part) for part in job.others)]
+    return joined(run_jobs(jobs, options))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,17 +256,18 @@ class ExactDeduplication(Deduplication):
 
     recipe: KeyRecipe
 
+    version = "dedupe", VERSION
+
     @property
-    def key(self) -> str:
-        """Digest of what was requested."""
-        params = {
+    def requested(self) -> Mapping[str, Any]:
+        """See `Deduplication`."""
+        return {
             **self.columns.params(),
             "column": self.recipe.column,
             **self.recipe.choice.params(),
             "name": self.name,
             "max_record_bytes": self.policy.max_record_bytes,
         }
-        return work_key("dedupe", VERSION, params)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -103,25 +284,36 @@ class ExactDeduplication(Deduplication):
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Exchange the keys of all documents, announce which flags hold, and write them."""
-        count = len(self.dataset.shards)
-        emitter = KeyEmitter("dedupe", self.recipe, self.policy)
         exchanged = yield from exchange(
             work,
-            emitter,
-            self.reading(range(count)),
+            KeyEmitter("dedupe", self.recipe, self.policy),
+            self._readings(),
             SurvivorReducer(),
-            shards=count,
+            shards=self.shard_count,
             shuffle=self.shuffle,
         )
-        emitted = exchanged.emitted.values()
-        inputs = sorted((item for record in emitted for item in record.inputs), key=lambda item: item.path)
-        key = self.flags_key(inputs)
-        seconds = sum(record.seconds for record in emitted)
-        yield Announce(self.dataset_record(Unit(self.record, self.key), key, inputs, seconds=seconds))
+        works = [part.staged(exchanged, first) for part, first in zip(self.parts, self.firsts, strict=True)]
+        read = [inputs_read(staged.values()) for staged in works]
+        key = self.flags_key(read)
+        yield from self.announce(
+            key, read, seconds=sum(record.seconds for record in exchanged.emitted.values())
+        )
         assert exchanged.by_shard is not None
         stage = replace(self.stage_with(exchanged.by_shard, exchanged.infos), folder=work.url)
-        ran: Ran = yield self.plan(stage, key, self.staged(exchanged))
-        return ran
+        return (yield from self.flags(stage, key, works))
+
+    def _readings(self) -> list[Task]:
+        """Return tasks that read the shards of all datasets."""
+        return [
+            self.named(number, task)
+            for number, (part, first) in enumerate(zip(self.parts, self.firsts, strict=True))
+            for task in part.reading(range(len(part.dataset.shards)), first)
+        ]
+
+
+def inputs_read(staged: Iterable[StagedShard]) -> list[InputRecord]:
+    """Return the files that were read of some shards, in the order of their paths."""
+    return sorted((item for one in staged for item in one.record.inputs), key=lambda item: item.path)
 
 
 def document_columns(columns: Iterable[str]) -> tuple[str, ...]:

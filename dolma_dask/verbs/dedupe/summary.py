@@ -1,13 +1,15 @@
 """The outcome of `dedupe` as tables: by source, and the largest clusters. All of it is in the journal's records of the shards."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dolma_dask.display import counted, html_table, text_table
+from dolma_dask.io import files
 from dolma_dask.journal import Record
 from dolma_dask.summary import Summary, show
 from dolma_dask.text.columns import validity
@@ -86,6 +88,8 @@ class Cluster:
         Of the survivor in its shard.
     similarity : float or None
         Mean, over all of them, of the similarity to the nearest one that it was compared with; None where no pairs were verified.
+    dataset : str or None
+        That of the survivor, as seen from the first one, where several were deduplicated together.
     """
 
     size: int
@@ -94,6 +98,7 @@ class Cluster:
     shard: str
     row: int
     similarity: float | None = None
+    dataset: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return what is known as JSON-able values."""
@@ -112,11 +117,14 @@ class DedupeSummary(Summary):
         The largest, at most 20; of equal ones those that come first in the listing.
     comparison : Comparison or None
         How similar documents were found; None where equal ones were.
+    beside : tuple of str
+        Roots of further datasets whose documents are counted too.
     """
 
     sources: tuple[SourceDuplicates, ...] = ()
     clusters: tuple[Cluster, ...] = ()
     comparison: Comparison | None = None
+    beside: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON-able values."""
@@ -125,6 +133,7 @@ class DedupeSummary(Summary):
         return {
             **super().to_json(),
             **described,
+            **({"beside": list(self.beside)} if self.beside else {}),
             "sources": [vars(row) for row in self.sources],
             "clusters": [cluster.to_json() for cluster in self.clusters],
         }
@@ -136,7 +145,7 @@ class DedupeSummary(Summary):
             rows.insert(-2, ("largest cluster", counted(self.clusters[0].size, "document")))
         if self.comparison:
             rows[-2:-2] = self.comparison.rows()
-        return rows
+        return [*rows, *(("and", root) for root in self.beside)]
 
     def __str__(self) -> str:
         tables = [rows for _, rows in self._tables() if len(rows) > 1]
@@ -168,9 +177,8 @@ class DedupeSummary(Summary):
         for cluster in self.clusters:
             name = cluster.id if len(cluster.id) <= _SHOWN_ID else f"{cluster.id[: _SHOWN_ID - 4]} ..."
             alike = [] if cluster.similarity is None else [f"{cluster.similarity:.3f}"]
-            rows.append(
-                [name, f"{cluster.size:,}", *alike, cluster.source, cluster.shard, f"{cluster.row:,}"]
-            )
+            shard = cluster.shard if cluster.dataset in (None, ".") else f"{cluster.dataset}: {cluster.shard}"
+            rows.append([name, f"{cluster.size:,}", *alike, cluster.source, shard, f"{cluster.row:,}"])
         return rows
 
 
@@ -205,6 +213,37 @@ def _largest(records: Sequence[Record], listing: Mapping[str, int]) -> tuple[Clu
     ]
     clusters.sort(key=lambda cluster: (-cluster.size, listing[cluster.shard], cluster.row))
     return tuple(clusters[:LARGEST])
+
+
+def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
+    """Return the summary of several datasets as that of the first."""
+    first, *others = summaries
+    if not others:
+        return first
+    counts: Counter[str] = Counter()
+    sources: dict[str, list[int]] = {}
+    for one in summaries:
+        counts.update(one.counts)
+        for row in one.sources:
+            name, *numbers = vars(row).values()
+            sources[name] = _merged(sources.get(name), numbers)
+    clusters = [
+        replace(cluster, dataset=files.relative(first.target, one.target))
+        for one in summaries
+        for cluster in one.clusters
+    ]
+    return replace(
+        first,
+        done=sum(one.done for one in summaries),
+        skipped=sum(one.skipped for one in summaries),
+        counts={name: counts[name] for name in _COUNTS if name in counts},
+        notes=tuple(dict.fromkeys(note for one in summaries for note in one.notes)),
+        planned=tuple(shard for one in summaries for shard in one.planned),
+        lost=any(one.lost for one in summaries),
+        sources=tuple(SourceDuplicates(name, *sources[name]) for name in sorted(sources)),
+        clusters=tuple(sorted(clusters, key=lambda cluster: -cluster.size)[:LARGEST]),
+        beside=tuple(one.target for one in others),
+    )
 
 
 # ------------------------------------------------------------------------------------------------ counts of a shard

@@ -7,22 +7,25 @@ flags are the same for any number of workers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.engine import run_job
+from dolma_dask.display import listed
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange import Shuffle, check_shuffle
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.minhash.schemes import Scheme, Unit
 from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.rules.rules import Rule
+from dolma_dask.summary import Summary
 from dolma_dask.verbs.dedupe.choice import Choice, Keep
 from dolma_dask.verbs.dedupe.comparison import Verify, comparison_of
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
-from dolma_dask.verbs.dedupe.job import ExactDeduplication
+from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication, run_deduplication
 from dolma_dask.verbs.dedupe.published import find_tables
 from dolma_dask.verbs.dedupe.shards import KeyRecipe
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
@@ -67,6 +70,7 @@ def dedupe(
     scheme: Scheme | None = None,
     signatures: str | None = None,
     audit: bool = False,
+    others: Annotated[Sequence[DatasetLike], Many] = (),
     name: str | None = None,
     format: FileFormat | None = None,
     source: str | None = None,
@@ -82,6 +86,8 @@ def dedupe(
     Example: dolma-dask dedupe corpus/wiki/v0 --how fuzzy
 
     Example: dolma-dask dedupe corpus/wiki/v0 --how fuzzy --similarity 0.8 --keep longest --within source --name strict
+
+    Example: dolma-dask dedupe corpus/wiki/v0 --others corpus/books/v0 corpus/news/v0
 
     Parameters
     ----------
@@ -132,6 +138,9 @@ def dedupe(
     audit : bool
         Write nothing: plant copies of known similarities into a sample of the documents, find them with these options, and tell how many were found,
         beside how many should be (fuzzy). All documents may be in the sample, whatever `where` says. Needs the space of two thousand documents in the temporary folder.
+    others : list of str or Dataset, optional
+        Further datasets whose documents are compared with these and with each other; they come behind these in the listing, and each gets flags of
+        its own. Flags hold while none of the datasets changes or is gone.
     name : str, optional
         Attribute set to write, and its key; by default "exact" or "fuzzy".
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
@@ -189,11 +198,15 @@ def dedupe(
     check_format(format)
     name = layout.check_name(how if name is None else name, "name")
     found = as_dataset(dataset, source, version)
-    layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
+    beside = [as_dataset(one, source, version) for one in _datasets_of(others)]
+    _check_datasets([found, *beside])
+    for one in (found, *beside):
+        layout.check_no_collision([layout.with_format(shard.path, format) for shard in one.shards])
     if audit:
-        if signatures is not None:
+        if signatures is not None or beside:
+            more = f"signatures={signatures!r}" if signatures is not None else "others"
             raise UsageError(
-                f"audit with signatures={signatures!r}; expected one of them: planted copies are in no table."
+                f"audit with {more}; expected one dataset and its texts: an audit is of how documents are compared, and planted copies are in no table."
             )
         from dolma_dask.verbs.dedupe.audit import AuditSummary, run_audit
 
@@ -203,34 +216,70 @@ def dedupe(
         return run_audit(selected(found, options), comparison_of(compared), limit)
     _check_whole(options)
     choice = Choice(keep, "created" if keep in ("newest", "oldest") and rank is None else rank, within=within)
-    columns, choice, column = _resolved(found, by, choice, where, attributes)
-    _check_written(columns, name)
-    call = _Call(
-        dataset=found,
-        selected=selected(found, options),
-        columns=columns,
-        name=name,
-        file_format=format,
-        policy=record_policy(options),
-        shuffle=shuffle,
-    )
     given = {"how": how, "keep": keep, "rank": rank, "where": None if where is None else str(where)}
     given = {**given, "within": within, "name": name, "format": format, "source": source}
-    if how == "fuzzy":
-        comparison = comparison_of(compared)
-        params = without_empty({**given, "signatures": signatures, **comparison.params()})
-        published = (
-            None
-            if signatures is None
-            else find_tables(signatures, comparison.minhash, (shard.path for shard in found.shards))
+    further = {"others": [one.root for one in beside]}
+    comparison = comparison_of(compared)
+
+    def job_of(dataset: Dataset) -> FuzzyDeduplication | ExactDeduplication:
+        columns, chosen, column = _resolved(dataset, by, choice, where, attributes)
+        _check_written(columns, name)
+        call = _Call(
+            dataset=dataset,
+            selected=selected(dataset, options),
+            columns=columns,
+            name=name,
+            file_format=format,
+            policy=record_policy(options),
+            shuffle=shuffle,
         )
-        fuzzy = FuzzyDeduplication(
-            **call, params=params, comparison=comparison, choice=choice, published=published
+        if how == "exact":
+            params = without_empty({**given, **further, "by": by})
+            return ExactDeduplication(**call, params=params, recipe=KeyRecipe(column, chosen))
+        params = without_empty({**given, **further, "signatures": signatures, **comparison.params()})
+        published = None
+        if signatures is not None:
+            published = find_tables(signatures, comparison.minhash, (shard.path for shard in dataset.shards))
+        return FuzzyDeduplication(
+            **call, params=params, comparison=comparison, choice=chosen, published=published
         )
-        return run_job(fuzzy, run_options(options))
-    recipe = KeyRecipe(column, choice)
-    exact = ExactDeduplication(**call, params=without_empty({**given, "by": by}), recipe=recipe)
-    return run_job(exact, run_options(options))
+
+    first, *rest = map(job_of, (found, *beside))
+    for job in rest:
+        _check_same_columns(first, job)
+    return run_deduplication(replace(first, others=tuple(rest)), run_options(options))
+
+
+def _datasets_of(others: object) -> Sequence[Any]:
+    """Return further datasets as a list."""
+    if isinstance(others, str | PathLike | Dataset | Summary):
+        return (others,)
+    if not isinstance(others, Sequence):
+        raise UsageError(f"others={others!r}; expected further datasets, such as others=['corpus/books/v0'].")
+    return others
+
+
+def _check_datasets(datasets: Sequence[Dataset]) -> None:
+    """Refuse datasets that are one, and those that cannot tell where the others are."""
+    roots = [one.root for one in datasets]
+    for root in roots:
+        if roots.count(root) > 1:
+            raise UsageError(f"{root} was given twice; expected each dataset once.")
+    if len({root.partition("://")[0] if not files.is_local(root) else "" for root in roots}) > 1:
+        raise UsageError(
+            f"{listed(roots)} lie on stores of different kinds; expected one kind, since the flags of each dataset name the others. Copy one there."
+        )
+
+
+def _check_same_columns(first: Deduplication, other: Deduplication) -> None:
+    """Refuse datasets in which other columns, or columns of other kinds, have the names that decide."""
+    one, another = ({(name, job.columns.kinds[name]) for name in job.columns.names} for job in (first, other))
+    names = {name for name, _ in one ^ another}
+    if names:
+        raise UsageError(
+            f"{other.root} and {first.root} do not have the same columns of the requested names, or not of one kind: {listed(sorted(names))}; expected "
+            "the same in all datasets. Give their full names, or tag both alike."
+        )
 
 
 class _Call(TypedDict):

@@ -35,6 +35,7 @@ class SimilarSet:
     source: str | None
     name: str
     minhash: MinHash
+    datasets: tuple[str, ...]  # see `ClusterReader`
     clusters: tuple[Cluster, ...]  # to show
 
 
@@ -55,7 +56,8 @@ def _sets(step: Step) -> Iterator[SimilarSet]:
         clusters = summarize(Summary("dedupe", step.root), records, listing).clusters
         chosen = [one for one in clusters if one.similarity is None or one.similarity < 1][:MOST_CLUSTERS]
         minhash = comparison_of(whole.info["comparison"]).minhash
-        yield SimilarSet(step.root, step.params.get("source"), name, minhash, tuple(chosen))
+        datasets = tuple(whole.info.get("datasets", ()))
+        yield SimilarSet(step.root, step.params.get("source"), name, minhash, datasets, tuple(chosen))
 
 
 def cluster_examples(sets: tuple[SimilarSet, ...]) -> list[ClusterExample]:
@@ -66,9 +68,8 @@ def cluster_examples(sets: tuple[SimilarSet, ...]) -> list[ClusterExample]:
 def _example(similar: SimilarSet, cluster: Cluster) -> ClusterExample:
     title = f"{counted(cluster.size, 'document')} in {similar.name}"
     try:
-        reader = ClusterReader(
-            open_dataset(similar.root, source=similar.source), similar.name, similar.minhash
-        )
+        dataset = open_dataset(similar.root, source=similar.source)
+        reader = ClusterReader(dataset, similar.name, similar.minhash, similar.datasets)
         found = reader.find(shard=cluster.shard, row=cluster.row)
         members = [member for name in found for member in reader.show(name, MOST_READ)[0]]
     except DolmaDaskError as error:
