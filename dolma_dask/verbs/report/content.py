@@ -98,9 +98,14 @@ def known_content(title: str | None, dataset: str, history: History, origin: Ori
 
 
 def report_data(
-    known: Known, shards: int, survey: Survey, findings: Findings, note: str | None
+    known: Known,
+    shards: int,
+    survey: Survey,
+    findings: Findings,
+    note: str | None,
+    left_out: Sequence[str],
 ) -> ReportData:
-    """Put the content of a page together; `note` is what `disagreement` says."""
+    """Put the content of a page together; `note` is what `disagreement` says, `left_out` names attribute sets that are left out."""
     return replace(
         known.data,
         version=dolma_dask.__version__,
@@ -114,6 +119,7 @@ def report_data(
         clusters=cluster_examples(known.similar),
         remarks=remarks(known.recorded, bool(survey.parts), findings),
         quarantine=quarantine_rows(known.quarantine),
+        left_out=left_out,
     )
 
 

@@ -166,7 +166,7 @@ class ReportData:
 
     `dataset` is the name a reader should see: a relative path, a URL or a given name. `created` is a time stamp as text and
     `version` the version of the package that did the work: both are given, so that equal data makes equal bytes. `remarks` say what a
-    reader must know of the selection: what the rule alone does not tell.
+    reader must know of the selection: what the rule alone does not tell; `left_out` names attribute sets without signals on the page, and why.
     """
 
     title: str
@@ -184,3 +184,4 @@ class ReportData:
     results: Sequence[ResultTable] = ()
     clusters: Sequence[ClusterExample] = ()
     remarks: Sequence[str] = ()
+    left_out: Sequence[str] = ()

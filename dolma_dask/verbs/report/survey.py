@@ -292,9 +292,12 @@ NUMERIC = ("document", "number", "dict")
 """Kinds of attribute keys that are signals: one number per document."""
 
 
-def left_out_notes(left_out: Mapping[str, str]) -> tuple[str, ...]:
-    """Say which attribute sets are left out, and why."""
-    return tuple(f"attribute set {name} is left out: {error}" for name, error in sorted(left_out.items()))
+def left_out_notes(root: str, left_out: Mapping[str, str]) -> tuple[str, ...]:
+    """Say which attribute sets of a dataset are left out, and why; the same wherever it lies."""
+    return tuple(
+        f"attribute set {name} is left out: {error.replace(f'{root}/', '')}"
+        for name, error in sorted(left_out.items())
+    )
 
 
 @dataclass(frozen=True)
@@ -308,7 +311,7 @@ class View:
     notes: tuple[str, ...]
 
     def decides(self) -> dict[str, Any]:
-        """Return the part of it that decides the sums over the same files, as JSON-able values."""
+        """Return the part of it that decides the page of the same files, as JSON-able values."""
         kinds = self.sets.kinds if self.sets else {}
         return {
             "source": self.dataset.source,
@@ -316,6 +319,7 @@ class View:
             "conditions": [part.canonical() for part in self.survey.parts],
             "fields": dict(self.fields),
             "examples": self.survey.examples,
+            "left_out": self.notes,
         }
 
     @property
@@ -357,13 +361,18 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     needed = tuple(selection.sets.files) if selection.sets else ()
     sets, notes = _open_sets(shown, needed)
     kinds = {key: sets.kinds[name][key] for key, name in sets.set_of.items()} if sets else {}
-    keys = [key for key, kind in kinds.items() if kind in NUMERIC]
+    keys = [key for key, kind in kinds.items() if kind in NUMERIC and not _is_flag(key, sets)]
     parts = conjuncts(selection.rule)
     bounds = tuple(bound for bound in bounds_of(parts) if bound.key in keys)
     keys = list(dict.fromkeys([*(bound.key for bound in bounds), *keys]))  # what decides comes first
     spelled = spelled_conjuncts(selection.rule, written)  # with the short names that the user gave
     survey = Survey(tuple(keys), parts, spelled, bounds, examples, frozenset(needed))
     return View(shown, sets, selection.fields, survey, notes)
+
+
+def _is_flag(key: str, sets: AttributeSets | None) -> bool:
+    """Tell whether a key is the flag of a set of duplicates or listed documents, which has no distribution."""
+    return sets is not None and sets.set_of[key] == key and sets.makers.get(key) in ("dedupe", "block")
 
 
 def _open_sets(dataset: Dataset, needed: Sequence[str]) -> tuple[AttributeSets | None, tuple[str, ...]]:
@@ -375,11 +384,11 @@ def _open_sets(dataset: Dataset, needed: Sequence[str]) -> tuple[AttributeSets |
         if name in needed:
             continue
         try:
-            own = catalog.kinds(name)
+            own = catalog.open([name]).kinds[name]
             check_clash({**kinds, name: own}, own)
         except (DataError, UsageError) as error:
             left_out[name] = str(error)
         else:
             taken.append(name)
             kinds[name] = own
-    return (catalog.open(taken) if taken else None), left_out_notes(left_out)
+    return (catalog.open(taken) if taken else None), left_out_notes(dataset.root, left_out)

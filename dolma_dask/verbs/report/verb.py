@@ -50,7 +50,7 @@ from dolma_dask.verbs.report.history import History, find_origin, last_name, pub
 from dolma_dask.verbs.report.model import ReportData
 from dolma_dask.verbs.report.survey import Findings, View, left_out_notes, make_view
 
-VERSION = 4
+VERSION = 5
 """Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
 
 
@@ -214,13 +214,15 @@ class Page:
             [key for key, name in self.view.sets_of_keys.items() if name in findings.left_out]
         )
         changed = disagreement(self.known.recorded, survey, findings)
-        data = report_data(self.known, len(self.view.dataset.shards), survey, findings, changed)
+        left_out = left_out_notes(self.view.dataset.root, findings.left_out)
+        shards, unread = len(self.view.dataset.shards), (*self.view.notes, *left_out)
+        data = report_data(self.known, shards, survey, findings, changed, unread)
         written = self._publish(data)
         quarantined = (
             InputRecord(file.info.path, file.info.bytes, file.info.stamp, files.checksum(file.url))
             for _, file in self.known.quarantine
         )
-        notes = [*left_out_notes(findings.left_out), *filter(None, [changed])]
+        notes = [*left_out, *filter(None, [changed])]
         return Record(
             unit=self.unit.name,
             shard=self.unit.name,

@@ -479,6 +479,33 @@ def test_what_other_verbs_found_stands_in_tables(dataset, plain):
     assert len(stages(told)) == 5
 
 
+@pytest.mark.parametrize("how", ["exact", "fuzzy"])
+def test_a_stale_set_of_duplicates_is_left_out_by_name(dataset, plain, how):
+    root = str(dataset)
+    dk.tag(root, ["char_length_v1"], **QUIET)
+    dk.dedupe(root, how=how, **QUIET)
+    told, notes = page_of(dataset)
+    keys = [signal["key"] for signal in told["signals"]]
+    assert keys == [LENGTH, "fuzzy__cluster_size", "fuzzy__similarity"][: 1 if how == "exact" else 3]
+    assert not told["left_out"]
+    assert not any("left out" in note for note in notes)
+    (dataset / f"attributes/{how}/x/a.jsonl.gz").unlink()
+    change_texts(dataset)
+    dk.tag(root, ["char_length_v1"], **QUIET)
+    for gone in (True, False):
+        if not gone:
+            write_lines(dataset / f"attributes/{how}/x/a.jsonl.gz", ["{}"])
+        told, notes = page_of(dataset)
+        assert [signal["key"] for signal in told["signals"]] == [LENGTH]
+        (note,) = (note for note in notes if "left out" in note)
+        assert note.startswith(f"attribute set {how} is left out: ")
+        assert f"--name {how}" in note
+        assert told["left_out"] == [note]
+        assert f"attribute set {how} is left out" in dataset.with_name("page.html").read_text().replace(
+            "<wbr>", ""
+        )
+
+
 def test_problems_that_validate_found_are_an_alarm(dataset, plain):
     lines = read_lines(dataset / "documents/x/a.jsonl.gz")
     write_lines(dataset / "documents/x/a.jsonl.gz", [*lines, lines[0]])
