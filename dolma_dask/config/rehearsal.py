@@ -30,7 +30,7 @@ class Rehearsal:
         self.count = count
         self.moved: dict[str, str] = {}  # all that is written, and where it goes instead
         self.twins: dict[str, str] = {}  # datasets that have to be there before, and where
-        self._changed = {absolute(str(stage.located["dataset"])) for stage in stages if stage.is_beside}
+        self._changed = {root for stage in stages for root in stage.changes}
         self.stages = tuple(map(self._stage, stages))
 
     def _stage(self, stage: StagePlan) -> StagePlan:
@@ -55,7 +55,7 @@ class Rehearsal:
         for old, new in self.moved.items():
             if is_in(here, old):
                 return files.normalize(new) + here[len(old) :] if here != old else new
-        is_dataset = name == "dataset" or (name == "inputs" and values.get("attributes"))
+        is_dataset = name in ("dataset", "others") or (name == "inputs" and values.get("attributes"))
         if is_dataset and here in self._changed:
             self.twins[here] = self.moved[here] = beside(url, self.count)
             return self.moved[here]

@@ -82,13 +82,18 @@ class StagePlan:
     @property
     def writes(self) -> list[str]:
         """Where it writes."""
-        names = (*self.entry.writes, "dataset") if self.is_beside else self.entry.writes
-        return list(map(absolute, self.given(names)))
+        return list(map(absolute, self.given(self._written)))
 
     @property
-    def is_beside(self) -> bool:
-        """Whether it writes beside the documents that it reads: `mix` flags those that lists name."""
-        return "dataset" in self.entry.writes or any(self.given(self.entry.writes_with))
+    def changes(self) -> list[str]:
+        """Datasets that it writes beside their documents."""
+        return list(map(absolute, self.given(name for name in self._written if name in self.entry.reads)))
+
+    @property
+    def _written(self) -> tuple[str, ...]:
+        """Arguments that name what it writes: `mix` flags the documents that lists name."""
+        lists = any(self.given(self.entry.writes_with))
+        return (*self.entry.writes, "dataset") if lists else self.entry.writes
 
     def needs(self, other: "StagePlan") -> bool:
         """Tell whether it reads what `other` writes."""

@@ -198,7 +198,7 @@ def dedupe(
     check_format(format)
     name = layout.check_name(how if name is None else name, "name")
     found = as_dataset(dataset, source, version)
-    beside = [as_dataset(one, source, version) for one in _datasets_of(others)]
+    beside = [as_dataset(one, source) for one in _datasets_of(others)]
     _check_datasets([found, *beside])
     for one in (found, *beside):
         layout.check_no_collision([layout.with_format(shard.path, format) for shard in one.shards])

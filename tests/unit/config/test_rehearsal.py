@@ -30,6 +30,7 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
         StagePlan("tag", "tag", {"dataset": "c/v0/documents", "taggers": ["a"]}),
         StagePlan("old", "mix", {"dataset": "c/old", "to": "c/new", "prune": 1}),
         StagePlan("marked", "tag", {"dataset": "c/other", "taggers": ["a"]}),
+        StagePlan("together", "dedupe", {"dataset": "c/other", "others": ["c/one", "c/v0"]}),
         StagePlan("named", "tag", {"dataset": "lake", "source": "s", "version": "v0", "taggers": ["a"]}),
         StagePlan("check", "validate", {"dataset": "lake", "source": "s", "version": "v1", "against": "v0"}),
         StagePlan("mix", "mix", {"dataset": "c/other", "to": "c/v1", "where": "c/v0 > 1"}),
@@ -47,6 +48,7 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
     assert found["tag"]["dataset"] == "c/v0-rehearsal-2"
     assert found["old"] == {"dataset": "c/old", "to": "c/new-rehearsal-2", "prune": 1}
     assert found["marked"]["dataset"] == "c/other-rehearsal-2"
+    assert found["together"]["others"] == ["c/one-rehearsal-2", "c/v0-rehearsal-2"]
     assert found["mix"] == {"dataset": "c/other-rehearsal-2", "to": "c/v1-rehearsal-2", "where": "c/v0 > 1"}
     assert found["ragged"]["name"] == "t"
     assert found["both"]["ragged"] == {"to": "t2-rehearsal-2", "tokenizer": "t.json"}
@@ -54,7 +56,7 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
     assert found["named"] == {"dataset": "lake/sources/s/v0-rehearsal-2", "source": "s", "taggers": ["a"]}
     assert found["check"]["dataset"] == "lake/sources/s/v1"
     assert found["check"]["against"] == "lake/sources/s/v0-rehearsal-2"
-    assert list(plan.twins) == [absolute("c/other"), absolute("lake/sources/s/v0")]
+    assert list(plan.twins) == [absolute("c/other"), absolute("c/one"), absolute("lake/sources/s/v0")]
 
 
 def test_nothing_real_is_touched_and_the_real_run_is_whole(world):
