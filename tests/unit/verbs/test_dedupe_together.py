@@ -353,3 +353,18 @@ def test_others_alone_may_be_a_path_a_dataset_or_a_summary(world):
         assert dk.dedupe(str(world / "a"), others=others, **HERE).counts["documents_in"] > 0
     with pytest.raises(UsageError, match="others=5"):
         dk.dedupe(str(world / "a"), others=5, **HERE)
+
+
+def test_datasets_in_an_object_store_know_each_other(world):
+    for name in NAMES[:2]:
+        dk.mix(str(world / name), to=f"memory://stored/{name}", **HERE)
+    first, other = (f"memory://stored/{name}" for name in NAMES[:2])
+    together(world, "a", "b", how="fuzzy")
+    assert dk.dedupe(first, others=[other], how="fuzzy", **HERE).done == 4
+    assert dk.dedupe(first, others=[other], how="fuzzy", **HERE).done == 0
+    flagged = dk.read_dataframe(other, ["id"], attributes=["fuzzy"]).compute(scheduler="synchronous")
+    local = dk.read_dataframe(str(world / "b"), ["id"], attributes=["fuzzy"]).compute(scheduler="synchronous")
+    assert flagged.equals(local)
+    dk.dedupe(first, how="fuzzy", **HERE)
+    with pytest.raises(StaleAttributesError, match="made together with that of memory://stored/a"):
+        dk.read_dataframe(other, ["id"], attributes=["fuzzy"])
