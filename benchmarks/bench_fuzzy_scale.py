@@ -61,7 +61,7 @@ BLOCK = 1 << 16
 """Keys that are given to the exchange at once."""
 
 _BAND, _OWN = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
-_S33 = np.uint64(33)
+_THIRD = np.uint64((1 << 64) // 3)
 
 
 @dataclass(frozen=True)
@@ -104,26 +104,23 @@ def make_world(documents: int) -> World:
 
 
 @kernel
-def fill_keys(
+def fill_records(
     first: Int,
     factor: Int,
     documents: Int,
     starts: Counts,
     bands: Int,
     first_band: Int,
-    last_band: Int,
+    keys: Words,
     records: Words,
 ) -> None:
-    """Write (key, docno) of the bands `first_band` to ``last_band - 1`` of neighbouring documents; `records` has a row for each."""
-    here = last_band - first_band
-    for row in range(records.shape[0] // here):
+    """Write (key, docno) of as many bands as `keys` (n_bands,) has room for of neighbouring documents; `records` has a row for each."""
+    for row in range(records.shape[0] // keys.size):
         docno = first + row
-        place = docno * factor % documents
-        level, cluster, member = locate(starts, place)
-        for band in range(first_band, last_band):
-            at = row * here + band - first_band
-            records[at, 0] = band_key(docno, level, cluster, member, band, bands)
-            records[at, 1] = np.uint64(docno)
+        fill_keys(docno, docno * factor % documents, starts, bands, first_band, keys)
+        for band in range(keys.size):
+            records[row * keys.size + band, 0] = keys[band]
+            records[row * keys.size + band, 1] = np.uint64(docno)
 
 
 @kernel
@@ -139,36 +136,47 @@ def locate(starts: Counts, place: Int) -> tuple[Int, Int, Int]:
 
 
 @kernel
-def band_key(docno: Int, level: Int, cluster: Int, member: Int, band: Int, bands: Int) -> np.uint64:
-    """Key of a document in a band: that of its cluster, of a pair of neighbours in it, or its own."""
-    seed = np.uint64(band + 1) * _BAND
-    if level >= 0:
-        if (
-            cluster >> (level + 1)
-        ) & 3 == 3:  # a chain: pairs, of even members in even bands and of odd ones in odd bands
-            return mix(seed ^ mix(np.uint64(cluster + ((member + (band & 1)) >> 1)) + _OWN))
-        drawn = mix(np.uint64(docno) ^ _OWN)
-        if (
-            member == 0
-            or drawn % np.uint64(bands) == np.uint64(band)
-            or mix(drawn + seed) % np.uint64(3) == 0
-        ):
-            return mix(seed ^ np.uint64(cluster) * _OWN)
-    return mix(seed + mix(np.uint64(docno)))
+def fill_keys(docno: Int, place: Int, starts: Counts, bands: Int, first_band: Int, keys: Words) -> None:
+    """Write the keys of a document in neighbouring bands: those of its cluster, of pairs of neighbours in it, or its own.
+
+    Bands differ by numbers alone, without a branch, so that a processor makes several keys at once.
+    """
+    level, cluster, member = locate(starts, place)
+    own, drawn = mix(np.uint64(docno)), mix(np.uint64(docno) ^ _OWN)
+    if level < 0:
+        for at in range(keys.size):
+            keys[at] = mix(np.uint64(first_band + at + 1) * _BAND + own)
+    elif (
+        cluster >> (level + 1)
+    ) & 3 == 3:  # a chain: pairs, of even members in even bands and of odd ones in odd bands
+        even = mix(np.uint64(cluster + (member >> 1)) + _OWN)
+        odd = mix(np.uint64(cluster + ((member + 1) >> 1)) + _OWN)
+        for at in range(keys.size):
+            band = first_band + at
+            keys[at] = mix(np.uint64(band + 1) * _BAND ^ (odd if band & 1 else even))
+    else:
+        certain, shared = np.int64(drawn % np.uint64(bands)), np.uint64(cluster) * _OWN
+        for at in range(keys.size):
+            band = first_band + at
+            seed = np.uint64(band + 1) * _BAND
+            is_shared = (member == 0) | (certain == band) | (mix(drawn + seed) < _THIRD)
+            keys[at] = mix(seed ^ shared if is_shared else seed + own)
 
 
-def keys_of_band(world: World, band: int, bands: int) -> Words:
-    """Return the keys of all documents in a band, (documents,)."""
-    keys = np.empty(world.documents, np.uint64)
-    _fill_band(world.factor, world.levels, band, bands, keys)
+def keys_of_bands(world: World, bands: int) -> Words:
+    """Return the keys of all documents in all bands, (bands, documents)."""
+    keys = np.empty((bands, world.documents), np.uint64)
+    _fill_bands(world.factor, world.levels, np.empty(bands, np.uint64), keys)
     return keys
 
 
 @kernel
-def _fill_band(factor: Int, starts: Counts, band: Int, bands: Int, keys: Words) -> None:
-    for docno in range(keys.size):
-        level, cluster, member = locate(starts, docno * factor % keys.size)
-        keys[docno] = band_key(docno, level, cluster, member, band, bands)
+def _fill_bands(factor: Int, starts: Counts, here: Words, keys: Words) -> None:
+    bands, documents = keys.shape
+    for docno in range(documents):
+        fill_keys(docno, docno * factor % documents, starts, bands, 0, here)
+        for band in range(bands):
+            keys[band, docno] = here[band]
 
 
 def check(world: World, parent: Any) -> None:
@@ -200,8 +208,8 @@ def baseline(world: World, bands: int, how: str) -> Any:
     everyone = np.arange(world.documents, dtype=np.int32)
     stars = []
     first = everyone
-    for band in range(bands):
-        stars.append(_stars(keys_of_band(world, band, bands)))
+    for keys in keys_of_bands(world, bands):
+        stars.append(_stars(keys))
         if how == "bands":
             first = _components(world.documents, [*stars, (first, everyone)])
             stars.clear()
@@ -244,19 +252,12 @@ class WorldEmitter:
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
         begin, end = task.work
-        here, levels = self.last - self.first, self.world.levels
-        step = max(BLOCK // here, 1)
+        keys = np.empty(self.last - self.first, np.uint64)
+        step, world = max(BLOCK // keys.size, 1), self.world
         for first in range(begin, end, step):
-            records = np.empty((min(step, end - first) * here, 2), np.uint64)
-            fill_keys(
-                first,
-                self.world.factor,
-                self.world.documents,
-                levels,
-                self.bands,
-                self.first,
-                self.last,
-                records,
+            records = np.empty((min(step, end - first) * keys.size, 2), np.uint64)
+            fill_records(
+                first, world.factor, world.documents, world.levels, self.bands, self.first, keys, records
             )
             out(to_records(records, KEYS))
         return Emitted((), end - begin)
@@ -293,7 +294,8 @@ class ScaleJob:
             emitter = WorldEmitter(world, self.bands, first, last)
             keys = yield from scatter(work, emitter, tasks, name=f"bands-{number}")
             scattered = cpu_seconds(), time.perf_counter()
-            found = yield from reduce(work, edge_reducer(last - first, keys), keys, name=f"edges-{number}")
+            reducer = edge_reducer(last - first, keys)
+            found = yield from reduce(work, reducer, keys.shared, name=f"edges-{number}")
             assert found.staged is not None
             reduced = cpu_seconds(), time.perf_counter()
             edges = found.staged.all.records
@@ -344,8 +346,7 @@ def measure(given: argparse.Namespace) -> dict[str, float]:
         extra: dict[str, float] = {}
         cpu, wall = cpu_seconds(), time.perf_counter()
         if given.way == "keys":
-            for band in range(given.bands):
-                keys_of_band(world, band, given.bands)
+            keys_of_bands(world, given.bands)
         elif given.way == "passes":
             extra = _passes(world, given, scratch)
         else:

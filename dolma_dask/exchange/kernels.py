@@ -110,6 +110,51 @@ def place(words: Any, width: int, column: Any, next_rows: Any, ends: Any, out: A
 
 
 @kernel
+def drop_lone(rows: Any, ends: Any, seen: Any) -> int:
+    """Move the rows whose first word may stand in another row of their bucket to the front, in order; return how many they are.
+
+    `ends` (n_buckets,), where the buckets end, are then those of the rows that are left. `seen` has a byte for each of four to eight slots per row
+    of the largest bucket; a quarter or less of the rows that are alone share their slot with another and stay.
+    """
+    start, kept = np.uint64(0), np.uint64(0)
+    for bucket in range(ends.shape[0]):
+        end, shift = np.uint64(ends[bucket]), np.uint64(62)
+        while np.uint64(1) << (np.uint64(64) - shift) < np.uint64(4) * (end - start):
+            shift -= np.uint64(1)
+        seen[: 1 << (64 - shift)] = 0
+        _count_words(rows, start, end, shift, seen)
+        kept = _keep_repeated(rows, start, end, shift, seen, kept)
+        ends[bucket] = kept
+        start = end
+    return int(kept)
+
+
+_FACTOR, _ONE = np.uint64(0x9E3779B97F4A7C15), np.uint8(1)
+
+
+@kernel
+def _count_words(rows: Any, start: Any, end: Any, shift: Any, seen: Any) -> None:
+    """Count first words by the highest bits of their hash: 1 for one, more bits for more."""
+    for row in range(start, end):
+        slot = (rows[row, 0] * _FACTOR) >> shift
+        seen[slot] = (seen[slot] << _ONE) | _ONE
+
+
+@kernel
+def _keep_repeated(rows: Any, start: Any, end: Any, shift: Any, seen: Any, kept: Any) -> Any:
+    """Copy rows to `kept` and further, the next one over a row that is alone: without a branch, since none could be predicted."""
+    last = np.uint64(rows.shape[1] - 1)
+    for row in range(start, end):
+        first, other = rows[row, 0], rows[row, last]
+        for word in range(np.uint64(1), last):
+            rows[kept, word] = rows[row, word]
+        rows[kept, 0] = first
+        rows[kept, last] = other
+        kept += np.uint64(seen[(first * _FACTOR) >> shift] != _ONE)
+    return kept
+
+
+@kernel
 def is_table(table: Any, records: int) -> bool:
     """Tell whether the segments of a table, shape (n_segments, n_buckets + 1, 2), are in order and within the records of the file."""
     for segment in range(table.shape[0]):

@@ -40,7 +40,7 @@ from dolma_dask.exchange.contract import (
     to_words,
     word_count,
 )
-from dolma_dask.exchange.ordering import chunks_of, joined, sort_grouped, sort_spilled
+from dolma_dask.exchange.ordering import chunks_of, joined, sort_grouped, sort_spilled, without_lone
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
@@ -93,11 +93,17 @@ class Staged:
     others: tuple[
         "Staged", ...
     ] = ()  # what other passes have left that is read with it, of the same type and buckets
+    only_shared: bool = False  # see `shared`
 
     @property
     def parts(self) -> tuple["Staged", ...]:
         """Files of each pass by themselves."""
         return (replace(self, others=()), *self.others)
+
+    @property
+    def shared(self) -> "Staged":
+        """The same for a reducer to which records whose first word no other has make no difference: most of them are left out, unsorted."""
+        return replace(self, only_shared=True)
 
     @property
     def without_records(self) -> "Staged":
@@ -137,7 +143,10 @@ class Staged:
                 f"{self.folder}: the journal of {self.stage_verb} tells of {span.records} records in buckets {span.first} to {span.last - 1}, and the "
                 "files of others; expected it as it was written. Remove the folder and run the same command again."
             )
-        sort_grouped(rows, np.cumsum(span.counts).tolist())
+        ends = np.cumsum(span.counts)
+        if self.only_shared:
+            rows = without_lone(rows, ends)
+        sort_grouped(rows, ends.tolist())
         yield from chunks_of(rows, chunk)
 
     @property

@@ -263,10 +263,10 @@ class FuzzyDeduplication(Deduplication):
             keys = yield from scatter(work, emitter, tasks, name=f"bands-{number}")
             if self.comparison.least_matches:
                 pairs = PairReducer(shift_of(documents))
-                found.append(_staged((yield from reduce(work, pairs, keys, name=f"pairs-{number}"))))
+                found.append(_staged((yield from reduce(work, pairs, keys.shared, name=f"pairs-{number}"))))
             else:
                 edges = yield from reduce(
-                    work, edge_reducer(last - first, keys), keys, name=f"edges-{number}"
+                    work, edge_reducer(last - first, keys), keys.shared, name=f"edges-{number}"
                 )
                 is_last = number == len(every) - 1
                 merged = yield from merge(work, _staged(edges), number, documents, merged, is_last)

@@ -1,6 +1,8 @@
 """Sorting of records against Python's sort of tuples, in memory and through disk."""
 
 import tracemalloc
+from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -90,6 +92,33 @@ def test_sort_grouped(rows, shift, part_bytes, few):
         found = np.array(grouped, np.uint64).reshape(rows.shape)
         ordering.sort_grouped(found, [0, *ends, len(rows), len(rows)])
     assert found.tolist() == in_order(rows)
+
+
+@settings(deadline=None)
+@given(ROWS, st.lists(st.integers(0, 80), max_size=5))
+def test_rows_that_share_their_first_word_stay(rows, bounds):
+    """In their buckets, in order, all of them; what else stays makes no difference."""
+    ends = np.array([*sorted(bound % (len(rows) + 1) for bound in bounds), len(rows)])
+    buckets = [rows[start:end].tolist() for start, end in pairwise([0, *ends])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ordering, "FEW", 0)
+        left = ordering.without_lone(rows.copy(), ends)
+    assert len(left) == ends[-1]
+    for before, (start, end) in zip(buckets, pairwise([0, *ends]), strict=True):
+        counts = Counter(row[0] for row in before)
+        shared = [row for row in before if counts[row[0]] > 1]
+        after = left[start:end].tolist()
+        assert [row for row in after if counts[row[0]] > 1] == shared
+        following = iter(before)
+        assert all(row in following for row in after)
+
+
+def test_most_rows_that_are_alone_are_left_out():
+    rows = np.random.default_rng(0).integers(0, 2**64, (20_000, 3), np.uint64)
+    rows[:, 0] >>= np.uint64(10)  # as in a bucket: the highest bits tell nothing
+    assert 0 < len(ordering.without_lone(rows, np.array([8_000, 20_000]))) < 5_000
+    equal = np.ones((20_000, 3), np.uint64)
+    assert len(ordering.without_lone(equal, np.array([8_000, 20_000]))) == 20_000
 
 
 @pytest.mark.slow
