@@ -30,8 +30,8 @@ _COMPLETES_UPLOADS = {"s3", "s3a", "gs", "gcs"}
 _PART_BYTES = 16 << 20
 """Bytes of one part of an upload, held in memory; stores allow 10,000 parts."""
 
-_AT_ONCE = 1 << 18
-"""Bytes that are written at once: they stay in the cache for their digest, and the system finds room for so many sooner than for 16 MiB."""
+_AT_ONCE = 1 << 17
+"""Bytes that are written at once: they stay in the cache for their digest, and the system finds room for so many at half the cost of 16 MiB."""
 
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 """Errors of folders in which no file can be made, now or later."""
