@@ -157,7 +157,7 @@ def _tokenize(root: str) -> None:
 
 
 def _find_similar(root: str) -> None:
-    from dolma_dask.exchange.ordering import FEW, sort_words
+    from dolma_dask.exchange.ordering import FEW, sort_words, without_lone
     from dolma_dask.verbs.dedupe.verb import dedupe
 
     fuzzy: Any = {"how": "fuzzy", "ngram": 2, **_QUIET}
@@ -166,7 +166,8 @@ def _find_similar(root: str) -> None:
     for scheme in ("dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"):
         dedupe(root, **fuzzy, name=scheme, scheme=scheme, verify="none")
     dedupe(root, **fuzzy, name="characters", scheme="datasketch", unit="char")
-    sort_words(np.random.default_rng(0).integers(0, 300, (4 * FEW, 3), np.uint64))  # fewer are left to NumPy
+    rows = np.random.default_rng(0).integers(0, 300, (4 * FEW, 3), np.uint64)  # fewer need no kernels
+    sort_words(without_lone(rows, np.array([len(rows)])))
 
 
 PARTS = (_find_similar, _check_and_tag, _tokenize, _select, _compare)
