@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from cyclopts import App, CycloptsError
-from cyclopts.exceptions import MissingArgumentError
+from cyclopts.exceptions import MissingArgumentError, UnknownOptionError
 
 from dolma_dask import __version__
 from dolma_dask.config.signatures import completed_texts, for_command_line, notes, spellings
@@ -187,12 +187,20 @@ def _of_toolkit(words: Sequence[str], file: str | None = None) -> str | None:
     return answer(words, file)
 
 
+_ELSEWHERE = {"--fuzzy": "--how fuzzy", "--minhash": "--how fuzzy", "--threshold": "--similarity"}
+"""Options of `dedupe` as people know them from other tools."""
+
+
 def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
     """Return what is wrong with the words of a command, and where to look."""
     if said := _of_toolkit(words):
         return said
     command = " ".join(["dolma-dask", *(error.command_chain or ())])
     argument = error.argument
+    if isinstance(error, UnknownOptionError) and error.command_chain == ("dedupe",):
+        meant = _ELSEWHERE.get(error.token.keyword or "")
+        if meant:
+            return f"unknown option {error.token.keyword}; did you mean {meant}? Help: {command} --help"
     if isinstance(error, MissingArgumentError) and argument is not None and not argument.tokens:
         near = get_close_matches(argument.name, [word for word in words if word.startswith("--")], n=1)
         found = (

@@ -121,7 +121,7 @@ class PipelineSummary:
         """Return what stands below the table: notes of the stages, each once, and of the pipeline."""
         stages_of: dict[str, list[str]] = {}
         for stage in self.stages:
-            for note in getattr(stage.summary, "notes", ()):
+            for note in (*getattr(stage.summary, "figures", ()), *getattr(stage.summary, "notes", ())):
                 stages_of.setdefault(note, []).append(stage.name)
         return [*(f"{', '.join(names)}: {note}" for note, names in stages_of.items()), *self.notes]
 

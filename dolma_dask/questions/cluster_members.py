@@ -1,7 +1,7 @@
 """show_cluster: the documents that are similar to one, the survivor first, with their differences to it."""
 
 import html
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow.compute as pc
@@ -11,6 +11,7 @@ from dolma_dask.display import counted, listed, near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Journal
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.reading.clusters import ClusterMember, ClusterName, ClusterReader
@@ -90,6 +91,7 @@ def show_cluster(
     most: int = 8,
     source: str | None = None,
     version: str | None = None,
+    max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> ClusterView:
     """Show the documents that dedupe found to be similar to one: the survivor, and how the others differ from it.
 
@@ -111,6 +113,8 @@ def show_cluster(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    max_record_bytes : int
+        As dedupe was given it: longer lines are bad records.
 
     Returns
     -------
@@ -129,7 +133,7 @@ def show_cluster(
         raise UsageError(f"id={id!r}; expected a string, since ids of documents are strings: {str(id)!r}.")
     target = dataset.target if isinstance(dataset, Summary) else dataset
     found = open_dataset(target, source=source, version=version) if isinstance(target, str) else target
-    reader = _reader(found, name)
+    reader = replace(_reader(found, name), max_record_bytes=max_record_bytes)
     members, size = reader.show(_cluster_of(reader, id, of_source), most)
     return ClusterView(name, size, tuple(members))
 
@@ -153,7 +157,7 @@ def _cluster_of(reader: ClusterReader, id: str, of_source: str | None) -> Cluste
     """Return the cluster of a document."""
     found = reader.find(id=id, **({} if of_source is None else {"source": of_source}))
     if not found:
-        raise _in_no_cluster(reader.dataset, id, reader.name)
+        raise _in_no_cluster(reader, id)
     if len(found) > 1:
         raise UsageError(
             f"id {id!r} is in {counted(len(found), 'cluster')}, of documents of {listed(sorted(found.values()))}; expected one. Name the source of the "
@@ -162,8 +166,9 @@ def _cluster_of(reader: ClusterReader, id: str, of_source: str | None) -> Cluste
     return next(iter(found))
 
 
-def _in_no_cluster(dataset: Dataset, id: str, name: str) -> UsageError:
+def _in_no_cluster(reader: ClusterReader, id: str) -> UsageError:
     """Return what is wrong with an id that is in no cluster."""
+    dataset, name, limit = reader.dataset, reader.name, reader.max_record_bytes
     if dataset.bytes > MOST_SEARCHED:
         return UsageError(
             f"id {id!r} is in no cluster of {name}: no document is similar to it, or there is none with this id in {dataset.root}."
@@ -172,7 +177,10 @@ def _in_no_cluster(dataset: Dataset, id: str, name: str) -> UsageError:
         block
         for shard in dataset.shards
         for block in DocumentFile(
-            dataset.url(f"{layout.DOCUMENTS}/{shard.path}"), ("id",), source=dataset.source
+            dataset.url(f"{layout.DOCUMENTS}/{shard.path}"),
+            ("id",),
+            source=dataset.source,
+            max_record_bytes=limit,
         )
     )
     if any(pc.any(pc.equal(block.batch.column(0), id)).as_py() for block in blocks):

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dolma_dask.display import text_table
+from dolma_dask.errors import UsageError
 from dolma_dask.taggers.registry import get_tagger, list_taggers
 
 KINDS = {"document": "number", "spans": "spans", "scalar": "value", "dict": "numbers by name"}
@@ -65,6 +66,18 @@ class AttributeTable(TaggerTable):
         return "\n".join(lines)
 
 
+def _check(tagger: str) -> None:
+    """Refuse an unknown name."""
+    try:
+        get_tagger(tagger)
+    except UsageError as error:
+        if tagger not in ("exact", "fuzzy"):
+            raise
+        raise UsageError(
+            f"{tagger!r} is no tagger: dedupe makes these attributes. What they are says dolma-dask dedupe --help"
+        ) from error
+
+
 def show_taggers(tagger: str | None = None, /) -> TaggerTable:
     """List the taggers, built in and from plug-ins, or the attributes of one: name, type, what it is.
 
@@ -80,7 +93,7 @@ def show_taggers(tagger: str | None = None, /) -> TaggerTable:
     TaggerTable
     """
     if tagger is not None:
-        get_tagger(tagger)  # refuses an unknown name
+        _check(tagger)
     rows = tuple(
         TaggerRow(
             item.name,

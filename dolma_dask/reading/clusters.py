@@ -18,6 +18,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.parquet import open_parquet
+from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.minhash.schemes import MinHash, jaccard
 from dolma_dask.text.differences import Piece, beginning, differences
 
@@ -75,6 +76,7 @@ class ClusterReader:
     name: str  # of the attribute set
     minhash: MinHash  # parameters of its signatures
     datasets: tuple[str, ...] = ()  # deduplicated together, as seen from this one; the first has the table
+    max_record_bytes: int = MAX_RECORD_BYTES
 
     def find(self, **known: Any) -> dict[ClusterName, str]:
         """Return the clusters of the documents of this dataset with these values (such as ``id="a"``), each with the source of one of them."""
@@ -169,7 +171,9 @@ class ClusterReader:
             raise DataError(
                 f"{dataset.root}: there is no document file {path!r}, which the table of clusters names. Run dedupe again."
             )
-        for block in DocumentFile(dataset.url(path), ("id", "text"), source=dataset.source):
+        limit = self.max_record_bytes
+        file = DocumentFile(dataset.url(path), ("id", "text"), source=dataset.source, max_record_bytes=limit)
+        for block in file:
             while left and left[0] < block.first_row + block.num_rows:
                 row = left.pop(0)
                 at = row - block.first_row

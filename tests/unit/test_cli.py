@@ -71,6 +71,21 @@ def test_a_mistyped_option_that_is_needed(capsys):
     assert "unknown option --tagger; did you mean --taggers?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["dedupe", "x", "--fuzzy"], "unknown option --fuzzy; did you mean --how fuzzy?"),
+        (["dedupe", "x", "--threshold=0.8"], "unknown option --threshold; did you mean --similarity?"),
+        (["dedupe", "x", "--similarty", "0.8"], "Did you mean --similarity?"),
+        (["tag", "x", "--taggers", "a", "--fuzzy"], "Unknown option: --fuzzy. Help"),
+        (["list", "fuzzy"], "'fuzzy' is no tagger: dedupe makes"),
+    ],
+)
+def test_words_of_other_tools_are_answered(words, meant, capsys):
+    assert cli.main(words) == 2
+    assert meant in capsys.readouterr().err
+
+
 def test_help_shows_every_sign_and_notes_below_the_options(help_of):
     ragged, convert = (" ".join(help_of(name).replace("│", " ").split()) for name in ("ragged", "convert"))
     assert "<name>.<i>-of-<n>.data.npy" in ragged

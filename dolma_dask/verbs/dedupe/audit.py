@@ -102,6 +102,17 @@ class AuditSummary(DedupeSummary):
         """Return the lines of the table: a label and a value each."""
         return super().rows()[1:]  # no shard is done
 
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """What a pipeline tells of it in a line."""
+        levels = (
+            f"{percent(one.found, one.pairs)} at {one.similarity:.2f} ({percent(one.expected)})"
+            for one in self.levels
+        )
+        return (
+            (f"planted copies found, by similarity (expected): {', '.join(levels)}",) if self.levels else ()
+        )
+
     def _tables(self) -> list[tuple[str, list[list[str]]]]:
         heading = ["similarity", "pairs", "found", "expected", "standard error"]
         return [("Planted copies", [heading, *(level.cells() for level in self.levels)])]
@@ -131,6 +142,10 @@ def run_audit(dataset: Dataset, comparison: Comparison, max_record_bytes: int) -
         dataset.root,
         done=1,  # the sample
         counts={"sampled": len(texts), "copies": len(copies), **counts, "removed": len(removed), "removed_wrongly": wrong},
+        notes=(
+            f"removed wrongly: less similar than {comparison.similarity:.2f} to the document that stands for them; joined by others: copies that are "
+            "not counted, since further documents came into their cluster",
+        ),
         seconds=time.monotonic() - started,
         comparison=comparison,
         levels=levels,

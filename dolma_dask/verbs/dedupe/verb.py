@@ -23,7 +23,7 @@ from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.rules.rules import Rule
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.dedupe.choice import Choice, Keep
-from dolma_dask.verbs.dedupe.comparison import Verify, comparison_of
+from dolma_dask.verbs.dedupe.comparison import Comparison, Verify, comparison_of
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication, run_deduplication
 from dolma_dask.verbs.dedupe.published import find_tables
@@ -137,7 +137,7 @@ def dedupe(
         making them (fuzzy, scheme="redpajama_v2"). Rows are found by the ids of documents; one without a signature there is nobody's duplicate.
     audit : bool
         Write nothing: plant copies of known similarities into a sample of the documents, find them with these options, and tell how many were found,
-        beside how many should be (fuzzy). All documents may be in the sample, whatever `where` says. Needs the space of two thousand documents in the temporary folder.
+        beside how many should be (fuzzy). All documents may be in the sample, whatever `where` and `within` say. Needs the space of two thousand documents in the temporary folder.
     others : list of str or Dataset, optional
         Further datasets whose documents are compared with these and with each other; they come behind these in the listing, and each gets flags of
         its own. Flags hold while none of the datasets changes or is gone.
@@ -172,6 +172,8 @@ def dedupe(
     -----
     A survivor has nothing under the key, the others have [[0, length, 1]] in code points: mix keeps survivors, and documents without duplicates, with
     --where "exact is None" or "fuzzy is None". Nothing is removed before. A run with other options replaces flags of the same --name.
+    Members of clusters of similar documents have fuzzy__cluster_size too, and where pairs are verified fuzzy__similarity: to the nearest member that
+    each was compared with.
     `only` and `prune` are for a rehearsal (`dry_run`) or an `audit`: a duplicate may be in any shard.
     If mix asks for both, choose near duplicates with --where "exact is None", or survivors of one may be flagged in the other.
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
@@ -208,12 +210,8 @@ def dedupe(
             raise UsageError(
                 f"audit with {more}; expected one dataset and its texts: an audit is of how documents are compared, and planted copies are in no table."
             )
-        from dolma_dask.verbs.dedupe.audit import AuditSummary, run_audit
-
-        if options.get("dry_run"):
-            return AuditSummary("dedupe --audit", found.root, comparison=comparison_of(compared))
-        limit = record_policy(options).max_record_bytes
-        return run_audit(selected(found, options), comparison_of(compared), limit)
+        unused = [option for option, value in (("where", where), ("within", within)) if value is not None]
+        return _audited(selected(found, options), comparison_of(compared), unused, options)
     _check_whole(options)
     choice = Choice(keep, "created" if keep in ("newest", "oldest") and rank is None else rank, within=within)
     given = {"how": how, "keep": keep, "rank": rank, "where": None if where is None else str(where)}
@@ -280,6 +278,20 @@ def _check_same_columns(first: Deduplication, other: Deduplication) -> None:
             f"{other.root} and {first.root} do not have the same columns of the requested names, or not of one kind: {listed(sorted(names))}; expected "
             "the same in all datasets. Give their full names, or tag both alike."
         )
+
+
+def _audited(
+    dataset: Dataset, comparison: Comparison, unused: Sequence[str], options: RecordArgs
+) -> DedupeSummary:
+    """Audit a comparison, and say which options an audit does not look at."""
+    from dolma_dask.verbs.dedupe.audit import AuditSummary, run_audit
+
+    if options.get("dry_run"):
+        summary = AuditSummary("dedupe --audit", dataset.root, comparison=comparison)
+    else:
+        summary = run_audit(dataset, comparison, record_policy(options).max_record_bytes)
+    told = [f"{' and '.join(unused)} not looked at: the sample is of all documents"] if unused else []
+    return replace(summary, notes=(*summary.notes, *told))
 
 
 class _Call(TypedDict):

@@ -100,6 +100,15 @@ def test_what_cannot_be_shown_is_said(root, identity, options, words):
         dk.show_cluster(str(root), identity, **options)
 
 
+def test_long_records_are_shown_with_the_limit_of_dedupe(tmp_path):
+    root, long = tmp_path / "v0", " ".join(f"w{number}" for number in range(9000))
+    write(root, [{"id": f"d{n}", "source": "s", "text": f"{long} {n}"} for n in range(2)])
+    dk.dedupe(str(root), how="fuzzy", **HERE)
+    with pytest.raises(DataError, match="row 0"):
+        dk.show_cluster(str(root), "d0", max_record_bytes=1000)
+    assert dk.show_cluster(str(root), "d0", max_record_bytes=100_000).size == 2
+
+
 def test_documents_that_were_written_again_are_not_shown(tmp_path):
     documents = [{"id": f"d{n}", "source": "s", "text": ORIGINAL} for n in range(4)]
     write(tmp_path, documents)

@@ -13,6 +13,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask import cli
+from dolma_dask.display import percent
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.minhash.bands import Bands, expected_recall
 from dolma_dask.minhash.schemes import MinHash
@@ -151,6 +152,27 @@ def test_a_rehearsal_says_what_would_be_compared_and_plants_nothing(root):
     told = audited(root, dry_run=True)
     assert (told.levels, told.counts) == ((), {})
     assert "14 of 8 rows" in str(told)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_options_that_an_audit_does_not_look_at_are_told(root, dry_run):
+    told = audited(root, where="id != 'd1'", within="source", dry_run=dry_run)
+    assert told.notes[-1] == "where and within not looked at: the sample is of all documents"
+    assert not any("not looked at" in note for note in audited(root, within=None, dry_run=dry_run).notes)
+
+
+def test_a_pipeline_tells_what_an_audit_found(root, tmp_path):
+    file = tmp_path / "audit.yaml"
+    file.write_text(
+        f"stages:\n  - dedupe: {{dataset: {root}, how: fuzzy, audit: true, scheduler: synchronous}}\n"
+    )
+    told = dk.run(str(file), progress=False)
+    (line,) = (line for line in str(told).splitlines() if "planted copies found" in line)
+    level = told.stages[0].summary.levels[-1]
+    assert (
+        f"{percent(level.found, level.pairs)} at {level.similarity:.2f} ({percent(level.expected)})" in line
+    )
+    assert "removed wrongly: less similar than 0.70" in str(told)
 
 
 def test_what_cannot_be_audited_is_refused(root, tmp_path):

@@ -30,6 +30,10 @@ def test_errors(tagged):
     dataset = dk.open_dataset(str(tagged))
     with pytest.raises(ExpressionError, match="rules do not look at texts; compare what a tagger makes"):
         select(dataset, "text == 'x'", ())
+    with pytest.raises(
+        ExpressionError, match=r"no column is named lang.*; a field of the metadata is named metadata.lang"
+    ):
+        select(dataset, "lang == 'en'", ())
     with pytest.raises(UsageError, match="no attribute set 'nothing'; it has: char_length_v1"):
         select(dataset, "length > 3", ["nothing"])
 
@@ -38,6 +42,10 @@ def test_a_rule_over_texts_of_a_dataset_without_attributes(dataset):
     opened = dk.open_dataset(str(dataset))
     with pytest.raises(ExpressionError, match="rules do not look at texts"):
         select(opened, "id == 'a' and text == 'x'", ())
+    with pytest.raises(
+        UsageError, match=r"has no attributes.*A field of the metadata is named metadata.lang"
+    ):
+        select(opened, "lang == 'en'", ())
     with pytest.raises(UsageError, match="the rule names length, but"):
         select(opened, "id == 'a' and length > 3", ())
 
