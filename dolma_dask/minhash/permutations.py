@@ -7,7 +7,7 @@ be mixed beforehand: of two hashes that differ in their upper bits alone, no per
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.text.kernels import Counts, Int, kernel
+from dolma_dask.text.kernels import Int, kernel
 
 Halves = npt.NDArray[np.uint32]
 
@@ -46,12 +46,3 @@ def lower32(hashes: Halves, first: Int, last: Int, a: Halves, b: Halves, out: Ha
         for k in range(size):
             out[row, k] = min(out[row, k], np.uint32(a[k] * h0 + b[k]))
         at += 1
-
-
-@kernel
-def minimum32(hashes: Halves, bounds: Counts, a: Halves, b: Halves, out: Halves) -> None:
-    """Set ``out[i]`` (num_perm,) to the minima over ``hashes[bounds[i]:bounds[i + 1]]``, `NOTHING` where that is empty."""
-    for row in range(bounds.size - 1):
-        for k in range(a.size):
-            out[row, k] = NOTHING
-        lower32(hashes, bounds[row], bounds[row + 1], a, b, out, row)

@@ -14,7 +14,6 @@ RARE = {
     "count_not_above", "match_sorted", "_count", "_count_cells",  # more than fits in memory
     "_character_end",  # texts of characters that are signed in parts
     "_fill_keys",  # dedupe --audit
-    "minimum32",  # only tests call it
 }  # fmt: skip
 """Kernels that are compiled when they are first needed."""
 

@@ -7,7 +7,7 @@ import numba
 import numpy as np
 import pytest
 
-from dolma_dask.minhash.permutations import NOTHING, lower32, minimum32, multiply_add
+from dolma_dask.minhash.permutations import NOTHING, lower32, multiply_add
 
 
 def plain_minima(hashes, a, b):
@@ -19,9 +19,9 @@ def test_minima_are_those_of_numpy(num_perm):
     a, b = multiply_add(3, num_perm)
     bounds = np.cumsum([0, 0, 1, 7, 8, 9, 16, 100])
     hashes = np.random.default_rng(5).integers(0, 1 << 32, bounds[-1], np.uint32)
-    out = np.empty((bounds.size - 1, num_perm), np.uint32)
-    minimum32(hashes, bounds, a, b, out)
+    out = np.full((bounds.size - 1, num_perm), NOTHING, np.uint32)
     for row, (first, last) in enumerate(pairwise(bounds)):
+        lower32(hashes, first, last, a, b, out, row)
         np.testing.assert_array_equal(out[row], plain_minima(hashes[first:last], a, b))
 
 
