@@ -26,6 +26,7 @@ from dolma_dask.verbs.dedupe.choice import Choice, Keep
 from dolma_dask.verbs.dedupe.comparison import Comparison, Verify, comparison_of
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication, run_deduplication
+from dolma_dask.verbs.dedupe.needs import needs_note
 from dolma_dask.verbs.dedupe.published import find_tables
 from dolma_dask.verbs.dedupe.shards import KeyRecipe
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
@@ -245,7 +246,11 @@ def dedupe(
     first, *rest = map(job_of, (found, *beside))
     for job in rest:
         _check_same_columns(first, job)
-    return run_deduplication(replace(first, others=tuple(rest)), run_options(options))
+    whole = replace(first, others=tuple(rest))
+    summary = run_deduplication(whole, run_options(options))
+    if summary.planned and isinstance(whole, FuzzyDeduplication):
+        return replace(summary, notes=(*summary.notes, needs_note(whole)))
+    return summary
 
 
 def _datasets_of(others: object) -> Sequence[Any]:

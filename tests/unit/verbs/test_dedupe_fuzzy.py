@@ -344,6 +344,33 @@ def test_what_cannot_be_is_refused(world, options, words):
     assert not (world / "_journal").exists()
 
 
+def test_a_rehearsal_tells_memory_and_disk(world):
+    sizes = [path.stat().st_size for path in world.rglob("*.jsonl.gz")]
+    guessed = sum(-(-size // 1000) for size in sizes)
+
+    def told(**options):
+        return dk.dedupe(str(world), how="fuzzy", dry_run=True, **options, **HERE).notes[-1]
+
+    assert told().startswith(
+        f"{guessed} documents, {guessed} of them guessed: 1,000 stored bytes each. They need"
+    )
+    dk.tag(str(world), ["char_length_v1"], **HERE)
+    rows = sum(len(read_lines(path)) for path in world.glob("documents/**/*.gz"))
+    assert told() == (
+        f"{rows} documents. They need {rows * 6:,} B of memory in one worker beside what every worker needs; on disk {rows * 512 / 1000:.1f} kB of signatures, "
+        f"which stay (those that are there included), and meanwhile {rows * 16 * 14 / 1000:.1f} kB of keys of 14 bands at a time, and 528 bytes for each pair "
+        "that is compared"
+    )
+    assert f"{rows * 4:,} B of memory" in told(verify="none")
+    assert "pair" not in told(verify="none")
+    write_lines(world / "documents/2.jsonl.gz", [json.dumps({"id": "one", "text": "more", "source": "s"})])
+    assert ", 1 of them guessed" in told()
+    dk.dedupe(str(world), how="fuzzy", **HERE)
+    assert not any(
+        "They need" in note for note in dk.dedupe(str(world), how="fuzzy", dry_run=True, **HERE).notes
+    )
+
+
 def test_what_does_not_fit_into_memory_is_refused(world, monkeypatch):
     monkeypatch.setattr(edges, "_memory_limit", lambda: 100)
     with pytest.raises(StageError, match="GB of memory in one worker"):
