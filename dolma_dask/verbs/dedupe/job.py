@@ -191,38 +191,18 @@ class Deduplication(Flagging, ABC):
 
 @dataclass(frozen=True)
 class Beside:
-    """A further dataset of a call as a job of its own, whose passes are those of the first."""
+    """A further dataset of a call as a job of its own, whose passes are those of the first; see `dolma_dask.engine.Job`."""
 
     first: Deduplication
     part: Deduplication  # one of its `others`
+    root: str
+    name: str
+    key: str
+    inputs: Sequence[Input]
+    record: str
 
     verb: ClassVar[str] = "dedupe"
     writes: ClassVar[Sequence[str]] = ()
-
-    @property
-    def root(self) -> str:
-        """Root of the dataset."""
-        return self.part.root
-
-    @property
-    def name(self) -> str:
-        """Name of the attribute set."""
-        return self.part.name
-
-    @property
-    def key(self) -> str:
-        """Digest of what was requested of all datasets."""
-        return self.first.key
-
-    @property
-    def inputs(self) -> Sequence[Input]:
-        """Files of the dataset."""
-        return self.part.inputs
-
-    @property
-    def record(self) -> str:
-        """Unit of the dataset-wide record."""
-        return self.part.record
 
     def outputs(self, known: Record | None, overwrite: bool) -> Plan:
         """Return the plan of the flags, under the key that the first dataset has found just now."""
@@ -246,7 +226,10 @@ class Beside:
 
 def run_deduplication(job: Deduplication, options: RunOptions) -> DedupeSummary:
     """Do what is left of a call."""
-    jobs: list[Job[DedupeSummary]] = [job, *(Beside(job, part) for part in job.others)]
+    beside = [
+        Beside(job, part, part.root, part.name, job.key, part.inputs, part.record) for part in job.others
+    ]
+    jobs: list[Job[DedupeSummary]] = [job, *beside]
     return joined(run_jobs(jobs, options))
 
 

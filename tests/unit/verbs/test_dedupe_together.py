@@ -97,6 +97,7 @@ CALLS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_flags_are_those_of_one_dataset_of_all_documents(world, call):
     summary = together(world, **call, name="same")
@@ -136,6 +137,7 @@ def test_nothing_is_done_twice_wherever_the_datasets_are_moved_to(world, tmp_pat
     assert read(tmp_path / "copy", "b", "fuzzy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exact", "fuzzy"])
 @pytest.mark.parametrize("lost", ["b/attributes/{}/1.jsonl", "a/attributes/{}/0.jsonl"])
 def test_what_is_gone_is_made_again(world, how, lost):
@@ -221,6 +223,7 @@ def only_one_announcement(monkeypatch):
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exact", "fuzzy"])
 @pytest.mark.parametrize("at", ["first flag", "second announcement", "last dataset"])
 def test_a_run_that_was_stopped_goes_on(world, monkeypatch, how, at):
@@ -298,6 +301,7 @@ def test_a_table_of_foreign_datasets_is_refused(world):
         dk.show_cluster(str(world / "a"), row["id"], of_source=row["source"])
 
 
+@pytest.mark.slow
 def test_the_page_of_each_dataset_shows_clusters(world, tmp_path):
     together(world, how="fuzzy")
     pages = ""
