@@ -85,9 +85,13 @@ def optimal_bands(
     return best
 
 
+MOST_NODES = 512
+"""Of a quadrature: exact for signatures of up to 1,023 values, and to more digits than are shown for longer ones."""
+
+
 def _quadrature(degree: int) -> tuple[Floats, Floats]:
-    """Return nodes and weights on [0, 1] that integrate polynomials of this degree exactly."""
-    nodes, weights = np.polynomial.legendre.leggauss(degree // 2 + 1)
+    """Return nodes and weights on [0, 1] that integrate polynomials of this degree, exactly but for `MOST_NODES`."""
+    nodes, weights = np.polynomial.legendre.leggauss(min(degree // 2 + 1, MOST_NODES))
     return (nodes + 1) / 2, weights / 2
 
 
@@ -116,6 +120,19 @@ def expected_recall(jaccard: npt.ArrayLike, bands: Bands, num_perm: int, least_m
     similarities = np.asarray(jaccard, np.float64)
     if least_matches <= 0:
         return collision_probability(similarities, bands)
+    size = max(_PIECE // (num_perm + 1), 1)
+    flat = similarities.ravel()
+    pieces = [flat[first : first + size] for first in range(0, len(flat), size)]
+    found = [_recall(piece, bands, num_perm, least_matches) for piece in pieces]
+    recall: Floats = np.concatenate([np.empty(0), *found]).reshape(similarities.shape)
+    return recall
+
+
+_PIECE = 1 << 20
+"""Complex numbers of an array with as many of them per similarity as signatures have values."""
+
+
+def _recall(similarities: Floats, bands: Bands, num_perm: int, least_matches: int) -> Floats:
     # each value multiplies the generating function of the number of agreeing values by (1 - J) + J z; a band that is no full match lacks (J z)^r
     roots = np.exp(-2j * np.pi * np.arange(num_perm + 1) / (num_perm + 1))
     agreeing = similarities[..., np.newaxis] * roots

@@ -1,5 +1,7 @@
 """Shapes of bands and their curves against datasketch, quadrature by scipy and simulation; band keys against plain Python."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from datasketch.lsh import _false_negative_probability, _false_positive_probability, _optimal_param
@@ -135,6 +137,19 @@ def oracle_key(values, band, rows, salt):
     for value in own:
         state = oracle_absorb(state, value)
     return oracle_mix(state)
+
+
+@pytest.mark.slow
+def test_curves_of_long_signatures_take_little_memory_and_stay_the_same(monkeypatch):
+    tracemalloc.start()
+    shape = optimal_bands(0.8, 2000)
+    curve = summarize_curve(shape, 2000, 0.8, 1600)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 150e6
+    monkeypatch.setattr("dolma_dask.minhash.bands.MOST_NODES", 2000)
+    assert optimal_bands(0.8, 2000) == shape
+    assert vars(summarize_curve(shape, 2000, 0.8, 1600)) == pytest.approx(vars(curve), abs=1e-9)
 
 
 @settings(deadline=None)  # kernels compile in the first example

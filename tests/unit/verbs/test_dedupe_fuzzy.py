@@ -336,6 +336,7 @@ def test_a_run_that_was_stopped_goes_on(world, tmp_path, monkeypatch, stop):
         ({"how": "fuzzy", "scheme": "simhash"}, "scheme='simhash'"),
         ({"how": "fuzzy", "ngram": 0}, "ngram=0"),
         ({"how": "fuzzy", "num_perm": 0}, "num_perm=0"),
+        ({"how": "fuzzy", "num_perm": 65_535}, "num_perm=65535; expected a whole number from 1 to 10,000"),
     ],
 )
 def test_what_cannot_be_is_refused(world, options, words):
