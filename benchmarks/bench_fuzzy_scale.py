@@ -7,11 +7,11 @@ first member in all. Every fourth cluster is a chain: each member shares keys wi
 document's is compared with the cluster it was made in.
 
 Each figure is that of a fresh process, warmed up by a small world. ``--baseline`` adds NumPy's argsort and scipy's connected components over the
-same keys: ``bands`` joins band by band, ``edges`` collects the edges of all bands first. ``--workers 2 --memory 4GB`` runs on a LocalCluster.
+same keys: ``bands`` joins band by band, ``edges`` collects the edges of all bands first. ``--workers 2 --memory 4GB`` runs on a LocalCluster; there ``--kill 3`` kills
+so many workers in each pass, and then or in between the process that drives them (`benchmarks.deaths`).
 """
 
 import argparse
-import itertools
 import json
 import math
 import os
@@ -22,13 +22,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from benchmarks.bench_exchange import most_on_disk
-from benchmarks.corpus import BUILD
+from benchmarks.corpus import BUILD, ROOT
+from benchmarks.deaths import observe
 from benchmarks.harness import cpu_seconds, environment, peak_megabytes
 from dolma_dask.clusters import WORKER_ENVIRONMENT
 from dolma_dask.engine import Passes, Ran, RunOptions, Task, WorkDir, run_job
@@ -51,6 +53,9 @@ IN_CLUSTERS = 0.3
 
 LARGEST = 16
 """The largest cluster has one of so many documents."""
+
+CHAIN = 3
+"""Clusters with this remainder by four are chains."""
 
 BASELINES = "bands", "edges"
 
@@ -81,11 +86,14 @@ class World:
         """The first place of each level and of the documents that are alone."""
         return np.array(self.starts, np.int64)
 
-    @property
-    def components(self) -> int:
-        """Number of clusters and of documents that are alone."""
-        sizes = np.diff(self.levels)
-        return self.documents - int(sum(size - (size >> (level + 1)) for level, size in enumerate(sizes)))
+    def components(self, chains: bool = True) -> int:
+        """Number of clusters and of documents that are alone; all of a chain are if `chains` do not count."""
+        found = self.documents
+        for level, (first, last) in enumerate(pairwise(self.starts)):
+            clusters = np.arange(first, last, 2 << level) >> (level + 1)
+            counted = len(clusters) if chains else int((clusters & 3 != CHAIN).sum())
+            found -= counted * ((2 << level) - 1)
+        return found
 
 
 def make_world(documents: int) -> World:
@@ -136,6 +144,18 @@ def locate(starts: Counts, place: Int) -> tuple[Int, Int, Int]:
 
 
 @kernel
+def is_chain(level: Int, cluster: Int) -> bool:
+    """Tell whether members of a cluster share bands with their two neighbours alone."""
+    return (cluster >> (level + 1)) & 3 == CHAIN
+
+
+@kernel
+def pair_in_chain(cluster: Int, member: Int, band: Int) -> np.uint64:
+    """Return what a member of a chain has in common with a neighbour: the next one of even members in even bands, and of odd ones in odd bands."""
+    return mix(np.uint64(cluster + ((member + (band & 1)) >> 1)) + _OWN)
+
+
+@kernel
 def fill_keys(docno: Int, place: Int, starts: Counts, bands: Int, first_band: Int, keys: Words) -> None:
     """Write the keys of a document in neighbouring bands: those of its cluster, of pairs of neighbours in it, or its own.
 
@@ -146,11 +166,8 @@ def fill_keys(docno: Int, place: Int, starts: Counts, bands: Int, first_band: In
     if level < 0:
         for at in range(keys.size):
             keys[at] = mix(np.uint64(first_band + at + 1) * _BAND + own)
-    elif (
-        cluster >> (level + 1)
-    ) & 3 == 3:  # a chain: pairs, of even members in even bands and of odd ones in odd bands
-        even = mix(np.uint64(cluster + (member >> 1)) + _OWN)
-        odd = mix(np.uint64(cluster + ((member + 1) >> 1)) + _OWN)
+    elif is_chain(level, cluster):
+        even, odd = pair_in_chain(cluster, member, 0), pair_in_chain(cluster, member, 1)
         for at in range(keys.size):
             band = first_band + at
             keys[at] = mix(np.uint64(band + 1) * _BAND ^ (odd if band & 1 else even))
@@ -179,25 +196,28 @@ def _fill_bands(factor: Int, starts: Counts, here: Words, keys: Words) -> None:
             keys[band, docno] = here[band]
 
 
-def check(world: World, parent: Any) -> None:
-    """Compare components, as the smallest member of each document's, with the clusters of the world."""
+def check(world: World, parent: Any, chains: bool = True) -> None:
+    """Compare components, as the smallest member of each document's, with the clusters of the world; without `chains` all of a chain are alone."""
     assert len(parent) == world.documents
     unit = pow(world.factor, -1, world.documents)
-    roots, wrong = _count_roots(parent, world.factor, unit, world.levels)
+    roots, wrong = _count_roots(parent, world.factor, unit, world.levels, chains)
     assert wrong == 0, f"{wrong:,} documents are not in the component of their cluster"
-    assert roots == world.components, f"{roots:,} components; expected {world.components:,}"
+    expected = world.components(chains)
+    assert roots == expected, f"{roots:,} components; expected {expected:,}"
 
 
 @kernel
-def _count_roots(parent: Any, factor: Int, inverse: Int, starts: Counts) -> tuple[Int, Int]:
+def _count_roots(parent: Any, factor: Int, inverse: Int, starts: Counts, chains: bool) -> tuple[Int, Int]:
     """Return the number of components, and of documents that are not with the first member of their cluster or below their smallest member.
 
     All members with the first of their cluster, and as many components as clusters: the two partitions are one.
     """
     roots, wrong, documents = 0, 0, parent.size
     for docno in range(documents):
-        _, cluster, _ = locate(starts, docno * factor % documents)
+        level, cluster, member = locate(starts, docno * factor % documents)
         root = np.int64(parent[docno])
+        if level >= 0 and not chains and is_chain(level, cluster):
+            cluster += member
         wrong += root != np.int64(parent[cluster * inverse % documents]) or root > docno
         roots += root == docno
     return roots, wrong
@@ -286,9 +306,7 @@ class ScaleJob:
         """Exchange the keys of each group and merge their edges."""
         world, merged = self.world, None
         bounds = np.linspace(0, world.documents, -(-world.documents // TASK) + 1).astype(int).tolist()
-        tasks = [
-            Task(f"documents {begin}", (), (), (begin, end)) for begin, end in itertools.pairwise(bounds)
-        ]
+        tasks = [Task(f"documents {begin}", (), (), (begin, end)) for begin, end in pairwise(bounds)]
         for number, (first, last) in enumerate(groups(self.bands, world.documents, self.group_bytes)):
             before = cpu_seconds(), time.perf_counter()
             emitter = WorldEmitter(world, self.bands, first, last)
@@ -322,7 +340,7 @@ def by_passes(
     world: World, bands: int, group_bytes: int, options: RunOptions, root: Path
 ) -> dict[str, float]:
     """Run the passes, check what they find, and return what they cost."""
-    root.mkdir(parents=True)
+    root.mkdir(parents=True, exist_ok=True)
     cpu, wall = cpu_seconds(), time.perf_counter()
     with most_on_disk(root) as disk:
         run_job(ScaleJob(str(root), world, bands, group_bytes), options)
@@ -340,9 +358,9 @@ def by_passes(
 
 def measure(given: argparse.Namespace) -> dict[str, float]:
     """Run one way in this process; the small world before it is not counted."""
-    for documents in (100_000, int(given.documents)):
+    scratch = Path(given.root or BUILD / "scratch" / f"scale-{os.getpid()}")
+    for documents in (int(given.documents),) if given.root else (100_000, int(given.documents)):
         world = make_world(documents)
-        scratch = BUILD / "scratch" / f"scale-{os.getpid()}"
         extra: dict[str, float] = {}
         cpu, wall = cpu_seconds(), time.perf_counter()
         if given.way == "keys":
@@ -363,7 +381,8 @@ def peak_of_children() -> float:
 
 
 def _passes(world: World, given: argparse.Namespace, root: Path) -> dict[str, float]:
-    shutil.rmtree(root, ignore_errors=True)
+    if not given.root:
+        shutil.rmtree(root, ignore_errors=True)
     if not given.workers:
         options = RunOptions(scheduler="synchronous", progress=False)
         return by_passes(world, given.bands, given.group_bytes, options, root)
@@ -385,6 +404,16 @@ def _passes(world: World, given: argparse.Namespace, root: Path) -> dict[str, fl
     }  # workers have ended now
 
 
+def with_deaths(given: argparse.Namespace) -> None:
+    """Run the passes while workers and their driver are killed, and tell what it cost; the last driver checks the components."""
+    root = BUILD / "scratch" / "scale-killed"
+    shutil.rmtree(root, ignore_errors=True)
+    script = str(ROOT / "benchmarks" / "bench_fuzzy_scale.py")
+    words = [script, *sys.argv[1:], "--way", "passes", "--root", str(root)]
+    observed = observe(words, root, given.kill, given.seed, environment(), BUILD / "scratch" / "logs")
+    print("\n".join(observed.rows()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -395,15 +424,21 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0, help="of a LocalCluster; 0: in this process")
     parser.add_argument("--memory", default="4GB", help="limit of a worker")
     parser.add_argument("--baseline", nargs="*", default=[], choices=BASELINES)
+    parser.add_argument("--kill", type=int, default=0, help="deaths of workers in each pass")
+    parser.add_argument("--seed", type=int, default=1, help="of these deaths")
     parser.add_argument("--way", help=argparse.SUPPRESS)
+    parser.add_argument("--root", help=argparse.SUPPRESS)  # where a run that was killed goes on
     given = parser.parse_args()
     if given.way:
         print(json.dumps(measure(given)))
         return
+    if given.kill:
+        with_deaths(given)
+        return
     world = make_world(int(given.documents))
     largest = 1 << (len(world.starts) - 1)
     print(
-        f"{world.documents:,} documents, {given.bands} bands, {world.components:,} components, the largest of {largest:,}"
+        f"{world.documents:,} documents, {given.bands} bands, {world.components():,} components, the largest of {largest:,}"
     )
     print("| | CPU-s | wall s | peak MB | disk MB | M keys per CPU-s |\n|---|---|---|---|---|---|")
     for way in ("keys", *given.baseline, "passes"):
