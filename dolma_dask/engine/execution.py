@@ -223,7 +223,7 @@ def _get(scheduler: Any) -> Any:
 def _killed(what: str) -> str:
     return (
         f"{what}; expected it to fit in a worker's memory and the taggers to stay within Python. Give the workers more memory "
-        "(fewer workers on a machine), or run this shard alone with --only and --scheduler synchronous to see why."
+        "(fewer workers on a machine), or run the same command with --scheduler synchronous to see why: it does only what is left."
     )
 
 

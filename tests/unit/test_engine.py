@@ -594,6 +594,7 @@ def test_a_shard_that_kills_its_process_fails_alone(root, monkeypatch):
     assert {shard for shard, outcome in taken.items() if outcome != 100} == {"shard-4", "shard-7"}
     assert taken["shard-4"].error == "WorkerDied"
     assert "memory" in taken["shard-4"].message
+    assert "--only" not in taken["shard-4"].message, "verbs over all shards refuse it"
     assert len(taken) == 10
     assert pools <= 2 * (1 + execution.LIVES) + 4
 
