@@ -160,7 +160,8 @@ def _killed(command: Command, root: Path, deaths: int, draw: random.Random, foun
         if now - sampled > SAMPLE_S:
             found.sample(command, root)
             sampled = now
-        seen = found.at_work(pass_at_work(root), deaths, draw)
+        is_working = any(root.glob(f"{layout.WORK}/*/*"))  # a job that has ended leaves nothing
+        seen = found.at_work(pass_at_work(root), deaths, draw) if is_working else None
         if seen and seen.left and time.monotonic() > seen.at and _kill(command, seen, found.ports, draw):
             return True
         time.sleep(LOOK_S)
