@@ -1,8 +1,8 @@
 """The job of `dedupe` by similarity: signatures, keys of bands, edges, clusters, flags.
 
 1. Each document gets a signature, in files that stay beside the documents (`signatures`): other bands need no text.
-2. Bands go through the exchange in groups, one after another, so that disk holds the keys of one group: 16 bytes per document and band (`bands`). Each range of
-   keys becomes edges, and those of a group are merged into one array with 4 bytes per document (`edges`).
+2. Bands go through the exchange in groups, one after another, so that disk holds the keys of one group: 16 bytes per document and band (`bands`), 4 GiB or an
+   eighth of what the signatures take. Each range of keys becomes edges, and those of a group are merged into one array with 4 bytes per document (`edges`).
 3. Members of clusters meet once more: who survives, and how large is the cluster (`clusters`).
 4. The table of clusters and the flags of every shard are written.
 """
@@ -58,7 +58,10 @@ VERSION = 1
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""
 
 GROUP_BYTES = 4 << 30
-"""Keys of bands that are on disk at once, unless one band alone has more."""
+"""Keys of bands that may always be on disk at once; those of one band are, however many."""
+
+GROUP_SHARE = 8
+"""Share of the signatures' bytes that keys may take on disk, as a divisor: each group of bands reads all signatures again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +73,6 @@ class FuzzyDeduplication(Deduplication):
     comparison: Comparison
     choice: Choice
     published: PublishedTables | None = None  # None: signatures are made
-    group_bytes: int = GROUP_BYTES
 
     @property
     def minhash(self) -> MinHash:
@@ -251,10 +253,14 @@ class FuzzyDeduplication(Deduplication):
             for one, shard in zip(staged, self.dataset.shards, strict=True)
         ]
 
+    def group_bytes(self, documents: int) -> int:
+        """Return how many bytes of keys of bands are on disk at once."""
+        return max(GROUP_BYTES, 4 * self.minhash.num_perm * documents // GROUP_SHARE)
+
     def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, Record]:
         """Find the clusters that the bands make, group by group; return the record of their labels."""
         documents, bands = sum(shard.rows for shard in shards), self.comparison.bands
-        every = list(groups(bands.num_bands, documents, self.group_bytes))
+        every = groups(bands.num_bands, documents, self.group_bytes(documents))
         tasks = self._tasks(work, shards)
         found: list[Staged] = []
         merged = None

@@ -18,7 +18,7 @@ def needs_note(job: FuzzyDeduplication) -> str:
     """Say what a call takes of memory and disk, and where the number of documents comes from."""
     documents, guessed = count_documents([part.dataset for part in job.parts])
     minhash, is_verified = job.minhash, job.comparison.similarity_scale > 0
-    first, last = groups(job.comparison.bands.num_bands, documents, job.group_bytes)[0]
+    first, last = groups(job.comparison.bands.num_bands, documents, job.group_bytes(documents))[0]
     memory = show("bytes", bytes_needed(documents, is_verified))
     signatures = show("bytes", documents * 4 * minhash.num_perm)
     keys = show("bytes", documents * KEYS.itemsize * (last - first))

@@ -121,11 +121,35 @@ def clusters_by_bands(root, bands, least_matches=0, most=None):
     return sorted(tuple(rows) for rows in clusters.values() if len(rows) > 1)
 
 
+def in_groups_of(key_bytes, monkeypatch):
+    """Let so many bytes of keys be on disk at once, or those of one band; return the names of passes that send keys."""
+    names, scatter = [], fuzzy.scatter
+    monkeypatch.setattr(fuzzy, "GROUP_BYTES", key_bytes)
+    monkeypatch.setattr(fuzzy, "GROUP_SHARE", 1 << 40)
+
+    def noted(*args, name):
+        names.append(name)
+        return scatter(*args, name=name)
+
+    monkeypatch.setattr(fuzzy, "scatter", noted)
+    return names
+
+
+def test_groups_of_bands_grow_with_the_signatures(world, monkeypatch):
+    names = in_groups_of(1, monkeypatch)
+    dk.dedupe(str(world), how="fuzzy", **HERE)
+    assert names == [*(f"bands-{number}" for number in range(14)), "members"]
+    monkeypatch.setattr(fuzzy, "GROUP_SHARE", 10)  # 51 of 512 bytes: three bands
+    names.clear()
+    dk.dedupe(str(world), how="fuzzy", overwrite=True, **HERE)
+    assert names == [*(f"bands-{number}" for number in range(5)), "members"]
+
+
 @pytest.mark.parametrize("bands", [(14, 8), (2, 3), (9, 13)])
 @pytest.mark.parametrize("group_bytes", [1, 1 << 32])
 @pytest.mark.parametrize("verify", ["none", "signatures"])
 def test_clusters_are_those_of_the_bands(world, monkeypatch, bands, group_bytes, verify):
-    monkeypatch.setattr(fuzzy.FuzzyDeduplication, "group_bytes", group_bytes)
+    in_groups_of(group_bytes, monkeypatch)
     monkeypatch.setattr(verification, "BATCH", 7)
     shape = {"num_bands": bands[0], "rows_per_band": bands[1], "similarity": 0.8, "verify": verify}
     summary = dk.dedupe(str(world), how="fuzzy", **shape, **HERE)
@@ -307,7 +331,7 @@ VERIFIED_BY = {"edges": "none", "ngrams": "ngrams", "jaccard": "ngrams"}
 def test_a_run_that_was_stopped_goes_on(world, tmp_path, monkeypatch, stop):
     stage, method = STOPS[stop]
     how = {"how": "fuzzy", "verify": VERIFIED_BY.get(stop, "signatures")}
-    monkeypatch.setattr(fuzzy.FuzzyDeduplication, "group_bytes", 1)
+    in_groups_of(1, monkeypatch)
     shutil.copytree(world, tmp_path / "whole")
     dk.dedupe(str(tmp_path / "whole"), **how, **HERE)
     with failing(stage, method=method), pytest.raises(InterruptedStageError):
