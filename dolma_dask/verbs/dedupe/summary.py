@@ -220,6 +220,7 @@ def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
     first, *others = summaries
     if not others:
         return first
+    beside = [(files.relative(first.target, one.target), one) for one in others]
     counts: Counter[str] = Counter()
     sources: dict[str, list[int]] = {}
     for one in summaries:
@@ -228,9 +229,7 @@ def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
             name, *numbers = vars(row).values()
             sources[name] = _merged(sources.get(name), numbers)
     clusters = [
-        replace(cluster, dataset=files.relative(first.target, one.target))
-        for one in summaries
-        for cluster in one.clusters
+        replace(cluster, dataset=place) for place, one in ((".", first), *beside) for cluster in one.clusters
     ]
     return replace(
         first,
@@ -238,7 +237,7 @@ def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
         skipped=sum(one.skipped for one in summaries),
         counts={name: counts[name] for name in _COUNTS if name in counts},
         notes=tuple(dict.fromkeys(note for one in summaries for note in one.notes)),
-        planned=tuple(shard for one in summaries for shard in one.planned),
+        planned=(*first.planned, *(f"{place}: {shard}" for place, one in beside for shard in one.planned)),
         lost=any(one.lost for one in summaries),
         sources=tuple(SourceDuplicates(name, *sources[name]) for name in sorted(sources)),
         clusters=tuple(sorted(clusters, key=lambda cluster: -cluster.size)[:LARGEST]),
