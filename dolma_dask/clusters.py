@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask.display import counted, html_pairs
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.placement import choose
 from dolma_dask.processes import (
     WORKER_ENVIRONMENT,
@@ -322,6 +322,16 @@ def shared_cluster() -> Iterator[None]:
             _shared.reset(token)
 
 
+def _started(workers: int) -> "ProcessPoolExecutor":
+    try:
+        return start_processes(workers)
+    except (EOFError, ConnectionError) as error:  # all that `multiprocessing` says
+        raise DolmaDaskError(
+            "the process that forks workers was killed before they had started; expected it to live. Where memory is short the system kills processes: "
+            "take fewer workers, or scheduler='threads', and run the same command again. It does only what is left."
+        ) from error
+
+
 @contextmanager
 def process_pool(workers: int) -> Iterator["ProcessPoolExecutor"]:
     """Start processes and stop them at the end, or at that of the `shared_cluster` block; an exception kills them."""
@@ -330,7 +340,7 @@ def process_pool(workers: int) -> Iterator["ProcessPoolExecutor"]:
         shared = None  # one after another, to find out which task kills its process
     pool = shared.processes if shared is not None else None
     if pool is None:
-        pool = start_processes(workers)
+        pool = _started(workers)
         if shared is not None:
             shared.processes = pool
             shared.stack.callback(pool.shutdown, cancel_futures=True)

@@ -280,6 +280,37 @@ def test_a_cluster_shows_itself_and_is_closed_by_hand(monkeypatch):
     assert "closed" in found._repr_html_()
 
 
+KILLED = """
+import os, signal, threading
+from dolma_dask import fork_server
+from dolma_dask.clusters import process_pool
+from dolma_dask.errors import DolmaDaskError
+from dolma_dask.processes import process_context
+
+if __name__ == "__main__":
+    process_context()
+    server = fork_server._server._forkserver_pid
+    os.kill(server, signal.SIGSTOP)  # it takes the order, and does not answer
+    threading.Timer(0.5, os.kill, (server, signal.SIGKILL)).start()
+    try:
+        with process_pool(2):
+            pass
+    except DolmaDaskError as error:
+        print(error)
+    with process_pool(2) as pool:
+        print(pool.submit(int, 7).result())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not forked from a server")
+def test_a_server_that_is_killed_while_processes_start_is_said(tmp_path):
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.startswith("the process that forks workers was killed before they had started")
+    assert run.stdout.endswith("\n7\n")
+
+
 FORKED = """
 import multiprocessing, os, signal, sys
 from dolma_dask.processes import start_processes
