@@ -44,14 +44,14 @@ class Golden(NamedTuple):
 
 GOLDEN = {
     "dedupe fuzzy": Golden(
-        versions={"verbs.dedupe.fuzzy.VERSION": 1, "minhash.schemes.VERSION": 1},
+        versions={"verbs.dedupe.fuzzy.VERSION": 2, "minhash.schemes.VERSION": 1},
         digest="2d936630240b3d3e283e2b58308f3cfe",
     ),
     "dedupe exact chosen": Golden(
         versions={"verbs.dedupe.job.VERSION": 3}, digest="f52f9d1dd8715199633ef954fc037a7c"
     ),
     "dedupe fuzzy chosen": Golden(
-        versions={"verbs.dedupe.fuzzy.VERSION": 1, "minhash.schemes.VERSION": 1},
+        versions={"verbs.dedupe.fuzzy.VERSION": 2, "minhash.schemes.VERSION": 1},
         digest="3a656a2182161f92467c521e0c817303",
     ),
     "signatures datasketch": Golden(

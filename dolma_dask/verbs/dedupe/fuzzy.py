@@ -54,7 +54,7 @@ from dolma_dask.verbs.dedupe.summary import DedupeSummary
 from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer, shift_of
 from dolma_dask.verbs.flag_rows import COLUMNS, ShardKeys, StagedShard
 
-VERSION = 1
+VERSION = 2
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""
 
 GROUP_BYTES = 4 << 30

@@ -170,10 +170,13 @@ class JaccardReducer:
         return counted
 
     def _give(self, pairs: Words, out: Callable[[Records], None]) -> int:
-        union = pairs[:, _BOTH] - pairs[:, _COMMON]
-        share = pairs[:, _COMMON] / np.maximum(union, 1)
-        kept = share >= self.similarity
-        columns = *pairs[kept, :_BOTH].T, (share[kept] * SHARE).astype(np.uint64)
+        common = pairs[:, _COMMON]
+        union = np.maximum(pairs[:, _BOTH] - common, 1)
+        kept = common / union >= self.similarity
+        shares = (
+            common * np.uint64(SHARE) + union - np.uint64(1)
+        ) // union  # rounded up: none below the bound
+        columns = *pairs[kept, :_BOTH].T, shares[kept]
         out(to_records(np.stack(columns, axis=1), VERIFIED))
         return int(kept.sum())
 
