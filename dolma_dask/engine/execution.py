@@ -49,7 +49,9 @@ _IMPORT_SECONDS = 0.01
 """Until a thread that imports or compiles is looked at again."""
 
 LIVES = 3
-"""Processes that a task may lose, alone in each, before it counts as what killed them."""
+"""Processes that a task may lose, alone in each, before it counts as what killed them. On a cluster, so many times as many as Dask allows: when all workers of a host
+die at once, a task may be passed from one to the next of them.
+"""
 
 HOPELESS = 2
 """So many tasks that killed processes of their own, and none that did not: the cause is not in the tasks."""
@@ -326,6 +328,7 @@ class _Flight:
         self._waiting: deque[list[Task]] = deque()
         self._running: dict[Future, tuple[list[Task], Slot]] = {}
         self._completed = as_completed(loop=client.loop)
+        self._deaths: Counter[str] = Counter()  # of the workers of tasks that were alone
         self._threads = 1
         self._counted = 0.0
 
@@ -369,14 +372,7 @@ class _Flight:
         try:
             outcomes = future.result()
         except KilledWorker as error:
-            if len(batch) > 1:
-                self._waiting.extend([task] for task in batch)
-            else:
-                self._fail(
-                    batch,
-                    "WorkerDied",
-                    _killed(f"its workers were killed {error.allowed_failures + 1} times"),
-                )
+            self._try_alone(batch, error.allowed_failures + 1)
         except CancelledError:
             lost = [*batch, *(task for waiting in self._waiting for task in waiting)]
             self._waiting.clear()
@@ -392,6 +388,17 @@ class _Flight:
                 self._take(task, outcome)
             if rest := batch[len(outcomes) :]:
                 self._waiting.appendleft(rest)
+
+    def _try_alone(self, batch: list[Task], deaths: int) -> None:
+        """Try the tasks of a batch that has lost so many workers again, each alone, as often as they may lose as many."""
+        if len(batch) == 1:
+            (task,) = batch
+            self._deaths[task.shard] += deaths
+            if self._deaths[task.shard] >= LIVES * deaths:
+                lost = self._deaths[task.shard]
+                self._fail(batch, "WorkerDied", _killed(f"its workers were killed {lost} times"))
+                return
+        self._waiting.extend([task] for task in batch)
 
     def _fail(self, tasks: list[Task], error: str, message: str) -> None:
         for task in tasks:

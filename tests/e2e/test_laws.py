@@ -3,19 +3,21 @@
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import dask
 import pytest
 from small_world import Verbs, change, change_same_size, run_here, store
 
-from dolma_dask import cli, engine
+from dolma_dask import cli, clusters, engine
 from dolma_dask.clusters import Placement
 from dolma_dask.engine import Input, RunOptions, Task, attempts, execution
-from dolma_dask.errors import Failure
+from dolma_dask.errors import Failure, StageError
 from dolma_dask.io.files import FileInfo
 from dolma_dask.testing.commands import Command, killed_at, wait_until
 from dolma_dask.testing.verb_laws import leftovers, tree
@@ -396,3 +398,35 @@ def test_the_budget_of_bad_rows_counts_all_runs(world, capsys):
         assert "BadRecordBudgetError" in error
         assert "200" in error
     assert run_here([*words, "--max-bad-fraction", "0.2"]) == 0
+
+
+@dataclass(frozen=True)
+class KillsItsWorker:
+    """Reads only; a task kills its worker some times, and then returns."""
+
+    folder: str
+    deaths: int
+    verb: str = "kills"
+
+    def run_shard(self, task):
+        died = sum(1 for _ in Path(self.folder).iterdir())
+        if died < self.deaths:
+            Path(self.folder, str(died)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return died
+
+
+def test_workers_that_die_all_at_once_do_not_fail_a_task(tmp_path):
+    """Dask passes a task on to workers that are dying too, until none of its attempts is left: it gets others."""
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        clusters.cluster(workers=1),
+    ):
+        for deaths in range(1, execution.LIVES):
+            (tmp_path / f"{deaths}").mkdir()
+            stage = KillsItsWorker(str(tmp_path / f"{deaths}"), deaths)
+            assert engine.gather(stage, [Task("a", (), ())], RunOptions(progress=False)) == [deaths]
+        (tmp_path / "many").mkdir()
+        stage = KillsItsWorker(str(tmp_path / "many"), 99)
+        with pytest.raises(StageError, match=rf"its workers were killed {execution.LIVES} times"):
+            engine.gather(stage, [Task("a", (), ())], RunOptions(progress=False))
