@@ -8,7 +8,7 @@ flags are the same for any number of workers.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args
+from typing import Annotated, Any, Literal, Unpack, get_args
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import listed
@@ -17,20 +17,15 @@ from dolma_dask.exchange import Shuffle, check_shuffle
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
-from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.minhash.schemes import Scheme, Unit
-from dolma_dask.reading.columns import Columns, find_columns
-from dolma_dask.rules.rules import Rule
 from dolma_dask.summary import Summary
+from dolma_dask.verbs.dedupe.call import Call
 from dolma_dask.verbs.dedupe.choice import Choice, Keep
 from dolma_dask.verbs.dedupe.comparison import Comparison, Verify, comparison_of
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
-from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication, run_deduplication
+from dolma_dask.verbs.dedupe.job import run_deduplication
 from dolma_dask.verbs.dedupe.needs import needs_note
-from dolma_dask.verbs.dedupe.published import find_tables
-from dolma_dask.verbs.dedupe.shards import KeyRecipe
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
-from dolma_dask.verbs.flag_rows import COLUMNS
 from dolma_dask.verbs.options import (
     DatasetLike,
     Many,
@@ -47,7 +42,6 @@ from dolma_dask.verbs.options import (
     without_empty,
     words_of,
 )
-from dolma_dask.verbs.selection import select
 
 
 def dedupe(
@@ -214,42 +208,27 @@ def dedupe(
         unused = [option for option, value in (("where", where), ("within", within)) if value is not None]
         return _audited(selected(found, options), comparison_of(compared), unused, options)
     _check_whole(options)
-    choice = Choice(keep, "created" if keep in ("newest", "oldest") and rank is None else rank, within=within)
-    given = {"how": how, "keep": keep, "rank": rank, "where": None if where is None else str(where)}
-    given = {**given, "within": within, "name": name, "format": format, "source": source}
-    further = {"others": [one.root for one in beside]}
-    comparison = comparison_of(compared)
-
-    def job_of(dataset: Dataset) -> FuzzyDeduplication | ExactDeduplication:
-        columns, chosen, column = _resolved(dataset, by, choice, where, attributes)
-        _check_written(columns, name)
-        call = _Call(
-            dataset=dataset,
-            selected=selected(dataset, options),
-            columns=columns,
-            name=name,
-            file_format=format,
-            policy=record_policy(options),
-            shuffle=shuffle,
-        )
-        if how == "exact":
-            params = without_empty({**given, **further, "by": by})
-            return ExactDeduplication(**call, params=params, recipe=KeyRecipe(column, chosen))
-        params = without_empty({**given, **further, "signatures": signatures, **comparison.params()})
-        published = None
-        if signatures is not None:
-            published = find_tables(signatures, comparison.minhash, (shard.path for shard in dataset.shards))
-        return FuzzyDeduplication(
-            **call, params=params, comparison=comparison, choice=chosen, published=published
-        )
-
-    first, *rest = map(job_of, (found, *beside))
-    for job in rest:
-        _check_same_columns(first, job)
-    whole = replace(first, others=tuple(rest))
-    summary = run_deduplication(whole, run_options(options))
-    if summary.planned and isinstance(whole, FuzzyDeduplication):
-        return replace(summary, notes=(*summary.notes, needs_note(whole)))
+    call = Call(
+        how=how,
+        by=by,
+        choice=Choice(
+            keep, "created" if keep in ("newest", "oldest") and rank is None else rank, within=within
+        ),
+        where=where,
+        attributes=attributes,
+        comparison=comparison_of(compared),
+        signatures=signatures,
+        name=name,
+        file_format=format,
+        shuffle=shuffle,
+        rank=rank,
+        source=source,
+        options=options,
+    )
+    job = call.job([found, *beside])
+    summary = run_deduplication(job, run_options(options))
+    if summary.planned and isinstance(job, FuzzyDeduplication):
+        return replace(summary, notes=(*summary.notes, needs_note(job)))
     return summary
 
 
@@ -274,17 +253,6 @@ def _check_datasets(datasets: Sequence[Dataset]) -> None:
         )
 
 
-def _check_same_columns(first: Deduplication, other: Deduplication) -> None:
-    """Refuse datasets in which other columns, or columns of other kinds, have the names that decide."""
-    one, another = ({(name, job.columns.kinds[name]) for name in job.columns.names} for job in (first, other))
-    names = {name for name, _ in one ^ another}
-    if names:
-        raise UsageError(
-            f"{other.root} and {first.root} do not have the same columns of the requested names, or not of one kind: {listed(sorted(names))}; expected "
-            "the same in all datasets. Give their full names, or tag both alike."
-        )
-
-
 def _audited(
     dataset: Dataset, comparison: Comparison, unused: Sequence[str], options: RecordArgs
 ) -> DedupeSummary:
@@ -297,18 +265,6 @@ def _audited(
         summary = run_audit(dataset, comparison, record_policy(options).max_record_bytes)
     told = [f"{' and '.join(unused)} not looked at: the sample is of all documents"] if unused else []
     return replace(summary, notes=(*summary.notes, *told))
-
-
-class _Call(TypedDict):
-    """Arguments that both jobs have."""
-
-    dataset: Dataset
-    selected: Dataset
-    columns: Columns
-    name: str
-    file_format: FileFormat | None
-    policy: RecordPolicy
-    shuffle: Shuffle
 
 
 def _check_of_how(how: str, by: str, shuffle: str, compared: Mapping[str, Any]) -> None:
@@ -352,49 +308,4 @@ def _check_whole(options: RecordArgs) -> None:
         raise UsageError(
             "dedupe was given --only or --prune; expected all shards, since a duplicate may be in any of them and the flags of some would "
             "look like those of all. Leave it out, rehearse with --dry-run, or make a dataset of some shards: dolma-dask mix ... --only."
-        )
-
-
-def _resolved(
-    dataset: Dataset, by: str, choice: Choice, where: str | Rule | None, attributes: Sequence[str]
-) -> tuple[Columns, Choice, str]:
-    """Find the columns that decide; return them, and the choice and the column `by` with their full names."""
-    requested = [*COLUMNS, *(name for name in (by, choice.rank, choice.within) if name)]
-    requested = list(dict.fromkeys(requested))
-    columns = find_columns(dataset, requested, attributes)
-    full = dict(zip(requested, columns.names, strict=True))
-    rank, within = (full.get(name or "") for name in (choice.rank, choice.within))
-    _check_kinds({name: columns.kinds[full[name]] for name in requested}, by, choice)
-    rule = None if where is None else select(dataset, where, attributes).rule
-    choice = replace(choice, rank=rank, within=within, where=rule)
-    every = list(dict.fromkeys([*columns.names, *choice.names]))
-    if len(every) > len(columns.names):
-        columns = find_columns(dataset, every, attributes)
-    return columns, choice, full[by]
-
-
-_NUMBERS = ("document", "number", "dict", "bool")
-_VALUES = ("text", "string", *_NUMBERS)
-"""Kinds of columns that have one value per document."""
-
-
-def _check_kinds(kinds: Mapping[str, str], by: str, choice: Choice) -> None:
-    for option, name in (("by", by), ("within", choice.within)):
-        if name is not None and kinds[name] not in _VALUES:
-            raise UsageError(
-                f"{option}={name!r} has many spans per document; expected one value per document: text, id, another field, or a key with one value."
-            )
-    rank = choice.rank
-    wanted = _VALUES if choice.keep in ("newest", "oldest") else _NUMBERS
-    if rank is not None and kinds[rank] not in wanted:
-        expected = "a number or a time" if wanted is _VALUES else "a number"
-        raise UsageError(f"rank={rank!r} is of kind {kinds[rank]}; expected {expected} per document.")
-
-
-def _check_written(columns: Columns, name: str) -> None:
-    """Refuse to write the attribute set that is read."""
-    if columns.sets is not None and name in columns.sets.files:
-        read = [column for column in columns.names if column in columns.sets.kinds[name]]
-        raise UsageError(
-            f"attribute set {name!r} would be written and is read for {' and '.join(read)}; expected another set. Choose another --name."
         )

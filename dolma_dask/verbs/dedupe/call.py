@@ -1,0 +1,144 @@
+"""A call of `dedupe` as jobs: the columns that decide are found in each of its datasets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dolma_dask.dataset import Dataset
+from dolma_dask.display import listed
+from dolma_dask.errors import UsageError
+from dolma_dask.exchange import Shuffle
+from dolma_dask.formats.layout import FileFormat
+from dolma_dask.reading.columns import Columns, find_columns
+from dolma_dask.rules.rules import Rule
+from dolma_dask.verbs.dedupe.choice import Choice
+from dolma_dask.verbs.dedupe.comparison import Comparison
+from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
+from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
+from dolma_dask.verbs.dedupe.published import find_tables
+from dolma_dask.verbs.dedupe.shards import KeyRecipe
+from dolma_dask.verbs.flag_rows import COLUMNS
+from dolma_dask.verbs.options import RecordArgs, record_policy, selected, without_empty
+from dolma_dask.verbs.selection import select
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What is requested, whatever the dataset; see `dolma_dask.verbs.dedupe.verb.dedupe`."""
+
+    how: str
+    by: str
+    choice: Choice  # with names as they were given
+    where: str | Rule | None
+    attributes: Sequence[str]
+    comparison: Comparison
+    signatures: str | None
+    name: str
+    file_format: FileFormat | None
+    shuffle: Shuffle
+    rank: str | None
+    source: str | None
+    options: RecordArgs
+
+    def job(self, datasets: Sequence[Dataset]) -> Deduplication:
+        """Return the job of all datasets; the first one does the work.
+
+        Raises `UsageError`: a column has not one value per document, is written itself, or is another one elsewhere.
+        """
+        roots = [dataset.root for dataset in datasets]
+        first, *others = (self._job(dataset, roots[1:]) for dataset in datasets)
+        for other in others:
+            _check_same_columns(first, other)
+        return replace(first, others=tuple(others))
+
+    def _job(self, dataset: Dataset, others: Sequence[str]) -> Deduplication:
+        columns, choice, column = self._resolved(dataset)
+        _check_written(columns, self.name)
+        common: dict[str, Any] = {
+            "dataset": dataset,
+            "selected": selected(dataset, self.options),
+            "columns": columns,
+            "name": self.name,
+            "file_format": self.file_format,
+            "policy": record_policy(self.options),
+            "shuffle": self.shuffle,
+            "params": self._params(others),
+        }
+        if self.how == "exact":
+            return ExactDeduplication(**common, recipe=KeyRecipe(column, choice))
+        published = None
+        if self.signatures is not None:
+            paths = (shard.path for shard in dataset.shards)
+            published = find_tables(self.signatures, self.comparison.minhash, paths)
+        return FuzzyDeduplication(**common, comparison=self.comparison, choice=choice, published=published)
+
+    def _params(self, others: Sequence[str]) -> dict[str, Any]:
+        """Return what was given, for journals and reports."""
+        given = {
+            "how": self.how,
+            "keep": self.choice.keep,
+            "rank": self.rank,
+            "where": None if self.where is None else str(self.where),
+            "within": self.choice.within,
+            "name": self.name,
+            "format": self.file_format,
+            "source": self.source,
+            "others": list(others),
+        }
+        if self.how == "exact":
+            return without_empty({**given, "by": self.by})
+        return without_empty({**given, "signatures": self.signatures, **self.comparison.params()})
+
+    def _resolved(self, dataset: Dataset) -> tuple[Columns, Choice, str]:
+        """Find the columns that decide; return them, and the choice and the column `by` with their full names."""
+        by, choice = self.by, self.choice
+        requested = [*COLUMNS, *(name for name in (by, choice.rank, choice.within) if name)]
+        requested = list(dict.fromkeys(requested))
+        columns = find_columns(dataset, requested, self.attributes)
+        full = dict(zip(requested, columns.names, strict=True))
+        rank, within = (full.get(name or "") for name in (choice.rank, choice.within))
+        _check_kinds({name: columns.kinds[full[name]] for name in requested}, by, choice)
+        rule = None if self.where is None else select(dataset, self.where, self.attributes).rule
+        choice = replace(choice, rank=rank, within=within, where=rule)
+        every = list(dict.fromkeys([*columns.names, *choice.names]))
+        if len(every) > len(columns.names):
+            columns = find_columns(dataset, every, self.attributes)
+        return columns, choice, full[by]
+
+
+def _check_same_columns(first: Deduplication, other: Deduplication) -> None:
+    """Refuse datasets in which other columns, or columns of other kinds, have the names that decide."""
+    one, another = ({(name, job.columns.kinds[name]) for name in job.columns.names} for job in (first, other))
+    names = {name for name, _ in one ^ another}
+    if names:
+        raise UsageError(
+            f"{other.root} and {first.root} do not have the same columns of the requested names, or not of one kind: {listed(sorted(names))}; expected "
+            "the same in all datasets. Give their full names, or tag both alike."
+        )
+
+
+_NUMBERS = ("document", "number", "dict", "bool")
+_VALUES = ("text", "string", *_NUMBERS)
+"""Kinds of columns that have one value per document."""
+
+
+def _check_kinds(kinds: Mapping[str, str], by: str, choice: Choice) -> None:
+    for option, name in (("by", by), ("within", choice.within)):
+        if name is not None and kinds[name] not in _VALUES:
+            raise UsageError(
+                f"{option}={name!r} has many spans per document; expected one value per document: text, id, another field, or a key with one value."
+            )
+    rank = choice.rank
+    wanted = _VALUES if choice.keep in ("newest", "oldest") else _NUMBERS
+    if rank is not None and kinds[rank] not in wanted:
+        expected = "a number or a time" if wanted is _VALUES else "a number"
+        raise UsageError(f"rank={rank!r} is of kind {kinds[rank]}; expected {expected} per document.")
+
+
+def _check_written(columns: Columns, name: str) -> None:
+    """Refuse to write the attribute set that is read."""
+    if columns.sets is not None and name in columns.sets.files:
+        read = [column for column in columns.names if column in columns.sets.kinds[name]]
+        raise UsageError(
+            f"attribute set {name!r} would be written and is read for {' and '.join(read)}; expected another set. Choose another --name."
+        )
