@@ -328,7 +328,9 @@ class ScaleJob:
             print(f"bands {first} to {last - 1}: {', '.join(told)}", file=sys.stderr, flush=True)
         assert merged is not None
         labels = read_labels(files.join(work.url, merged.unit), world.documents, 0, world.documents)
-        np.save(Path(self.root, "labels.npy"), labels)
+        made = Path(self.root, "made.npy")
+        np.save(made, labels)
+        made.rename(made.with_name("labels.npy"))
         return Ran(Summary(self.verb, self.root), {})
 
     def summarize(self, ran: Ran, known: Record | None) -> Summary:
@@ -343,7 +345,8 @@ def by_passes(
     root.mkdir(parents=True, exist_ok=True)
     cpu, wall = cpu_seconds(), time.perf_counter()
     with most_on_disk(root) as disk:
-        run_job(ScaleJob(str(root), world, bands, group_bytes), options)
+        if not (root / "labels.npy").exists():  # a job without a record would begin anew
+            run_job(ScaleJob(str(root), world, bands, group_bytes), options)
     spent = {"cpu": cpu_seconds() - cpu, "wall": time.perf_counter() - wall, "disk": disk[0] / 1e6}
     spent["peak"] = peak_megabytes()
     labels = np.load(root / "labels.npy")
