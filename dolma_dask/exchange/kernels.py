@@ -113,15 +113,15 @@ def place(words: Any, width: int, column: Any, next_rows: Any, ends: Any, out: A
 def drop_lone(rows: Any, ends: Any, seen: Any) -> int:
     """Move the rows whose first word may stand in another row of their bucket to the front, in order; return how many they are.
 
-    `ends` (n_buckets,), where the buckets end, are then those of the rows that are left. `seen` has a byte for each of four to eight slots per row
-    of the largest bucket; a quarter or less of the rows that are alone share their slot with another and stay.
+    `ends` (n_buckets,), where the buckets end, are then those of the rows that are left. `seen` has a byte for each slot of a hash, 64 at least: with
+    four to eight of them per row of a bucket, a quarter or less of the rows that are alone share theirs with another and stay.
     """
     start, kept = np.uint64(0), np.uint64(0)
     for bucket in range(ends.shape[0]):
-        end, shift = np.uint64(ends[bucket]), np.uint64(62)
-        while np.uint64(1) << (np.uint64(64) - shift) < np.uint64(4) * (end - start):
-            shift -= np.uint64(1)
-        seen[: 1 << (64 - shift)] = 0
+        end, shift, slots = np.uint64(ends[bucket]), np.uint64(58), np.uint64(64)
+        while slots < np.uint64(4) * (end - start) and np.uint64(2) * slots <= np.uint64(seen.size):
+            shift, slots = shift - np.uint64(1), np.uint64(2) * slots
+        seen[:slots] = 0
         _count_words(rows, start, end, shift, seen)
         kept = _keep_repeated(rows, start, end, shift, seen, kept)
         ends[bucket] = kept

@@ -30,6 +30,9 @@ PART_BYTES = 1 << 19
 MOST_PARTS = 4096
 """More parts than this would be written all over memory."""
 
+SEEN_BYTES = 1 << 22
+"""Bytes in which words are counted at most: beyond the cache each costs three times as much."""
+
 FEW = 1024
 """Records up to which NumPy's sort by all words costs less than loading the kernels."""
 
@@ -88,7 +91,7 @@ def without_lone(rows: Words, ends: npt.NDArray[np.int64]) -> Words:
     if len(rows) <= FEW:
         return rows
     largest = int(np.diff(ends, prepend=0).max())
-    seen = np.empty(max(8 * largest, 64), np.uint8)
+    seen = np.empty(min(max(8 * largest, 64), SEEN_BYTES), np.uint8)
     return rows[: kernels.drop_lone(rows, ends, seen)]
 
 
