@@ -79,6 +79,21 @@ def is_invisible(char: str) -> bool:
     return unicodedata.category(char) != "Cn" and INVISIBLE.match(char) is not None
 
 
+def str_classes(codes: Iterable[int] = range(CODE_POINTS)) -> np.ndarray:
+    """The answers of the methods of `str` about each code point, uint8 of shape (codes,); bits as in `dolma_dask.text.tables.load_str_classes`."""
+
+    def class_of(char: str) -> int:
+        return (
+            tables.SPACE * char.isspace()
+            | tables.STR_WORD * (char.isalnum() or char == "_")
+            | tables.STR_UPPER * char.isupper()
+            | tables.STR_LOWER * (char.islower() or unicodedata.category(char) == "Lt")
+            | tables.STR_NUMERIC * char.isnumeric()
+        )
+
+    return np.array([0 if code in SURROGATES else class_of(chr(code)) for code in codes], np.uint8)
+
+
 def fold_table(classes: np.ndarray) -> np.ndarray:
     """The entry of each code point, uint64 of shape (code points,); as in `dolma_dask.text.tables.load_folds`."""
     entries = np.zeros(CODE_POINTS, np.uint64)
@@ -131,8 +146,10 @@ def main() -> None:
     classes = classify()
     numbers, blocks = compress(classes)
     fold_numbers, folds = compress(fold_table(classes))
+    str_numbers, str_blocks = compress(str_classes())
     versions = np.array([unicodedata.unidata_version, regex.__version__])
     arrays = {"numbers": numbers, "blocks": blocks, "fold_numbers": fold_numbers, "folds": folds}
+    arrays |= {"str_numbers": str_numbers, "str_blocks": str_blocks}
     np.savez_compressed(TARGET, versions=versions, **arrays, **lower_forms())
     made = f"{len(blocks) // BLOCK} blocks, {len(folds) // BLOCK} of folds"
     print(f"{TARGET}: {made}, {TARGET.stat().st_size} bytes, {versions}")

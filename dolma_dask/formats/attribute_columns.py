@@ -12,21 +12,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dolma_dask.errors import DataError, SchemaError
-from dolma_dask.formats.json.write import number_texts, span_texts, string_texts
+from dolma_dask.formats.json.write import DECIMALS, number_texts, span_texts, string_texts
 from dolma_dask.text.columns import join_texts, validity
 from dolma_dask.text.kernels import Counts
 
 SPAN_FIELDS = ("start", "end", "score")
 
 
-def column_texts(key: str, kind: str, values: pa.Array) -> pa.LargeStringArray:
+def column_texts(key: str, kind: str, values: pa.Array, decimals: int = DECIMALS) -> pa.LargeStringArray:
     """JSON of each value (n,); null where the key is left out.
 
     Raises `DataError` if a number is NaN or infinite, or a span lacks its start, end or score; names `key` and row. Raises `SchemaError` if
     `values` has a type that `kind` cannot have.
     """
     if kind == "spans":
-        return _span_texts(key, values)
+        return _span_texts(key, values, decimals)
     if kind == "dict":
         return _dict_texts(key, values)
     return _scalar_texts(key, kind, values)
@@ -63,7 +63,7 @@ def _scalar_texts(key: str, kind: str, values: pa.Array) -> pa.LargeStringArray:
     if pa.types.is_floating(of):
         numbers, valid = float_values(key, kind, values), validity(values)
         check_finite(key, numbers, valid)
-        return number_texts(numbers, valid, rounded=False)
+        return number_texts(numbers, valid)
     if pa.types.is_string(of) or pa.types.is_large_string(of):
         return string_texts(values)
     if pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_null(of):
@@ -108,7 +108,7 @@ def _map_members(key: str, values: pa.MapArray) -> pa.LargeStringArray:
     inside = validity(items) & validity(values)[rows]
     check_finite(key, numbers, inside, rows)
     is_integer = pa.types.is_integer(items.type)
-    texts = items.cast(pa.large_string()) if is_integer else number_texts(numbers, inside, rounded=False)
+    texts = items.cast(pa.large_string()) if is_integer else number_texts(numbers, inside)
     names = string_texts(values.keys.slice(bounds[0], bounds[-1] - bounds[0]))
     members = join_texts(names, ":", texts).filter(pa.array(inside))
     kept = np.concatenate([np.zeros(1, np.int64), np.cumsum(inside)])
@@ -116,7 +116,7 @@ def _map_members(key: str, values: pa.MapArray) -> pa.LargeStringArray:
     return pc.binary_join(lists, pa.scalar(",", pa.large_string()))
 
 
-def _span_texts(key: str, values: pa.Array) -> pa.LargeStringArray:
+def _span_texts(key: str, values: pa.Array, decimals: int) -> pa.LargeStringArray:
     of = values.type
     is_list = pa.types.is_list(of) or pa.types.is_large_list(of)
     if (
@@ -134,7 +134,7 @@ def _span_texts(key: str, values: pa.Array) -> pa.LargeStringArray:
     starts, ends = (_integers(key, fields[name]) for name in ("start", "end"))
     scores = float_values(key, "spans", fields["score"])
     check_finite(key, scores, valid[rows], rows)
-    return span_texts(bounds - bounds[0], valid, starts, ends, scores)
+    return span_texts(bounds - bounds[0], valid, starts, ends, scores, decimals)
 
 
 def _check_complete(key: str, name: str, missing: NDArray[np.bool_], rows: NDArray[np.int64]) -> None:

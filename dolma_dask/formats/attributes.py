@@ -23,6 +23,7 @@ from dolma_dask.formats.attribute_columns import check_finite, column_texts, flo
 from dolma_dask.formats.json.write import (
     CLOSE,
     COMMA,
+    DECIMALS,
     HARD,
     LEFT_OUT,
     MAX_INTEGER,
@@ -51,13 +52,14 @@ class AttributeColumn:
     """One key of the attribute rows, and its value for every document."""
 
     key: str  # as written, such as ``gopher_v2__gopher_v2__word_count``; see `attribute_key`
-    # ``document``: float64, written ``[[0,length,x]]`` (flat: ``x``), rounded to 5 decimals like every score. ``spans``:
+    # ``document``: float64, written ``[[0,length,x]]`` (flat: ``x``), rounded to `decimals` like every score. ``spans``:
     # ``list<struct<start: int64, end: int64, score: float64>>``, written ``[[start,end,score],...]``. ``scalar``: float64, integer, bool or
     # string, written bare and unrounded. ``dict``: a struct of scalars, or a map from string to number, written as an object without its
     # null members. Null leaves the key out, for every kind; an empty list is written ``[]``.
     kind: AttributeKind
     values: pa.Array  # (n,)
     whole: bool = False  # of kind ``document``: whole numbers, written as integers, as the Dolma toolkit writes its flags
+    decimals: int = DECIMALS  # of kinds ``document`` and ``spans``: 5, or 8 for signals that are published so
 
 
 def make_variable_name(name: str) -> str:
@@ -100,7 +102,11 @@ def encode_rows(
     _check_ids(ids, readable)
     heads, tails = _frames(ids, sources, errors or {})
     numbers = _document_numbers([c for c in columns if c.kind == "document"], readable)
-    texts = [column_texts(c.key, c.kind, _blank(c.values, readable)) for c in columns if c.kind != "document"]
+    texts = [
+        column_texts(c.key, c.kind, _blank(c.values, readable), c.decimals)
+        for c in columns
+        if c.kind != "document"
+    ]
     rows = len(ids)
     slots, state = _slots([column.kind != "document" for column in columns], numbers, texts, rows)
     keys = string_texts(pa.array([column.key for column in columns], pa.large_string()))
@@ -115,7 +121,10 @@ def encode_rows(
     hard = (numbers.offsets, numbers.hard)
     opening = np.empty(MAX_INTEGER + 8, np.uint8)  # "[[0,length," of a row
     ends = for_kernel(np.asarray(lengths, np.int64))
-    _write_rows(*head, *tail, *key, *text, *hard, numbers.values, slots, state, ends, opening, out, offsets)
+    decimals = _decimals(columns)
+    _write_rows(
+        *head, *tail, *key, *text, *hard, decimals, numbers.values, slots, state, ends, opening, out, offsets
+    )  # fmt: skip
     return large_bytes(offsets, out)
 
 
@@ -191,11 +200,16 @@ def _document_numbers(columns: Sequence[AttributeColumn], readable: NDArray[np.b
         values[k] = float_values(column.key, column.kind, column.values)
         valid[k] = validity(column.values) & readable
         check_finite(column.key, values[k], valid[k])
-    numbers = prepare_numbers(values, valid, rounded=True)
+    numbers = prepare_numbers(values, valid, _decimals(columns))
     for k, column in enumerate(columns):
         if column.whole:
             numbers.state[k, valid[k]] = WHOLE
     return numbers
+
+
+def _decimals(columns: Sequence[AttributeColumn]) -> NDArray[np.int64]:
+    """Return the decimals of those of kind ``document`` (columns,)."""
+    return np.array([column.decimals for column in columns if column.kind == "document"], np.int64)
 
 
 def _slots(
@@ -226,7 +240,7 @@ def _stack(texts: Sequence[pa.Array], rows: int) -> tuple[Counts, Bytes]:
 @kernel
 def _write_rows(  # type: ignore[no-untyped-def]
     head_cut, head, tail_cut, tail, key_cut, keys, text_cut, text, hard_cut, hard,
-    values, slots, state, lengths, opening, out, offsets,
+    decimals, values, slots, state, lengths, opening, out, offsets,
 ):  # fmt: skip
     opening[0], opening[1], opening[2], opening[3] = OPEN, OPEN, ZERO, COMMA
     p, next_hard = 0, 0
@@ -254,7 +268,7 @@ def _write_rows(  # type: ignore[no-untyped-def]
             elif state[j, i] == WHOLE:
                 p = put_integer(out, p, int(values[slots[j], i]))
             else:
-                p = put_score(out, p, values[slots[j], i])
+                p = put_score(out, p, values[slots[j], i], decimals[slots[j]])
             out[p], out[p + 1] = CLOSE, CLOSE
             p += 2
         p = put_piece(out, p, tail, tail_cut, i)

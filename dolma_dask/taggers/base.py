@@ -6,8 +6,8 @@ file, and lets all taggers of a run share one pass over the text.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -54,28 +54,43 @@ class Tagger(Protocol):
         ...
 
 
+Open = Callable[[], BinaryIO]
+"""Opens a file of the user."""
+
+
 @dataclass(frozen=True)
 class ViewTagger:
-    """A tagger that reads ``text`` alone, as the view that all taggers of a pass share.
+    """A tagger that reads ``text``, as the view that all taggers of a pass share, and perhaps other columns.
 
-    `function` returns a column for each of `types`, a value for each text; its docstring describes the tagger, `meanings` its types.
+    `function` gets the view, and each column of `reads` behind the first; it returns a column for each of `types`, a value for each text. Its docstring
+    describes the tagger, `meanings` its types. With `files`, patterns of names in a folder of the user's, `load` makes another function of those
+    that are there: `with_files`.
     """
 
     name: str
     types: Mapping[str, Kind]
-    function: Callable[[TextView], Iterable[pa.Array | np.ndarray]]
+    function: Callable[..., Iterable[pa.Array | np.ndarray]]
     version: int = 1
     params: str = "{}"
     meanings: Mapping[str, str] = field(default_factory=dict)
-    reads: ClassVar[tuple[str, ...]] = ("text",)
+    reads: tuple[str, ...] = ("text",)
+    decimals: int = 5  # that documents and spans are rounded to when they are written
+    files: tuple[str, ...] = ()
+    load: Callable[[Mapping[str, Open]], Callable[..., Iterable[pa.Array | np.ndarray]]] | None = None
 
-    def of_view(self, view: TextView) -> pa.RecordBatch:
-        """Return the columns of the texts of a view."""
+    def with_files(self, files: Mapping[str, Open]) -> "ViewTagger":
+        """Return the tagger that uses these files, by name."""
+        return self if self.load is None else replace(self, function=self.load(files))
+
+    def of_view(self, view: TextView, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns of the texts of a view, which are those of a batch."""
+        others = (batch.column(name) for name in self.reads[1:])
         columns = (
-            column if isinstance(column, pa.Array) else pa.array(column) for column in self.function(view)
+            column if isinstance(column, pa.Array) else pa.array(column)
+            for column in self.function(view, *others)
         )
         return pa.RecordBatch.from_arrays(list(columns), names=list(self.types))
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of the texts of a batch."""
-        return self.of_view(TextView(batch.column("text")))
+        return self.of_view(TextView(batch.column("text")), batch)

@@ -33,6 +33,9 @@ GROUP = "dolma_dask.taggers"
 BUILT_IN: Mapping[str, str] = {
     "char_length_v1": "dolma_dask.taggers.char_length",
     "gopher_v2": "dolma_dask.taggers.gopher",
+    "redpajama_v2_doc": "dolma_dask.taggers.redpajama",
+    "redpajama_v2_ccnet": "dolma_dask.taggers.redpajama",
+    "redpajama_v2_lines": "dolma_dask.taggers.redpajama",
     "whitespace_tokenizer_v1": "dolma_dask.taggers.whitespace_tokenizer",
 }
 """Module of each tagger shipped; the tagger has its own name there."""

@@ -168,8 +168,9 @@ class TaggerTests:
         if isinstance(tagger, ViewTagger):
             texts = batch.column("text")
             earlier = TextView(texts)
-            assert _rows(tagger.of_view(earlier)) == _rows(tagger(batch))
-            assert _rows(tagger.of_view(TextView(texts.slice(1), earlier))) == _rows(tagger(batch.slice(1)))
+            assert _rows(tagger.of_view(earlier, batch)) == _rows(tagger(batch))
+            rest = TextView(texts.slice(1), earlier)
+            assert _rows(tagger.of_view(rest, batch.slice(1))) == _rows(tagger(batch.slice(1)))
 
     def test_pickling(self, tagger: Tagger, batch: pa.RecordBatch) -> None:
         """A tagger survives the way to a worker: same identity, same result."""

@@ -216,9 +216,17 @@ def normalised_words(texts: pa.LargeStringArray) -> JoinedTokens:
 
     ``data[starts[bounds[i]]:starts[bounds[i + 1]] - 1]`` is the normalised text ``i``, if it has words.
     """
-    offsets, data = parts_with_margin(texts)
+    return normalise(*parts_with_margin(texts))
+
+
+def normalise(offsets: Counts, data: Bytes) -> JoinedTokens:
+    """Return the normalised words of the pieces that `offsets` (n + 1,) cut; `MARGIN` bytes behind the last one may be read.
+
+    Lines of a text, each with its newline, give the words of the text.
+    """
+    pieces = len(offsets) - 1
     size = int(offsets[-1] - offsets[0])
-    out = np.empty(2 * (GROWTH * size + len(texts)) + MARGIN, np.uint8)
-    bounds, starts = np.zeros(len(texts) + 1, np.int64), np.empty(size // 2 + len(texts) + 1, np.int32)
+    out = np.empty(2 * (GROWTH * size + pieces) + MARGIN, np.uint8)
+    bounds, starts = np.zeros(pieces + 1, np.int64), np.empty(size // 2 + pieces + 1, np.int32)
     _normalise(data, offsets, load_forms(), out, bounds, starts)
     return JoinedTokens(out, bounds, starts[: bounds[-1] + 1], gap=1)

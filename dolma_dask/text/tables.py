@@ -37,6 +37,15 @@ ALONE = 64
 FOLDS = 128
 """Has an entry in the table of `load_folds`; every other character of tokens stands for itself."""
 
+STR_WORD = 2
+"""Matched by ``\\w`` of `re`: `str.isalnum` or the underscore. This and what follows are bits of `load_str_classes`, which has SPACE too."""
+STR_UPPER = 4
+"""`str.isupper` of the character alone."""
+STR_LOWER = 8
+"""Keeps a text from being `str.isupper`: a small letter, or one of title case."""
+STR_NUMERIC = 16
+"""`str.isnumeric`."""
+
 FOLDED = 21
 """Bits of each code point in an entry of `load_folds`."""
 
@@ -51,6 +60,13 @@ def load_tables() -> tuple[Bytes, Bytes]:
     with np.load(_FILE) as stored:
         numbers, blocks = stored["numbers"], stored["blocks"]
     numbers.flags.writeable = blocks.flags.writeable = False
+    return numbers, blocks
+
+
+@cache
+def load_str_classes() -> tuple[Bytes, Bytes]:
+    """Return the same for what Python's `str` and `re` say of a character: bits SPACE, STR_WORD, STR_UPPER, STR_LOWER, STR_NUMERIC."""
+    numbers, blocks = read_arrays("str_numbers", "str_blocks")
     return numbers, blocks
 
 

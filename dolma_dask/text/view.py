@@ -14,10 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import DataError
-from dolma_dask.text.columns import code_point_lengths, string_parts
+from dolma_dask.text import joined
+from dolma_dask.text.columns import code_point_lengths, for_kernel, string_parts
+from dolma_dask.text.joined import JoinedTokens, parts_with_margin
 from dolma_dask.text.kernels import Bytes, Counts, Words
+from dolma_dask.text.normalization import normalise
 from dolma_dask.text.tables import load_tables
-from dolma_dask.text.words import find_lines, find_words
+from dolma_dask.text.words import find_lines, find_words, measure_words
 
 LONGEST_TEXT = 2**31 - 1
 """Bytes of the longest text in which words are found: their positions are held in 32 bits."""
@@ -47,6 +50,15 @@ class LineTable:
     hashes: Words  # (lines,)
 
 
+@dataclass(frozen=True)
+class NormalTable:
+    """Normalised words of all texts (`dolma_dask.text.normalization`), by the lines of a `LineTable`."""
+
+    tokens: JoinedTokens  # line ``j`` has the words from ``bounds[j]`` to ``bounds[j + 1]``
+    chars: Int32s  # (words,) code points
+    hashes: Words  # (words,) see `dolma_dask.text.bits.hash_bytes`
+
+
 class TextView:
     """A block of texts without nulls (n,). `previous` is a view of an earlier block that nobody uses any more: this one takes over its
     memory.
@@ -55,6 +67,7 @@ class TextView:
     def __init__(self, texts: pa.LargeStringArray, previous: "TextView | None" = None) -> None:
         self.texts = texts
         self.offsets, self.data = string_parts(texts)  # text i is data[offsets[i]:offsets[i + 1]]
+        self.kept: dict[str, Any] = {}  # what a tagger has found, for others of its rule set
         self._rooms: dict[str, list[npt.NDArray[Any]]] = {} if previous is None else previous._rooms
 
     def __len__(self) -> int:
@@ -95,6 +108,35 @@ class TextView:
         starts, sizes, hashes = room
         find_lines(self.data, self.offsets, bounds, starts, sizes, hashes)
         return LineTable(bounds, *(column[: bounds[-1]] for column in room))
+
+    @cached_property
+    def pieces(self) -> tuple[Counts, Bytes]:
+        """Byte at which each of `lines` begins, and the end of the last one (lines + 1,), with the UTF-8 that they cut; `dolma_dask.text.joined.MARGIN` bytes
+        behind it can be read.
+        """
+        offsets, data = parts_with_margin(self.texts)
+        begins = np.repeat(offsets[:-1], np.diff(self.lines.bounds))
+        return for_kernel(np.append(begins + self.lines.starts, offsets[-1:])), data
+
+    @cached_property
+    def normalised(self) -> NormalTable:
+        """Normalised words of all texts.
+
+        Raises `DataError`: the texts have more than `dolma_dask.text.joined.LONGEST_TEXT` bytes.
+        """
+        if self._bytes > joined.LONGEST_TEXT:
+            row = int(np.diff(self.offsets).argmax())
+            raise DataError(
+                f"row {row} of the batch is the longest of texts of {self._bytes:,} bytes; words are normalised in texts of up to "
+                f"{joined.LONGEST_TEXT:,} bytes together. Split the document, or leave it out before tagging.",
+                row=row,
+            )
+        tokens = normalise(*self.pieces)
+        words = len(tokens.starts) - 1
+        room = self._room("normalised", self._bytes // 2 + len(self), np.int32, np.uint64)
+        chars, hashes = (column[:words] for column in room)
+        measure_words(tokens.data, tokens.starts, chars, hashes)
+        return NormalTable(tokens, chars, hashes)
 
     @property
     def _bytes(self) -> int:

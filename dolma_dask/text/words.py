@@ -7,7 +7,17 @@ looked at by itself only where one of these four bytes stands.
 
 import numpy as np
 
-from dolma_dask.text.bits import ONE, count_bits, first_bit, hash_bytes, low_bits, range_bits
+from dolma_dask.text.bits import (
+    ALL_BITS,
+    ONE,
+    address_of,
+    count_bits,
+    first_bit,
+    hash_bytes,
+    low_bits,
+    range_bits,
+    word_at,
+)
 from dolma_dask.text.kernels import Bytes, Counts, Int, Positions, Words, kernel
 from dolma_dask.text.tables import code_points, holds_letter
 
@@ -16,6 +26,8 @@ _NUMBER_SIGN, _NEWLINE = np.uint8(ord("#")), np.uint8(0x0A)
 _UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = (np.uint8(ord(char)) for char in "AZaz")
 _E2, _NOT_ASCII, _LAST_CONTINUATION, _LAST_BYTE = (np.uint8(byte) for byte in (0xE2, 0x80, 0xBF, 0xFF))
 _C2, _E1, _E3 = np.uint8(0xC2), np.uint8(0xE1), np.uint8(0xE3)
+
+_TOP_BITS = np.uint64(0x8080808080808080)
 
 LETTER, NUMBER_SIGN, ELLIPSIS = 1, 2, 4
 """Content of a word: a letter, ``#``, U+2026."""
@@ -191,6 +203,20 @@ def find_words(
                 n += 1
             at = word_start(data, stop, end)
         bounds[row + 1] = n
+
+
+@kernel
+def measure_words(data: Bytes, starts: Positions, chars: Positions, hashes: Words) -> None:
+    """Measure words that are joined by blanks: ``data[starts[j]:starts[j + 1] - 1]``. At least 64 bytes of `data` follow the last one."""
+    here = address_of(data)
+    for word in range(chars.size):
+        at, end = np.int64(starts[word]), np.int64(starts[word + 1]) - 1
+        hashes[word] = hash_bytes(data, at, end)
+        if end - at <= 8:
+            eight = np.uint64(word_at(here + at)) & (ALL_BITS >> np.uint64(64 - 8 * (end - at)))
+            chars[word] = end - at - count_bits(np.int64(eight & ~(eight << ONE) & _TOP_BITS))
+        else:
+            chars[word] = code_points(data, at, end)
 
 
 @kernel

@@ -21,6 +21,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key
 from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.formats.documents import text_bytes
+from dolma_dask.formats.json.write import DECIMALS
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
@@ -293,11 +294,13 @@ def _located(error: DataError, first_row: int) -> DataError:
 
 def _columns(name: str, tagger: Tagger, batch: pa.RecordBatch, view: TextView) -> list[AttributeColumn]:
     if isinstance(tagger, ViewTagger):
-        result = tagger.of_view(view)
+        result, decimals = tagger.of_view(view, batch), tagger.decimals
     else:
-        result = tagger(batch.select(list(tagger.reads)))
+        result, decimals = tagger(batch.select(list(tagger.reads))), DECIMALS
     return [
-        AttributeColumn(attribute_key(name, tagger.name, output), kind, result.column(output))
+        AttributeColumn(
+            attribute_key(name, tagger.name, output), kind, result.column(output), decimals=decimals
+        )
         for output, kind in tagger.types.items()
     ]
 

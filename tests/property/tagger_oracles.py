@@ -1,9 +1,12 @@
 """The published taggers again, in plain Python: slow, and as close to their definitions as can be."""
 
+import json
 import re
 from collections import Counter
+from pathlib import Path
 from statistics import median
 
+import redpajama_oracle
 import regex
 from hypothesis import strategies as st
 
@@ -69,9 +72,52 @@ def _ngrams(words, chars):
     return result
 
 
+STOP_WORDS = {
+    language: frozenset(listed)
+    for language, listed in json.loads(
+        (Path(__file__).parents[2] / "dolma_dask/taggers/stop_words.json").read_text(encoding="utf-8")
+    ).items()
+}
+
+
+def redpajama(text, metadata="{}"):
+    language = json.loads(metadata).get("language")
+    found = redpajama_oracle.rule_signals(text, STOP_WORDS.get(language))
+    scores = {name: spans[0][2] for name, spans in found.items() if name.startswith("rps_doc_")}
+    return {name: None if score is None else float(score) for name, score in scores.items()}
+
+
+def redpajama_lines(text):
+    found = redpajama_oracle.line_signals(redpajama_oracle.split_lines(text))
+    if not text:
+        found["rps_lines_start_with_bulletpoint"] = None
+    return {
+        name: spans and [{"start": start, "end": end, "score": float(score)} for start, end, score in spans]
+        for name, spans in found.items()
+    }
+
+
+def redpajama_ccnet(text, metadata="{}"):
+    names = (
+        "length",
+        "original_length",
+        "nlines",
+        "original_nlines",
+        "language_score",
+        "perplexity",
+        "bucket",
+    )
+    record = dict.fromkeys(names) | json.loads(metadata)
+    signals = redpajama_oracle.ccnet_signals(record, len(text))
+    return {name: spans[0][2] for name, spans in signals.items()}
+
+
 ORACLES = {
     "char_length_v1": char_length,
     "gopher_v2": gopher,
+    "redpajama_v2_doc": redpajama,
+    "redpajama_v2_ccnet": redpajama_ccnet,
+    "redpajama_v2_lines": redpajama_lines,
     "whitespace_tokenizer_v1": whitespace_tokenizer,
 }
 
@@ -132,4 +178,38 @@ blank = st.lists(st.sampled_from([" ", "\t", "\n", "\n\n", "\r\n", "\u3000", " \
 )
 """White space alone, in which lines repeat."""
 
-texts = st.one_of(wild, repetitive(), blank, st.builds("".join, st.lists(repetitive() | wild, max_size=3)))
+tokens = st.one_of(
+    st.sampled_from(
+        [
+            "lorem",
+            "ipsum",
+            "Lorem",
+            "x-javascript",
+            "javascript",
+            "The",
+            "the",
+            "ΑΣ",
+            "über",
+            "½",
+            "{}",
+            "A1",
+            "Ⓐ",
+            "ǅ",
+            "...",
+        ]
+    ),
+    st.text(st.sampled_from("aAbé.!?#…{}_\"'-•–”Ⅷ1٣ΣΑ한\u0301\u0323"), min_size=1, max_size=4),
+    st.builds(
+        lambda unit, times: unit * times,
+        st.sampled_from(["=", ".", "a", "Z", "é", "字", "。", "É", "!?", "a.", "Ⓐ"]),
+        st.integers(1, 90),
+    ),
+)
+"""Tokens of one kind of character and of several, as long as a window of a kernel and longer."""
+tokenised = st.lists(st.tuples(tokens, st.one_of(gaps, st.just(" "))), max_size=40).map(
+    lambda pairs: "".join(token + gap for token, gap in pairs)
+)
+
+texts = st.one_of(
+    wild, repetitive(), blank, tokenised, st.builds("".join, st.lists(repetitive() | wild, max_size=3))
+)

@@ -5,11 +5,12 @@ import math
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dolma_dask.formats.attributes import AttributeColumn, encode_rows
-from dolma_dask.formats.json.write import number_texts, string_texts
+from dolma_dask.formats.json.write import number_texts, round_scores, span_texts, string_texts
 
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
 MAPS = pa.map_(pa.large_string(), pa.float64())
@@ -25,7 +26,10 @@ def neighbours(x, steps):
 
 
 ties = st.builds(
-    lambda k, steps: neighbours((k + 0.5) / 1e5, steps), st.integers(-(10**13), 10**13), st.integers(-3, 3)
+    lambda k, units, steps: neighbours((k + 0.5) / units, steps),
+    st.integers(-(10**13), 10**13),
+    st.sampled_from([1e5, 1e8]),
+    st.integers(-3, 3),
 )
 exact_ties = st.builds(lambda k, whole: whole + k / 64, st.integers(-64, 64), st.integers(-(2**30), 2**30))
 decimals = st.builds(lambda n, k: n / 10**k, st.integers(-(10**15), 10**15), st.integers(0, 12))
@@ -39,28 +43,34 @@ def as_json(value):
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def texts_of(values, rounded):
-    return number_texts(
-        np.array(values, np.float64), np.ones(len(values), np.bool_), rounded=rounded
-    ).to_pylist()
+def scores_of(values, decimals=5):
+    """Each as the score of a span."""
+    scores, every = np.array(values, np.float64), np.arange(len(values) + 1)
+    written = span_texts(every, np.ones(len(values), np.bool_), every[:-1], every[1:], scores, decimals)
+    return [text.rpartition(",")[2].rstrip("]") for text in written.to_pylist()]
 
 
-@given(st.lists(floats, max_size=40))
+@pytest.mark.parametrize("decimals", [5, 8])
+@given(values=st.lists(floats, max_size=40))
 @settings(max_examples=400, deadline=None)
-def test_scores_are_rounded_bit_for_bit_as_python_rounds(values):
-    assert texts_of(values, rounded=True) == [as_json(round(x, 5)) for x in values]
+def test_scores_are_rounded_bit_for_bit_as_python_rounds(decimals, values):
+    assert scores_of(values, decimals) == [as_json(round(x, decimals)) for x in values]
+    rounded = [round(x, decimals) for x in values]
+    assert list(map(repr, round_scores(np.array(values), decimals).tolist())) == list(map(repr, rounded))
 
 
 @given(st.lists(floats, max_size=40))
 @settings(max_examples=200, deadline=None)
 def test_numbers_are_written_as_python_writes_them(values):
-    assert texts_of(values, rounded=False) == [as_json(x) for x in values]
+    written = number_texts(np.array(values, np.float64), np.ones(len(values), np.bool_)).to_pylist()
+    assert written == [as_json(x) for x in values]
 
 
 def test_every_fraction_that_documents_have():
     """Ratios of counts, of which those over multiples of 64 are ties: all with a denominator up to 300."""
     values = [a / b for b in range(1, 301) for a in range(b + 1)]
-    assert texts_of(values, rounded=True) == [as_json(round(x, 5)) for x in values]
+    for decimals in (5, 8):
+        assert scores_of(values, decimals) == [as_json(round(x, decimals)) for x in values]
 
 
 @given(st.lists(st.none() | texts), st.integers(0, 3))

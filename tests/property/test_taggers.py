@@ -28,16 +28,29 @@ def test_every_shipped_tagger_has_an_oracle():
     assert oracles.ORACLES.keys() == BUILT_IN.keys()
 
 
+metadata = st.sampled_from(
+    [
+        "{}",
+        '{"language":"en"}',
+        '{"language":"de","source_domain":"a.example","length":3,"nlines":1,"original_length":4,"original_nlines":2,"language_score":0.5,"perplexity":312.4,'
+        '"bucket":"tail"}',
+        '{"language":"xx","bucket":"other","perplexity":null}',
+    ]
+)
+
+
 @pytest.mark.parametrize("name", BUILT_IN)
 @law
-@given(batch=st.lists(oracles.texts, min_size=1, max_size=4), skip=st.integers(0, 2))
-@example(batch=list(WILD_TEXTS), skip=0)
+@given(batch=st.lists(st.tuples(oracles.texts, metadata), min_size=1, max_size=4), skip=st.integers(0, 2))
+@example(batch=[(text, '{"language":"en"}') for text in WILD_TEXTS], skip=0)
 def test_tagger_equals_its_definition(name, batch, skip):
     tagger = get_tagger(name)
-    documents = pa.RecordBatch.from_arrays([column(*batch)], names=["text"]).slice(skip)
+    columns = [column(*values) for values in zip(*batch, strict=True)][: len(tagger.reads)]
+    documents = pa.RecordBatch.from_arrays(columns, names=list(tagger.reads)).slice(skip)
     tagged = tagger(documents)
     assert tagged.schema.names == list(tagger.types)
-    assert tagged.to_pylist() == [oracles.ORACLES[name](text) for text in batch[skip:]]
+    expected = [oracles.ORACLES[name](*document[: len(tagger.reads)]) for document in batch[skip:]]
+    assert repr(tagged.to_pylist()) == repr(expected)
 
 
 def split(view, table, row):

@@ -112,6 +112,18 @@ GOLDEN = {
     "tag gopher_v2": Golden(
         versions={"verbs.tag.VERSION": 2, "gopher_v2.version": 2}, digest="1ee67f3fe894fefe163a5bb8ce43fee6"
     ),
+    "tag redpajama_v2_ccnet": Golden(
+        versions={"verbs.tag.VERSION": 2, "redpajama_v2_ccnet.version": 1},
+        digest="1558695fe98a8d72cbf615692ee68e20",
+    ),
+    "tag redpajama_v2_doc": Golden(
+        versions={"verbs.tag.VERSION": 2, "redpajama_v2_doc.version": 1},
+        digest="b1758d0e8010cc609779e33e4247c2f1",
+    ),
+    "tag redpajama_v2_lines": Golden(
+        versions={"verbs.tag.VERSION": 2, "redpajama_v2_lines.version": 1},
+        digest="b1560445b235088efca47021050072bb",
+    ),
     "tag whitespace_tokenizer_v1": Golden(
         versions={"verbs.tag.VERSION": 2, "whitespace_tokenizer_v1.version": 1},
         digest="8cd0b5612c0e3c3757a31ddf0b148ff6",

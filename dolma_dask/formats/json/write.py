@@ -3,10 +3,10 @@
 Every function takes an Arrow array and returns one of JSON texts (large_string) of the same length; null stays null.
 The bytes are those of Python's `json.dumps` with compact separators and ``ensure_ascii=False``.
 
-Numbers are exact: a score is ``repr(round(x, 5))``, another number ``repr(x)``. Below 1e9 a score is the integer
-nearest to ``x * 1e5`` (ties decided on the exact product, to even), written with a decimal point; with at most 14
-digits no shorter text names the same float, so that is what `repr` prints. Everything else is *hard* and goes through
-Python's own `repr`, about 0.3 us each. Cost: 10 ns per score, 1 ns per byte of string.
+Numbers are exact: a score is ``repr(round(x, 5))``, with 8 decimals for taggers that are published so, another number ``repr(x)``. Below 1e9 a score is
+the integer nearest to ``x * 1e5`` (ties decided on the exact product, to even), written with a decimal point; with at most 14 digits no shorter text names the
+same float, so that is what `repr` prints. Everything else is *hard* and goes through Python's own `repr`, about 0.3 us each. Cost: 10 ns per score, 1 ns
+per byte of string.
 """
 
 from dataclasses import dataclass
@@ -19,8 +19,10 @@ from dolma_dask.text.bits import copy_bytes
 from dolma_dask.text.columns import for_kernel, large_strings, string_parts, validity
 from dolma_dask.text.kernels import Bytes, Counts, kernel
 
-LARGEST_EASY = 1e9
-"""Scores below this have at most 14 decimal digits after rounding, of which a float64 holds 15."""
+DECIMALS = 5
+"""Decimals of a score, as the Dolma toolkit writes it."""
+EASY_DIGITS = 14
+"""Decimal digits of the longest easy number after rounding; a float64 holds 15."""
 MAX_NUMBER = 24
 """Length of the longest `repr` of a float64, ``-1.7976931348623157e+308``."""
 MAX_INTEGER = 20
@@ -54,26 +56,31 @@ class Numbers:
     hard: Bytes
 
 
-def prepare_numbers(values: NDArray[np.float64], valid: NDArray[np.bool_], *, rounded: bool) -> Numbers:
-    """Sort finite floats into easy and hard; where `valid` is False, they may be anything."""
+def prepare_numbers(
+    values: NDArray[np.float64], valid: NDArray[np.bool_], decimals: NDArray[np.int64] | int | None
+) -> Numbers:
+    """Sort finite floats into easy and hard; where `valid` is False, they may be anything. None for `decimals`: not rounded."""
+    places = np.asarray(DECIMALS if decimals is None else decimals)
     with np.errstate(all="ignore"):
-        easy = np.abs(values) < LARGEST_EASY
-        if not rounded:
+        size, limit = np.abs(values), 10.0 ** (EASY_DIGITS - places)
+        easy = (limit > size.T).T
+        if decimals is None:
             easy &= np.rint(values * 1e5) / 1e5 == values
+        if np.any(places != DECIMALS):  # below 1e-4, repr writes an exponent, and here more than one digit
+            easy &= ((places == DECIMALS) | (size.T >= 1e-4) | (size.T == 0)).T
     state = np.where(easy, np.uint8(EASY), np.uint8(HARD))
     state *= valid
-    hard = values.T[state.T == HARD].tolist()
-    texts = [repr(round(x, 5)) if rounded else repr(x) for x in hard]
+    is_hard = state.T == HARD
+    hard, digits = values.T[is_hard].tolist(), np.broadcast_to(places, is_hard.shape)[is_hard].tolist()
+    texts = [repr(x if decimals is None else round(x, most)) for x, most in zip(hard, digits, strict=True)]
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([len(text) for text in texts], out=offsets[1:])
     return Numbers(values, state, offsets, np.frombuffer("".join(texts).encode(), np.uint8))
 
 
-def number_texts(
-    values: NDArray[np.float64], valid: NDArray[np.bool_], *, rounded: bool
-) -> pa.LargeStringArray:
-    """Finite floats as JSON texts; null where `valid` is False."""
-    numbers = prepare_numbers(values, valid, rounded=rounded)
+def number_texts(values: NDArray[np.float64], valid: NDArray[np.bool_]) -> pa.LargeStringArray:
+    """Finite floats as JSON texts, not rounded; null where `valid` is False."""
+    numbers = prepare_numbers(values, valid, None)
     out = np.empty(MAX_NUMBER * values.size, np.uint8)
     offsets = np.empty(values.size + 1, np.int64)
     _write_numbers(for_kernel(values), numbers.state, numbers.offsets, numbers.hard, out, offsets)
@@ -91,16 +98,21 @@ def string_texts(strings: pa.Array) -> pa.LargeStringArray:
 
 
 def span_texts(
-    bounds: Counts, valid: NDArray[np.bool_], starts: Counts, ends: Counts, scores: NDArray[np.float64]
+    bounds: Counts,
+    valid: NDArray[np.bool_],
+    starts: Counts,
+    ends: Counts,
+    scores: NDArray[np.float64],
+    decimals: int = DECIMALS,
 ) -> pa.LargeStringArray:
     """Lists of spans as ``[[start,end,score],...]``; list i is ``bounds[i]:bounds[i + 1]`` of the flat columns."""
     inside = np.repeat(valid, np.diff(bounds))
-    numbers = prepare_numbers(scores, inside, rounded=True)
+    numbers = prepare_numbers(scores, inside, decimals)
     out = np.empty(len(scores) * (2 * MAX_INTEGER + MAX_NUMBER + 5) + 2 * len(valid), np.uint8)
     offsets = np.empty(len(valid) + 1, np.int64)
     bounds, starts, ends = for_kernel(bounds), for_kernel(starts), for_kernel(ends)
     hard = (numbers.offsets, numbers.hard)
-    _write_spans(bounds, starts, ends, for_kernel(scores), numbers.state, *hard, out, offsets)
+    _write_spans(bounds, starts, ends, for_kernel(scores), numbers.state, *hard, decimals, out, offsets)
     return large_strings(offsets, out, valid)
 
 
@@ -131,32 +143,55 @@ def put_integer(out: Bytes, p: int, number: int) -> int:
 
 
 @kernel
-def hundred_thousandths(x: float) -> int:
-    """Return the integer nearest to ``x * 1e5`` for 0 <= x < 1e9, ties to even, judged on the exact product."""
-    product = x * 1e5
+def nearest_units(x: float, units: float) -> int:
+    """Return the integer nearest to ``x * units``, ties to even, judged on the exact product: for 0 <= x, a product below 2**50, and `units` of at most 26
+    significant bits, as 1e5 (12) and 1e8 (19) have.
+    """
+    product = x * units
     floor = np.floor(product)
     above_tie = product - floor - 0.5
     # The product is off by at most 2**-53 of itself: only this near to a tie can that change the answer.
     if abs(above_tie) <= product * 2.0**-52:
-        # Veltkamp's split: both halves times 1e5 (17 bits) are exact, and so is the first difference (Sterbenz).
+        # Veltkamp's split: both halves times the units are exact, and so is the first difference (Sterbenz).
         spread = x * 134217729.0
         high = spread - (spread - x)
-        above_tie = (high * 1e5 - (floor + 0.5)) + (x - high) * 1e5
+        above_tie = (high * units - (floor + 0.5)) + (x - high) * units
         if above_tie == 0.0:
             return int(floor) + (int(floor) & 1)
     return int(floor) + int(above_tie > 0.0)
 
 
 @kernel
-def put_score(out: Bytes, p: int, x: float) -> int:
-    """Write ``repr(round(x, 5))`` for ``abs(x) < 1e9``."""
+def _round_all(values, units, out):  # type: ignore[no-untyped-def]
+    for at in range(values.size):
+        x = abs(values[at])
+        whole = np.floor(x)
+        rounded = x
+        if x * units < 2.0**53:  # above, neighbouring floats are further apart
+            rounded = (whole * units + nearest_units(x - whole, units)) / units
+        out[at] = np.copysign(rounded, values[at])
+
+
+def round_scores(values: NDArray[np.float64], decimals: int) -> NDArray[np.float64]:
+    """Return ``round(x, decimals)`` of finite floats of any shape, for 5 or 8 decimals."""
+    out = np.empty(values.shape)
+    _round_all(np.ascontiguousarray(values).reshape(-1), 10.0**decimals, out.reshape(-1))
+    return out
+
+
+@kernel
+def put_score(out: Bytes, p: int, x: float, decimals: int) -> int:
+    """Write ``repr(round(x, decimals))`` for an easy number, of 5 or 8 decimals."""
     if np.copysign(1.0, x) < 0.0:  # -0.0 keeps its sign
         out[p] = MINUS
         p += 1
         x = -x
-    units = np.uint64(hundred_thousandths(x))
-    whole = units // np.uint64(100000)
-    rest = np.uint32(units % np.uint64(100000))
+    if decimals == DECIMALS:  # division by a constant
+        units = np.uint64(nearest_units(x, 1e5))
+        whole, rest = units // np.uint64(100000), np.uint32(units % np.uint64(100000))
+    else:
+        units = np.uint64(nearest_units(x, 1e8))
+        whole, rest = units // np.uint64(100000000), np.uint32(units % np.uint64(100000000))
     if whole == np.uint64(0) and np.uint32(0) < rest < np.uint32(10):  # 3e-05: repr uses exponents below 1e-4
         out[p] = np.uint8(rest) + ZERO
         out[p + 1] = 101
@@ -166,18 +201,18 @@ def put_score(out: Bytes, p: int, x: float) -> int:
         return p + 5
     p = put_digits(out, p, whole)
     out[p] = POINT
-    return _put_decimals(out, p + 1, rest)
+    return _put_decimals(out, p + 1, rest, decimals)
 
 
 @kernel
-def _put_decimals(out: Bytes, p: int, rest: np.uint32) -> int:
-    """Five decimals without the zeros at their end, of which one stays."""
+def _put_decimals(out: Bytes, p: int, rest: np.uint32, decimals: int) -> int:
+    """Write the decimals without the zeros at their end, of which one stays."""
     if rest == np.uint32(0):
         out[p] = ZERO
         return p + 1
     ten = np.uint32(10)
-    size = 5
-    for k in range(4, -1, -1):
+    size = decimals
+    for k in range(decimals - 1, -1, -1):
         digit = rest % ten
         out[p + k] = np.uint8(digit) + ZERO
         if digit == np.uint32(0) and size == k + 1:
@@ -200,7 +235,7 @@ def _write_numbers(values, state, hard_offsets, hard, out, offsets):  # type: ig
     for i in range(values.size):
         offsets[i] = p
         if state[i] == EASY:
-            p = put_score(out, p, values[i])
+            p = put_score(out, p, values[i], DECIMALS)
         elif state[i] == HARD:
             p = put_piece(out, p, hard, hard_offsets, next_hard)
             next_hard += 1
@@ -208,7 +243,7 @@ def _write_numbers(values, state, hard_offsets, hard, out, offsets):  # type: ig
 
 
 @kernel
-def _write_spans(bounds, starts, ends, scores, state, hard_offsets, hard, out, offsets):  # type: ignore[no-untyped-def]
+def _write_spans(bounds, starts, ends, scores, state, hard_offsets, hard, decimals, out, offsets):  # type: ignore[no-untyped-def]
     p, next_hard = 0, 0
     for i in range(bounds.size - 1):
         offsets[i] = p
@@ -230,7 +265,7 @@ def _write_spans(bounds, starts, ends, scores, state, hard_offsets, hard, out, o
                 p = put_piece(out, p, hard, hard_offsets, next_hard)
                 next_hard += 1
             else:
-                p = put_score(out, p, scores[k])
+                p = put_score(out, p, scores[k], decimals)
             out[p] = CLOSE
             p += 1
         out[p] = CLOSE

@@ -1,6 +1,7 @@
 """The shipped classes are those of Python and of the regex package."""
 
 import importlib.util
+import re
 import unicodedata
 from pathlib import Path
 
@@ -53,6 +54,24 @@ def test_white_space_and_letters_are_those_of_str(classes):
     letters = np.array([char.isalpha() for char in EVERY_CHAR])
     assert differ(classes, tables.SPACE, spaces, recorded, installed) == []
     assert differ(classes, tables.LETTER, letters, recorded, installed) == []
+
+
+def test_answers_of_str_methods(classes):
+    numbers, blocks = tables.load_str_classes()
+    found = blocks.reshape(-1, 256)[numbers].reshape(-1)
+    answers = {
+        tables.SPACE: str.isspace,
+        tables.STR_WORD: re.compile(r"\w").match,
+        tables.STR_UPPER: str.isupper,
+        tables.STR_LOWER: lambda char: not (char + "A").isupper(),
+        tables.STR_NUMERIC: str.isnumeric,
+    }
+    recorded, installed = tables.table_versions()[0], unicodedata.unidata_version
+    for bit, answer in answers.items():
+        wrong = (found[CODES] & bit != 0) != np.array([bool(answer(char)) for char in EVERY_CHAR])
+        if recorded != installed:
+            wrong &= classes[CODES] & tables.ASSIGNED != 0
+        assert [hex(code) for code in CODES[wrong]] == []
 
 
 def test_regex_classes_are_those_of_the_package(classes):

@@ -1,0 +1,122 @@
+"""Quality signals of RedPajama-V2: every value and JSON type of the rule-based ones and of CCNet's fields is the published pipeline's."""
+
+import gzip
+import json
+from functools import cache, partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import redpajama_oracle as oracle
+
+from dolma_dask.taggers.registry import get_tagger
+from dolma_dask.taggers.word_lists import read_stop_words
+
+pytestmark = pytest.mark.conformance
+
+OF_MODELS = ("rps_doc_ml_", "rps_doc_books_", "rps_doc_openwebtext_", "rps_doc_wikipedia_")
+"""Signals of classifiers and of importance weights, which need models."""
+
+
+def records(path: Path) -> list[dict]:
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+@cache
+def documents(folder: Path) -> dict[str, dict]:
+    """Records by id."""
+    found = {}
+    for path in sorted((folder / "documents").rglob("*.json.gz")):
+        name = path.relative_to(folder / "documents")
+        found |= {f"{name}/{row}": record for row, record in enumerate(records(path))}
+    assert len(found) == 489
+    return found
+
+
+@cache
+def published(folder: Path) -> dict[str, dict]:
+    """Rows of signals by id."""
+    rows = [
+        row
+        for path in sorted((folder / "quality_signals").rglob("*.signals.json.gz"))
+        for row in records(path)
+    ]
+    assert len(rows) == 488
+    return {row["id"]: row for row in rows}
+
+
+def same(found: object, expected: object) -> bool:
+    """Equal, with the same JSON types."""
+    return json.dumps(found) == json.dumps(expected)
+
+
+def test_the_definitions_of_the_tests_give_the_published_values(shared: Path) -> None:
+    folder = shared / "conformance/rpv2"
+    stop_words = read_stop_words()
+    listed = {
+        path.stem: {line.strip() for line in path.read_text().splitlines()}
+        for path in (folder / "artifacts/bad_words").glob("*.txt")
+    }
+    categories = json.loads((folder / "artifacts/bad_urls/domain_to_category_id.json").read_text())
+    wrong = []
+    for id_, row in published(folder).items():
+        record = documents(folder)[id_]
+        language, text = record["language"], record["raw_content"]
+        found = oracle.ccnet_signals(record, len(text)) | oracle.rule_signals(
+            text, set(stop_words[language]), listed[language], categories.get(record["source_domain"])
+        )
+        expected = {
+            name: spans for name, spans in row["quality_signals"].items() if not name.startswith(OF_MODELS)
+        }
+        assert list(found) == list(expected)
+        wrong += [
+            (id_, name, found[name], expected[name])
+            for name in found
+            if not same(found[name], expected[name])
+        ]
+    assert wrong == []
+
+
+def tagged(folder: Path, name: str) -> dict[str, dict]:
+    """Values of a tagger for the published documents, by id."""
+    rows = {id_: documents(folder)[id_] for id_ in published(folder)}
+    texts = [row["raw_content"] for row in rows.values()]
+    metadata = [json.dumps({key: row[key] for key in row if key != "raw_content"}) for row in rows.values()]
+    columns = [pa.array(values, pa.large_string()) for values in (texts, metadata)]
+    artifacts = folder / "artifacts"
+    files = {
+        str(path.relative_to(artifacts)): partial(path.open, "rb")
+        for path in artifacts.rglob("*")
+        if path.is_file()
+    }
+    tagger = get_tagger(name).with_files(files)
+    found = tagger(pa.RecordBatch.from_arrays(columns, names=["text", "metadata"])).to_pylist()
+    return dict(zip(rows, found, strict=True))
+
+
+@pytest.mark.parametrize("name", ["redpajama_v2_doc", "redpajama_v2_ccnet"])
+def test_every_signal_of_documents(shared: Path, name: str) -> None:
+    """Numbers are compared as JSON, so that 0.0 is not -0.0; whole numbers are floats here."""
+    folder = shared / "conformance/rpv2"
+    for id_, row in tagged(folder, name).items():
+        signals = published(folder)[id_]["quality_signals"]
+        scores = {signal: signals[signal][0][2] for signal in row}
+        assert same(
+            row, {signal: score if score is None else float(score) for signal, score in scores.items()}
+        ), id_
+
+
+def test_every_signal_of_lines(shared: Path) -> None:
+    folder = shared / "conformance/rpv2"
+    for id_, row in tagged(folder, "redpajama_v2_lines").items():
+        signals = published(folder)[id_]["quality_signals"]
+        for name, spans in row.items():
+            found = (
+                [[0, 0, None]]
+                if spans is None
+                else [[span["start"], span["end"], span["score"]] for span in spans]
+            )
+            expected = [
+                [start, end, score if score is None else float(score)] for start, end, score in signals[name]
+            ]
+            assert same(found, expected), (id_, name)
