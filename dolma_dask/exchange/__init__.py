@@ -5,7 +5,8 @@ Memory is bounded by the size of a range, whatever the keys; text never enters.
 """
 
 from dolma_dask.exchange.contract import Emitted, Emitter, Reducer
-from dolma_dask.exchange.passes import Exchanged, Limits, ShardRecords, Shuffle, check_shuffle, exchange
+from dolma_dask.exchange.passes import Exchanged, Shuffle, check_shuffle, exchange
+from dolma_dask.exchange.staged import Limits, ShardRecords
 
 __all__ = [
     "Emitted",

@@ -22,7 +22,8 @@ from dolma_dask.errors import StageError
 from dolma_dask.exchange.buckets import Bucketing
 from dolma_dask.exchange.contract import Emitter, Records, Reducer, Words, to_records, to_words, word_count
 from dolma_dask.exchange.ordering import chunks_of, sort_grouped
-from dolma_dask.exchange.passes import Limits, Reduced, _staged, file_of, write_records
+from dolma_dask.exchange.passes import _staged, write_records
+from dolma_dask.exchange.staged import Limits, Reduced, file_of
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.journal import Record

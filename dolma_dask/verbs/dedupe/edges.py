@@ -22,7 +22,7 @@ from dolma_dask.engine import Free, Input, Pass, Ran, Step, Task, Unit, WorkDir
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange.buckets import BucketRange
 from dolma_dask.exchange.contract import Records, to_records, to_words
-from dolma_dask.exchange.passes import DEFAULT, Staged
+from dolma_dask.exchange.staged import DEFAULT, Staged
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord

@@ -20,7 +20,8 @@ from dolma_dask.engine.resume import look_back
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.buckets import of_shards
-from dolma_dask.exchange.passes import Reduced, Staged, by_shard, reduce, scatter
+from dolma_dask.exchange.passes import by_shard, reduce, scatter
+from dolma_dask.exchange.staged import Reduced, Staged
 from dolma_dask.formats.layout import clusters_path
 from dolma_dask.io import files
 from dolma_dask.journal import Journal, Record, work_key

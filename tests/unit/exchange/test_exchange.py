@@ -22,7 +22,7 @@ from dolma_dask.errors import (
     StageError,
     UsageError,
 )
-from dolma_dask.exchange import Emitted, Exchanged, Limits, passes
+from dolma_dask.exchange import Emitted, Exchanged, Limits, passes, staged
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
@@ -537,7 +537,7 @@ def test_damage_that_never_ends_is_an_error(world, monkeypatch):
     def spoiled(*arguments):
         raise CorruptFileError(f"{world.folder}/scatter/000000.bin is damaged")
 
-    monkeypatch.setattr(passes, "read_buckets", spoiled)
+    monkeypatch.setattr(staged, "read_buckets", spoiled)
     emitter = FromFile()
     with pytest.raises(StageError, match="is damaged"):
         world.run(emitter)
