@@ -63,7 +63,7 @@ VERBS = _by_name(
         "tag",
         "dolma_dask.verbs.tag:tag",
         "Run taggers over every document, in one pass.",
-        reads=("dataset",),
+        reads=("dataset", "artifacts"),
         writes=("dataset",),
     ),
     Verb(

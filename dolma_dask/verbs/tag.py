@@ -33,6 +33,7 @@ from dolma_dask.summary import Summary
 from dolma_dask.taggers.base import Tagger, ViewTagger
 from dolma_dask.taggers.registry import check_tagger, get_tagger
 from dolma_dask.text.view import TextView
+from dolma_dask.verbs.artifacts import Artifacts
 from dolma_dask.verbs.options import (
     DatasetLike,
     Many,
@@ -58,6 +59,7 @@ def tag(
     taggers: Annotated[Sequence[str | Tagger] | str | Tagger, Many],
     *,
     experiment: str | None = None,
+    artifacts: str | None = None,
     format: FileFormat | None = None,
     source: str | None = None,
     version: str | None = None,
@@ -75,6 +77,9 @@ def tag(
         Names of taggers (see: dolma-dask list). From Python also tagger objects, or one of either without a list.
     experiment : str, optional
         Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.
+    artifacts : str, optional
+        Folder with files that taggers use: for redpajama_v2_doc lists of words as bad_words/en.txt, a phrase a line, and stop_words/en.txt in place of its own, and the
+        numbers of domains in bad_urls/domain_to_category_id.json.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the attribute files; by default that of the document file.
     source : str, optional
@@ -102,8 +107,10 @@ def tag(
     taggers = [taggers] if isinstance(taggers, str) or callable(taggers) else taggers
     check_format(format)
     opened = as_dataset(dataset, source, version)
-    sets = _sets([_tagger(item) for item in taggers], experiment)
-    stage = TagStage(opened.root, opened.source, sets, format, record_policy(options))
+    objects = [_tagger(item) for item in taggers]
+    sets = _sets(objects, experiment)
+    used = Artifacts() if artifacts is None else Artifacts.of(artifacts, objects)
+    stage = TagStage(opened.root, opened.source, sets, format, record_policy(options), used)
     layout.check_no_collision([layout.with_format(shard.path, format) for shard in opened.shards])
     names = [tagger.name for set_ in sets.values() for tagger in set_]
     shards = selected(opened, options).shards
@@ -112,7 +119,13 @@ def tag(
         root=opened.root,
         tasks=[stage.task(shard) for shard in shards],
         params=without_empty(
-            {"taggers": names, "experiment": experiment, "format": format, "source": source}
+            {
+                "taggers": names,
+                "experiment": experiment,
+                "artifacts": used.folder or None,
+                "format": format,
+                "source": source,
+            }
         ),
         writes=tuple(f"{layout.ATTRIBUTES}/{name}/" for name in sets),
         version=dolma_dask.__version__,
@@ -174,6 +187,7 @@ class TagStage:
     sets: Mapping[str, tuple[Tagger, ...]]  # attribute sets to write, and what goes into each
     file_format: FileFormat | None  # none: that of the document file
     policy: RecordPolicy = field(default_factory=RecordPolicy)  # what happens to bad records
+    artifacts: Artifacts = field(default_factory=Artifacts)  # files that taggers use
     verb: str = "tag"
 
     def task(self, shard: Shard) -> Task:
@@ -195,7 +209,9 @@ class TagStage:
             [tagger.name, str(tagger.version), tagger.params, list(tagger.types)]
             for tagger in self.sets[name]
         ]
+        used = {tagger.name: self.artifacts.used_by(tagger) for tagger in self.sets[name]}
         params = {
+            **without_empty({"artifacts": {tagger: found for tagger, found in used.items() if found}}),
             "set": name,
             "taggers": taggers,
             "source": self.source,
@@ -208,6 +224,7 @@ class TagStage:
         shard: Shard = task.work
         requested = {unit.name: unit for unit in task.units}
         sets = [name for name in self.sets if self.path(name, shard) in requested]
+        taggers = {name: [self.artifacts.loaded(tagger) for tagger in self.sets[name]] for name in sets}
         reads = {column for name in sets for tagger in self.sets[name] for column in tagger.reads}
         columns = tuple(dict.fromkeys(("id", "text", "source", *sorted(reads))))
         document = layout.document_path(shard.path)
@@ -231,7 +248,7 @@ class TagStage:
                 digests.update(block.batch)
                 counts["documents_in"] += block.num_rows
                 counts["text_bytes"] += text_bytes(block.batch.column("text"))
-                view = self._write(block, writers, kinds, view)
+                view = _write(block, taggers, writers, kinds, view)
             kept = quarantine.publish(self.root, self.verb, shard.path)
         source = reader.stored.record(document)
         totals = {**counts, "bad_records": quarantine.count}
@@ -257,30 +274,28 @@ class TagStage:
         info: dict[str, Any] = {"reads": reads, "taggers": [tagger.name for tagger in self.sets[name]]}
         return info if None in kinds.values() else {**info, "kinds": dict(kinds)}
 
-    def _write(
-        self,
-        block: Block,
-        writers: Mapping[str, AttributeWriter],
-        kinds: dict[str, dict[str, str | None]],
-        previous: TextView | None,
-    ) -> TextView:
-        batch = _readable(block)
-        view = TextView(batch.column("text"), previous)
-        errors = {
-            record.row - block.first_row: f"{record.reason}: expected {record.expected}"
-            for record in block.bad
-        }
-        ids, sources = block.batch.column("id"), block.batch.column("source")
-        for name, writer in writers.items():
-            try:
-                columns = [
-                    column for tagger in self.sets[name] for column in _columns(name, tagger, batch, view)
-                ]
-            except DataError as error:
-                raise _located(error, block.first_row) from error
-            kinds[name].update(pair for column in columns for pair in _read_kinds(column))
-            writer.write(ids, sources, view.lengths, columns, errors)
-        return view
+
+def _write(
+    block: Block,
+    taggers: Mapping[str, Sequence[Tagger]],
+    writers: Mapping[str, AttributeWriter],
+    kinds: dict[str, dict[str, str | None]],
+    previous: TextView | None,
+) -> TextView:
+    batch = _readable(block)
+    view = TextView(batch.column("text"), previous)
+    errors = {
+        record.row - block.first_row: f"{record.reason}: expected {record.expected}" for record in block.bad
+    }
+    ids, sources = block.batch.column("id"), block.batch.column("source")
+    for name, writer in writers.items():
+        try:
+            columns = [column for tagger in taggers[name] for column in _columns(name, tagger, batch, view)]
+        except DataError as error:
+            raise _located(error, block.first_row) from error
+        kinds[name].update(pair for column in columns for pair in _read_kinds(column))
+        writer.write(ids, sources, view.lengths, columns, errors)
+    return view
 
 
 def _located(error: DataError, first_row: int) -> DataError:

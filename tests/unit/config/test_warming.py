@@ -10,7 +10,7 @@ import pytest
 
 RARE = {
     "_valid_utf8", "mark_invalid_utf8",  # texts that are not UTF-8
-    "_write_numbers", "_write_spans",  # attributes in Parquet
+    "_write_numbers",  # attributes in Parquet
     "count_not_above", "match_sorted", "_count", "_count_cells",  # more than fits in memory
     "_character_end",  # texts of characters that are signed in parts
     "_fill_keys",  # dedupe --audit

@@ -1,0 +1,93 @@
+"""Files of the user's that taggers compare documents with: lists of words and domains, in one folder.
+
+The call reads them once, for their checksums, which are part of the key of what is made with them. Each process loads them when a shard first needs them, and keeps what
+the tagger made of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from threading import Lock
+
+from dolma_dask.errors import SourceChangedError, UsageError
+from dolma_dask.io import files
+from dolma_dask.io.files import join
+from dolma_dask.taggers.base import Tagger, ViewTagger
+
+_loaded: dict[tuple[str, ...], Tagger] = {}
+_loading = Lock()
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """Files that taggers use."""
+
+    folder: str = ""
+    checksums: tuple[tuple[str, str], ...] = ()  # name below the folder, and xxh3-128 of the stored bytes
+
+    @classmethod
+    def of(cls, folder: str, taggers: Sequence[Tagger]) -> "Artifacts":
+        """Find the files in a folder that one of the taggers uses.
+
+        Raises `UsageError`: there are none, or no tagger uses any.
+        """
+        root = files.normalize(folder)
+        patterns = sorted({pattern for tagger in taggers for pattern in files_of(tagger)})
+        if not patterns:
+            raise UsageError(
+                f"artifacts={folder!r}, but none of the taggers {', '.join(tagger.name for tagger in taggers)} uses files. "
+                "Leave artifacts out."
+            )
+        found = [info.path for info in files.list_files(root) if _matches(info.path, patterns)]
+        if not found:
+            raise UsageError(
+                f"{root} has none of {', '.join(patterns)}; expected one or more of these files."
+            )
+        return cls(root, tuple((name, files.checksum(join(root, name))) for name in found))
+
+    def used_by(self, tagger: Tagger) -> tuple[tuple[str, str], ...]:
+        """Return the files that a tagger uses, with their checksums."""
+        patterns = files_of(tagger)
+        return tuple(item for item in self.checksums if _matches(item[0], patterns))
+
+    def loaded(self, tagger: Tagger) -> Tagger:
+        """Return the tagger with its files, once for each process.
+
+        Raises `SourceChangedError`: a file is not as it was when the call began.
+        """
+        used = self.used_by(tagger)
+        if not used or not isinstance(tagger, ViewTagger):
+            return tagger
+        key = (
+            tagger.name,
+            str(tagger.version),
+            tagger.params,
+            self.folder,
+            *(part for item in used for part in item),
+        )
+        with _loading:
+            if key not in _loaded:
+                self._check(used)
+                urls = {name: join(self.folder, name) for name, _ in used}
+                _loaded[key] = tagger.with_files(
+                    {name: partial(files.open_read, url) for name, url in urls.items()}
+                )
+            return _loaded[key]
+
+    def _check(self, used: tuple[tuple[str, str], ...]) -> None:
+        for name, checksum in used:
+            url = join(self.folder, name)
+            if files.checksum(url) != checksum:
+                raise SourceChangedError(
+                    f"{url} is not the file that was there when the command began. Run it again.", url=url
+                )
+
+
+def files_of(tagger: Tagger) -> tuple[str, ...]:
+    """Return the patterns of the files that a tagger uses."""
+    return tagger.files if isinstance(tagger, ViewTagger) else ()
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
