@@ -13,6 +13,7 @@ class Cost(NamedTuple):
 
     cpu: float  # CPU-seconds per MB of stored input, gzip, in one process
     locked: float  # share of them under the interpreter lock, which threads do not gain
+    waits: bool = False  # it waits for others more than it computes: threads, however many
 
 
 # `benchmarks.bench_placement` and the same for convert and validate, 275 MB of text (98 MB stored, 28 files), on a quiet machine with two cores.
@@ -20,6 +21,7 @@ class Cost(NamedTuple):
 # sign: 1.4 times the CPU of tag beside it; its share under the lock is taken for the same.
 # Only ratios matter: a slower machine also starts processes more slowly.
 COSTS = {
+    "download": Cost(0.004, 0.3, waits=True),
     "convert": Cost(0.014, 0.3),
     "tag": Cost(0.021, 0.2),
     "sign": Cost(0.030, 0.2),
@@ -85,6 +87,8 @@ def choose(
     if isolate and may_start:
         return "processes"
     cost = cost_of(verb)
+    if cost.waits and min(workers, len(sizes)) > 1:
+        return "threads"
     total = cost.cpu * sum(sizes) / 1e6
     count = min(workers, len(sizes))
     if count < 2:

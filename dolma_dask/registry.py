@@ -45,6 +45,12 @@ def _by_name(*verbs: Verb) -> dict[str, Verb]:
 
 VERBS = _by_name(
     Verb(
+        "download",
+        "dolma_dask.verbs.download.verb:download",
+        "Fetch published files over the web or from a store, each whole.",
+        reads=("inputs",),
+    ),
+    Verb(
         "convert",
         "dolma_dask.verbs.convert.verb:convert",
         "Turn raw files into documents in the Dolma layout.",

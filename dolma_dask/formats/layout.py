@@ -19,6 +19,9 @@ QUARANTINE = "_quarantine"
 WORK = "_work"
 CLUSTERS = "clusters"
 
+OF_RUNS = (f"{JOURNAL}/", f"{QUARANTINE}/", f"{WORK}/")
+"""Folders of a root that tell of the runs that filled it."""
+
 DOCUMENT_SUFFIXES = (".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst", ".jsonl", ".parquet")
 """Suffixes of document files."""
 

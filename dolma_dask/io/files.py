@@ -52,6 +52,11 @@ def is_local(url: str) -> bool:
     return "://" not in url or url.startswith(_LOCAL)
 
 
+def is_web(url: str) -> bool:
+    """Tell whether a URL is one of http or https, where nothing can be listed."""
+    return url.startswith(("http://", "https://"))
+
+
 def is_in_memory(url: str) -> bool:
     """Tell whether a file lies in the memory of this process (fsspec's ``memory://``)."""
     return url.startswith("memory://")

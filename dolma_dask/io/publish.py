@@ -83,7 +83,7 @@ def publish(url: str, *, synced: bool = True) -> Iterator[PublishedFile]:
 def _publish_local(target: Path, synced: bool) -> Iterator[BinaryIO]:
     temporary = target.with_name(_temporary_name(target.name))
     try:
-        with _opened(temporary) as handle:
+        with open_new(temporary) as handle:
             yield handle
             handle.flush()
             if synced:
@@ -93,15 +93,18 @@ def _publish_local(target: Path, synced: bool) -> Iterator[BinaryIO]:
         # a file system that became read-only says so, whether the file is there or not
         with suppress(OSError):
             remove(str(temporary))
-        if isinstance(error, OSError) and (explanation := _explained(target, error)):
+        if isinstance(error, OSError) and (explanation := explained(target, error)):
             raise explanation from error
         raise
     if synced:
-        _fsync_folder(target.parent)
+        fsync_folder(target.parent)
 
 
-def _opened(path: Path) -> BinaryIO:
-    """Open a new file, its folders made."""
+def open_new(path: Path) -> BinaryIO:
+    """Open a new file, its folders made.
+
+    Raises `StoreAccessError`: no file can be made there.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("wb", buffering=1 << 16)
@@ -120,7 +123,7 @@ def _opened(path: Path) -> BinaryIO:
         ) from error
 
 
-def _explained(target: Path, error: OSError) -> StoreError | None:
+def explained(target: Path, error: OSError) -> StoreError | None:
     """Return what the system says of a file that cannot be finished, with its place and what to do."""
     if error.errno in FULL and error.filename is None:
         return DiskFullError(
@@ -137,7 +140,8 @@ def _explained(target: Path, error: OSError) -> StoreError | None:
     return None
 
 
-def _fsync_folder(folder: Path) -> None:
+def fsync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on disk."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -256,7 +260,7 @@ def _rename(fs: Any, old: str, new: str) -> None:
 def _temporary_name(name: str) -> str:
     """Return a name that names the writing process; file systems allow 255 bytes."""
     short = name.encode()[:100].decode(errors="ignore")
-    return f".{short}.{_writer_space()}-{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
+    return f".{short}.{writer_space()}-{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
 
 
 def process_space() -> tuple[str, int]:
@@ -268,7 +272,8 @@ def process_space() -> tuple[str, int]:
     return socket.gethostname(), space
 
 
-def _writer_space() -> str:
+def writer_space() -> str:
+    """Return `process_space` as a part of file names."""
     host, space = process_space()
     return f"{re.sub(r'[^A-Za-z0-9]', '_', host)}_{space}"
 
@@ -277,7 +282,7 @@ def sweep(root: str, name: str | None = None) -> int:
     """Remove temporary files below a local `root`, or of one file in it, whose writers on this host are gone; return their number."""
     if not is_local(root):
         return 0  # an upload that was not completed is not visible
-    pattern = re.compile(rf"\..*\.{_writer_space()}-(\d+)-[0-9a-f]{{8}}{re.escape(_SUFFIX)}", re.DOTALL)
+    pattern = re.compile(rf"\..*\.{writer_space()}-(\d+)-[0-9a-f]{{8}}{re.escape(_SUFFIX)}", re.DOTALL)
     names = f"**/.*{_SUFFIX}" if name is None else f".{glob.escape(name)}.*{_SUFFIX}"
     left = [path for path in local_path(root).glob(names) if _is_orphan(pattern, path)]
     for path in left:

@@ -160,7 +160,7 @@ class Listing:
     @cached_property
     def files(self) -> dict[str, FileInfo]:
         """By path relative to the root."""
-        if not self.has_documents and files.is_local(self.root):
+        if files.is_web(self.root) or (not self.has_documents and files.is_local(self.root)):
             return {}
         return {info.path: info for info in files.list_files(self.root)}
 
@@ -177,7 +177,9 @@ class Listing:
         return {layout.stem_of(path) for path in paths if layout.suffix_of(path)}
 
     def state(self, record: Record) -> int:
-        """Tell whether the inputs of a record are what was read; `GONE` if none of them is there."""
+        """Tell whether the inputs of a record are what was read; `GONE` if none of them is there. Servers are not asked: `download --refresh` does that."""
+        if files.is_web(self.root):
+            return FRESH
         states = [self._state(item) for item in record.inputs if _is_file(item.path)]
         if GONE in states:
             return GONE if states.count(GONE) == len(states) else CHANGED

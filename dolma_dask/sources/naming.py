@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import Literal
 
 from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.stream import Compression, compression_of
@@ -69,6 +70,8 @@ def _list_one(url: str) -> list[FileInfo]:
             FileInfo(files.join(base, info.path), info.bytes, info.stamp) for info in files.list_files(base)
         )
         listed = [info for info in below if base == url or _glob_matches(info.path, url)]
+        own = tuple(files.join(base, folder) for folder in layout.OF_RUNS)
+        listed = [info for info in listed if not info.path.startswith(own)]  # raw files of `download`
     if not listed:
         raise UsageError(
             f"{url}: no files found; expected a file, a folder with files, or a glob such as 'raw/**/*.jsonl.gz'."

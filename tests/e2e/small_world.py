@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dolma_dask import cli
 from dolma_dask.testing import Case, VerbLaws
 from dolma_dask.testing.tokenizer import train_tokenizer
+from dolma_dask.verbs.download.selection import COMPONENTS
 
 TAGGERS = ("char_length_v1", "whitespace_tokenizer_v1", "gopher_v2")
 RULE = "gopher_v2__gopher_v2__word_count >= 20 and char_length_v1__char_length_v1__length < 3000"
@@ -98,6 +100,28 @@ def make_raw(root: Path, seed: int) -> None:
         store(root / f"dump/{number}.jsonl{('.gz', '.zst', '')[number % 3]}", lines, 2)
 
 
+def make_served(root: Path, seed: int) -> None:
+    """Write a tree as RedPajama-V2 is published, with listings."""
+    draw = random.Random(seed)
+    for language in ("en", "de"):
+        shards = [
+            f"2023-06/{number:04d}/{language}_{bucket}"
+            for number in range(2)
+            for bucket in ("head", "middle")
+        ]
+        (root / "listings").mkdir(parents=True, exist_ok=True)
+        (root / f"listings/{language}-2023-06-head_middle.txt").write_text(
+            "".join(f"{shard}\n" for shard in shards)
+        )
+        for shard in shards:
+            for component, suffix in COMPONENTS.items():
+                path = root / component / f"{shard}{suffix}"
+                lines = make_lines(draw, draw.randrange(20, 60), shard)
+                store(path, lines, 2)
+                if path.suffix == ".parquet":
+                    pq.write_table(pa.table({"id": [line.decode() for line in lines]}), path)
+
+
 TOKENS = "--tokenizer WORLD/tokenizer.json"
 ROWS = '"tokenizer": "WORLD/tokenizer.json", "max_seq_length": 64, "max_rows_per_file": 900'
 SHUFFLE = "--shuffle --seed 3 --max-size 100000"
@@ -112,6 +136,7 @@ class Verbs(VerbLaws):
             "convert WORLD/raw --to WORLD/converted --id key --text body --source web --shard-bytes 60000",
             ["converted"], others=["--source other"], asks=True, redone=1,
         ),
+        "download": Case("download WORLD/served --to WORLD/fetched --snapshots 2023-06 --languages en de --refresh", ["fetched"], redone=2),
         "tag": Case(f"tag WORLD/untagged --taggers {' '.join(TAGGERS)}", ["untagged/attributes"], others=["--source other"], redone=2),
         "quantiles": Case("quantiles WORLD/v0 --signals word_count char_length_v1__length --by source --level regular", ["v0/quantiles"], others=["--by none"], passes=True, replaces=False, asks=True),
         "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
@@ -138,6 +163,7 @@ class Verbs(VerbLaws):
     def make_world(cls, world):
         """Raw files, twelve shards, one that repeats rows of the others, and a large one of which no rule keeps a row: its size makes a shuffle use four buckets."""
         make_raw(world / "raw", 7)
+        make_served(world / "served", 6)
         make_documents(world / "untagged", 8)
         make_documents(world / "v0", 8)
         train_tokenizer(ORDINARY + WILD, world / "tokenizer.json", 300)
@@ -181,6 +207,8 @@ class Verbs(VerbLaws):
             change_same_size(world / root / "documents/plain.jsonl")
             change(world / root / "documents/2019-03/part_3.jsonl.gz")
         change(world / "raw/dump/3.jsonl.gz")
+        for shard in ("0000/en_head", "0001/de_middle"):
+            change(world / f"served/documents/2023-06/{shard}.json.gz")
         cls.tag(world)
 
 
@@ -213,6 +241,7 @@ def change(path: Path) -> None:
     text = gzip.decompress(path.read_bytes())
     path.write_bytes(
         gzip.compress(
-            text.replace(b" the ", b" teh ", 1) if b" the " in text else text.replace(b"[[0", b"[[ 0", 1)
+            text.replace(b" the ", b" teh ", 1) if b" the " in text else text.replace(b"[[0", b"[[ 0", 1),
+            mtime=0,
         )
     )

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dolma_dask import cli
@@ -27,7 +29,8 @@ def place(tmp_path, monkeypatch):
     common = " ".join(f"as{word} all the others do" for word in range(20))
     texts = [f"Document {number} speaks of {number} things, one by one, {common}" for number in range(40)]
     rows = [{"id": str(number), "text": text, "source": "wiki"} for number, text in enumerate(texts)]
-    for path in ("dumps/wiki/a.jsonl", "corpus/wiki/v0/documents/a.jsonl"):
+    corpora = (f"corpus/{name}/v0/documents/a.jsonl" for name in ("wiki", "books", "news"))
+    for path in ("dumps/wiki/a.jsonl", *corpora):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text("".join(json.dumps(row) + "\n" for row in rows))
     shard = "2023-06/0000/en_head"
@@ -41,6 +44,11 @@ def place(tmp_path, monkeypatch):
         for n, text in enumerate(texts)
     ]
     (tmp_path / "raw/c4/a.json").write_text("".join(json.dumps(row) + "\n" for row in c4))
+    (tmp_path / "urls").mkdir()
+    table = tmp_path / "minhash/2023-06/0000/de_head.minhash.parquet"
+    table.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"id": ["2023-06/0000/de_head.json.gz/0"]}), table)
+    (tmp_path / "urls/minhash-urls.txt").write_text(f"{table}\n")
     mixer = {"name": "w", "documents": ["corpus/wiki/v0/documents/*"], "output": {"path": "mixed"}}
     (tmp_path / "mixer.yaml").write_text(json.dumps({"streams": [mixer]}))
     (tmp_path / "takedown.txt").write_text("3\n7\n")

@@ -92,6 +92,12 @@ def test_placement_by_the_size_of_the_work(verb):
     assert sizes == sorted(sizes, key=order.index), "more work never runs in fewer processes"
 
 
+def test_what_waits_for_others_runs_in_threads():
+    assert choose("download", [1, 1], 8) == "threads"
+    assert choose("download", [MB] * 100, 8) == "threads"
+    assert choose("download", [MB], 8) == choose("download", [1, 1], 1) == "synchronous"
+
+
 def test_one_large_shard_among_small_ones_is_not_worth_processes():
     assert choose("tag", [500 * MB, *[MB] * 20], 2) == "synchronous"
 

@@ -105,7 +105,7 @@ WRONG_STAGES = {
     "mix: {dataset: a, to: [b]}": "line 2, column 27: mix.to: a list; expected a text.",
     "mix: {dataset: a}\n    tag: {}": "line 3, column 5: 'tag' stands in one item with 'mix'",
     "mix:\n    dataset: a": "line 3, column 5: 'dataset' is no verb; options of mix stand below it, indented by two",
-    "name: x": "line 2, column 5: no verb; expected one of convert",
+    "name: x": "line 2, column 5: no verb; expected one of download, convert",
     "[a]": "expected a verb with its options",
     "mix: {dataset: '${x}', to: b}": "line 2, column 20: ${x} is not defined",
     "mix: {dataset: a}\nreport: {to: x.html}": "line 3, column 1: report needs `dataset`",

@@ -205,10 +205,10 @@ def dead_pid() -> int:
 def test_sweep_removes_only_what_is_certainly_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dead, owner = dead_pid(), module._writer_space()
+    dead, owner = dead_pid(), module.writer_space()
     monkeypatch.setattr("dolma_dask.io.publish.socket.gethostname", lambda: "n1.cluster.local")
-    assert module._writer_space() != owner
-    other_host = module._writer_space()
+    assert module.writer_space() != owner
+    other_host = module.writer_space()
     monkeypatch.undo()
     spared = [
         f".a.{owner}-{os.getpid()}-01234567.tmp",  # a living process
@@ -237,7 +237,7 @@ def test_nothing_to_sweep(root: str) -> None:
 
 def test_host_names_with_dots_and_dashes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("dolma_dask.io.publish.socket.gethostname", lambda: "login-1.cluster.local")
-    (tmp_path / f".a.{module._writer_space()}-{dead_pid()}-01234567.tmp").touch()
+    (tmp_path / f".a.{module.writer_space()}-{dead_pid()}-01234567.tmp").touch()
     assert sweep(str(tmp_path)) == 1
 
 

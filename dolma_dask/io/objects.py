@@ -1,0 +1,194 @@
+"""Objects of a store or web server, read so that nothing is lost: from where the last connection broke off, as often as it takes.
+
+A `Source` says what an object is now (`look`) and sends its bytes from any offset on (`open`), together with the version that they are of. What breaks off is a
+`BrokenOffError`; `Source.persistently` tries again. It waits longer and longer, as a server asks where it does, and gives an object up that brings nothing
+while its host works. A host that answers nobody for `Source.patience` seconds is given up as a whole.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from dolma_dask.errors import StoreError, StoreUnreachableError
+from dolma_dask.io import files
+
+TRIES = 5
+"""Attempts in a row without a new byte, at an object whose host answers."""
+
+FIRST_WAIT_SECONDS = 1.0
+"""Before the second attempt at most, and half of it at least; it doubles with each."""
+
+LONGEST_WAIT_SECONDS = 30.0
+"""Between two attempts, unless the server asks for more."""
+
+LONGEST_PAUSE_SECONDS = 3600.0
+"""Pauses that a server may ask for, in a row."""
+
+_SLICE_SECONDS = 0.25
+"""How long a thread sleeps that somebody may want to stop."""
+
+Result = TypeVar("Result")
+
+
+class Version(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an object was when its bytes were sent."""
+
+    bytes: int | None = None  # None: its source does not tell
+    stamp: str = ""  # as in `dolma_dask.io.files.FileInfo`
+    if_range: str = ""  # what a web server takes for the condition of a range; empty: it has nothing strong
+
+    def is_same(self, other: "Version | None") -> bool:
+        """Tell whether two versions are known to have the same bytes."""
+        return bool(self.stamp) and self == other
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Bytes of an object as they come."""
+
+    version: Version
+    start: int  # offset of the first of them
+    read: Callable[[], bytes]  # the next of them, as soon as there are some; empty: no more come
+
+
+class BrokenOffError(Exception):
+    """An attempt that brought less than all.
+
+    ``refusal``: the host answered with an error (``answer``), asked to come later (``later``), or did not answer or went on (``away``).
+    ``wait``: seconds to stay away, as it asked.
+    """
+
+    def __init__(
+        self, reason: str, refusal: Literal["answer", "later", "away"] = "away", wait: float = 0.0
+    ) -> None:
+        super().__init__(reason)
+        self.refusal = refusal
+        self.wait = wait
+
+
+def shown(url: str) -> str:
+    """Return a URL without its query, which may hold a signature or token."""
+    return url.partition("?")[0]
+
+
+class _Host:
+    """What this process knows of a host: its free connections, when it last answered, and until when it wants to be left alone."""
+
+    def __init__(self, connections: int) -> None:
+        self._free = threading.Semaphore(connections)
+        self._quiet_until = 0.0
+        self.answered = 0.0
+
+    @contextmanager
+    def connection(self) -> Iterator[None]:
+        """Hold one of its connections, once it may be asked."""
+        with self._free:
+            rest(self._quiet_until - time.monotonic())
+            yield
+
+    def pause(self, seconds: float) -> None:
+        """Leave it alone for so long."""
+        self._quiet_until = max(self._quiet_until, time.monotonic() + seconds)
+
+
+_hosts: dict[tuple[str, int], _Host] = {}
+_hosts_lock = threading.Lock()
+
+
+def rest(seconds: float) -> None:
+    """Sleep, in slices."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _SLICE_SECONDS))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where objects are read from: by default files of this machine and of stores, by the package's own functions."""
+
+    connections: int = 8  # at once to one host, in one process
+    timeout: float = 30.0  # seconds without a byte after which a connection is given up
+    patience: float = 300.0  # seconds without an answer after which a host is given up
+
+    def look(self, url: str) -> Version | None:
+        """Return what an object is now; None if there is none."""
+        info = files.stat(url)
+        return None if info is None else Version(info.bytes, info.stamp)
+
+    @contextmanager
+    def open(self, url: str, start: int = 0, held: Version | None = None) -> Iterator[Answer]:
+        """Open an object at an offset; at its start if it is not known to be the version `held` any more, or cannot be read from the middle.
+
+        Raises `FileNotFoundError`: there is none. Raises `BrokenOffError`, also while it is read. Raises `StoreAccessError`: it may not be read.
+        """
+        version = self.look(url)
+        if version is None:
+            raise FileNotFoundError(url)
+        start = start if version.is_same(held) else 0
+        with files.open_read(url) as handle:
+            handle.seek(start)
+            yield Answer(version, start, lambda: handle.read(files.READ_BYTES))
+        if version != self.look(url):
+            raise BrokenOffError("it was written again while it was read")
+
+    def host(self, url: str) -> _Host:
+        """Return what is known of the host of a URL."""
+        parts = urlsplit(url)
+        with _hosts_lock:
+            return _hosts.setdefault(
+                (f"{parts.scheme}://{parts.netloc}", self.connections), _Host(self.connections)
+            )
+
+    def persistently(
+        self, url: str, attempt: Callable[[], Result], reached: Callable[[], int] = int
+    ) -> Result:
+        """Return what `attempt` returns; call it again while it breaks off. `reached` tells how many bytes it has brought so far.
+
+        Raises `StoreError`: it breaks off again and again without bringing more, although the host answers. Raises `StoreUnreachableError`: the
+        host does not.
+        """
+        host, best = self.host(url), reached()
+        tries, asked, since = 0, 0.0, time.monotonic()
+        while True:
+            try:
+                with host.connection():
+                    return attempt()
+            except BrokenOffError as error:
+                now, fresh = time.monotonic(), reached() > best
+                if fresh or not tries:
+                    tries, asked, since = 0, 0.0, now
+                best, tries = max(best, reached()), tries + 1
+                self._check_hope(url, error, tries, since, now - since - asked, asked)
+                if error.wait:
+                    asked += error.wait
+                    host.pause(error.wait)
+                else:
+                    wait = min(FIRST_WAIT_SECONDS * 2 ** (tries - 1), LONGEST_WAIT_SECONDS)
+                    rest(wait * random.uniform(0.5, 1))
+
+    def _check_hope(
+        self, url: str, error: BrokenOffError, tries: int, since: float, waited: float, asked: float
+    ) -> None:
+        """Raise an error if another attempt is in vain."""
+        answers = error.refusal == "answer" or self.host(url).answered > since
+        is_late = waited > self.patience or asked + error.wait > LONGEST_PAUSE_SECONDS
+        if not is_late and (tries < TRIES or not answers or error.refusal == "later"):
+            return
+        found = f"{shown(url)}: {error} ({tries} attempts in a row, {waited + asked:.0f} s)"
+        if answers:
+            raise StoreError(
+                f"{found}; expected all of it. Run the same command again later: it goes on where this one stopped.",
+                url=shown(url),
+            )
+        raise StoreUnreachableError(
+            f"{found}; expected the host to answer. Look at its address and the network, then run the same command again: it goes on where this "
+            "one stopped.",
+            url=shown(url),
+        )

@@ -1,0 +1,188 @@
+"""Which files are fetched: lists of URLs, listings of shards, and folders of a store, filtered by what RedPajama-V2 says in its paths.
+
+A published tree has ``<component>/<snapshot>/<shard>/<lang>_<bucket><suffix>`` for each component, and ``listings/<lang>-<snapshot>-<partition>.txt`` with lines
+``<snapshot>/<shard>/<lang>_<bucket>``. What is fetched lies at the same path below the target; other files at the path of their URL.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from dolma_dask.display import near_or_all
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+from dolma_dask.io.objects import shown
+from dolma_dask.io.stores import check_url
+
+COMPONENTS = {
+    "documents": ".json.gz",
+    "quality_signals": ".signals.json.gz",
+    "minhash": ".minhash.parquet",
+    "duplicates": ".duplicates.parquet",
+}
+"""Suffix of each component of RedPajama-V2."""
+
+BUCKETS = ("head", "middle", "tail")
+
+LANGUAGES = ("de", "en", "es", "fr", "it")
+
+_PUBLISHED = re.compile(
+    rf"(?:.*/)?(?P<path>(?P<component>{'|'.join(COMPONENTS)})/(?P<snapshot>[^/]+)/[^/]+/(?P<language>[^/_]+)_(?P<bucket>[^/.]+)\.[^/]+)"
+)
+_SHARD = re.compile(r"[^/\s]+/[^/\s]+/[^/\s_]+_[^/\s.]+")
+_LIST = re.compile(r".*\.(txt|lst)(\.gz|\.zst)?")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An object, and the path below the target at which it will lie."""
+
+    url: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is wanted of RedPajama-V2; empty: all. A selection leaves out files that are none of it."""
+
+    snapshots: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
+    buckets: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, given, known in (
+            ("buckets", self.buckets, BUCKETS),
+            ("components", self.components, tuple(COMPONENTS)),
+        ):
+            for word in given:
+                if word not in known:
+                    raise UsageError(f"{name} has {word!r}; {near_or_all(word, known)}")
+
+    def keeps(self, path: str) -> bool:
+        """Tell whether a path, or a URL, is selected."""
+        wanted = {
+            "snapshot": self.snapshots,
+            "language": self.languages,
+            "bucket": self.buckets,
+            "component": self.components,
+        }
+        if not any(wanted.values()):
+            return True
+        found = _PUBLISHED.fullmatch(path)
+        return found is not None and all(not words or found[name] in words for name, words in wanted.items())
+
+    def listings(self) -> Iterator[str]:
+        """Yield the paths of the listings that hold the selection."""
+        buckets = self.buckets or BUCKETS[:2]
+        partitions = ["head_middle"] * bool({*buckets} - {"tail"}) + ["tail"] * ("tail" in buckets)
+        for snapshot in self.snapshots:
+            for language in self.languages or LANGUAGES:
+                yield from (f"listings/{language}-{snapshot}-{partition}.txt" for partition in partitions)
+
+
+Lines = Callable[[str], Iterator[str]]
+"""Returns the lines of a small text file behind a path or URL."""
+
+
+def wanted_of(inputs: Sequence[str], base: str | None, selection: Selection, lines: Lines) -> list[Wanted]:
+    """Return the objects of all inputs that are selected, each once, sorted by the UTF-8 bytes of their paths.
+
+    Raises `UsageError`: nothing is selected; a line is neither a URL nor a shard; two URLs would become one file, or one outside of the target or hidden.
+    """
+    found = {one.url: one for item in inputs for one in _of_input(item, base, selection, lines)}
+    if not found:
+        raise UsageError(f"{shown(inputs[0])}: nothing is selected; expected files of these {selection}.")
+    kept = sorted(found.values(), key=lambda one: one.path.encode())
+    layout.check_no_collision([one.path for one in kept])
+    return kept
+
+
+def _of_input(item: str, base: str | None, selection: Selection, lines: Lines) -> Iterator[Wanted]:
+    url = files.normalize(item)
+    if _LIST.fullmatch(shown(url).rpartition("/")[2]):
+        yield from _of_list(url, base, selection, lines)
+    elif (files.is_local(url) and files.local_path(url).is_file()) or _is_file(url):
+        yield from _selected(url, base, selection)
+    else:
+        yield from _of_root(url, selection, lines)
+
+
+def _is_file(url: str) -> bool:
+    name = shown(url).rpartition("/")[2]
+    return layout.suffix_of(name) is not None and not files.is_local(url)
+
+
+def _selected(url: str, base: str | None, selection: Selection) -> Iterator[Wanted]:
+    path = _path_of(url, base)
+    if selection.keeps(path):
+        yield Wanted(url, path)
+
+
+def _of_list(url: str, base: str | None, selection: Selection, lines: Lines) -> Iterator[Wanted]:
+    """Yield the objects of a list; lines of a listing are shards of the tree that it lies in, or of `base`."""
+    tree = base or (files.parent(files.parent(url)) if "/listings/" in url else None)
+    for number, text in enumerate(lines(url), 1):
+        line = text.strip()
+        if not line or line.startswith("#"):
+            continue
+        if "://" in line or line.startswith("/"):
+            if selection.keeps(line):
+                check_url(line)
+                yield from _selected(line, base, selection)
+        elif tree and _SHARD.fullmatch(line):
+            yield from _of_shard(tree, line, selection)
+        else:
+            expected = "a URL" if tree else "a URL, or with --base also the shard of a listing"
+            raise UsageError(
+                f"{shown(url)}, line {number}: {line[:100]!r}; expected {expected}, such as 2023-06/0000/en_head."
+            )
+
+
+def _of_shard(root: str, shard: str, selection: Selection) -> Iterator[Wanted]:
+    buckets = selection.buckets or BUCKETS[:2]
+    if not shard.endswith(tuple(f"_{bucket}" for bucket in buckets)):
+        return
+    for component, suffix in COMPONENTS.items():
+        path = f"{component}/{shard}{suffix}"
+        if selection.keeps(path):
+            yield Wanted(files.join(root, path), path)
+
+
+def _of_root(root: str, selection: Selection, lines: Lines) -> Iterator[Wanted]:
+    """Yield the objects of a published tree: by its listings, or by those of its folders where a store has no listings."""
+    if files.is_web(root) or (selection.snapshots and "listings" in files.list_folders(root)):
+        if not selection.snapshots:
+            raise UsageError(
+                f"{root}: a tree in the web, which cannot be listed; expected the snapshots to fetch, such as --snapshots 2023-06, or the address of a "
+                "list of URLs, whose name ends in .txt."
+            )
+        for path in selection.listings():
+            yield from _of_list(files.join(root, path), root, selection, lines)
+        return
+    for info in files.list_files(root):
+        if selection.keeps(info.path) and not info.path.startswith(("_", "listings/")):
+            yield Wanted(files.join(root, info.path), _checked(info.path, root))
+
+
+def _path_of(url: str, base: str | None) -> str:
+    """Return where an object lies below the target: as it lies in a published tree, below `base`, or below its host."""
+    parts = urlsplit(url)
+    path = unquote(parts.path) if "://" in url else url
+    if base is not None:
+        if not url.startswith(f"{base.rstrip('/')}/"):
+            raise UsageError(f"{shown(url)} does not lie below {base}; expected URLs below --base.")
+        return _checked(unquote(shown(url))[len(unquote(base.rstrip("/"))) + 1 :], url)
+    found = _PUBLISHED.fullmatch(path)
+    return _checked(found["path"] if found else path.lstrip("/"), url)
+
+
+def _checked(path: str, url: str) -> str:
+    if not path or path.endswith("/") or not files.is_inside(path) or re.search(r"(^|/)\.|^_|\\|\0", path):
+        raise UsageError(
+            f"{shown(url)}: would become the file {path!r}; expected a path below the target that is neither hidden nor begins with '_'. Leave it out of the "
+            "list, or name the folder that it is to be seen from in --base."
+        )
+    return path

@@ -1,0 +1,77 @@
+"""Sizes of objects before they are fetched, and whether they fit."""
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from dolma_dask.display import counted
+from dolma_dask.errors import DiskFullError
+from dolma_dask.io import files
+from dolma_dask.io.objects import Version
+from dolma_dask.verbs.download.fetching import Access
+from dolma_dask.verbs.download.selection import Wanted
+
+MOST_ASKED = 1000
+"""Objects whose sizes are asked for before a run; those of the others are taken for the mean of their component."""
+
+_FOLDERS = 100
+"""Inodes for folders, journals and partial files."""
+
+
+def ask(access: Access, wanted: Sequence[Wanted], most: int = MOST_ASKED) -> dict[str, Version | None]:
+    """Return what up to `most` objects, spread evenly over all, are now, by path; None: there is none.
+
+    Raises `StoreUnreachableError`: a host does not answer.
+    """
+    count = min(most, len(wanted))
+    chosen = [wanted[number * len(wanted) // count] for number in range(count)]
+    if not chosen:
+        return {}
+    with ThreadPoolExecutor(min(access.connections, count)) as pool:
+        found = pool.map(lambda one: access.source(one.url).look(one.url), chosen)
+        return {one.path: version for one, version in zip(chosen, found, strict=True)}
+
+
+def sizes(wanted: Sequence[Wanted], known: Mapping[str, Version | None]) -> dict[str, int]:
+    """Return the size of each object by path: as it is known, else the mean of the known ones in its top folder."""
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for path, version in known.items():
+        groups[path.split("/")[0]].append((version and version.bytes) or 0)
+    means = {name: sum(group) // len(group) for name, group in groups.items()}
+    found = {}
+    for one in wanted:
+        version = known.get(one.path, Version())
+        size = 0 if version is None else version.bytes
+        found[one.path] = means.get(one.path.split("/")[0], 0) if size is None else size
+    return found
+
+
+def check_room(target: str, needed: int, count: int, is_estimate: bool) -> None:
+    """Check that so many more bytes and files fit below a local target.
+
+    Raises `DiskFullError`: they do not.
+    """
+    if not files.is_local(target):
+        return
+    folder = next(path for path in (Path(target), *Path(target).parents) if path.exists())
+    room = os.statvfs(folder)
+    free = room.f_bavail * room.f_frsize
+    about = "about " if is_estimate else ""
+    if needed > free:
+        raise DiskFullError(
+            f"{target}: {about}{_gb(needed)} to fetch in {counted(count, 'file')}, {_gb(free)} free on its file system: {_gb(needed - free)} too few; expected room for all. "
+            "Make room, choose another target, or fetch less (--only, fewer components).",
+            url=target,
+        )
+    if room.f_files and count + _FOLDERS > room.f_favail:
+        raise DiskFullError(
+            f"{target}: {counted(count, 'file')} to fetch, room for {room.f_favail:,} more on its file system (inodes); expected room for all. Remove files, choose "
+            "another target, or fetch less (--only, fewer components).",
+            url=target,
+        )
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:,.2f} GB" if size >= 10**7 else f"{size / 1e6:,.2f} MB"

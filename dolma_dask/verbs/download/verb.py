@@ -1,0 +1,252 @@
+"""download: objects of the web or of a store -> files below a folder, whole or not at all, at the paths that they are published under.
+
+Each object is a unit with a record: its size, its tag at the source, the checksum of its bytes. What is recorded and there is not asked for again, unless with
+`refresh`. Memory: a MiB for each connection, and a few hundred bytes for each object.
+"""
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Unpack, get_args
+
+import dolma_dask
+from dolma_dask import engine
+from dolma_dask.dataset import matches
+from dolma_dask.display import counted
+from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, resume
+from dolma_dask.errors import InterruptedStageError, StageError, StoreError, UsageError
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.objects import Version, shown
+from dolma_dask.io.partial import remove_outdated, set_free
+from dolma_dask.journal import Journal, Record
+from dolma_dask.summary import Summary, show
+from dolma_dask.verbs.download.fetching import Access
+from dolma_dask.verbs.download.reading import lines_of
+from dolma_dask.verbs.download.selection import Selection, Wanted, wanted_of
+from dolma_dask.verbs.download.space import MOST_ASKED, ask, check_room, sizes
+from dolma_dask.verbs.download.stage import (
+    DownloadStage,
+    Handling,
+    key_of,
+    sentence,
+    write_lists,
+)
+from dolma_dask.verbs.options import (
+    Many,
+    RunArgs,
+    check_choice,
+    checked,
+    run_options,
+    without_empty,
+    words_of,
+)
+
+MOST_PREFIXES = 400
+"""Folders that a run announces; more are put together."""
+
+
+def download(
+    inputs: Annotated[Sequence[str] | str, Many],
+    /,
+    *,
+    to: str,
+    snapshots: Annotated[Sequence[str], Many] = (),
+    languages: Annotated[Sequence[str], Many] = (),
+    buckets: Annotated[Sequence[str], Many] = (),
+    components: Annotated[Sequence[str], Many] = (),
+    base: str | None = None,
+    connections: int = 8,
+    on_missing: Handling = "record",
+    on_broken: Handling = "fail",
+    refresh: bool = False,
+    timeout: float = 30.0,
+    patience: float = 300.0,
+    **options: Unpack[RunArgs],
+) -> Summary:
+    """Fetch published files over http(s) or from any store: each is whole, proved, and goes on where it broke off.
+
+    Example: dolma-dask download urls/minhash-urls.txt --to raw/rpv2 --snapshots 2023-06 --languages de
+
+    Parameters
+    ----------
+    inputs : list of str
+        Lists of URLs (.txt); trees as RedPajama-V2 publishes them, https://data.together.xyz/redpajama-data-v2/v1.0.0, which have listings (in a store they need none);
+        listings of such trees; or URLs of files.
+    to : str
+        Folder or URL to write to. Files keep the paths that they are published under: documents/2023-06/0000/de_head.json.gz.
+    snapshots : list of str, optional
+        Snapshots of RedPajama-V2, such as 2023-06; in the web they must be given.
+    languages : list of str, optional
+        Languages: de, en, es, fr, it; by default all.
+    buckets : list of str, optional
+        Buckets of quality: head, middle, tail; by default of a listing head and middle, of a list of URLs all.
+    components : list of str, optional
+        Components: documents, quality_signals, minhash, duplicates; by default all.
+    base : str, optional
+        URL that other files keep their paths below, and that the shards of a listing of yours lie below.
+    connections : int, optional
+        Connections at once to one host, and files at once.
+    on_missing : {"record", "fail"}, optional
+        What to do where the source has no such file (404): list it, or fail.
+    on_broken : {"record", "fail"}, optional
+        The same for files that are damaged at the source.
+    refresh : bool, optional
+        Ask the source about every file, and fetch what has changed there; by default what was fetched stays.
+    timeout : float, optional
+        Seconds without a byte after which a connection is made anew.
+    patience : float, optional
+        Seconds without an answer after which a host is given up.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    StageError
+        Some files could not be fetched; all others are there.
+    StoreUnreachableError
+        A host does not answer any more. The same command goes on later.
+    DiskFullError
+        The files do not fit; nothing was fetched.
+    UsageError
+        Nothing is selected, or an argument is unknown, or has a value that it cannot have.
+
+    Notes
+    -----
+    Files that are missing or broken at the source are listed below _quarantine/download/ of the target. gzip and zstd data are inflated to their ends, and footers of Parquet
+    files are read. A login is taken from ~/.netrc; a URL that holds one is refused, and queries of URLs are shown nowhere.
+    """
+    options = checked(download, options, RunArgs)
+    inputs = words_of("inputs", inputs)
+    selection = Selection(
+        words_of("snapshots", snapshots),
+        words_of("languages", languages),
+        words_of("buckets", buckets),
+        words_of("components", components),
+    )
+    for name, given in (("on_missing", on_missing), ("on_broken", on_broken)):
+        check_choice(name, given, get_args(Handling))
+    for name, number in (("connections", connections), ("timeout", timeout), ("patience", patience)):
+        if not number > 0:
+            raise UsageError(f"{name}={number}; expected more than 0.")
+    target = files.normalize(to)
+    base = None if base is None else files.normalize(base)
+    access = Access(connections, timeout, patience)
+    wanted = wanted_of(inputs, base, selection, lambda url: lines_of(access.source(url), url))
+    wanted = _requested(wanted, options)
+    origin = _origin(wanted)
+    seen_from = resume.origin_of(target, origin)
+    stage = DownloadStage(target, seen_from, access, on_missing, on_broken)
+    run = run_options(options)
+    run = replace(run, workers=run.workers or connections)
+    folders = _prefixes(wanted)
+    held = {} if run.dry_run else set_free(target, folders)
+    known = _trusted(target, stage, wanted, refresh)
+    unknown = [one for one in wanted if one.path not in known]
+    asked = ask(access, unknown, len(unknown) if refresh else MOST_ASKED)
+    plan = Plan(
+        stage=stage,
+        root=target,
+        tasks=_tasks(stage, wanted, known, asked),
+        params={"inputs": _shown_inputs(inputs, base, selection)},
+        writes=folders,
+        options_key="download",
+        version=dolma_dask.__version__,
+        origin=origin,
+    )
+    note = _check_room(plan, run, held, len(asked) < len(unknown))
+    try:
+        ran = engine.run(plan, run)
+    except (StageError, StoreError, InterruptedStageError):
+        write_lists(target)
+        raise
+    if not run.dry_run:
+        write_lists(target)
+        remove_outdated(target, folders)
+    left = (line for state in ("missing", "broken") for line in sentence(target, ran.records, state))
+    return replace(ran.summary, notes=(*ran.summary.notes, *note, *left))
+
+
+def _requested(wanted: list[Wanted], options: RunArgs) -> list[Wanted]:
+    """Return the objects that ``only`` and ``prune`` leave."""
+    only, prune = tuple(options.get("only", ())), options.get("prune")
+    if prune is not None and prune < 1:
+        raise UsageError(f"prune={prune} leaves no file; expected 1 or more.")
+    kept = [one for one in wanted if not only or matches(one.path, only)]
+    if not kept:
+        raise UsageError(f"no file matches {' '.join(only)!r}; the first is {wanted[0].path!r}.")
+    return kept[:prune]
+
+
+def _origin(wanted: Sequence[Wanted]) -> str:
+    """Return the tree that all objects come from; empty if there are several."""
+    found = {shown(one.url).removesuffix(f"/{one.path}") for one in wanted}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _trusted(target: str, stage: DownloadStage, wanted: Sequence[Wanted], refresh: bool) -> dict[str, Record]:
+    """Return the records of objects about which the source is not asked again."""
+    if refresh:
+        return {}
+    records = Journal(target, stage.verb).records
+    kept = ((one.path, records[one.path]) for one in wanted if one.path in records)
+    return {path: record for path, record in kept if _is_trusted(record, stage)}
+
+
+def _is_trusted(record: Record, stage: DownloadStage) -> bool:
+    asks = ("missing", stage.on_missing), ("broken", stage.on_broken)
+    return record.info.get("origin") == stage.origin and not any(
+        state in record.info and handling == "fail" for state, handling in asks
+    )
+
+
+def _tasks(
+    stage: DownloadStage,
+    wanted: Sequence[Wanted],
+    known: Mapping[str, Record],
+    asked: Mapping[str, Version | None],
+) -> list[Task]:
+    """Return the work on each object: as it is recorded, or as its source says that it is now."""
+    expected = sizes([one for one in wanted if one.path not in known], asked)
+    tasks = []
+    for one in wanted:
+        record, version = known.get(one.path), asked.get(one.path, Version())
+        if record is not None:
+            infos = [FileInfo(of.path, of.bytes, of.stamp) for of in record.inputs]
+        elif version is None and stage.on_missing == "record":
+            infos = []
+        else:
+            infos = [FileInfo(one.path, expected[one.path], version.stamp if version else "")]
+        unit = Unit(one.path, key_of(one.url, infos[0].stamp if infos else ""))
+        tasks.append(Task(one.path, (unit,), tuple(Input(one.url, info) for info in infos), one))
+    return tasks
+
+
+def _prefixes(wanted: Sequence[Wanted]) -> tuple[str, ...]:
+    """Return the folders that hold all files: two levels of them, or fewer where these are many."""
+    found: set[str] = set()
+    for levels in (2, 1, 0):
+        parts = (posixpath.dirname(one.path).split("/")[:levels] for one in wanted)
+        found = {"".join(f"{part}/" for part in each if part) for each in parts}
+        if len(found) <= MOST_PREFIXES:
+            break
+    return tuple(sorted(found))
+
+
+def _shown_inputs(inputs: Sequence[str], base: str | None, selection: Selection) -> dict[str, Any]:
+    given = {name: list(words) for name, words in vars(selection).items()}
+    return without_empty({"from": [shown(item) for item in inputs], "base": base, **given})
+
+
+def _check_room(plan: Plan, run: RunOptions, held: Mapping[str, int], is_estimate: bool) -> tuple[str, ...]:
+    """Check that what is left fits, before anything is fetched; of a rehearsal return what it is."""
+    state = resume.look_back(plan, run.overwrite)
+    there = sum(state.existing.get(task.shard, 0) + held.get(task.shard, 0) for task in state.left)
+    needed = sum(task.bytes for task in state.left) - there
+    if run.dry_run:
+        about = "about " if is_estimate else ""
+        return (f"{about}{show('bytes', needed)} to fetch in {counted(len(state.left), 'file')}",)
+    check_room(plan.root, needed, len(state.left), is_estimate)
+    return ()
