@@ -58,6 +58,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/te
     from dolma_dask.taggers.registry import get_tagger as get_tagger
     from dolma_dask.taggers.registry import list_taggers as list_taggers
     from dolma_dask.taggers.registry import tagger as tagger
+    from dolma_dask.verbs.attach import attach as attach
     from dolma_dask.verbs.block.verb import block as block
     from dolma_dask.verbs.convert.verb import convert as convert
     from dolma_dask.verbs.dedupe.verb import dedupe as dedupe

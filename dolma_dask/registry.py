@@ -73,6 +73,13 @@ VERBS = _by_name(
         writes=("dataset",),
     ),
     Verb(
+        "attach",
+        "dolma_dask.verbs.attach:attach",
+        "Make attributes of published quality signals or duplicates.",
+        reads=("dataset", "tables"),
+        writes=("dataset",),
+    ),
+    Verb(
         "dedupe",
         "dolma_dask.verbs.dedupe.verb:dedupe",
         "Flag all but one of the documents that are equal.",

@@ -143,6 +143,21 @@ def _select(root: str) -> None:
     mix(root, to=f"{root}/merged", attributes=["own", "more"], merge_attributes=True, shuffle=True, **_QUIET)
 
 
+def _attach(root: str) -> None:
+    from dolma_dask.verbs.attach import attach
+
+    for path in sorted(Path(root, "documents").iterdir()):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        named = [{**row, "id": f"{path.stem}.json.gz/{number}"} for number, row in enumerate(rows)]
+        signals = {"rps_doc_word_count": [[0, 9, 3]], "rps_lines_num_words": [[0, 4, 1], [4, 9, None]]}
+        tables = [{"id": row["id"], "quality_signals": signals} for row in named]
+        for to, lines in (("published/documents", named), ("signals", tables)):
+            copy = Path(root, to, path.name if lines is named else f"{path.stem}.signals.json")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    attach(f"{root}/published", f"{root}/signals", name="rps", **_QUIET)
+
+
 def _tokenize(root: str) -> None:
     from dolma_dask.testing.tokenizer import train_tokenizer
     from dolma_dask.verbs.hdf5.verb import hdf5
@@ -170,5 +185,5 @@ def _find_similar(root: str) -> None:
     sort_words(without_lone(rows, np.array([len(rows)])))
 
 
-PARTS = (_find_similar, _check_and_tag, _tokenize, _select, _compare)
+PARTS = (_find_similar, _check_and_tag, _tokenize, _select, _compare, _attach)
 """Parts that run side by side; the longest to compile first."""

@@ -128,6 +128,15 @@ def encode_rows(
     return large_bytes(offsets, out)
 
 
+def frame_rows(
+    ids: pa.Array, sources: pa.Array, members: pa.LargeStringArray, errors: Mapping[int, str]
+) -> pa.LargeBinaryArray:
+    """Return rows with these members (n,), JSON without the braces around it, as they are; the others as for `encode_rows`."""
+    _check_ids(ids, _readable_rows(errors, len(ids)))
+    heads, tails = _frames(ids, sources, errors)
+    return large_bytes(*string_parts(join_texts(heads, members, tails)))
+
+
 def _readable_rows(errors: Mapping[int, str], rows: int) -> NDArray[np.bool_]:
     for row in errors:
         if not 0 <= row < rows:

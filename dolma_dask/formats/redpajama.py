@@ -1,10 +1,15 @@
-"""The MinHash tables of RedPajama-V2, ``<snapshot>/<shard>/<lang>_<bucket>.minhash.parquet``: columns and what their bytes mean.
+"""What RedPajama-V2 publishes beside its documents: components and ids, and columns of its MinHash tables.
 
-A row has the id of a document, ``<shard_id>/<row>`` (`shard_id` is the path of the file of documents, `row` its line from 0), the first eight bytes of
-the SHA-1 of this id, and the signature of 128 values four times: cut into bands for similarities of 1.0, 0.9, 0.8 and 0.7. A band is a binary of
+A file lies at ``<snapshot>/<shard>/<lang>_<bucket>`` with the suffix of its component, such as ``.minhash.parquet``, and its rows have the ids of
+documents, ``<shard_id>/<row>`` (`shard_id` is the path of the file of documents, `row` its line from 0). A table may lack rows: documents whose records
+could not be read, or that are no duplicates.
+
+A row of a MinHash table has an id, the first eight bytes of its SHA-1, and the signature of 128 values four times: cut into bands for similarities of 1.0, 0.9, 0.8 and 0.7. A band is a binary of
 big-endian uint32; the bands in a row are a prefix of the signature, so that ``signature_sim1.0`` holds everything. Signatures of documents
-of fewer than 13 words are null. A table may lack rows: documents whose records could not be read.
+of fewer than 13 words are null.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +46,41 @@ MINHASH_SCHEMA = pa.schema(
     ]
 )
 
-TABLE_SUFFIX = ".minhash.parquet"
+
+@dataclass(frozen=True)
+class Component:
+    """A kind of files that are published beside those of the documents, a table for each."""
+
+    name: str  # its folder, as published
+    suffixes: tuple[str, ...]  # of its files, the published one first
+    called: str  # what one of its files is
+    advice: str  # for a table that is not there
+
+    def path(self, shard: str) -> str:
+        """Return the table of a shard of documents, below the folder of all tables, as it is published."""
+        return layout.stem_of(shard) + self.suffixes[0]
+
+    def candidates(self, shard: str) -> list[str]:
+        """Return where the table of a shard may lie, the best place first; a part of a raw file may share the table of the whole."""
+        stems = dict.fromkeys(layout.stem_of(name) for name in (shard, layout.unit_of(shard)))
+        return [stem + suffix for stem in stems for suffix in self.suffixes]
+
+
+_LEAVE_OUT = "Fetch it, or attach its documents without values: --missing null."
+
+MINHASH = Component(
+    "minhash",
+    (".minhash.parquet",),
+    "MinHash table",
+    "Fetch it, or make all tables: dolma-dask sign DATASET FOLDER.",
+)
+QUALITY_SIGNALS = Component(
+    "quality_signals",
+    (".signals.json.gz", ".signals.json.zst", ".signals.json"),
+    "table of quality signals",
+    _LEAVE_OUT,
+)
+DUPLICATES = Component("duplicates", (".duplicates.parquet",), "table of duplicates", _LEAVE_OUT)
 
 _VALUE_BYTES = 4
 
@@ -66,11 +105,6 @@ def id_numbers(ids: pa.Array) -> Words:
     """Return the first eight bytes of the SHA-1 of each id (n,), as little-endian numbers."""
     offsets, data = parts_with_margin(ids)
     return sha1_words(data, offsets[:-1], offsets[1:])
-
-
-def table_path(shard: str) -> str:
-    """Return the table of a shard of documents, below the folder of all tables."""
-    return layout.stem_of(shard) + TABLE_SUFFIX
 
 
 class RisingIds:
@@ -107,7 +141,7 @@ class RisingIds:
 def _of_other_shard(where: str, found: str, other: str, shard_id: str) -> DataError:
     return DataError(
         f"{where}: id {found!r} beside {other!r}; expected ids of one shard, and rows as plain numbers: {shard_id}/17. RedPajama-V2 has a table "
-        "of signatures for each shard.",
+        "for each shard.",
         url=where,
     )
 

@@ -1,6 +1,6 @@
-"""Read the MinHash tables of RedPajama-V2."""
+"""Read the tables that RedPajama-V2 publishes beside its documents: MinHash signatures, quality signals and duplicates."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,9 +8,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import SchemaError, UsageError
+from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.formats.json.exact import Field, LineError
+from dolma_dask.formats.json.lines import Lines, scan
 from dolma_dask.formats.redpajama import BANDS, MINHASH_SCHEMA, RisingIds, signature_values
+from dolma_dask.formats.redpajama_signals import signal_members
 from dolma_dask.io.parquet import open_parquet, read_batches
-from dolma_dask.io.stream import BLOCK_BYTES
+from dolma_dask.io.stream import (
+    BLOCK_BYTES,
+    MAX_RECORD_BYTES,
+    LineBlock,
+    StoredFile,
+    bad_lines,
+    compression_of,
+    read_lines,
+)
 from dolma_dask.text.kernels import Bools, Counts
 
 _LARGE = {"string": pa.large_string(), "list<item: binary>": pa.large_list(pa.large_binary())}
@@ -20,14 +32,28 @@ _MEND = "Write it anew in smaller pages, with pyarrow.parquet.write_table(..., d
 
 
 @dataclass(frozen=True)
-class MinHashBlock:
-    """Consecutive rows of a table."""
+class TableBlock:
+    """Consecutive rows of a table, one or more."""
 
     shard_id: str  # of all documents
-    ids: pa.StringArray  # (n,)
     rows: Counts  # (n,) row of each document in its shard, from its id
+
+
+@dataclass(frozen=True)
+class MinHashBlock(TableBlock):
+    """Rows of a MinHash table."""
+
+    ids: pa.StringArray  # (n,)
     values: npt.NDArray[np.uint32]  # (n, values of the column), 0 where there is no signature
     valid: Bools  # (n,) whether there is one
+
+
+@dataclass(frozen=True)
+class SignalBlock(TableBlock):
+    """Rows of a table of quality signals."""
+
+    members: pa.LargeStringArray  # (n,) see `dolma_dask.formats.redpajama_signals`
+    kinds: Mapping[str, AttributeKind]  # of all signals in these rows
 
 
 def read_minhash(url: str, column: str | None = None) -> Iterator[MinHashBlock]:
@@ -60,7 +86,48 @@ def read_minhash(url: str, column: str | None = None) -> Iterator[MinHashBlock]:
             ids, signatures = (batch.column(key).cast(MINHASH_SCHEMA.field(key).type) for key in ("id", name))
             if len(ids):
                 shard_id, rows = known.split(ids)
-                yield MinHashBlock(shard_id, ids, rows, *signature_values(signatures, name, url))
+                yield MinHashBlock(shard_id, rows, ids, *signature_values(signatures, name, url))
+
+
+def read_signals(stored: StoredFile, max_record_bytes: int = MAX_RECORD_BYTES) -> Iterator[SignalBlock]:
+    """Yield the quality signals of a table in blocks of some MB; `stored` then knows its checksum.
+
+    Raises `BadRecordError`: a line is longer than allowed, no JSON, or has other signals than lists of spans; `CorruptFileError`: it is damaged;
+    `DataError`: ids as for `read_minhash`.
+    """
+    known = RisingIds(stored.url)
+    compression = compression_of(stored.url)
+    for lines in read_lines(stored, compression, block_bytes=BLOCK_BYTES, max_record_bytes=max_record_bytes):
+        _check_lines(
+            stored.url, lines, [], max_record_bytes
+        )  # of a line that is too long only the head is there
+        (ids, objects), errors = scan(Lines(lines.data, lines.starts), _SIGNAL_FIELDS)
+        _check_lines(stored.url, lines, errors, max_record_bytes)
+        members, kinds, errors = signal_members(objects)
+        _check_lines(stored.url, lines, errors, max_record_bytes)
+        if len(ids):
+            yield SignalBlock(*known.split(ids), members, kinds)
+
+
+_SIGNAL_FIELDS = (Field("id", required=True), Field("quality_signals", "raw", required=True))
+
+
+def _check_lines(
+    url: str, lines: LineBlock, errors: Sequence[tuple[int, LineError]], max_record_bytes: int
+) -> None:
+    reasons = {row: (error.reason, error.expected) for row, error in errors}
+    for record in bad_lines(url, lines, reasons, max_record_bytes):
+        raise record.error("Fetch the table again.")
+
+
+def read_duplicates(url: str) -> Iterator[TableBlock]:
+    """Yield the documents that a table of duplicates lists; raises as `read_minhash`."""
+    with open_parquet(url) as file:
+        _check_type(url, file.schema_arrow, "doc_id", pa.string(), "tables of duplicates")
+        known = RisingIds(url)
+        for batch in read_batches(url, file, ["doc_id"], BLOCK_BYTES, mend=_MEND):
+            if batch.num_rows:
+                yield TableBlock(*known.split(batch.column(0).cast(pa.string())))
 
 
 def _widest(schema: pa.Schema) -> str:
@@ -71,12 +138,15 @@ def _widest(schema: pa.Schema) -> str:
 
 def _check_types(url: str, schema: pa.Schema, names: tuple[str, ...]) -> None:
     for name in names:
-        expected = MINHASH_SCHEMA.field(name).type
-        found = schema.field(name).type if name in schema.names else None
-        if found not in (expected, _LARGE[str(expected)]):
-            raise SchemaError(
-                f"{url}: column {name!r} is {found or 'missing'}; expected {expected}, as in the MinHash tables of RedPajama-V2. "
-                f"The table has {', '.join(schema.names)}.",
-                url=url,
-                column=name,
-            )
+        _check_type(url, schema, name, MINHASH_SCHEMA.field(name).type, "MinHash tables")
+
+
+def _check_type(url: str, schema: pa.Schema, name: str, expected: pa.DataType, tables: str) -> None:
+    found = schema.field(name).type if name in schema.names else None
+    if found not in (expected, _LARGE[str(expected)]):
+        raise SchemaError(
+            f"{url}: column {name!r} is {found or 'missing'}; expected {expected}, as in the {tables} of RedPajama-V2. "
+            f"The table has {', '.join(schema.names)}.",
+            url=url,
+            column=name,
+        )

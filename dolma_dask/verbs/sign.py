@@ -13,7 +13,7 @@ import dolma_dask
 from dolma_dask import engine
 from dolma_dask.engine import Plan, Unit
 from dolma_dask.formats import layout
-from dolma_dask.formats.redpajama import TABLE_SUFFIX, RisingIds, table_path
+from dolma_dask.formats.redpajama import MINHASH, RisingIds
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
@@ -101,7 +101,7 @@ def sign(
     mixture = make_mixture(select(selected(opened, options), where, attributes))
     stage, key = DocumentStage((output,), policy, output.verb), output.key(mixture.params(), policy)
     shown = {"where": None if where is None else str(where), "source": source}
-    tables = {shard.path: table_path(shard.path) for shard in opened.shards}
+    tables = {shard.path: MINHASH.path(shard.path) for shard in opened.shards}
     layout.check_no_collision(list(tables.values()))
     plan = Plan(
         stage=stage,
@@ -111,7 +111,7 @@ def sign(
         writes=("",),
         version=dolma_dask.__version__,
         origin=opened.root,
-        reads=(TABLE_SUFFIX,),
+        reads=MINHASH.suffixes,
         all_units=frozenset(tables.values()),
         max_bad_fraction=budget(policy),
         notes=dataset_notes(opened),

@@ -1,7 +1,7 @@
 """Attribute files: rows of JSON in the nested form, or Parquet with one column per key.
 
 In Parquet a ``document`` attribute is a plain float64 column, so that any tool can read it; the kinds stand in the schema's metadata.
-Both hold the same values: scores are rounded to 5 decimals, and no number is NaN or infinite.
+Both hold the same values: scores of taggers are rounded to 5 decimals, and no number is NaN or infinite.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dolma_dask.errors import SchemaError
-from dolma_dask.formats.attributes import AttributeColumn, encode_rows
+from dolma_dask.errors import DataError, SchemaError
+from dolma_dask.formats.attributes import AttributeColumn, encode_rows, frame_rows
 from dolma_dask.formats.json.attributes import AttributeKind, scan_attributes
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.attributes import KINDS_KEY
 from dolma_dask.io.records import FileRecord
+from dolma_dask.text.columns import string_parts
 from dolma_dask.writers.base import TableFile
 from dolma_dask.writers.jsonl import JsonlWriter
 
@@ -55,6 +56,21 @@ class AttributeWriter:
             self._file.write(rows)
         elif len(rows):
             self._file.write(_table(rows, columns, errors))
+
+    def write_members(
+        self,
+        ids: pa.LargeStringArray,
+        sources: pa.LargeStringArray,
+        members: pa.LargeStringArray,
+        kinds: Mapping[str, AttributeKind],
+        errors: Mapping[int, str],
+    ) -> None:
+        """Append rows with members that are JSON already, see `dolma_dask.formats.attributes.frame_rows`; their keys are among `kinds`."""
+        rows = frame_rows(ids, sources, members, errors)
+        if isinstance(self._file, JsonlWriter):
+            self._file.write(rows)
+        elif len(rows):
+            self._file.write(_table_of(rows, kinds, {}, errors))
 
     @property
     def record(self) -> FileRecord:
@@ -108,7 +124,7 @@ class _RowGroups(TableFile):
     def _other_columns(self, found: str) -> SchemaError:
         return SchemaError(
             f"{self._path}: the attributes of some documents have other columns than those before them ({found}); expected "
-            "the same keys and types for all documents. Correct the tagger.",
+            "the same keys and types for all documents. Correct what makes them, or write JSON lines.",
             path=self._path,
         )
 
@@ -123,14 +139,25 @@ def _table(
     kinds: dict[str, AttributeKind] = {
         column.key: column.kind for column in columns if column.kind == "document" or column.kind == "spans"
     }
-    _, offsets, data = rows.buffers()
-    read = scan_attributes(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64), kinds)
-    shown = [
-        read.columns[column.key] if column.key in kinds else _shown(column, errors) for column in columns
-    ]
+    others = {column.key: _shown(column, errors) for column in columns if column.key not in kinds}
+    table = _table_of(rows, kinds, others, errors)
+    return table.select([*(name for name, _ in _FRAME), *(column.key for column in columns)])
+
+
+def _table_of(
+    rows: pa.LargeBinaryArray,
+    kinds: Mapping[str, AttributeKind],
+    others: Mapping[str, pa.Array],
+    errors: Mapping[int, str],
+) -> pa.Table:
+    """Return rows as a table with the columns `kinds`, of the values that a reader finds in their JSON, and `others`."""
+    offsets, data = string_parts(rows)
+    read = scan_attributes(data, offsets, kinds)
+    for row, error in read.errors:
+        raise DataError(f"row {row} of a block cannot be a row of a table: {error}", row=row)
     messages = pa.array([errors.get(row) for row in range(len(rows))], pa.large_string())
-    names = [*(name for name, _ in _FRAME), *(column.key for column in columns)]
-    table = pa.table([read.ids, read.sources, messages, *shown], names=names)
+    frame = zip((name for name, _ in _FRAME), (read.ids, read.sources, messages), strict=True)
+    table = pa.table({**dict(frame), **read.columns, **others})
     return table.replace_schema_metadata({KINDS_KEY: msgspec.json.encode(kinds)})
 
 

@@ -144,6 +144,7 @@ class Verbs(VerbLaws):
         "together": Case("dedupe WORLD/pair/a --how fuzzy --others WORLD/pair/b", ["pair/a/attributes", "pair/a/clusters", "pair/b/attributes"], others=["--keep longest"], passes=True),
         "chosen": Case(f"dedupe WORLD/chosen --how fuzzy {CHOICE}", ["chosen/attributes/fuzzy", "chosen/clusters"], others=["--within id"], passes=True),
         "sign": Case("""sign WORLD/published WORLD/signed --where 'source != "web"'""", ["signed"], others=["""--where 'source == "web"'"""], asks=True, redone=2),
+        "attach": Case("attach WORLD/published WORLD/signals --name rps", ["published/attributes/rps"], others=["--source other"], redone=2),
         "published": Case("dedupe WORLD/published --how fuzzy --scheme redpajama_v2 --signatures WORLD/tables", ["published/attributes/fuzzy", "published/clusters"], others=["--similarity 0.7"], passes=True),
         "block": Case("block WORLD/v0 WORLD/list.txt --name takedown", ["v0/attributes/takedown"], passes=True),
         "validate": Case("validate WORLD/v0 --attributes gopher_v2 --to WORLD/report.json", ["report.json"], passes=True, replaces=False),
@@ -176,6 +177,7 @@ class Verbs(VerbLaws):
         store(world / "near/documents/zzz.jsonl.gz", [json.dumps(copy).encode() + b"\n" for copy in near])
         shutil.copytree(world / "near", world / "chosen")
         name_rows(world / "near", world / "published")
+        make_signals(world / "published", world / "signals")
         shutil.copytree(world / "near", world / "pair/a", ignore=shutil.ignore_patterns("2019-0[4-7]", "zst"))
         shutil.copytree(
             world / "near",
@@ -221,6 +223,25 @@ def name_rows(root: Path, to: Path) -> None:
         lines = (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
         rows = [dict(json.loads(line), id=f"{name}/{row}") for row, line in enumerate(lines)]
         store(to / name, [json.dumps(row).encode() + b"\n" for row in rows])
+
+
+def make_signals(root: Path, to: Path) -> None:
+    """Write a table of quality signals for each shard of a dataset; every ninth document has no row, and every seventh value is missing."""
+    for path in sorted((root / "documents").rglob("*.jsonl*")):
+        data = path.read_bytes()
+        lines = (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
+        rows = []
+        for number, document in enumerate(map(json.loads, lines)):
+            size = len(document["text"])
+            signals = {
+                "rps_doc_word_count": [[0, size, len(document["text"].split())]],
+                "rps_doc_ut1_blacklist": [[0, size, number if number % 7 else None]],
+                "rps_lines_num_words": [[0, 1, number], [1, size, 0.25]] if size else [],
+            }
+            rows.append({"id": document["id"], "id_int": number, "quality_signals": signals})
+        name = path.relative_to(root / "documents").as_posix().partition(".")[0]
+        compact = [json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows]
+        store(to / f"{name}.signals.json.gz", [line for row, line in enumerate(compact) if row % 9], 2)
 
 
 def run_here(words: list[str]) -> int:

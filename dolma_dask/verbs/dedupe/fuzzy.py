@@ -41,7 +41,6 @@ from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.edges import edge_reducer, merge
 from dolma_dask.verbs.dedupe.job import Deduplication, document_columns, inputs_read
 from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer, Texts
-from dolma_dask.verbs.dedupe.published import PublishedTables
 from dolma_dask.verbs.dedupe.shards import FlagStage
 from dolma_dask.verbs.dedupe.signatures import (
     SignatureStage,
@@ -54,6 +53,7 @@ from dolma_dask.verbs.dedupe.sizes import add_sizes
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
 from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer, shift_of
 from dolma_dask.verbs.flag_rows import COLUMNS, ShardKeys, StagedShard
+from dolma_dask.verbs.published import PublishedTables
 
 VERSION = 2
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""

@@ -9,13 +9,15 @@ from dolma_dask.journal import Journal
 
 
 def duplicate_notes(root: str, names: Iterable[str]) -> Iterator[str]:
-    """Name the pairs among the sets of `dedupe` whose survivors the other one may flag."""
+    """Name the pairs among the sets of `dedupe`, and published ones, whose survivors the other one may flag."""
     if len(every := sorted(names)) < 2:
         return
     journal = Journal(root, "dedupe")
-    made = {run.writes: run.params for run in journal.runs}
-    params = {name: made.get((_folder(name),), {}) for name in every}
-    every.sort(key=lambda name: params[name].get("how") == "fuzzy")  # stable: fuzzy ones come last
+    runs = {run.writes: run.params for run in journal.runs}
+    made = {name: runs[(_folder(name),)] for name in every if (_folder(name),) in runs}
+    params = {name: made.get(name, {}) for name in every}
+    # stable: published ones come first, fuzzy ones last
+    every.sort(key=lambda name: (name in made, params[name].get("how") == "fuzzy"))
     for one, other in combinations(every, 2):
         is_chained = _reads(journal, one, other) or _reads(journal, other, one)
         if not is_chained and not _are_nested(params[one], params[other]):

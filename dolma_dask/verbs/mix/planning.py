@@ -159,7 +159,9 @@ class _Planner:
             for name in (sets.files if sets else ())
         }
         flagging = [
-            name for name in read if name in read[name] and sets and sets.makers.get(name) == "dedupe"
+            name
+            for name in read
+            if name in read[name] and sets and sets.makers.get(name) in ("dedupe", "attach")
         ]
         self.notes += duplicate_notes(self.dataset.root, flagging)
         fields = dict(self.selection.fields)

@@ -372,7 +372,9 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
 
 def _is_flag(key: str, sets: AttributeSets | None) -> bool:
     """Tell whether a key is the flag of a set of duplicates or listed documents, which has no distribution."""
-    return sets is not None and sets.set_of[key] == key and sets.makers.get(key) in ("dedupe", "block")
+    return (
+        sets is not None and sets.set_of[key] == key and sets.makers.get(key) in ("dedupe", "block", "attach")
+    )
 
 
 def _open_sets(dataset: Dataset, needed: Sequence[str]) -> tuple[AttributeSets | None, tuple[str, ...]]:

@@ -119,6 +119,11 @@ def test_nothing_is_done_again_until_a_table_changes(world):
     assert published(world).done == 0
 
 
+def test_status_knows_that_all_is_done(world):
+    published(world)
+    assert {row.state for row in dk.status(str(world / "v0")).rows} == {"done"}
+
+
 def test_tables_on_a_store(world):
     tables = f"memory://{world.name}/tables"
     dk.sign(str(world / "v0"), tables, **HERE)
@@ -159,7 +164,7 @@ def test_a_table_that_is_missing_fails_its_shard(world):
 def test_a_table_of_another_shard(world):
     shutil.copy(table_of(world, SHARDS[1]), table_of(world))
     with pytest.raises(
-        StageError, match=r"has signatures of 2023-06/0000/en_head\.json\.gz, and documents/2022-49"
+        StageError, match=r"has rows of 2023-06/0000/en_head\.json\.gz, and documents/2022-49"
     ):
         published(world)
 

@@ -1,0 +1,332 @@
+"""Published tables become attributes by the ids of their rows; others than those of the documents are refused by name."""
+
+import gzip
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import StageError, UsageError
+from dolma_dask.io import redpajama
+from dolma_dask.io.documents import DocumentFile
+
+from .conftest import TEXTS, read_lines, write_lines
+
+HERE = {"scheduler": "synchronous", "progress": False}
+SHARDS = ("2022-49/0000/de_head", "2023-06/0000/en_head")
+ROWS = 60
+
+
+def text_of(row):
+    return f"{TEXTS[row % len(TEXTS)]} {row}"
+
+
+def make_documents(root, shard, rows=range(ROWS), suffix=".jsonl.gz"):
+    lines = [
+        json.dumps({"id": f"{shard}.json.gz/{row}", "text": text_of(row), "source": "rpv2"}) for row in rows
+    ]
+    write_lines(root / f"documents/{shard}{suffix}", lines)
+
+
+def signals_of(shard, row):
+    """Return the signals of a document as they are published: integers, numbers, missing values, lines and none."""
+    size = len(text_of(row))
+    return {
+        "ccnet_length": [[0, size, float(size)]],
+        "rps_doc_word_count": [[0, size, row]],
+        "rps_doc_ut1_blacklist": [[0, size, None if row % 3 else 7]],
+        "rps_doc_mean_word_length": [[0, size, row / 7]],
+        "rps_lines_num_words": [[0, 2, row], [2, size, 0]] if row % 5 else [],
+    }
+
+
+def make_signals(root, shard, rows=range(ROWS), suffix=".signals.json.gz"):
+    lines = [
+        json.dumps(
+            {
+                "id": f"{shard}.json.gz/{row}",
+                "id_int": row,
+                "metadata": {"language": "de"},
+                "quality_signals": signals_of(shard, row),
+            },
+            separators=(",", ":"),
+        )
+        for row in rows
+    ]
+    write_lines(root / f"{shard}{suffix}", lines)
+
+
+def make_duplicates(root, shard, groups):
+    """Write a table of duplicates with these rows in each of its row groups."""
+    path = root / f"{shard}.duplicates.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schema = pa.schema([("shard_id", pa.string()), ("doc_id", pa.string()), ("digest", pa.string())])
+    with pq.ParquetWriter(path, schema) as writer:
+        for rows in groups:
+            ids = [f"{shard}.json.gz/{row}" for row in rows]
+            columns = [[f"{shard}.json.gz"] * len(ids), ids, ["2V6D"] * len(ids)]
+            writer.write_table(pa.table(dict(zip(schema.names, columns, strict=True)), schema=schema))
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Write a dataset of two shards with its signals and duplicates."""
+    for shard in SHARDS:
+        make_documents(tmp_path / "v0", shard)
+        make_signals(tmp_path / "signals", shard)
+        make_duplicates(tmp_path / "duplicates", shard, [[], [3, 17], [], [18, 40]])
+    return tmp_path
+
+
+def attach(world, tables="signals", name="rps", **options):
+    return dk.attach(str(world / "v0"), str(world / tables), name=name, **HERE, **options)
+
+
+def rows_of(world, name="rps", shard=SHARDS[0], suffix=".jsonl.gz"):
+    return [json.loads(line) for line in read_lines(world / f"v0/attributes/{name}/{shard}{suffix}")]
+
+
+def without_missing(signals):
+    return {name: spans for name, spans in signals.items() if not spans or spans[0][2] is not None}
+
+
+def expect(shard, rows, found):
+    """Return the attribute rows of documents `rows`, of which those in `found` have signals."""
+    return [
+        {
+            "id": f"{shard}.json.gz/{row}",
+            "attributes": without_missing(signals_of(shard, row)) if row in found else {},
+            "source": "rpv2",
+        }
+        for row in rows
+    ]
+
+
+def test_values_are_as_published(world):
+    counts = attach(world).counts
+    for shard in SHARDS:
+        assert repr(rows_of(world, shard=shard)) == repr(expect(shard, range(ROWS), range(ROWS)))
+    assert counts["documents_in"] == 2 * ROWS
+    assert counts["documents_without_row"] == counts["rows_without_document"] == 0
+
+
+@pytest.mark.parametrize("block_bytes", [1, 3000, 1 << 21])
+@pytest.mark.parametrize("document_bytes", [1, 1500, 1 << 21])
+def test_rows_are_found_by_their_numbers(world, monkeypatch, block_bytes, document_bytes):
+    """Documents that lack rows of the table, and the other way round, in blocks of any size."""
+    monkeypatch.setattr(redpajama, "BLOCK_BYTES", block_bytes)
+    of_size = partial(DocumentFile, block_bytes=document_bytes)
+    monkeypatch.setattr("dolma_dask.verbs.attach.DocumentFile", of_size)
+    kept, listed = [row for row in range(ROWS) if row % 3], [row for row in range(5, ROWS - 5) if row % 4]
+    make_documents(world / "v0", SHARDS[0], kept)
+    make_signals(world / "signals", SHARDS[0], listed)
+    counts = attach(world).counts
+    assert repr(rows_of(world)) == repr(expect(SHARDS[0], kept, listed))
+    assert counts["documents_without_row"] == len({*kept} - {*listed})
+    assert counts["rows_without_document"] == len({*listed} - {*kept})
+
+
+@pytest.mark.parametrize("documents", [range(0), range(5)])
+@pytest.mark.parametrize("listed", [range(0), range(3), range(90, 95)])
+def test_empty_files_and_ends(world, documents, listed):
+    make_documents(world / "v0", SHARDS[0], documents)
+    make_signals(world / "signals", SHARDS[0], listed)
+    make_duplicates(world / "duplicates", SHARDS[0], [[], listed])
+    counts = attach(world, only=[SHARDS[0]]).counts
+    flags = attach(world, "duplicates", "exact", only=[SHARDS[0]]).counts
+    both = {*documents} & {*listed}
+    assert rows_of(world) == expect(SHARDS[0], documents, listed)
+    assert flags["duplicates"] == len(both)
+    assert counts["documents_without_row"] == len(documents) - len(both)
+    assert counts["rows_without_document"] == flags["rows_without_document"] == len(listed) - len(both)
+
+
+def test_flags_are_those_of_dedupe(world):
+    """Also where tables begin with an empty row group."""
+    counts = attach(world, "duplicates", "exact").counts
+    flagged = {3, 17, 18, 40}
+    assert [row["attributes"] for row in rows_of(world, "exact")] == [
+        {"exact": [[0, len(text_of(row)), 1]]} if row in flagged else {} for row in range(ROWS)
+    ]
+    mixed = dk.mix(str(world / "v0"), to=str(world / "v1"), where="exact is None", **HERE)
+    assert counts["duplicates"] == 2 * len(flagged)
+    assert mixed.counts["documents_out"] == 2 * (ROWS - len(flagged))
+    again = dk.mix(str(world / "v0"), to=str(world / "v2"), where=~dk.duplicates("exact"), **HERE)
+    assert again.counts["documents_out"] == mixed.counts["documents_out"]
+
+
+@pytest.mark.parametrize("file_format", [None, "parquet", "jsonl.zst"])
+def test_columns_have_the_published_values(world, file_format):
+    make_signals(world / "signals", SHARDS[0], range(1, ROWS))
+    attach(world, format=file_format)
+    names = [*signals_of(SHARDS[0], 1)]
+    frame = dk.read_dataframe(str(world / "v0"), columns=["id", *names]).compute(scheduler="synchronous")
+    for row in frame.to_dict("records"):
+        shard, _, number = row["id"].rpartition("/")
+        is_there = number != "0" or not shard.startswith(SHARDS[0])
+        published = without_missing(signals_of(shard, int(number))) if is_there else {}
+        for name in names[:-1]:
+            value = published.get(name, [[0, 0, None]])[0][2]
+            assert np.isnan(row[name]) if value is None else row[name] == value, (row["id"], name)
+        lines = row[names[-1]]
+        expected = published.get(names[-1])
+        assert (lines is None or lines is pa.NA) if expected is None else True
+        if expected is not None:
+            assert [[span["start"], span["end"], span["score"]] for span in lines] == expected
+
+
+def test_nothing_is_done_again_until_a_table_changes(world):
+    attach(world)
+    shutil.copy(world / f"signals/{SHARDS[0]}.signals.json.gz", world / "signals/other.signals.json.gz")
+    assert attach(world).done == 0
+    make_signals(world / "signals", SHARDS[0], range(20))
+    assert attach(world).counts["documents_without_row"] == ROWS - 20
+    assert attach(world).skipped == 2
+    make_documents(world / "v0", SHARDS[1], range(7))
+    assert attach(world).done == 1
+
+
+def test_status_knows_that_all_is_done(world):
+    attach(world)
+    attach(world, "duplicates", "exact")
+    assert {row.state for row in dk.status(str(world / "v0")).rows} == {"done"}
+
+
+def test_attributes_prove_that_they_belong_to_their_documents(world):
+    attach(world)
+    attach(world, "duplicates", "exact")
+    mixed = dk.mix(
+        str(world / "v0"), to=str(world / "v1"), where="exact is None and rps_doc_word_count < 9", **HERE
+    )
+    assert mixed.counts["unproved_attribute_files"] == 0
+    make_documents(world / "v0", SHARDS[0], range(1, ROWS))
+    with pytest.raises(StageError, match=r"attributes/rps/2022-49.* rows"):
+        dk.mix(str(world / "v0"), to=str(world / "v2"), where="rps_doc_word_count < 9", **HERE)
+
+
+def test_signals_that_were_inflated(world):
+    attach(world)
+    before = rows_of(world)
+    table = world / f"signals/{SHARDS[0]}.signals.json.gz"
+    table.with_suffix("").write_bytes(gzip.decompress(table.read_bytes()))
+    table.unlink()
+    attach(world, name="plain")
+    assert rows_of(world, "plain") == before
+
+
+@pytest.mark.parametrize("tables", ["signals", "duplicates"])
+def test_a_table_that_is_missing_fails_its_shard_or_is_counted(world, tables):
+    (table,) = (world / tables).glob(f"{SHARDS[0]}.*")
+    kept = table.rename(world / table.name)
+    with pytest.raises(StageError, match=r"de_head\..*: no such file; expected the table of") as caught:
+        attach(world, tables)
+    assert [failure.shard for failure in caught.value.failures] == [f"{SHARDS[0]}.jsonl.gz"]
+    counts = attach(world, tables, missing="null").counts
+    assert counts["shards_without_table"] == 1
+    assert all(row["attributes"] == {} for row in rows_of(world))
+    with pytest.raises(StageError, match="no such file"):
+        attach(world, tables)
+    kept.rename(table)
+    assert "shards_without_table" not in attach(world, tables, missing="null").counts
+    assert any(row["attributes"] for row in rows_of(world))
+
+
+@pytest.mark.parametrize("tables", ["signals", "duplicates"])
+def test_a_table_of_another_shard(world, tables):
+    (table,), (other,) = ([*(world / tables).glob(f"{shard}.*")] for shard in SHARDS)
+    shutil.copy(other, table)
+    with pytest.raises(
+        StageError, match=r"has rows of 2023-06/0000/en_head\.json\.gz, and documents/2022-49"
+    ):
+        attach(world, tables)
+
+
+@pytest.mark.parametrize("tables", ["signals", "duplicates"])
+@pytest.mark.parametrize("order", [[1, 0], [4, 4]])
+def test_rows_in_another_order(world, tables, order):
+    make_signals(world / "signals", SHARDS[0], order)
+    make_duplicates(world / "duplicates", SHARDS[0], [order])
+    with pytest.raises(StageError, match=rf"comes after row {order[0]}; expected row numbers that rise"):
+        attach(world, tables)
+
+
+@pytest.mark.parametrize("tables", ["signals", "duplicates"])
+def test_damaged_tables(world, tables):
+    (table,) = (world / tables).glob(f"{SHARDS[0]}.*")
+    table.write_bytes(table.read_bytes()[:-20])
+    with pytest.raises(StageError, match=table.name.replace(".", r"\.")):
+        attach(world, tables)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "invalid json"),
+        ('{"id": "x"}', "a value in attribute 'quality_signals', which is missing"),
+        ('{"id": "x", "quality_signals": {}}', "id 'x' has no row number"),
+        ('{"id": "SHARD/61", "quality_signals": 3}', "row 60, .*a JSON object, found a number"),
+        ('{"id": "SHARD/61", "quality_signals": {"x": 3}}', "row 60, byte .*a list of spans in signal 'x'"),
+    ],
+)
+def test_bad_rows(world, line, message):
+    path = world / f"signals/{SHARDS[0]}.signals.json.gz"
+    write_lines(path, [*read_lines(path), line.replace("SHARD", f"{SHARDS[0]}.json.gz")])
+    with pytest.raises(StageError, match=rf"de_head.signals.json.gz.*{message}"):
+        attach(world)
+
+
+def test_documents_that_cannot_be_read_keep_their_rows(world):
+    path = world / f"v0/documents/{SHARDS[0]}.jsonl.gz"
+    lines = read_lines(path)
+    write_lines(path, [*lines[:4], "{", *lines[5:]])
+    for tables in ("signals", "duplicates"):
+        summary = attach(world, tables, tables, on_bad_record="quarantine")
+        assert summary.counts["bad_records"] == summary.exit_status == 1
+        bad = rows_of(world, tables)[4]
+        assert (bad["id"], bad["attributes"]) == (None, {})
+    expected = expect(SHARDS[0], range(ROWS), range(ROWS))
+    assert [row for row in rows_of(world, "signals") if row["id"]] == expected[:4] + expected[5:]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"tables": "v0"},
+            r"no quality signals or duplicates of these documents; expected files such as 2022-49/0000/de_head\.signals",
+        ),
+        ({"tables": "."}, "no quality signals or duplicates"),
+        ({"missing": "none"}, "missing='none'; expected one of fail, null"),
+        ({"name": "a/b"}, "attribute set 'a/b' cannot be used"),
+        ({"format": "csv"}, "format='csv'"),
+    ],
+)
+def test_other_arguments(world, change, message):
+    with pytest.raises(UsageError, match=message):
+        attach(world, **change)
+
+
+def test_a_set_holds_one_kind(world):
+    shutil.copytree(world / "signals", world / "both")
+    shutil.copytree(world / "duplicates", world / "both", dirs_exist_ok=True)
+    with pytest.raises(UsageError, match="has quality signals and duplicates of these documents"):
+        attach(world, "both")
+    attach(world)
+    with pytest.raises(
+        UsageError, match=r"attributes/rps/.* was made of quality_signals; expected a free name"
+    ):
+        attach(world, "duplicates")
+    attach(world, "duplicates", overwrite=True)
+    assert rows_of(world)[3]["attributes"] == {"rps": [[0, len(text_of(3)), 1]]}
+
+
+def test_published_duplicates_and_own_near_duplicates_get_a_note(world):
+    attach(world, "duplicates", "published")
+    dk.dedupe(str(world / "v0"), name="own", **HERE)
+    mixed = dk.mix(str(world / "v0"), to=str(world / "v1"), where="own is None and published is None", **HERE)
+    assert any('--name own --where "published is None"' in note for note in mixed.notes)
