@@ -36,8 +36,12 @@ def place(tmp_path, monkeypatch):
     shard = "2023-06/0000/en_head"
     path = tmp_path / f"corpus/rpv2/v0/documents/{shard}.jsonl"
     path.parent.mkdir(parents=True)
-    numbered = ({**row, "id": f"{shard}.json.gz/{number}"} for number, row in enumerate(rows))
+    numbered = [{**row, "id": f"{shard}.json.gz/{number}"} for number, row in enumerate(rows)]
     path.write_text("".join(json.dumps(row) + "\n" for row in numbered))
+    signals = tmp_path / f"raw/quality_signals/{shard}.signals.json"
+    signals.parent.mkdir(parents=True)
+    found = [{"id": row["id"], "quality_signals": {"rps_doc_word_count": [[0, 9, 3]]}} for row in numbered]
+    signals.write_text("".join(json.dumps(row) + "\n" for row in found))
     (tmp_path / "raw/c4").mkdir(parents=True)
     c4 = [
         {"url": f"http://a/{n}", "text": text, "timestamp": "2019-04-25T12:57:54Z"}

@@ -20,7 +20,7 @@ from dolma_dask.minhash import schemes
 from dolma_dask.minhash.schemes import Scheme
 from dolma_dask.sources import base as sources
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
-from dolma_dask.verbs import ragged, tag
+from dolma_dask.verbs import attach, ragged, tag
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.convert import attributes as convert_attributes
 from dolma_dask.verbs.convert import verb as convert
@@ -66,6 +66,7 @@ GOLDEN = {
     "signatures redpajama_v2": Golden(
         versions={"minhash.schemes.VERSION": 1}, digest="89489776465f2492a03420cc8d671b1c"
     ),
+    "attach": Golden(versions={"verbs.attach.VERSION": 1}, digest="ef35002028d341e9caf5dcd74aef8c74"),
     "block": Golden(versions={"verbs.block.job.VERSION": 3}, digest="c1158d6674f273d6b49aa40e5dcfe699"),
     "convert lines": Golden(
         versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 2},
@@ -147,6 +148,7 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "convert parquet": conversion,
         **{f"tag {name}": {**tagging, f"{name}.version": get_tagger(name).version} for name in BUILT_IN},
         "convert_attributes": {"verbs.convert.attributes.VERSION": convert_attributes.VERSION},
+        "attach": {"verbs.attach.VERSION": attach.VERSION},
         "dedupe": {"verbs.dedupe.job.VERSION": dedupe_run.VERSION},
         "dedupe fuzzy": {
             "verbs.dedupe.fuzzy.VERSION": dedupe_fuzzy.VERSION,
@@ -270,6 +272,34 @@ def write_raw(folder: Path) -> None:
     )
 
 
+def write_published(root: Path) -> None:
+    """Write documents with published ids, their signals with some missing, and a table of duplicates."""
+    ids = [f"2023-06/0000/en_head.json.gz/{row}" for row in range(30)]
+    documents = [
+        {"id": one, "text": text, "source": "web"} for one, text in zip(ids, texts()[:30], strict=True)
+    ]
+    signals = [
+        {
+            "id": one,
+            "quality_signals": {
+                "rps_doc_word_count": [[0, 9, row]],
+                "rps_doc_ut1_blacklist": [[0, 9, None if row % 2 else 1.5]],
+                "rps_lines_num_words": [[0, 4, row], [4, 9, 0.125]],
+            },
+        }
+        for row, one in enumerate(ids)
+        if row % 5
+    ]
+    for path, rows, suffix in (("rpv2/documents", documents, "jsonl"), ("tables", signals, "signals.json")):
+        target = root / path / f"2023-06/0000/en_head.{suffix}"
+        target.parent.mkdir(parents=True)
+        target.write_text(
+            "".join(json.dumps(row, separators=(",", ":"), ensure_ascii=False) + "\n" for row in rows)
+        )
+    (root / "listed/2023-06/0000").mkdir(parents=True)
+    pq.write_table(pa.table({"doc_id": ids[3::7]}), root / "listed/2023-06/0000/en_head.duplicates.parquet")
+
+
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory) -> dict[str, list[Path]]:
     """Run everything once; return the files of each output."""
@@ -307,6 +337,10 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
         for path in (root / "v0/signatures").glob(f"{scheme}-word3-*/*"):
             values = b"".join(values[valid].tobytes() for values, valid in read_signatures(str(path), 128))
             (root / "signed" / scheme / path.name).write_bytes(values)
+    write_published(root)
+    dk.attach(f"{root}/rpv2", f"{root}/tables", name="rps", **options)
+    dk.attach(f"{root}/rpv2", f"{root}/listed", name="listed", **options)
+    made["attach"] = root / "rpv2/attributes"
     (root / "list.txt").write_text("d0-3\nweb\td1-4\nnobody\n")
     dk.block(f"{root}/v0", f"{root}/list.txt", name="takedown", **options)
     made["block"] = root / "v0/attributes/takedown"
