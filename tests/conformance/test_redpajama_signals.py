@@ -6,9 +6,11 @@ from functools import cache, partial
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import redpajama_oracle as oracle
 
+import dolma_dask as dk
 from dolma_dask.taggers.registry import get_tagger
 from dolma_dask.taggers.word_lists import read_stop_words
 
@@ -120,3 +122,44 @@ def test_every_signal_of_lines(shared: Path) -> None:
                 [start, end, score if score is None else float(score)] for start, end, score in signals[name]
             ]
             assert same(found, expected), (id_, name)
+
+
+TAGGERS = ["redpajama_v2_doc", "redpajama_v2_lines", "redpajama_v2_ccnet"]
+
+
+@pytest.fixture(scope="module")
+def root(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The published documents as a dataset."""
+    root = tmp_path_factory.mktemp("rpv2")
+    raw = str(shared / "conformance/rpv2/documents")
+    dk.convert(raw, to=str(root), mapping="redpajama_v2", scheduler="synchronous", progress=False)
+    return root
+
+
+@pytest.mark.parametrize("form", ["jsonl.gz", "parquet"])
+def test_attribute_files_hold_every_digit(shared: Path, root: Path, form: str) -> None:
+    folder = shared / "conformance/rpv2"
+    name = form.partition(".")[0]
+    options = {"experiment": name, "format": form, "artifacts": str(folder / "artifacts")}
+    dk.tag(str(root), TAGGERS, scheduler="synchronous", progress=False, **options)
+    compared = 0
+    for path in sorted((root / "attributes" / name).rglob(f"*.{form}")):
+        for row in pq.read_table(path).to_pylist() if form == "parquet" else records(path):
+            signals = published(folder).get(row["id"], {"quality_signals": {}})["quality_signals"]
+            found = {
+                key.rpartition("__")[2]: value
+                for key, value in row.get("attributes", row).items()
+                if "__" in key
+            }
+            for signal, spans in signals.items():
+                if not signal.startswith(OF_MODELS):
+                    assert spans_of(found.get(signal), spans) == spans, (row["id"], signal)
+                    compared += 1
+    assert compared == 488 * (29 + 7)
+
+
+def spans_of(stored: object, published: list) -> list:
+    """Spans of a stored value; a number is of the whole document, and nothing is a null score."""
+    if stored is None or isinstance(stored, float):
+        return [[0, published[0][1], stored]]
+    return [list(span.values()) if isinstance(span, dict) else span for span in stored]
