@@ -47,7 +47,7 @@ from dolma_dask.verbs.options import (
     selected,
     without_empty,
 )
-from dolma_dask.writers.attributes import AttributeWriter
+from dolma_dask.writers.attributes import ROW_GROUP_SPANS, AttributeWriter
 
 VERSION = 2
 """Raised whenever the bytes of an attribute file change for the same tagger output."""
@@ -209,9 +209,11 @@ class TagStage:
             [tagger.name, str(tagger.version), tagger.params, list(tagger.types)]
             for tagger in self.sets[name]
         ]
+        has_spans = any("spans" in tagger.types.values() for tagger in self.sets[name])
         used = {tagger.name: self.artifacts.used_by(tagger) for tagger in self.sets[name]}
         params = {
             **without_empty({"artifacts": {tagger: found for tagger, found in used.items() if found}}),
+            **({"span_groups": ROW_GROUP_SPANS} if has_spans else {}),
             "set": name,
             "taggers": taggers,
             "source": self.source,

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dolma_dask.errors import DataError, SchemaError
 from dolma_dask.formats.attributes import AttributeColumn, encode_rows, frame_rows
@@ -24,7 +25,10 @@ from dolma_dask.writers.base import TableFile
 from dolma_dask.writers.jsonl import JsonlWriter
 
 ROW_GROUP_ROWS = 131_072
-"""Rows per Parquet row group; a fixed number, so that the file does not depend on batches."""
+"""Most rows of a Parquet row group; a fixed number, so that the file does not depend on batches."""
+
+ROW_GROUP_SPANS = 1 << 20
+"""A row group ends with the row that brings it this many spans, of 24 bytes each."""
 
 
 class AttributeWriter:
@@ -79,17 +83,18 @@ class AttributeWriter:
 
 
 class _RowGroups(TableFile):
-    """A table with columns ``id source error`` and one per key, in row groups of `ROW_GROUP_ROWS`."""
+    """A table with columns ``id source error`` and one per key, in row groups of `ROW_GROUP_ROWS`, or of fewer rows that have `ROW_GROUP_SPANS`."""
 
     def __init__(self, root: str, path: str) -> None:
         super().__init__(root, path, use_dictionary=True)
         self._waiting: list[pa.Table] = []
-        self._waiting_rows = 0
+        self._waiting_rows = self._waiting_spans = 0
         self._names: list[str] = []
         self._schema: pa.Schema | None = None  # of the row groups that are written
 
     def _finish(self) -> None:
-        self._write_groups(least=1)
+        while self._waiting_rows:
+            self._write_next()
         self._open(pa.schema(_FRAME))
 
     def write(self, table: pa.Table) -> None:
@@ -97,17 +102,23 @@ class _RowGroups(TableFile):
         self._names = self._names or table.schema.names
         if table.schema.names != self._names:
             raise self._other_columns(f"{table.schema.names} after {self._names}")
-        self._waiting.append(table)
-        self._waiting_rows += len(table)
-        self._write_groups(least=ROW_GROUP_ROWS)
+        self._wait(table)
+        while self._waiting_rows >= ROW_GROUP_ROWS or self._waiting_spans >= ROW_GROUP_SPANS:
+            self._write_next()
 
-    def _write_groups(self, least: int) -> None:
-        """Write whole row groups while at least `least` rows wait."""
-        while self._waiting_rows >= least:
-            table = self._joined()
-            self._write_group(table.slice(0, ROW_GROUP_ROWS))
-            rest = table.slice(ROW_GROUP_ROWS)
-            self._waiting, self._waiting_rows = [rest], rest.num_rows
+    def _wait(self, table: pa.Table) -> None:
+        self._waiting.append(table)
+        self._waiting_rows += table.num_rows
+        self._waiting_spans += int(_span_counts(table).sum())
+
+    def _write_next(self) -> None:
+        """Write a row group of the waiting rows."""
+        table = self._joined()
+        ends = np.cumsum(_span_counts(table))
+        rows = min(ROW_GROUP_ROWS, int(np.searchsorted(ends, ROW_GROUP_SPANS)) + 1)
+        self._write_group(table.slice(0, rows))
+        self._waiting, self._waiting_rows, self._waiting_spans = [], 0, 0
+        self._wait(table.slice(rows))
 
     def _joined(self) -> pa.Table:
         """Return the waiting rows as one table; a column of nulls takes the type that it has elsewhere."""
@@ -159,6 +170,15 @@ def _table_of(
     frame = zip((name for name, _ in _FRAME), (read.ids, read.sources, messages), strict=True)
     table = pa.table({**dict(frame), **read.columns, **others})
     return table.replace_schema_metadata({KINDS_KEY: msgspec.json.encode(kinds)})
+
+
+def _span_counts(table: pa.Table) -> npt.NDArray[np.int64]:
+    """Return the spans of each row (n,), of all columns together."""
+    counts = np.zeros(table.num_rows, np.int64)
+    for column in table.columns:
+        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+            counts += np.asarray(pc.fill_null(pc.list_value_length(column), 0), np.int64)
+    return counts
 
 
 def _shown(column: AttributeColumn, errors: Mapping[int, str]) -> pa.Array:

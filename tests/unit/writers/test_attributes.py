@@ -121,6 +121,19 @@ def test_tables_are_plain_for_other_tools(tmp_path: Path) -> None:
     assert table.column("n").to_pylist() == [1 / 3, 2.0, None, None]
 
 
+@pytest.mark.parametrize("step", [1, 3, 4])
+def test_row_groups_end_with_many_spans(tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dolma_dask.writers.attributes.ROW_GROUP_ROWS", 7)
+    monkeypatch.setattr("dolma_dask.writers.attributes.ROW_GROUP_SPANS", 2)
+    each = [span(0, 1, 1.0)]
+    spans = pa.array([each * 2, [], each, each * 3], SPANS)
+    twice = [AttributeColumn(key, "spans", spans) for key in "st"]
+    write(str(tmp_path), "a.parquet", twice, step=step, times=2)
+    metadata = pq.ParquetFile(tmp_path / "a.parquet").metadata
+    # the last row of four has an error, and no spans
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [1, 2, 2, 2, 1]
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("step", [1, 3])
 def test_bytes_do_not_depend_on_batches(
