@@ -109,6 +109,33 @@ def rest(seconds: float) -> None:
         time.sleep(min(left, _SLICE_SECONDS))
 
 
+@dataclass
+class _Row:
+    """Attempts in a row that brought nothing new."""
+
+    best: int  # bytes that were there before
+    tries: int = 0
+    since: float = 0.0  # when the first of them ended
+    asked: float = 0.0  # seconds to stay away, as the host asked meanwhile
+
+    def add(self, reached: int) -> None:
+        """Count an attempt; one that brought something begins a new row."""
+        if reached > self.best or not self.tries:
+            self.best, self.tries, self.since, self.asked = max(reached, self.best), 0, time.monotonic(), 0.0
+        self.tries += 1
+
+    @property
+    def waited(self) -> float:
+        """Seconds that it goes on, without those that the host asked for."""
+        return time.monotonic() - self.since - self.asked
+
+    @property
+    def wait(self) -> float:
+        """Seconds until the next attempt, by chance, so that not all come at once."""
+        longest = min(FIRST_WAIT_SECONDS * 2.0 ** (self.tries - 1), LONGEST_WAIT_SECONDS)
+        return longest * random.uniform(0.5, 1)
+
+
 @dataclass(frozen=True)
 class Source:
     """Where objects are read from: by default files of this machine and of stores, by the package's own functions."""
@@ -154,34 +181,27 @@ class Source:
         Raises `StoreError`: it breaks off again and again without bringing more, although the host answers. Raises `StoreUnreachableError`: the
         host does not.
         """
-        host, best = self.host(url), reached()
-        tries, asked, since = 0, 0.0, time.monotonic()
+        host, row = self.host(url), _Row(reached())
         while True:
             try:
                 with host.connection():
                     return attempt()
             except BrokenOffError as error:
-                now, fresh = time.monotonic(), reached() > best
-                if fresh or not tries:
-                    tries, asked, since = 0, 0.0, now
-                best, tries = max(best, reached()), tries + 1
-                self._check_hope(url, error, tries, since, now - since - asked, asked)
+                row.add(reached())
+                self._check_hope(url, error, row)
                 if error.wait:
-                    asked += error.wait
+                    row.asked += error.wait
                     host.pause(error.wait)
                 else:
-                    wait = min(FIRST_WAIT_SECONDS * 2 ** (tries - 1), LONGEST_WAIT_SECONDS)
-                    rest(wait * random.uniform(0.5, 1))
+                    rest(row.wait)
 
-    def _check_hope(
-        self, url: str, error: BrokenOffError, tries: int, since: float, waited: float, asked: float
-    ) -> None:
+    def _check_hope(self, url: str, error: BrokenOffError, row: _Row) -> None:
         """Raise an error if another attempt is in vain."""
-        answers = error.refusal == "answer" or self.host(url).answered > since
-        is_late = waited > self.patience or asked + error.wait > LONGEST_PAUSE_SECONDS
-        if not is_late and (tries < TRIES or not answers or error.refusal == "later"):
+        answers = error.refusal == "answer" or self.host(url).answered > row.since
+        is_late = row.waited > self.patience or row.asked + error.wait > LONGEST_PAUSE_SECONDS
+        if not is_late and (row.tries < TRIES or not answers or error.refusal == "later"):
             return
-        found = f"{shown(url)}: {error} ({tries} attempts in a row, {waited + asked:.0f} s)"
+        found = f"{shown(url)}: {error} ({row.tries} attempts in a row, {row.waited + row.asked:.0f} s)"
         if answers:
             raise StoreError(
                 f"{found}; expected all of it. Run the same command again later: it goes on where this one stopped.",

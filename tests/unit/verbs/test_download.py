@@ -20,6 +20,7 @@ from dolma_dask.errors import DiskFullError, StageError, StoreUnreachableError, 
 from dolma_dask.io import objects, partial
 from dolma_dask.io.web import _login
 from dolma_dask.journal import Journal
+from dolma_dask.testing.commands import Command, killed_at
 from dolma_dask.verbs.download import space
 
 from .bad_server import BadServer, Fault
@@ -242,6 +243,40 @@ def test_a_killed_command_goes_on_where_it_stopped(moment, server, tmp_path):
     assert [one.range for one in server.gets(FIRST)] == (["bytes=40000-"] if moment == "running" else [])
     assert files_of(tmp_path).popitem()[1] == server.files[FIRST]
     assert hidden(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_at_whatever_state_of_the_disk(server, tmp_path):
+    """A file opened, renamed or removed later each time; nothing is fetched twice that was published, nothing is left behind."""
+    draw = random.Random(11)
+    for path in server.files:
+        server.faults[path] = [Fault("drop", draw.randrange(100, 30_000))]
+    url = f"{server.url}{BASE}"
+    words = ["download", url, "--to", f"{tmp_path}/out", "--snapshots", "2023-06", "--languages", "de"]
+    deaths = 0
+    for moment in range(5, 90, 12):
+        with Command(
+            [*words, "--scheduler", "synchronous"], tmp_path / "log", **killed_at(moment, tmp_path / "out")
+        ) as command:
+            deaths += command.wait() == -signal.SIGKILL
+    assert deaths >= 5
+    there = files_of(tmp_path / "out")
+    fetch(server, tmp_path / "out")
+    assert files_of(tmp_path / "out") == wanted(server)
+    assert there.items() <= wanted(server).items(), "what was seen was whole"
+    assert hidden(tmp_path / "out") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", ["processes", "cluster"])
+def test_other_processes_fetch_too(scheduler, server, tmp_path):
+    server.faults[FIRST] = [Fault("drop", 20_000)]
+    words = ["--languages", "de", "--snapshots", "2023-06", "--scheduler", scheduler, "--workers", "2"]
+    words = ["download", f"{server.url}{BASE}", "--to", f"{tmp_path}/out", *words]
+    with Command(words, tmp_path / "log") as command:
+        assert command.wait() == 0, command.output
+    assert files_of(tmp_path / "out") == wanted(server)
+    assert [one.range for one in server.gets(FIRST)] == ["", "bytes=20000-"]
 
 
 @pytest.mark.parametrize("paths", [[FIRST], [FIRST, f"{BASE}/documents/{SHARDS[1]}.json.gz"]])
