@@ -136,36 +136,44 @@ def download(
     access = Access(connections, timeout, patience)
     wanted = wanted_of(inputs, base, selection, lambda url: lines_of(access.source(url), url))
     wanted = _requested(wanted, options)
-    origin = _origin(wanted)
-    seen_from = resume.origin_of(target, origin)
-    stage = DownloadStage(target, seen_from, access, on_missing, on_broken)
+    origin = resume.origin_of(target, _origin(wanted))
+    stage = DownloadStage(target, origin, access, on_missing, on_broken)
+    plan, is_estimate = _planned(stage, wanted, refresh)
+    plan = replace(plan, params={"inputs": _shown_inputs(inputs, base, selection)})
     run = run_options(options)
-    run = replace(run, workers=run.workers or connections)
-    folders = _prefixes(wanted)
-    held = {} if run.dry_run else set_free(target, folders)
-    known = _trusted(target, stage, wanted, refresh)
+    return _run(plan, replace(run, workers=run.workers or connections), is_estimate)
+
+
+def _planned(stage: DownloadStage, wanted: Sequence[Wanted], refresh: bool) -> tuple[Plan, bool]:
+    """Return the plan, and whether sizes in it are estimates."""
+    known = {} if refresh else _trusted(stage, wanted)
     unknown = [one for one in wanted if one.path not in known]
-    asked = ask(access, unknown, len(unknown) if refresh else MOST_ASKED)
+    asked = ask(stage.access, unknown, len(unknown) if refresh else MOST_ASKED)
     plan = Plan(
         stage=stage,
-        root=target,
+        root=stage.target,
         tasks=_tasks(stage, wanted, known, asked),
-        params={"inputs": _shown_inputs(inputs, base, selection)},
-        writes=folders,
+        params={},
+        writes=_prefixes(wanted),
         options_key="download",
         version=dolma_dask.__version__,
-        origin=origin,
+        origin=_origin(wanted),
     )
-    note = _check_room(plan, run, held, len(asked) < len(unknown))
+    return plan, len(asked) < len(unknown)
+
+
+def _run(plan: Plan, run: RunOptions, is_estimate: bool) -> Summary:
+    """Fetch what is left, if there is room for it, and list what is not there."""
+    note = _check_room(plan, run, is_estimate)
     try:
         ran = engine.run(plan, run)
     except (StageError, StoreError, InterruptedStageError):
-        write_lists(target)
+        write_lists(plan.root)
         raise
     if not run.dry_run:
-        write_lists(target)
-        remove_outdated(target, folders)
-    left = (line for state in ("missing", "broken") for line in sentence(target, ran.records, state))
+        write_lists(plan.root)
+        remove_outdated(plan.root, plan.writes)
+    left = (line for state in ("missing", "broken") for line in sentence(plan.root, ran.records, state))
     return replace(ran.summary, notes=(*ran.summary.notes, *note, *left))
 
 
@@ -186,11 +194,9 @@ def _origin(wanted: Sequence[Wanted]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _trusted(target: str, stage: DownloadStage, wanted: Sequence[Wanted], refresh: bool) -> dict[str, Record]:
+def _trusted(stage: DownloadStage, wanted: Sequence[Wanted]) -> dict[str, Record]:
     """Return the records of objects about which the source is not asked again."""
-    if refresh:
-        return {}
-    records = Journal(target, stage.verb).records
+    records = Journal(stage.target, stage.verb).records
     kept = ((one.path, records[one.path]) for one in wanted if one.path in records)
     return {path: record for path, record in kept if _is_trusted(record, stage)}
 
@@ -240,8 +246,9 @@ def _shown_inputs(inputs: Sequence[str], base: str | None, selection: Selection)
     return without_empty({"from": [shown(item) for item in inputs], "base": base, **given})
 
 
-def _check_room(plan: Plan, run: RunOptions, held: Mapping[str, int], is_estimate: bool) -> tuple[str, ...]:
-    """Check that what is left fits, before anything is fetched; of a rehearsal return what it is."""
+def _check_room(plan: Plan, run: RunOptions, is_estimate: bool) -> tuple[str, ...]:
+    """Check that what is left fits, before anything is fetched; of a rehearsal return how much it is."""
+    held = {} if run.dry_run else set_free(plan.root, plan.writes)
     state = resume.look_back(plan, run.overwrite)
     there = sum(state.existing.get(task.shard, 0) + held.get(task.shard, 0) for task in state.left)
     needed = sum(task.bytes for task in state.left) - there
