@@ -53,6 +53,7 @@ def test_help_speaks_the_language_of_the_command_line(command, help_of):
     assert not re.search(r"\b(None|True|False|Raises|(In|From|in|from) Python)\b", shown)
 
 
+@pytest.mark.slow
 def test_commands_and_options_stand_in_the_order_of_work(help_of, capsys):
     assert cli.main(["--help"]) == 0
     shown = capsys.readouterr().out

@@ -308,6 +308,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not forked from a server")
 def test_a_server_that_is_killed_while_processes_start_is_said(tmp_path):
     script = tmp_path / "killed.py"
@@ -344,6 +345,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are spawned elsewhere")
 def test_forks_and_processes_of_the_user_get_a_server_of_their_own(tmp_path):
     (tmp_path / "script.py").write_text(FORKED)

@@ -181,6 +181,7 @@ def test_fields_at_any_depth(tmp_path):
             read(tmp_path, [name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["text", 7, [1], {"hash": 7}, {"hash": {}}])
 def test_something_else_on_the_way_to_a_field_is_an_error(tmp_path, page):
     rows = rows_of(2000)

@@ -39,6 +39,7 @@ def test_the_rest_works(place):
     assert "_dolma_dask" in call(place, "completion", "bash").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "what", "extra"),
     [

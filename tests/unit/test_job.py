@@ -138,6 +138,7 @@ def test_records_of_another_format_are_made_again_with_a_note(root):
     assert not run(root).notes
 
 
+@pytest.mark.slow
 def test_another_run_at_work(root):
     with leased(str(root / "_work/first_words-first_words"), "first_words"):
         with pytest.raises(UsageError, match="another first_words works in"):

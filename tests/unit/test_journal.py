@@ -255,6 +255,7 @@ for run in range(3):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_lose_nothing(tmp_path: Path) -> None:
     root = str(tmp_path)
     children = [subprocess.Popen([sys.executable, "-c", CHILD, root, name]) for name in ("one", "two")]

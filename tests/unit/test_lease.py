@@ -70,6 +70,7 @@ def check_free(folder: str) -> None:
         assert the_holder(folder).pid == os.getpid()
 
 
+@pytest.mark.slow
 def test_a_folder_has_one_holder(folder):
     with leased(folder, "dedupe"):
         assert the_holder(folder).pid == os.getpid()
@@ -79,6 +80,7 @@ def test_a_folder_has_one_holder(folder):
     assert not Path(folder).parent.exists()
 
 
+@pytest.mark.slow
 def test_in_an_object_store(root):
     folder = files.join(root, "_work/block-list")
     with leased(folder, "block"):

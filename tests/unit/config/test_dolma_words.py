@@ -38,6 +38,7 @@ def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_tag(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = "tag --documents v0/documents/wiki/*.jsonl --taggers char_length_v1 --experiment e --processes=1 --destination x --profile.enable"
     ((*command,),), text = said(capsys, *words.split())
@@ -50,6 +51,7 @@ def test_tag(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert files_in(corpus / "v0/attributes") == ["e/wiki/a.jsonl"]
 
 
+@pytest.mark.slow
 def test_dedupe_by_a_file_of_options(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("dedupe.yaml").write_text("""\
 root: .

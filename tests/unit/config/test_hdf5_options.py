@@ -55,6 +55,7 @@ def test_a_folder_that_is_called_as_a_mode(tmp_path, monkeypatch):
     assert not is_mode("lmdata")
 
 
+@pytest.mark.slow
 def test_words(world):
     words = ("--max_seq_length=9", "--use_ftfy", "--pack_sequences", "False", "--min-sequence-len", "3")
     params = run(*NEOX, *words)
@@ -66,6 +67,7 @@ def test_words(world):
         assert file["data"].shape[1:] == (3, 9)
 
 
+@pytest.mark.slow
 def test_defaults_are_those_of_the_documentation_or_of_the_release(world):
     found = run(*NEOX)
     assert (found["dataset"]["use_ftfy"], found["dataset"]["min_sequence_len"]) == (False, 10)
@@ -99,6 +101,7 @@ def test_a_file_of_options_yields_to_words(world):
     assert "true or false" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_gpt2_pads_with_the_end_of_a_document(world):
     found = run(*GPT2, "--pad_id", "5")["post-process"]
     assert (found["eos_id"], found["pad_id"]) == (0, 5)

@@ -47,6 +47,7 @@ def tree(folder):
     }
 
 
+@pytest.mark.slow
 def test_all_stages_then_nothing_is_left(world):
     first = run("p.yaml", **HERE)
     assert states(first) == ["done"] * 4
@@ -131,6 +132,7 @@ def test_what_a_verb_refuses_is_a_failure_with_its_line(world):
     assert states(caught.value.details["summary"]) == ["done", "done", "done", "failed"]
 
 
+@pytest.mark.slow
 def test_problems_that_validate_finds_end_it(world):
     change(world, "  - tag:", '  - validate: {dataset: "${out}/v0"}\n  - tag:')
     rows = (world / "raw/0.jsonl").read_text()

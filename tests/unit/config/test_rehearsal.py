@@ -59,6 +59,7 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
     assert list(plan.twins) == [absolute("c/other"), absolute("c/one"), absolute("lake/sources/s/v0")]
 
 
+@pytest.mark.slow
 def test_nothing_real_is_touched_and_the_real_run_is_whole(world):
     rehearsal = run("p.yaml", prune=1, **HERE)
     assert rehearsal.exit_status == 0

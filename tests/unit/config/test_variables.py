@@ -108,6 +108,7 @@ def test_references_that_grow_without_end(value, message):
         resolved("${a30}", f"{{{', '.join(['a0: x', *variables])}}}")
 
 
+@pytest.mark.slow
 def test_references_that_lead_through_many_others():
     variables = ["a0: x"] + [f"a{n + 1}: '${{a{n}}}'" for n in range(3000)]
     with pytest.raises(UsageError, match="through more than 40 others"):

@@ -50,6 +50,7 @@ def test_a_warm_up_calls_all_kernels_but_the_rare(tmp_path):
     assert set(others) == RARE
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_warm_up_however_often_it_comes(tmp_path):
     program = [sys.executable, "-m", "dolma_dask", "warm-up", "--workers", "2"]
     running = subprocess.Popen(program, env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE)

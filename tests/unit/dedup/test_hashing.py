@@ -57,6 +57,7 @@ def test_text_keys_are_those_of_the_bare_text(texts, skip):
         assert text is None or key == xxhash.xxh3_128_intdigest(text.encode())
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(TEXTS, TEXTS, st.integers(0, 3))
 def test_row_keys_are_those_of_the_length_prefixed_values(ones, others, skip):

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ def test_table_of_many_keys():
     assert (table.find(*draw.integers(0, 2**64, (2, 1000), np.uint64)) == -1).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(KEYS, KEYS, st.lists(st.integers(0, 80), max_size=5))
 def test_sorted_pass_equals_sets(listed, asked, cuts):

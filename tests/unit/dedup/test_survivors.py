@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ def test_marks_equal_a_dictionary_of_lists(rows, ranked, cuts):
     )
 
 
+@pytest.mark.slow
 def test_one_key_many_times_over_many_chunks_and_more_clusters_than_are_named():
     many = 200_000
     keys = np.concatenate([np.repeat(np.arange(100), 2), np.full(many, 50), np.arange(1000, 2000)])

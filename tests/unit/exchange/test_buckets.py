@@ -107,6 +107,7 @@ def test_any_buckets_come_back(tmp_path_factory, blocks, segment, bounds):
         )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     inputs=st.lists(st.lists(st.tuples(WORD, WORD), max_size=12), max_size=4),

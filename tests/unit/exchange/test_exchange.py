@@ -216,6 +216,7 @@ WORD = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 2), st.integers(0, 7)
 LIMITS = st.integers(1, 3000)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(
     shards=st.lists(st.lists(st.tuples(WORD, st.integers(0, 2**64 - 1)), max_size=25), max_size=4),
@@ -298,6 +299,7 @@ def test_no_records_at_all(tmp_path, shards):
     world.work_dir().remove()
 
 
+@pytest.mark.slow
 def test_shards_without_output_and_many_shards(tmp_path):
     """More shards than buckets: neighbours share one; most of them are empty."""
     rows = [() for _ in range(5000)]
@@ -344,6 +346,7 @@ class Signed:
         return Emitted((), task.work)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_records_of_a_shard(tmp_path):
     """10 MB of one shard in chunks, while a segment has 256 KB."""
     limits = Limits(range=512 << 10, segment=256 << 10, chunk=64 << 10)
@@ -374,6 +377,7 @@ def described(record):
     return (record.shard, record.inputs, record.files, record.rows, record.counts, record.info)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, SMALL])
 def test_nothing_is_done_twice(world, more):
     first = world.run(**more)

@@ -43,6 +43,7 @@ def cut(rows, sizes) -> list[np.ndarray]:
     return parts
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # kernels compile in the first example
 @given(ROWS)
 def test_sort_words(rows):
@@ -94,6 +95,7 @@ def test_sort_grouped(rows, shift, part_bytes, few):
     assert found.tolist() == in_order(rows)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(ROWS, st.lists(st.integers(0, 80), max_size=5))
 def test_rows_that_share_their_first_word_stay(rows, bounds):

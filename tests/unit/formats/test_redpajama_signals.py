@@ -73,6 +73,7 @@ def test_published_rows_are_left_to_the_kernel(monkeypatch):
     assert members_of(texts) == before
 
 
+@pytest.mark.slow
 def test_a_signal_of_several_lines_is_a_list_of_spans():
     one, several = '{"x":[[0,9,1.0]]}', '{"x":[[0,4,1.0],[4,9,0.0]]}'
     assert members_of([one, one])[1] == {"x": "document"}

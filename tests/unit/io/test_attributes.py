@@ -70,6 +70,7 @@ def write_table(tmp_path: Path, columns: dict[str, Any]) -> str:
     return str(tmp_path / "a.parquet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json.zst"])
 @pytest.mark.parametrize("block_bytes", [1, 100, 1 << 20])
 def test_nested_rows(write: Write, name: str, block_bytes: int) -> None:
@@ -159,6 +160,7 @@ def test_no_keys_are_asked(write: Write, tmp_path: Path) -> None:
         assert set(read(url, {})) == {"id", "source"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line, reason, expected",
     [
@@ -195,6 +197,7 @@ def test_a_first_row_that_cannot_be_read(write: Write) -> None:
     assert sample_file(url) == KINDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_bytes", [1, 1 << 20])
 def test_a_row_that_is_too_large(write: Write, block_bytes: int) -> None:
     url = write("a.jsonl", NESTED[0] + b'{"id":"' + b"x" * 100_000 + b'","attributes":{}}\n')
@@ -282,6 +285,7 @@ def test_strings_in_tables_must_be_utf8(tmp_path: Path) -> None:
         read(url, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
 def test_a_file_is_entered_at_any_of_its_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -224,6 +224,7 @@ def test_a_pipe_is_no_file(tmp_path, linked):
         files.list_files(str(folder))
 
 
+@pytest.mark.slow
 def test_a_store_that_takes_connections_and_never_answers_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

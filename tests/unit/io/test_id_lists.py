@@ -86,6 +86,7 @@ def test_every_format_gives_the_same_entries(tmp_path, name, data):
     assert facts.checksum == read_facts(url).checksum
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["l.txt", "l.jsonl", "l.csv", "l.tsv"])
 def test_lines_are_told_and_lists_are_streamed(tmp_path, name):
     entries = [(f"document-{number:06d}", "web" if number % 3 else None) for number in range(200_000)]
@@ -162,6 +163,7 @@ def test_empty_lists_and_names(tmp_path):
 TEXTS = st.sampled_from(["", "a", "b", "ab", "é", "日本", "x" * 250])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.tuples(TEXTS.filter(bool), st.none() | TEXTS.filter(bool)), max_size=12),

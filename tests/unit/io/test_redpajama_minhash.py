@@ -43,6 +43,7 @@ def read(url, column=None):
     return ids, *map(np.concatenate, columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", [None, *BANDS])
 def test_what_was_written(root, column):
     rows, values, valid = signatures(50)

@@ -152,6 +152,7 @@ def test_curves_of_long_signatures_take_little_memory_and_stay_the_same(monkeypa
     assert vars(summarize_curve(shape, 2000, 0.8, 1600)) == pytest.approx(vars(curve), abs=1e-9)
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # kernels compile in the first example
 @given(
     values=arrays(np.uint32, st.tuples(st.integers(0, 5), st.just(24))),
@@ -220,6 +221,7 @@ def test_keys_of_signatures_of_another_layout():
         similarity(values, values[:1])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(data=st.data(), num_perm=st.integers(1, 130))
 def test_similarity_counts_equal_values(data, num_perm):

@@ -35,6 +35,7 @@ def graphs(draw):
     return nodes, np.array(edges, np.uint64).reshape(-1, 2)
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # kernels compile in the first example
 @given(graph=graphs(), dtype=st.sampled_from([np.uint32, np.uint64]), data=st.data())
 def test_each_node_gets_the_smallest_member_whatever_the_order(graph, dtype, data):

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
@@ -46,6 +47,7 @@ def runs_of(rows, cuts):
     return [run for run in np.split(rows, sorted(cut % (len(rows) + 1) for cut in cuts)) if len(run)]
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # kernels compile in the first example
 @given(rows=keys(), cuts=st.lists(st.integers(0, 100), max_size=4), neighbours=st.booleans())
 def test_stars_of_keys_that_go_on_in_the_next_run(rows, cuts, neighbours):
@@ -62,6 +64,7 @@ def test_stars_of_keys_that_go_on_in_the_next_run(rows, cuts, neighbours):
     assert largest == max(map(len, buckets.values()), default=0)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     rows=keys(), cuts=st.lists(st.integers(0, 100), max_size=4), capacity=st.sampled_from([2, 4, 8, 32, 64])
@@ -81,6 +84,7 @@ def test_a_forest_joins_the_same_documents_with_fewer_edges(rows, cuts, capacity
     assert len(forest.take()) == 0
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(rows=keys(), cuts=st.lists(st.integers(0, 100), max_size=4))
 def test_reducers_that_contract_and_that_do_not_find_the_same(rows, cuts):

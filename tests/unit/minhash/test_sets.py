@@ -1,6 +1,7 @@
 """Members of sorted sets are counted as Python's sets count them."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from dolma_dask.minhash.sets import count_common
 values = st.one_of(st.integers(0, 12), st.integers(2**64 - 6, 2**64 - 1), st.integers(0, 2**64 - 1))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.sets(values, max_size=40),

@@ -41,6 +41,7 @@ CUTS = [
 """Bytes of a piece, bytes of a part, shingles of a run."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("minhash", SCHEMES, ids=lambda minhash: minhash.label)
 def test_pieces_and_runs(minhash, monkeypatch):
     texts = pa.array(TEXTS, pa.large_string())

@@ -25,6 +25,7 @@ def texts_of(seed):
     return pa.array([" ".join(copy) for copy in copies], pa.large_string())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("minhash", SCHEMES, ids=lambda one: one.label)
 def test_signatures_estimate_the_jaccard_similarity_of_the_shingles(minhash):
     texts = texts_of(5)

@@ -72,6 +72,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [0, 1, 5])
 @pytest.mark.parametrize("name", CASES)
 def test_as_sorting_under_small_limits(name, groups, small_limits):

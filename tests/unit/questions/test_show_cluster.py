@@ -160,6 +160,7 @@ def test_differences_give_both_texts_back():
         assert "".join(first.split()).casefold() == "".join(one.split()).casefold()
 
 
+@pytest.mark.slow
 def test_long_texts_are_cut_around_their_differences():
     text = " ".join(f"w{n}" for n in range(1000))
     pieces = differences(text, text.replace(" w500 ", " new "))

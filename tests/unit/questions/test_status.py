@@ -49,6 +49,7 @@ def numbers(name, verb, writes=None):
     return found.done, found.left, found.changed
 
 
+@pytest.mark.slow
 def test_every_verb_that_is_done(place):
     validate("v0", **HERE)
     dk.tag("v0", ["char_length_v1", "whitespace_tokenizer_v1"], **HERE)
@@ -225,6 +226,7 @@ def test_of_a_dataset_a_summary_and_other_tools_documents(place):
     assert "<table>" in found._repr_html_()
 
 
+@pytest.mark.slow
 def test_outputs_that_are_not_one_per_shard(place):
     """Packed files of a mixer configuration, and parts of HDF5, are known by how their names begin."""
     streams = "".join(

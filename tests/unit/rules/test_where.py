@@ -158,6 +158,7 @@ def test_rules_have_no_truth_value():
         parse("a > 1") & "b > 1"
 
 
+@pytest.mark.slow
 def test_many_rules_and_long_lists_are_fine():
     many = all_of(*(parse(f"a != {k}") for k in range(2000)))
     assert parse(str(many)) == many

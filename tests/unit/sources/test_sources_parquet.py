@@ -217,6 +217,7 @@ JSON_SCHEMA = pa.schema(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     table_rows, st.sampled_from([WEB, FieldMapping(id="meta.a", source_name="w"), FieldMapping(source="url")])

@@ -23,6 +23,7 @@ def measured(text, *names):
     return tuple(row[name] for name in names)
 
 
+@pytest.mark.slow
 def test_empty_text_has_no_ngrams_and_zeros_elsewhere():
     assert list(tag("")[0].values()) == [None] * 9 + [0.0] * 10
 

@@ -56,6 +56,7 @@ def test_white_space_and_letters_are_those_of_str(classes):
     assert differ(classes, tables.LETTER, letters, recorded, installed) == []
 
 
+@pytest.mark.slow
 def test_answers_of_str_methods(classes):
     numbers, blocks = tables.load_str_classes()
     found = blocks.reshape(-1, 256)[numbers].reshape(-1)
@@ -129,6 +130,7 @@ def test_surrogates_have_no_class(classes):
     assert not classes[0xD800:0xE000].any()
 
 
+@pytest.mark.slow
 def test_tool_makes_the_shipped_arrays(classes, folds):
     path = Path(__file__).resolve().parents[3] / "tools" / "make_unicode_tables.py"
     spec = importlib.util.spec_from_file_location("make_unicode_tables", path)

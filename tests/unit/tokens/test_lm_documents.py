@@ -31,6 +31,7 @@ def column(texts: list[str]) -> pa.LargeStringArray:
     return pa.array(texts, pa.large_string())
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(TEXTS, st.sampled_from(["NFC", "NFKC", None]))
 def test_repair_line_by_line_is_that_of_whole_texts(texts, normalizer):
@@ -47,6 +48,7 @@ def test_texts_that_ftfy_repairs_otherwise_from_6_3_on():
     ]
 
 
+@pytest.mark.slow
 def test_very_long_lines_are_repaired_as_ftfy_cuts_them():
     text = "x" * 999_999 + "Ã©" + "y < z &lt; " + "\n&lt;"
     assert fix_texts(column([text, "&lt;"]), "NFC").to_pylist() == [ftfy.fix_text(text), "<"]
@@ -103,6 +105,7 @@ def plain_pieces(text: str, chars: int) -> list[str]:
     return [*pieces, text[start:]]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.text(alphabet="ab é日\U0001f600\n", max_size=40), max_size=5), st.integers(1, 12))
 def test_texts_are_cut_at_spaces(texts, chars):
@@ -112,6 +115,7 @@ def test_texts_are_cut_at_spaces(texts, chars):
     assert counts.tolist() == list(map(len, expected))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=6),

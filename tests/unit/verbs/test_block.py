@@ -136,6 +136,7 @@ def test_nothing_is_read_when_everything_is_finished(world, monkeypatch, exchang
         assert (again.unmatched, again.repeated, again.examples) == (3, 1, first.examples)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", [False, True])
 def test_a_changed_list_or_document_is_noticed(world, exchange):
     path = world.parent / "takedown.txt"
@@ -162,6 +163,7 @@ def test_the_same_bytes_under_another_suffix_are_another_list(world):
     assert marks_of(world) == expected_marks(["web\t1"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", [False, True])
 def test_old_marks_are_refused_once_the_list_has_changed(world, exchange):
     path = world.parent / "takedown.txt"
@@ -187,6 +189,7 @@ def test_old_marks_are_refused_once_the_list_has_changed(world, exchange):
     assert whole.info["depends_on"] == "list"
 
 
+@pytest.mark.slow
 def test_marks_of_another_list_in_the_other_shards_are_refused(world):
     path = world.parent / "takedown.txt"
     first = block(str(world), str(path), **HERE)
@@ -204,6 +207,7 @@ def test_marks_of_another_list_in_the_other_shards_are_refused(world):
     assert dk.mix(str(world), **arguments).counts["documents_out"] == 3
 
 
+@pytest.mark.slow
 def test_some_shards_first_then_all(world):
     path = str(world.parent / "takedown.txt")
     done = block(str(world), path, only="x/", **HERE)
@@ -241,6 +245,7 @@ def test_stopped_and_called_again(world, stage, exchange):
     assert not (world / "_work").exists()
 
 
+@pytest.mark.slow
 def test_a_bad_document_fails_or_keeps_its_row(world):
     path = str(world.parent / "takedown.txt")
     write_lines(

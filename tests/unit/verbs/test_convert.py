@@ -76,6 +76,7 @@ def test_unknown_suffix_is_an_error(tmp_path):
         dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"))
 
 
+@pytest.mark.slow
 def test_ids_do_not_depend_on_the_size_of_shards(raw, tmp_path):
     kept = {}
     for size in (None, 1, 150, 10**9):
@@ -149,6 +150,7 @@ READERS = {
 }
 
 
+@pytest.mark.slow
 def test_a_dataset_over_its_budget_is_refused_until_it_is_mended(tmp_path):
     missing = json.dumps({"id": "1", "source": "s"})
     write_lines(tmp_path / "raw/a.jsonl", [document(0), missing, missing, "nonsense", document(1)])

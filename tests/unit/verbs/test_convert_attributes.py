@@ -32,6 +32,7 @@ def mixed(root, name, where):
     return dk.mix(str(root), to=str(root.parent / name), where=where, attributes=[name], **QUIET)
 
 
+@pytest.mark.slow
 def test_attributes_without_a_proof_get_none(unproved):
     root = str(unproved)
     dk.convert(root, to=root, attributes="hand", **QUIET)

@@ -176,6 +176,7 @@ def test_too_many_sources_make_no_table(tmp_path):
         assert any("more than 200 sources" in note for note in done.notes)
 
 
+@pytest.mark.slow
 def test_records_of_a_shard_with_many_duplicates_are_not_held():
     draw = np.random.default_rng(1)
     count = 400_000
@@ -199,6 +200,7 @@ def test_records_of_a_shard_with_many_duplicates_are_not_held():
     assert peak < 1_000_000  # the records are 6.4 MB
 
 
+@pytest.mark.slow
 def test_attributes_decide(world):
     dk.tag(str(world), ["char_length_v1"], **HERE)
     dedupe(str(world), by="length", keep="highest", rank="metadata.n", name="same_length", **HERE)
@@ -211,6 +213,7 @@ def test_attributes_decide(world):
     assert marked(world, "shortest") == expected
 
 
+@pytest.mark.slow
 def test_any_texts_in_any_shards_equal_a_dictionary(tmp_path):
     draw = random.Random(11)
     texts = ["", " ", "a", "á", "á", "日本", "👩‍👧", "\u0000", "x" * 300, "x" * 301, '"\\\n']

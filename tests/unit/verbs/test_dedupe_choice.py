@@ -277,6 +277,7 @@ def test_what_cannot_be_is_refused(made, options, words):
             dk.dedupe(str(made[0]), **shape, **options, **HERE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second", "is_told"),
     [

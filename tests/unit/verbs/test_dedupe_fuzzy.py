@@ -135,6 +135,7 @@ def in_groups_of(key_bytes, monkeypatch):
     return names
 
 
+@pytest.mark.slow
 def test_groups_of_bands_grow_with_the_signatures(world, monkeypatch):
     names = in_groups_of(1, monkeypatch)
     dk.dedupe(str(world), how="fuzzy", **HERE)
@@ -145,6 +146,7 @@ def test_groups_of_bands_grow_with_the_signatures(world, monkeypatch):
     assert names == [*(f"bands-{number}" for number in range(5)), "members"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bands", [(14, 8), (2, 3), (9, 13)])
 @pytest.mark.parametrize("group_bytes", [1, 1 << 32])
 @pytest.mark.parametrize("verify", ["none", "signatures"])
@@ -234,7 +236,7 @@ def test_damaged_signatures_are_removed_and_made_again(world, read):
 
 
 def test_what_a_killed_run_left_of_the_table_of_clusters_is_removed(world):
-    left = world / f"clusters/.fuzzy.parquet.{publish._writer_space()}-{dead_pid()}-01234567.tmp"
+    left = world / f"clusters/.fuzzy.parquet.{publish.writer_space()}-{dead_pid()}-01234567.tmp"
     left.parent.mkdir()
     left.touch()
     dk.dedupe(str(world), how="fuzzy", **HERE)
@@ -327,6 +329,7 @@ STOPS = {
 VERIFIED_BY = {"edges": "none", "ngrams": "ngrams", "jaccard": "ngrams"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", STOPS)
 def test_a_run_that_was_stopped_goes_on(world, tmp_path, monkeypatch, stop):
     stage, method = STOPS[stop]
@@ -433,6 +436,7 @@ def jaccard(one, other):
     return len(one & other) / max(len(one | other), 1)
 
 
+@pytest.mark.slow
 def test_what_workers_get_does_not_grow_with_the_shards(tmp_path, monkeypatch):
     execute, sizes = execution.execute, []
 

@@ -117,6 +117,7 @@ def test_the_largest_clusters_tell_their_inner_similarity(tmp_path, keep):
     assert [row[2] for row in largest["rows"]] == [one.similarity for one in summary.clusters]
 
 
+@pytest.mark.slow
 def test_the_report_shows_how_members_of_a_cluster_differ(tmp_path):
     words = [f"w{n}" for n in range(100)]
     texts = [" ".join(words[:50] + other + words[50:]) for other in ([], [], ["<b>new</b>"], ["old"])]

@@ -126,6 +126,7 @@ def test_the_table_tells_which_dataset_each_member_is_in(world):
     assert not (world / "b/clusters").exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_done_twice_wherever_the_datasets_are_moved_to(world, tmp_path):
     together(world, how="fuzzy")
     shutil.copytree(world, tmp_path / "copy", copy_function=shutil.copyfile)
@@ -148,6 +149,7 @@ def test_what_is_gone_is_made_again(world, how, lost):
     assert written(world) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exact", "fuzzy"])
 def test_options_and_overwrite_are_for_all_datasets(world, how):
     together(world, how=how)
@@ -201,6 +203,7 @@ def test_flags_are_stale_when_another_dataset_has_changed(world, change, words):
     assert read(world, "b"), "alone it depends on no other"
 
 
+@pytest.mark.slow
 def test_a_change_in_one_dataset_makes_the_flags_of_all_anew(world):
     together(world)
     add_a_document(world)

@@ -325,6 +325,7 @@ def test_a_mix_beside_a_dataset_says_nothing_of_its_documents(corpus: Path) -> N
     assert not [note for note in notes if "complete" in note or "budget" in note]
 
 
+@pytest.mark.slow
 def test_spans_are_replaced_and_the_others_move(corpus: Path) -> None:
     replacement = [{"span": "$.attributes.spans", "min_score": 0.5, "replacement": "T"}]
     mixed(stream(attributes=["score", "spans"], span_replacement=replacement))

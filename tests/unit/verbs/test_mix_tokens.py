@@ -55,6 +55,7 @@ def by_way_of_documents(root: Path, tagged: Path, tokens, **options) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"shuffle": True, "seed": 3}, {"max_size": 200}])
 def test_same_files_as_by_way_of_documents(options, tagged, tmp_path, tokens):
     other = by_way_of_documents(tmp_path / "other", tagged, tokens, **options)

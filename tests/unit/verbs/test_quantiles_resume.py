@@ -212,6 +212,7 @@ def test_thresholds_of_a_moved_dataset_are_current(corpus, tmp_path):
     assert read_thresholds(str(moved / "quantiles/quantiles.strict.json")) == cuts
 
 
+@pytest.mark.slow
 def test_thresholds_are_written_before_another_run_may_begin(corpus, monkeypatch):
     write, refused = ThresholdStage.run_shard, []
 

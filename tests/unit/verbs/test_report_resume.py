@@ -85,6 +85,7 @@ def test_the_same_command_writes_nothing_and_says_so(world, plain, monkeypatch):
     assert "0 done, 2 done before" in str(again)
 
 
+@pytest.mark.slow
 def test_drawing_and_clusters_are_not_even_loaded(world, plain):
     make(world)
     script = (

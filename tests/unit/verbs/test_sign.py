@@ -90,6 +90,7 @@ def test_published_signatures_make_the_same_flags(world, monkeypatch, block_byte
     assert summary.counts["without_signature"] == 2 * (ROWS // 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_bytes", [1, 1 << 21])
 def test_rows_are_found_by_their_numbers(world, monkeypatch, block_bytes):
     """A dataset of some documents, and a table that lacks some of these."""
@@ -106,6 +107,7 @@ def test_rows_are_found_by_their_numbers(world, monkeypatch, block_bytes):
     assert counts["rows_without_document"] == sum(row % 4 != 1 and row % 3 == 0 for row in range(ROWS))
 
 
+@pytest.mark.slow
 def test_nothing_is_done_again_until_a_table_changes(world):
     published(world)
     shutil.copy(table_of(world), world / "tables/of_another_dataset.minhash.parquet")

@@ -371,6 +371,7 @@ def test_files_that_are_not_as_they_were_written(tagged):
 # ------------------------------------------------------------------------------------------------ versions
 
 
+@pytest.mark.slow
 def test_what_an_earlier_version_does_not_have(dataset):
     v1 = dataset.parent / "v1"
     write_lines(
@@ -496,6 +497,7 @@ def test_report_as_json_table_and_page(dataset, tmp_path):
         run(dataset, to=str(tmp_path / "report.html"))
 
 
+@pytest.mark.slow
 def test_sampling_says_what_was_not_looked_at(dataset):
     for number in range(18):
         write_lines(dataset / f"documents/{number:02d}.jsonl", [document(100 + number)] * 2)
@@ -689,6 +691,7 @@ scores = st.sampled_from([0.0, -1.5, math.nan, math.inf, -math.inf])
 span_lists = st.lists(st.tuples(numbers, numbers, scores), max_size=4)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(span_lists, st.integers(0, 10), st.booleans()), max_size=12),
     st.booleans(),

@@ -48,6 +48,7 @@ def test_content_and_layout(root, tmp_path):
         assert zlib.decompress(chunk[1]) == ROWS[4].tobytes(), "HDF5's own gzip filter and no other"
 
 
+@pytest.mark.slow
 def test_the_same_bytes_in_any_batches_and_any_process(tmp_path):
     write(str(tmp_path / "a"))
     write(str(tmp_path / "b"), step=1)
