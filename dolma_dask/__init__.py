@@ -71,6 +71,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/te
     from dolma_dask.verbs.ragged import ragged as ragged
     from dolma_dask.verbs.report.verb import report as report
     from dolma_dask.verbs.sign import sign as sign
+    from dolma_dask.verbs.signals import signals as signals
     from dolma_dask.verbs.tag import tag as tag
     from dolma_dask.verbs.validate.verb import validate as validate
 

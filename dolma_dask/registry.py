@@ -94,6 +94,12 @@ VERBS = _by_name(
         reads=("dataset",),
     ),
     Verb(
+        "signals",
+        "dolma_dask.verbs.signals:signals",
+        "Write quality signals as RedPajama-V2 publishes them.",
+        reads=("dataset", "artifacts"),
+    ),
+    Verb(
         "block",
         "dolma_dask.verbs.block.verb:block",
         "Flag the documents that stand in a list of ids.",

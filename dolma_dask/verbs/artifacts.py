@@ -15,7 +15,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import join
 from dolma_dask.taggers.base import Tagger, ViewTagger
 
-_loaded: dict[tuple[str, ...], Tagger] = {}
+_loaded: dict[tuple[str, ...], ViewTagger] = {}
 _loading = Lock()
 
 
@@ -51,13 +51,17 @@ class Artifacts:
         patterns = files_of(tagger)
         return tuple(item for item in self.checksums if _matches(item[0], patterns))
 
-    def loaded(self, tagger: Tagger) -> Tagger:
+    def all_loaded(self, taggers: Sequence[Tagger]) -> list[Tagger]:
+        """Return the taggers, those that use files with them; see `loaded`."""
+        return [self.loaded(tagger) if isinstance(tagger, ViewTagger) else tagger for tagger in taggers]
+
+    def loaded(self, tagger: ViewTagger) -> ViewTagger:
         """Return the tagger with its files, once for each process.
 
         Raises `SourceChangedError`: a file is not as it was when the call began.
         """
         used = self.used_by(tagger)
-        if not used or not isinstance(tagger, ViewTagger):
+        if not used:
             return tagger
         key = (
             tagger.name,

@@ -7,13 +7,14 @@ of 2 kB.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar, Protocol, Unpack
 
 import dolma_dask
 from dolma_dask import engine
+from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Plan, Unit
 from dolma_dask.formats import layout
-from dolma_dask.formats.redpajama import MINHASH, RisingIds
+from dolma_dask.formats.redpajama import MINHASH, Component, RisingIds
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
@@ -39,7 +40,7 @@ from dolma_dask.verbs.options import (
     words_of,
 )
 from dolma_dask.verbs.selection import rule_notes, select
-from dolma_dask.verbs.sinks import DocumentRows, DocumentStage, ShardFacts, WriterSink
+from dolma_dask.verbs.sinks import DocumentRows, DocumentStage, Output, ShardFacts, WriterSink
 from dolma_dask.writers.redpajama import MinHashTable
 
 VERSION = 1
@@ -92,29 +93,48 @@ def sign(
     13 words to an n-gram, 128 values, seed 42; a document of fewer words has a row without signature.
     """
     options = checked(sign, options, ReadArgs)
+    opened = as_dataset(dataset, source, version)
+    return write_tables(opened, TableOutput(files.normalize(to)), MINHASH, where, attributes, options)
+
+
+class PublishedOutput(Output, Protocol):
+    """Tables of a component of RedPajama-V2, one for each shard of documents."""
+
+    def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
+        """Return the key of the tables of some documents, of which `documents` says what decides them."""
+        ...
+
+
+def write_tables(
+    dataset: Dataset,
+    output: PublishedOutput,
+    component: Component,
+    where: RuleLike,
+    attributes: Sequence[str],
+    options: ReadArgs,
+) -> Summary:
+    """Write a table for each shard, beside those of other components."""
     attributes = words_of("attributes", attributes)
     where = rule_of(where)
-    opened = as_dataset(dataset, source, version)
     policy = record_policy(options)
-    output = TableOutput(files.normalize(to))
-    check_outside(output.root, opened.root)
-    mixture = make_mixture(select(selected(opened, options), where, attributes))
+    check_outside(output.root, dataset.root)
+    mixture = make_mixture(select(selected(dataset, options), where, attributes))
     stage, key = DocumentStage((output,), policy, output.verb), output.key(mixture.params(), policy)
-    shown = {"where": None if where is None else str(where), "source": source}
-    tables = {shard.path: MINHASH.path(shard.path) for shard in opened.shards}
+    shown = {"where": None if where is None else str(where), "source": dataset.source}
+    tables = {shard.path: component.path(shard.path) for shard in dataset.shards}
     layout.check_no_collision(list(tables.values()))
     plan = Plan(
         stage=stage,
         root=output.root,
         tasks=[stage.task(one, Unit(tables[one.name], key)) for one in mixture.sources],
-        params=without_empty({"from": opened.root, **shown}),
+        params=without_empty({"from": dataset.root, **shown}),
         writes=("",),
         version=dolma_dask.__version__,
-        origin=opened.root,
-        reads=MINHASH.suffixes,
+        origin=dataset.root,
+        reads=component.suffixes,
         all_units=frozenset(tables.values()),
         max_bad_fraction=budget(policy),
-        notes=dataset_notes(opened),
+        notes=dataset_notes(dataset),
     )
     summary = engine.run(plan, run_options(options)).summary
     return replace(summary, notes=(*summary.notes, *rule_notes(summary)))

@@ -226,7 +226,7 @@ class TagStage:
         shard: Shard = task.work
         requested = {unit.name: unit for unit in task.units}
         sets = [name for name in self.sets if self.path(name, shard) in requested]
-        taggers = {name: [self.artifacts.loaded(tagger) for tagger in self.sets[name]] for name in sets}
+        taggers = {name: self.artifacts.all_loaded(self.sets[name]) for name in sets}
         reads = {column for name in sets for tagger in self.sets[name] for column in tagger.reads}
         columns = tuple(dict.fromkeys(("id", "text", "source", *sorted(reads))))
         document = layout.document_path(shard.path)

@@ -20,7 +20,7 @@ from dolma_dask.minhash import schemes
 from dolma_dask.minhash.schemes import Scheme
 from dolma_dask.sources import base as sources
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
-from dolma_dask.verbs import attach, ragged, tag
+from dolma_dask.verbs import attach, ragged, signals, tag
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.convert import attributes as convert_attributes
 from dolma_dask.verbs.convert import verb as convert
@@ -106,6 +106,7 @@ GOLDEN = {
         versions={"verbs.ragged.VERSION": 1, "formats.ragged.SIDECAR_VERSION": 1},
         digest="ded909763e8a4c2e3b2dd7c459810f34",
     ),
+    "signals": Golden(versions={"verbs.signals.VERSION": 1}, digest="91702512addeedd22cd13f2d42b816c3"),
     "tag char_length_v1": Golden(
         versions={"verbs.tag.VERSION": 2, "char_length_v1.version": 1},
         digest="da00cc472794af20e0276cba61676bbe",
@@ -149,6 +150,7 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         **{f"tag {name}": {**tagging, f"{name}.version": get_tagger(name).version} for name in BUILT_IN},
         "convert_attributes": {"verbs.convert.attributes.VERSION": convert_attributes.VERSION},
         "attach": {"verbs.attach.VERSION": attach.VERSION},
+        "signals": {"verbs.signals.VERSION": signals.VERSION},
         "dedupe": {"verbs.dedupe.job.VERSION": dedupe_run.VERSION},
         "dedupe fuzzy": {
             "verbs.dedupe.fuzzy.VERSION": dedupe_fuzzy.VERSION,
@@ -341,6 +343,8 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
     dk.attach(f"{root}/rpv2", f"{root}/tables", name="rps", **options)
     dk.attach(f"{root}/rpv2", f"{root}/listed", name="listed", **options)
     made["attach"] = root / "rpv2/attributes"
+    dk.signals(f"{root}/rpv2", f"{root}/published", **options)
+    made["signals"] = root / "published/2023-06"
     (root / "list.txt").write_text("d0-3\nweb\td1-4\nnobody\n")
     dk.block(f"{root}/v0", f"{root}/list.txt", name="takedown", **options)
     made["block"] = root / "v0/attributes/takedown"
