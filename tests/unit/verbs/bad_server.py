@@ -5,6 +5,7 @@ import re
 import socket
 import struct
 import threading
+import time
 from collections import defaultdict
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,6 +30,7 @@ class Seen(NamedTuple):
     range: str
     if_range: str
     authorization: str
+    at: float  # seconds
 
 
 class BadServer(ThreadingHTTPServer):
@@ -42,7 +44,6 @@ class BadServer(ThreadingHTTPServer):
         self.faults: defaultdict[str, list[Fault]] = defaultdict(list)
         self.always: dict[str, Fault] = {}
         self.seen: list[Seen] = []
-        self.busy = self.busiest = 0
         self.ended = threading.Event()
         self.has_heads = True
         self.tags: dict[str, str] = {}  # in place of the digest; empty: none
@@ -91,19 +92,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.note()
-        with self.server.lock:
-            self.server.busy += 1
-            self.server.busiest = max(self.server.busiest, self.server.busy)
-        try:
-            self.answer()
-        finally:
-            with self.server.lock:
-                self.server.busy -= 1
+        self.answer()
 
     def note(self) -> None:
         found = [self.headers.get(name, "") for name in ("Range", "If-Range", "Authorization")]
         with self.server.lock:
-            self.server.seen.append(Seen(self.command, self.path, *found))
+            self.server.seen.append(Seen(self.command, self.path, *found, time.monotonic()))
 
     def answer(self) -> None:
         with self.server.lock:

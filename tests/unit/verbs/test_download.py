@@ -8,7 +8,9 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +29,7 @@ from .bad_server import BadServer, Fault
 
 BASE = "/redpajama/v1.0.0"
 SHARDS = tuple(f"2023-06/{shard:04d}/de_{bucket}" for shard in range(2) for bucket in ("head", "middle"))
-QUICK = {"progress": False, "timeout": 1.0, "patience": 5.0, "connections": 3}
+QUICK = {"progress": False, "timeout": 10.0, "patience": 20.0, "connections": 3}
 
 
 def packed(seed, size=60_000):
@@ -114,7 +116,6 @@ def test_a_tree_is_fetched_by_its_listings(server, tmp_path):
     assert "1 of duplicates" in note
     missing = (tmp_path / "_quarantine/download/missing.txt").read_text()
     assert missing == f"{server.url}{BASE}/duplicates/{SHARDS[-1]}.duplicates.parquet\n"
-    assert server.busiest <= 3
 
 
 def test_the_same_command_asks_for_nothing_again(server, tmp_path):
@@ -156,10 +157,18 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_nothing_is_lost_by_a_server_that(name, server, tmp_path):
     server.faults[FIRST] = list(FAULTS[name])
-    fetch_one(server, tmp_path)
+    fetch_one(server, tmp_path, timeout=0.5 if any(one.kind == "stall" for one in FAULTS[name]) else 10.0)
     assert files_of(tmp_path) == {FIRST.removeprefix(f"{BASE}/"): server.files[FIRST]}
     assert hidden(tmp_path) == []
     assert server.faults[FIRST] == []
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_is_left_alone_as_long_as_it_asks(status, server, tmp_path):
+    server.faults[FIRST] = [Fault("status", status=status, headers=(("Retry-After", "1"),))]
+    fetch_one(server, tmp_path)
+    first, second = server.gets(FIRST)
+    assert second.at - first.at > 0.9
 
 
 def test_a_whole_tree_from_a_server_where_everything_fails_now_and_then(server, tmp_path):
@@ -209,6 +218,38 @@ def test_an_object_that_changes_on_the_way_is_fetched_anew(lies, server, tmp_pat
     fetch_one(server, tmp_path)
     assert files_of(tmp_path).popitem()[1] == server.files[FIRST] != old
     assert hidden(tmp_path) == []
+
+
+def test_bytes_of_two_versions_are_never_mixed_where_nothing_else_would_tell(server, tmp_path):
+    """The server takes the new object for the old one, and lines of text have no checksum."""
+    path = "/x/lines.jsonl"
+    server.has_heads = False
+    server.files[path] = b"old\n" * 10_000
+    server.faults[path], server.always[path] = [Fault("drop", 20_000)], Fault("drop")
+    with pytest.raises(StageError):
+        fetch_one(server, tmp_path, path)
+    server.files[path] = b"new\n" * 10_000
+    server.always.clear()
+    server.faults[path] = [Fault("lie")]
+    fetch_one(server, tmp_path, path)
+    assert files_of(tmp_path) == {"x/lines.jsonl": server.files[path]}
+
+
+def test_a_host_has_so_many_connections_however_many_threads():
+    source, busy, busiest, lock = objects.Source(connections=2), 0, 0, threading.Lock()
+
+    def attempt():
+        nonlocal busy, busiest
+        with lock:
+            busy += 1
+            busiest = max(busiest, busy)
+        time.sleep(0.01)
+        with lock:
+            busy -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: source.persistently("http://one.host/x", attempt), range(30)))
+    assert busiest == 2
 
 
 def test_a_failed_file_goes_on_where_it_stopped(server, tmp_path):
