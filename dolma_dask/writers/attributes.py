@@ -118,7 +118,8 @@ class _RowGroups(TableFile):
         rows = min(ROW_GROUP_ROWS, int(np.searchsorted(ends, ROW_GROUP_SPANS)) + 1)
         self._write_group(table.slice(0, rows))
         self._waiting, self._waiting_rows, self._waiting_spans = [], 0, 0
-        self._wait(table.slice(rows))
+        if rows < len(table):  # a slice of no rows would keep the memory of the group
+            self._wait(table.slice(rows))
 
     def _joined(self) -> pa.Table:
         """Return the waiting rows as one table; a column of nulls takes the type that it has elsewhere."""

@@ -14,6 +14,7 @@ import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import redpajama
 from dolma_dask.io.documents import DocumentFile
+from dolma_dask.writers import attributes
 
 from .conftest import TEXTS, read_lines, write_lines
 
@@ -178,6 +179,19 @@ def test_columns_have_the_published_values(world, file_format):
         assert (lines is None or lines is pa.NA) if expected is None else True
         if expected is not None:
             assert [[span["start"], span["end"], span["score"]] for span in lines] == expected
+
+
+def test_row_groups_end_with_their_spans_whatever_the_blocks(world, monkeypatch):
+    monkeypatch.setattr(attributes, "ROW_GROUP_SPANS", 20)
+    found = set()
+    for block_bytes in (1, 1500, 1 << 21):
+        monkeypatch.setattr(redpajama, "BLOCK_BYTES", block_bytes)
+        attach(world, format="parquet", overwrite=True)
+        groups = pq.ParquetFile(world / f"v0/attributes/rps/{SHARDS[0]}.parquet").metadata
+        found.add(tuple(groups.row_group(number).num_rows for number in range(groups.num_row_groups)))
+    ((first, *others),) = found
+    assert first == 13  # of which three have no lines, and the others two
+    assert first + sum(others) == ROWS
 
 
 def test_nothing_is_done_again_until_a_table_changes(world):
