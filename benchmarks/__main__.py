@@ -47,6 +47,7 @@ SCRIPTS = {
     "tokens": "From text to flat token ids.",
     "minhash": "Signatures of the default scheme beside rensa, and the recall of near copies in scripts without spaces.",
     "minhash_redpajama": "Signatures of RedPajama-V2 and datasketch, beside hashlib with NumPy and datasketch itself.",
+    "attach": "Published quality signals to attributes, beside isal's inflate.",
     "s3": "Requests per shard and per run on an S3 server.",
     "pipeline": "A pipeline on disk and on an S3 server: the same bytes, and what each stage costs.",
     "exchange": "Records regrouped by key through files and between workers, beside dd.shuffle.",

@@ -5,6 +5,7 @@ import json
 import shutil
 from functools import partial
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -231,6 +232,18 @@ def test_signals_that_were_inflated(world):
     table.unlink()
     attach(world, name="plain")
     assert rows_of(world, "plain") == before
+
+
+def test_tables_on_a_store(world):
+    store = f"memory://{world.name}"
+    for path in [*(world / "signals").rglob("*.gz"), *(world / "duplicates").rglob("*.parquet")]:
+        with fsspec.open(f"{store}/{path.relative_to(world)}", "wb") as out:
+            out.write(path.read_bytes())
+    for tables in ("signals", "duplicates"):
+        here = attach(world, tables, f"{tables}-here")
+        there = dk.attach(f"{world}/v0", f"{store}/{tables}", name=f"{tables}-there", **HERE)
+        assert there.counts == here.counts
+    assert rows_of(world, "signals-there") == rows_of(world, "signals-here")
 
 
 @pytest.mark.parametrize("tables", ["signals", "duplicates"])
