@@ -6,6 +6,7 @@ What cannot be listed is an error: a folder without permission or a dangling lin
 """
 
 import os
+import posixpath
 import re
 import shutil
 import sys
@@ -83,20 +84,38 @@ def join(root: str, path: str) -> str:
 
 
 def relative(root: str, url: str) -> str:
-    """Return where `url` is, seen from `root`: the same after both were moved, where both are local; "." is the root itself."""
+    """Return where `url` is, seen from `root`: the same after both were moved, on this machine or in one bucket; "." is the root itself."""
     if is_local(root) and is_local(url):
         return os.path.relpath(local_path(url), local_path(root))
-    return "." if url == root else url
+    root, url = resolved(root), resolved(url)
+    if _bucket(root) == _bucket(url):
+        return posixpath.relpath(url.partition("://")[2], root.partition("://")[2])
+    return url
 
 
 def seen_from(root: str, path: str) -> str:
-    """Return the URL of what `relative` describes: on this machine if `root` is, else on a store of its kind."""
-    if path == ".":
-        return root
+    """Return the URL of what `relative` describes: on this machine if `root` is, else in its bucket or on a store of its kind.
+
+    Raises `CorruptFileError`: it is no such place.
+    """
     if is_local(root):
         return os.path.normpath(f"{local_path(root)}/{path}")
-    is_of_kind = path.partition("://")[0] == root.partition("://")[0]
-    return path if is_of_kind else f"{root}/{path}"
+    root = resolved(root)
+    bucket, protocol = _bucket(root), root.partition("://")[0]
+    url = (
+        path if "://" in path else f"{protocol}://{posixpath.normpath(f'{root[len(protocol) + 3 :]}/{path}')}"
+    )
+    if url.startswith(f"{bucket}/") or ("://" in path and resolved(url).startswith(f"{protocol}://")):
+        return url
+    raise CorruptFileError(
+        f"{path!r} is no place that {root} may name; expected one on the same store.", url=root
+    )
+
+
+def _bucket(url: str) -> str:
+    """Return the store and the bucket of a URL."""
+    protocol, _, path = url.partition("://")
+    return f"{protocol}://{path.partition('/')[0]}"
 
 
 def is_inside(path: str) -> bool:

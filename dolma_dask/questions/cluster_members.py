@@ -14,7 +14,9 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Journal
 from dolma_dask.minhash.schemes import MinHash
+from dolma_dask.reading.catalog import Catalog
 from dolma_dask.reading.clusters import ClusterMember, ClusterName, ClusterReader
+from dolma_dask.reading.together import datasets_in
 from dolma_dask.summary import Summary
 from dolma_dask.text.differences import Piece
 
@@ -146,11 +148,12 @@ def _reader(dataset: Dataset, name: str) -> ClusterReader:
     if name not in names:
         ask = near_or_all(name, names) if names else "make one with dolma-dask dedupe --how fuzzy."
         raise UsageError(f"{root}: {name!r} is no attribute set with clusters of similar documents; {ask}")
+    Catalog(dataset).check_unchanged(name)
     info = names[name].info
     minhash = MinHash(
         **{key: info["comparison"][key] for key in ("scheme", "ngram", "unit", "num_perm", "seed")}
     )
-    return ClusterReader(dataset, name, minhash, tuple(info.get("datasets", ())))
+    return ClusterReader(dataset, name, minhash, tuple(place for place, _ in datasets_in(names[name])))
 
 
 def _cluster_of(reader: ClusterReader, id: str, of_source: str | None) -> ClusterName:

@@ -30,6 +30,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file, journals
 from dolma_dask.reading.sets import AttributeSets, AttributeSource, Proof, advice, not_as_written
+from dolma_dask.reading.together import OWN, datasets_in
 
 _DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
 """Columns that a tagger may read without depending on the text."""
@@ -151,18 +152,31 @@ class Catalog:
                     shard=first,
                     attributes=name,
                 )
-            self._check_beside((verb, name), summary)
+            self._check_beside((verb, name), summary, first)
 
-    def _check_beside(self, of: tuple[str, str], summary: Record) -> None:
+    def _check_beside(self, of: tuple[str, str], summary: Record, first: str) -> None:
         """Refuse rows that depend on other datasets too, unless these hold what was made together with them, of files that are the same still."""
         verb, name = of
-        for place in _datasets_in(summary):
-            root = files.seen_from(self.dataset.root, place)
-            why = "" if place == "." else _change_beside(root, of, summary)
+        for place, key in datasets_in(summary):
+            why = "" if place == OWN else _change_beside(self.dataset.root, place, of, key)
             if why:
                 raise StaleAttributesError(
-                    f"attribute set {name} is stale: it was made together with that of {root}, where {why}, and its rows depend on all files of both. "
-                    f"Re-run: dolma-dask {verb} ... --name {name}, with or without --others.",
+                    f"attribute set {name} is stale: it was made together with that of {place}, seen from {self.dataset.root}, where {why}, and its rows depend on "
+                    f"all files of all datasets. Re-run: dolma-dask {verb} ... --name {name}, with or without --others.",
+                    shard=first,
+                    attributes=name,
+                )
+
+    def check_unchanged(self, name: str) -> None:
+        """Refuse a set whose rows depend on all shards, unless its files are those of one run and all that it was made of is as it was, by checksum."""
+        self.check_dataset_wide(name, self._files_of(name))
+        for (_, known), record in self._dataset_wide.items():
+            changed, change = (
+                self._changed_input(record.inputs, False, is_read=False) if known == name else ([], "")
+            )
+            if changed:
+                raise StaleAttributesError(
+                    f"attribute set {name} is stale: {changed[0]} {change} since it was made. Make it again.",
                     attributes=name,
                 )
 
@@ -383,24 +397,16 @@ def _agree(path: str, key: str, one: AttributeKind, other: AttributeKind) -> Att
     )
 
 
-def _datasets_in(summary: Record) -> list[str]:
-    """Return the datasets that a dataset-wide record names, as seen from its own; raises `AlignmentError` for what is no list of such."""
+def _change_beside(root: str, place: str, of: tuple[str, str], key: str) -> str:
+    """Return what has changed in a dataset whose rows of `key` were made together with those below `root`; nothing if all is as it was."""
     try:
-        return msgspec.convert(summary.info.get("datasets", []), list[str])
-    except msgspec.ValidationError as error:
-        raise AlignmentError(
-            f"the record of {summary.unit} names no datasets ({error}); expected it as it was written. Make the set again."
-        ) from error
-
-
-def _change_beside(root: str, of: tuple[str, str], summary: Record) -> str:
-    """Return what has changed in a dataset whose rows were made together with those of a record; nothing if all is as it was."""
-    try:
-        other = Catalog(open_dataset(root))
+        other = Catalog(open_dataset(files.seen_from(root, place)))
+        record = other._dataset_wide.get(of)
+        if record is None or record.info.get("key") != key:
+            return f"attribute set {of[1]} is gone or of another run"
+        changed, change = other._changed_input(record.inputs, by_ids=False, is_read=False)
     except (UsageError, DataError):
         return "no documents are any more"
-    record = other._dataset_wide.get(of)
-    if record is None or record.info.get("key") != summary.info.get("key"):
-        return f"attribute set {of[1]} is gone or of another run"
-    changed, change = other._changed_input(record.inputs, by_ids=False, is_read=False)
-    return f"{changed[0]} {change}, one of {len(changed):,}," if changed else ""
+    except OSError as error:
+        return f"files cannot be read ({error.strerror or error})"
+    return f"{changed[0]} {change}, one of {len(changed):,}" if changed else ""

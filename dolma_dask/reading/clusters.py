@@ -20,13 +20,35 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.minhash.schemes import MinHash, jaccard
+from dolma_dask.reading.together import OWN
 from dolma_dask.text.differences import Piece, beginning, differences
+
+_TABLE = pa.schema(
+    [
+        ("cluster_shard", pa.large_string()),
+        ("cluster_row", pa.int64()),
+        ("source", pa.large_string()),
+        ("id", pa.large_string()),
+        ("shard", pa.large_string()),
+        ("row", pa.int64()),
+        ("size", pa.int64()),
+        ("survivor", pa.bool_()),
+        ("similarity", pa.float64()),
+    ]
+)
+
+
+_DATASETS = pa.schema([("cluster_dataset", pa.large_string()), ("dataset", pa.large_string())])
+"""Further columns where there are several datasets: as seen from the one that has the table."""
+
+
+def table_schema(datasets: int) -> pa.Schema:
+    """Return the columns of the table of clusters of so many datasets."""
+    return pa.schema([*_TABLE, *(_DATASETS if datasets > 1 else ())])
+
 
 _NAME = ("cluster_shard", "cluster_row")
 _MEMBER = ("source", "id", "shard", "row", "survivor")
-_OWN = "."
-"""A dataset as seen from itself."""
-
 ClusterName = tuple[str | int, ...]
 """Shard and row of the first document of a cluster and, where several datasets were deduplicated together, which of them it is in."""
 
@@ -56,7 +78,7 @@ class ClusterMember:
     shard: str
     row: int
     survivor: bool
-    dataset: str = _OWN
+    dataset: str = OWN
     similarity: float | None = None
     pieces: tuple[Piece, ...] = ()
 
@@ -64,7 +86,7 @@ class ClusterMember:
         """Return the line above its text."""
         role = "survivor" if self.survivor else "copy"
         alike = "" if self.survivor or self.similarity is None else f", similarity {self.similarity:.3f}"
-        shard = self.shard if self.dataset == _OWN else f"{self.dataset}: {self.shard}"
+        shard = self.shard if self.dataset == OWN else f"{self.dataset}: {self.shard}"
         return f"{role} {self.id} ({self.source}), {shard} row {self.row:,}{alike}"
 
 
@@ -81,7 +103,7 @@ class ClusterReader:
     def find(self, **known: Any) -> dict[ClusterName, str]:
         """Return the clusters of the documents of this dataset with these values (such as ``id="a"``), each with the source of one of them."""
         if self.datasets:
-            known["dataset"] = self._named[_OWN]
+            known["dataset"] = self._named[OWN]
         return {
             tuple(row[column] for column in self._name): row["source"]
             for batch in self._batches([*{*self._name, "source", *known}])
@@ -108,7 +130,7 @@ class ClusterReader:
     @cached_property
     def _roots(self) -> dict[str, str]:
         """Roots of the datasets, by how they are seen from this one."""
-        return {place: files.seen_from(self.dataset.root, place) for place in self.datasets or (_OWN,)}
+        return {place: files.seen_from(self.dataset.root, place) for place in self.datasets or (OWN,)}
 
     @cached_property
     def _named(self) -> dict[str, str]:
@@ -131,7 +153,12 @@ class ClusterReader:
         url = files.join(next(iter(self._roots.values())), layout.clusters_path(self.name))
         try:
             with open_parquet(url) as file:
-                yield from file.iter_batches(columns=columns, use_threads=False)
+                if not file.schema_arrow.equals(table_schema(len(self.datasets))):
+                    raise pa.ArrowInvalid("other columns")
+                for batch in file.iter_batches(columns=columns, use_threads=False):
+                    if any(column.null_count for column in batch.columns):
+                        raise pa.ArrowInvalid("a value is missing")
+                    yield batch
         except (pa.ArrowException, OSError) as error:
             raise CorruptFileError(
                 f"{url}: not the table that dedupe wrote ({' '.join(str(error).split())}). Remove it and run dedupe again.",
@@ -141,6 +168,8 @@ class ClusterReader:
     def _compared(self, members: Sequence[ClusterMember]) -> Iterator[ClusterMember]:
         """Yield the members with their similarities and texts; the survivor comes first."""
         texts = self._texts(members)
+        if not members:
+            return
         first, *others = members
         original = texts[_place(first)]
         yield replace(first, similarity=1.0, pieces=beginning(original))
@@ -162,7 +191,7 @@ class ClusterReader:
         }
 
     def _opened(self, place: str) -> Dataset:
-        return self.dataset if place == _OWN else open_dataset(self._roots[place], source=self.dataset.source)
+        return self.dataset if place == OWN else open_dataset(self._roots[place], source=self.dataset.source)
 
     def _read(self, dataset: Dataset, shard: str, wanted: Mapping[int, str]) -> Iterator[tuple[int, str]]:
         """Yield the texts of some rows of a shard, whose ids are known."""

@@ -21,6 +21,7 @@ from dolma_dask.io import files
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.edges import root_bit
+from dolma_dask.reading.clusters import table_schema
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
 from dolma_dask.verbs.dedupe.bands import SignedShard
@@ -216,29 +217,6 @@ def similarity_key(name: str) -> str:
     return f"{name}__similarity"
 
 
-_TABLE = pa.schema(
-    [
-        ("cluster_shard", pa.large_string()),
-        ("cluster_row", pa.int64()),
-        ("source", pa.large_string()),
-        ("id", pa.large_string()),
-        ("shard", pa.large_string()),
-        ("row", pa.int64()),
-        ("size", pa.int64()),
-        ("survivor", pa.bool_()),
-        ("similarity", pa.float64()),
-    ]
-)
-
-
-_DATASETS = pa.schema([("cluster_dataset", pa.large_string()), ("dataset", pa.large_string())])
-"""Further columns where there are several datasets: as seen from the one that has the table."""
-
-
-def _schema(datasets: int) -> pa.Schema:
-    return pa.schema([*_TABLE, *(_DATASETS if datasets > 1 else ())])
-
-
 GROUP_ROWS = 65_536
 """Rows of a row group of the table."""
 
@@ -255,7 +233,7 @@ def check_place(root: str, name: str) -> None:
 def _is_table(url: str) -> bool:
     try:
         with open_parquet(url) as file:
-            return any(file.schema_arrow.equals(_schema(datasets)) for datasets in (1, 2))
+            return any(file.schema_arrow.equals(table_schema(datasets)) for datasets in (1, 2))
     except CorruptFileError:
         return False
 
@@ -277,7 +255,7 @@ class ClusterTable:
         """Write the table."""
         shards: Sequence[SignedShard] = task.work
         firsts, names = np.array([signed.first for signed in shards], np.int64), self._names(shards)
-        schema = _schema(len(self.roots))
+        schema = table_schema(len(self.roots))
         strings = [field.name for field in schema if pa.types.is_large_string(field.type)]
         path, repeated = clusters_path(self.name), [name for name in strings if name != "id"]
         with GroupedTable(self.roots[0], path, schema, GROUP_ROWS, use_dictionary=repeated) as writer:

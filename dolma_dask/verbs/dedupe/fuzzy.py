@@ -114,7 +114,7 @@ class FuzzyDeduplication(Deduplication):
         if self.published is None:
             return super().key_of(records)
         is_current = not any(look_back(part._signatures(), False).left for part in self._fuzzy)
-        return str(records[0].info["key"]) if is_current else ""
+        return str(records[0].info.get("call", records[0].info["key"])) if is_current else ""
 
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """See `Deduplication`."""
@@ -150,7 +150,11 @@ class FuzzyDeduplication(Deduplication):
         if self.published is not None:  # other tables, other flags of the same documents
             signatures = [record.files[0].checksum for record in records]
             key = work_key("dedupe", VERSION, {"flags": key, "signatures": signatures})
+        table_path = clusters_path(self.name)
+        of_old = [part.root for part in self.others if table_path in Journal(part.root, self.verb).by_file()]
         yield from self.announce(key, read, [table], **self._described(infos))
+        for root in of_old:  # of calls in which another dataset came first
+            files.remove(files.join(root, table_path))
         return (yield from self.flags(self.stage_with(members, infos), key, works))
 
     @property

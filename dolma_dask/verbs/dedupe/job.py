@@ -117,17 +117,32 @@ class Deduplication(Flagging, ABC):
     def outputs(self, known: Record | None, overwrite: bool) -> Plan:
         """Return the plan of the flags, under a key that nothing has if some must be made."""
         self.together.key = self.known_key(known) if known else ""
-        return self.plan(self.flag_stage, self.together.key, {})
+        return self.plan(self.flag_stage, self.key_in(0, self.together.key), {})
 
     def known_key(self, known: Record) -> str:
         """Return the key of the flags in all datasets; nothing if some are not there. `known` is the valid record of the first."""
         records = [known, *(part.valid_record(self.key) for part in self.others)]
         held = [record for record in records if record is not None]
         key = self.key_of(held) if len(held) == len(records) else ""
-        if any(record.info.get("key") != key for record in held):
+        if any(not self.told(n, key).items() <= record.info.items() for n, record in enumerate(held)):
             return ""
-        plans = (part.plan(part.flag_stage, key, {}) for part in self.others)
+        plans = (part.plan(part.flag_stage, self.key_in(n, key), {}) for n, part in enumerate(self.others, 1))
         return "" if any(resume.look_back(plan, False).left for plan in plans) else key
+
+    def key_in(self, number: int, key: str) -> str:
+        """Return the key of the flags in dataset `number`: of equal datasets that change places neither has the flags of the other."""
+        return (
+            work_key("dedupe-part", VERSION, {"flags": key, "number": number}) if self.others and key else key
+        )
+
+    def told(self, number: int, key: str) -> dict[str, Any]:
+        """Return what readers of dataset `number` have to know of the flags of `key`."""
+        root = self.parts[number].root
+        datasets = [[files.relative(root, one.root), self.key_in(n, key)] for n, one in enumerate(self.parts)]
+        return {
+            "key": self.key_in(number, key),
+            **({"call": key, "datasets": datasets} if self.others else {}),
+        }
 
     def valid_record(self, key: str) -> Record | None:
         """Return the dataset-wide record under a key, if all inputs are as it says."""
@@ -164,24 +179,25 @@ class Deduplication(Flagging, ABC):
 
         `kept` and `seconds` are of the first.
         """
-        for part, inputs in zip(self.parts, read, strict=True):
-            beside = [files.relative(part.root, one.root) for one in self.parts] if self.others else []
-            info = {**described, **without_empty({"datasets": beside})}
-            record = part.dataset_record(Unit(part.record, self.key), key, inputs, info=info)
+        for number, (part, inputs) in enumerate(zip(self.parts, read, strict=True)):
+            told = self.told(number, key)
+            info = {**described, **told}
+            record = part.dataset_record(Unit(part.record, self.key), told["key"], inputs, info=info)
             if part is self:
                 record = msgspec.structs.replace(record, files=tuple(kept), seconds=seconds)
             yield Announce(record, part.root)
 
     def flags(self, stage: FlagStage, key: str, works: Sequence[Mapping[str, Any]]) -> Passes:
         """Write the flags of all datasets, those of the first last; `works` are by shard, one mapping per dataset."""
-        for part, staged in zip(self.others, works[1:], strict=True):
-            self.together.rans[part.root] = yield part.plan(replace(stage, root=part.root), key, staged)
-        ran: Ran = yield self.plan(stage, key, works[0])
+        for number, (part, staged) in enumerate(zip(self.others, works[1:], strict=True), 1):
+            own = replace(stage, root=part.root)
+            self.together.rans[part.root] = yield part.plan(own, self.key_in(number, key), staged)
+        ran: Ran = yield self.plan(stage, self.key_in(0, key), works[0])
         return ran
 
     def named(self, number: int, task: Task) -> Task:
         """Return a task that reads shards of dataset `number` under a name that no task of the others has."""
-        return replace(task, shard=f"{number}/{task.shard}") if number else task
+        return replace(task, shard=f"{number}/{task.shard}") if self.others else task
 
     def stage_with(self, exchanged: ShardRecords, infos: Iterable[Mapping[str, Any]]) -> FlagStage:
         """Return the stage that writes the flags from the output of a reducer, which names the largest clusters of each range."""
@@ -194,7 +210,8 @@ class Beside:
     """A further dataset of a call as a job of its own, whose passes are those of the first; see `dolma_dask.engine.Job`."""
 
     first: Deduplication
-    part: Deduplication  # one of its `others`
+    number: int  # of the dataset among those of the call
+    part: Deduplication
     root: str
     name: str
     key: str
@@ -206,7 +223,8 @@ class Beside:
 
     def outputs(self, known: Record | None, overwrite: bool) -> Plan:
         """Return the plan of the flags, under the key that the first dataset has found just now."""
-        return self.part.plan(self.part.flag_stage, self.first.together.key, {})
+        first = self.first
+        return self.part.plan(self.part.flag_stage, first.key_in(self.number, first.together.key), {})
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Tell what the first dataset's passes have done."""
@@ -227,7 +245,8 @@ class Beside:
 def run_deduplication(job: Deduplication, options: RunOptions) -> DedupeSummary:
     """Do what is left of a call."""
     beside = [
-        Beside(job, part, part.root, part.name, job.key, part.inputs, part.record) for part in job.others
+        Beside(job, number, part, part.root, part.name, job.key, part.inputs, part.record)
+        for number, part in enumerate(job.others, 1)
     ]
     jobs: list[Job[DedupeSummary]] = [job, *beside]
     return joined(run_jobs(jobs, options))

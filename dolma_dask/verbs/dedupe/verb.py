@@ -10,7 +10,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import Annotated, Any, Literal, Unpack, get_args
 
-from dolma_dask.dataset import Dataset
+from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import listed
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange import Shuffle, check_shuffle
@@ -207,7 +207,7 @@ def dedupe(
             )
         unused = [option for option, value in (("where", where), ("within", within)) if value is not None]
         return _audited(selected(found, options), comparison_of(compared), unused, options)
-    _check_whole(options)
+    _check_whole(options, [dataset, *_datasets_of(others)])
     call = Call(
         how=how,
         by=by,
@@ -236,17 +236,21 @@ def _datasets_of(others: object) -> Sequence[Any]:
     """Return further datasets as a list."""
     if isinstance(others, str | PathLike | Dataset | Summary):
         return (others,)
-    if not isinstance(others, Sequence):
+    if not isinstance(others, Sequence) or (isinstance(others, list) and not others):
         raise UsageError(f"others={others!r}; expected further datasets, such as others=['corpus/books/v0'].")
     return others
 
 
 def _check_datasets(datasets: Sequence[Dataset]) -> None:
     """Refuse datasets that are one, and those that cannot tell where the others are."""
-    roots = [one.root for one in datasets]
+    roots = [files.resolved(one.root) for one in datasets]
     for root in roots:
         if roots.count(root) > 1:
             raise UsageError(f"{root} was given twice; expected each dataset once.")
+        if any(root.startswith(f"{other}/{layout.DOCUMENTS}/") for other in roots):
+            raise UsageError(
+                f"{root} lies in the documents of another dataset; expected datasets side by side."
+            )
     if len({root.partition("://")[0] if not files.is_local(root) else "" for root in roots}) > 1:
         raise UsageError(
             f"{listed(roots)} lie on stores of different kinds; expected one kind, since the flags of each dataset name the others. Copy one there."
@@ -302,8 +306,15 @@ def _check_choices(how: str, keep: str, rank: str | None, shuffle: str) -> None:
         )
 
 
-def _check_whole(options: RecordArgs) -> None:
+def _check_whole(options: RecordArgs, datasets: Sequence[Any]) -> None:
     """Refuse to flag duplicates among some of the shards: the set would look like that of all."""
+    opened = [one for one in datasets if isinstance(one, Dataset)]
+    for one in opened:
+        if len(one.shards) < (every := len(open_dataset(one.root).shards)):
+            raise UsageError(
+                f"{one.root}: {len(one.shards):,} of {every:,} shards were given; expected all, since a duplicate may be in any of them. Make a dataset of "
+                "some: dolma-dask mix ... --only."
+            )
     if ("only" in options or "prune" in options) and not options.get("dry_run"):
         raise UsageError(
             "dedupe was given --only or --prune; expected all shards, since a duplicate may be in any of them and the flags of some would "

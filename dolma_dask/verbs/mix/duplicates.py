@@ -6,6 +6,7 @@ from typing import Any
 
 from dolma_dask.formats import layout
 from dolma_dask.journal import Journal
+from dolma_dask.reading.together import datasets_in
 
 
 def duplicate_notes(root: str, names: Iterable[str]) -> Iterator[str]:
@@ -20,11 +21,20 @@ def duplicate_notes(root: str, names: Iterable[str]) -> Iterator[str]:
     every.sort(key=lambda name: (name in made, params[name].get("how") == "fuzzy"))
     for one, other in combinations(every, 2):
         is_chained = _reads(journal, one, other) or _reads(journal, other, one)
-        if not is_chained and not _are_nested(params[one], params[other]):
+        is_nested = _are_nested(params[one], params[other]) and _places(journal, one) == _places(
+            journal, other
+        )
+        if not is_chained and not is_nested:
             yield (
                 f"{one} and {other} chose their survivors each by itself: where that of one is flagged in the other, no copy of a text is left. Choose the "
                 f'second among those that the first leaves: dolma-dask dedupe ... --name {other} --where "{one} is None"'
             )
+
+
+def _places(journal: Journal, name: str) -> list[object]:
+    """Return the datasets whose documents are in the order of a set, the first one first."""
+    record = journal.records.get(_folder(name))
+    return [] if record is None else [place for place, _ in datasets_in(record)]
 
 
 def _reads(journal: Journal, name: str, other: str) -> bool:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from dolma_dask.dataset import open_dataset
 from dolma_dask.display import counted
 from dolma_dask.errors import DolmaDaskError
+from dolma_dask.journal import Record
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.reading.clusters import ClusterMember, ClusterReader
+from dolma_dask.reading.together import datasets_in
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.dedupe.comparison import comparison_of
 from dolma_dask.verbs.dedupe.summary import Cluster, summarize
@@ -35,7 +37,7 @@ class SimilarSet:
     source: str | None
     name: str
     minhash: MinHash
-    datasets: tuple[str, ...]  # see `ClusterReader`
+    record: Record  # of the whole set
     clusters: tuple[Cluster, ...]  # to show
 
 
@@ -56,8 +58,7 @@ def _sets(step: Step) -> Iterator[SimilarSet]:
         clusters = summarize(Summary("dedupe", step.root), records, listing).clusters
         chosen = [one for one in clusters if one.similarity is None or one.similarity < 1][:MOST_CLUSTERS]
         minhash = comparison_of(whole.info["comparison"]).minhash
-        datasets = tuple(whole.info.get("datasets", ()))
-        yield SimilarSet(step.root, step.params.get("source"), name, minhash, datasets, tuple(chosen))
+        yield SimilarSet(step.root, step.params.get("source"), name, minhash, whole, tuple(chosen))
 
 
 def cluster_examples(sets: tuple[SimilarSet, ...]) -> list[ClusterExample]:
@@ -69,7 +70,8 @@ def _example(similar: SimilarSet, cluster: Cluster) -> ClusterExample:
     title = f"{counted(cluster.size, 'document')} in {similar.name}"
     try:
         dataset = open_dataset(similar.root, source=similar.source)
-        reader = ClusterReader(dataset, similar.name, similar.minhash, similar.datasets)
+        places = tuple(place for place, _ in datasets_in(similar.record))
+        reader = ClusterReader(dataset, similar.name, similar.minhash, places)
         found = reader.find(shard=cluster.shard, row=cluster.row)
         members = [member for name in found for member in reader.show(name, MOST_READ)[0]]
     except DolmaDaskError as error:

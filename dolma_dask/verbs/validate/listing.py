@@ -88,7 +88,8 @@ def _check_of_one_run(catalog: Catalog, name: str, works: Sequence[ShardWork], p
         catalog.check_dataset_wide(name, found)
     except AlignmentError as error:
         kind = "stale" if isinstance(error, StaleAttributesError) else "two_runs"
-        problems.add(kind, found[str(error.details["shard"])].path, str(error).rstrip("."))
+        shard = str(error.details.get("shard", ""))
+        problems.add(kind, found[shard if shard in found else min(found)].path, str(error).rstrip("."))
 
 
 def _look_for_orphans(dataset: Dataset, name: str, problems: Problems) -> Iterator[str]:

@@ -7,11 +7,18 @@ import shutil
 from contextlib import contextmanager
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import AlignmentError, InterruptedStageError, StaleAttributesError, UsageError
+from dolma_dask.errors import (
+    AlignmentError,
+    DolmaDaskError,
+    InterruptedStageError,
+    StaleAttributesError,
+    UsageError,
+)
 from dolma_dask.journal import Journal
 from dolma_dask.verbs.dedupe.clusters import ClusterFlagStage
 from dolma_dask.verbs.dedupe.job import Deduplication
@@ -164,7 +171,7 @@ def test_options_and_overwrite_are_for_all_datasets(world, how):
 def read_keys(world, name, how):
     """Return the keys of the flags that count in a dataset."""
     records = Journal(str(world / name), "dedupe").records
-    return {records[f"attributes/{how}/"].info["key"]}
+    return {records[f"attributes/{how}/"].info["call"]}
 
 
 def add_a_document(world):
@@ -197,13 +204,94 @@ def test_flags_are_stale_when_another_dataset_has_changed(world, change, words):
     together(world)
     assert read(world, "b")
     change(world)
-    with pytest.raises(StaleAttributesError, match=f"made together with that of .*/a, {words}"):
+    with pytest.raises(
+        StaleAttributesError, match=f"made together with that of ../a, seen from .*/b, {words}"
+    ):
         read(world, "b")
     dk.dedupe(str(world / "b"), **HERE)
     assert read(world, "b"), "alone it depends on no other"
 
 
 @pytest.mark.slow
+def move_another_into_its_place(world):
+    shutil.rmtree(world / "a")
+    shutil.copytree(world / "b", world / "a")
+
+
+def exchange_their_places(world):
+    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
+        shutil.move(world / old, world / new)
+
+
+@pytest.mark.parametrize("change", [move_another_into_its_place, exchange_their_places])
+def test_another_dataset_does_not_pass_for_one_that_is_gone(world, change):
+    together(world, "a", "b")
+    change(world)
+    with pytest.raises(StaleAttributesError, match="of another run"):
+        read(world, "b")
+    with pytest.raises(StaleAttributesError, match="of another run"):
+        read(world, "a")
+
+
+@pytest.mark.parametrize("how", ["exact", "fuzzy"])
+def test_equal_datasets_in_another_order_have_other_flags(world, how):
+    shutil.rmtree(world / "b")
+    shutil.copytree(world / "a", world / "b")
+    together(world, "a", "b", how=how)
+    stage = FlagStage if how == "exact" else ClusterFlagStage
+    with failing(stage, at=lambda task: task.work.number == 1), pytest.raises(InterruptedStageError):
+        together(world, "a", "b", how=how, overwrite=True)
+    together(world, "b", "a", how=how)
+    kept = [flags(world / name, how) for name in ("a", "b")]
+    assert all(how in row["attributes"] for row in kept[0])
+    assert any(how not in row["attributes"] for row in kept[1])
+    if how == "fuzzy":
+        assert not (world / "a/clusters/fuzzy.parquet").exists()
+
+
+def test_a_dataset_that_was_moved_is_found_by_the_next_call(world):
+    together(world, "a", "b")
+    (world / "other").mkdir()
+    shutil.move(world / "b", world / "other/b")
+    with pytest.raises(StaleAttributesError):
+        read(world, "a")
+    together(world, "a", "other/b")
+    assert read(world, "a")
+    assert read(world, "other/b")
+
+
+def test_validate_says_what_has_changed_elsewhere(world):
+    together(world, "a", "b")
+    add_a_document(world)
+    summary = dk.validate(str(world / "b"), **HERE)
+    assert "made together with" in str(summary)
+    assert summary.exit_status == 1
+
+
+def test_a_cluster_of_stale_flags_is_not_shown(world):
+    together(world, "a", "b", how="fuzzy")
+    row = pq.read_table(world / "a/clusters/fuzzy.parquet").to_pylist()[0]
+    dk.dedupe(str(world / "a"), how="fuzzy", **HERE)
+    with pytest.raises(StaleAttributesError, match="made together with"):
+        dk.show_cluster(str(world / "b"), row["id"])
+
+
+def test_shards_whose_names_could_be_those_of_another_dataset(world):
+    (world / "a/documents/1").mkdir()
+    shutil.move(world / "a/documents/1.jsonl", world / "a/documents/1/0.jsonl")
+    assert together(world, "a", "b").done == 4
+    assert together(world, "a", "b", how="fuzzy").done == 4
+
+
+def test_mix_says_that_sets_of_other_orders_may_drop_all_copies(world, tmp_path):
+    together(world, "a", "b")
+    together(world, "b", "a", how="fuzzy")
+    summary = dk.mix(
+        str(world / "a"), to=str(tmp_path / "v1"), where="exact is None and fuzzy is None", **HERE
+    )
+    assert any("chose their survivors each by itself" in note for note in summary.notes)
+
+
 def test_a_change_in_one_dataset_makes_the_flags_of_all_anew(world):
     together(world)
     add_a_document(world)
@@ -252,13 +340,15 @@ def test_a_run_that_was_stopped_goes_on(world, monkeypatch, how, at):
     assert read(world, "b", how)
 
 
-@pytest.mark.parametrize("datasets", [5, ["../a", 3], {"a": 1}])
+@pytest.mark.parametrize(
+    "datasets", [5, ["../a", 3], {"a": 1}, [["../a", "k"]], [[".", "k"]] * 2, [["../a", "k"]] * 5000]
+)
 def test_a_damaged_record_is_no_proof(world, datasets):
     together(world)
     journal = Journal(str(world / "b"), "dedupe")
     record = journal.records["attributes/exact/"]
     journal.append(msgspec.structs.replace(record, info={**record.info, "datasets": datasets}))
-    with pytest.raises(AlignmentError, match="names no datasets"):
+    with pytest.raises(AlignmentError, match="does not name the datasets"):
         read(world, "b")
 
 
@@ -289,18 +379,19 @@ def test_a_cluster_is_shown_from_any_of_its_datasets(world):
         assert original == texts[(world / name / first.dataset).resolve().name, first.shard, first.row]
 
 
-def test_a_table_of_foreign_datasets_is_refused(world):
+@pytest.mark.parametrize("change", ["columns", "missing", "dataset"])
+def test_a_table_that_dedupe_did_not_write_is_refused(world, change):
     together(world, "a", "b", how="fuzzy")
-    shutil.move(world / "b", world / "x")
-    journal = Journal(str(world / "a"), "dedupe")
-    record = journal.records["attributes/fuzzy/"]
-    journal.append(msgspec.structs.replace(record, info={**record.info, "datasets": [".", "../x"]}))
-    rows = pq.read_table(world / "a/clusters/fuzzy.parquet").to_pylist()
-    spread = {
-        row["cluster_row"] for row in rows if row["dataset"] == "../b" and row["cluster_dataset"] == "."
-    }
-    row = next(row for row in rows if row["cluster_row"] in spread and row["dataset"] == ".")
-    with pytest.raises(dk.errors.DataError, match=r"names the dataset '\.\./b'"):
+    path = world / "a/clusters/fuzzy.parquet"
+    table = pq.read_table(path)
+    row = next(row for row in table.to_pylist() if row["dataset"] == ".")
+    if change == "columns":
+        table = table.drop_columns(["dataset"])
+    else:
+        named = [None if change == "missing" else "../../x"] * len(table)
+        table = table.set_column(10, "dataset", pa.array(named, pa.large_string()))
+    pq.write_table(table, path)
+    with pytest.raises(DolmaDaskError, match=r"not the table|names the dataset|in no cluster"):
         dk.show_cluster(str(world / "a"), row["id"], of_source=row["source"])
 
 
@@ -317,6 +408,8 @@ def test_the_page_of_each_dataset_shows_clusters(world, tmp_path):
 
 REFUSED = {
     "twice": (("a", "b", "a"), {}, "/a was given twice"),
+    "in disguise": (("a", "b/../a"), {}, "/a was given twice"),
+    "inside": (("a", "a/documents/b"), {}, "in the documents of another dataset"),
     "nowhere": (("a", "nobody"), {}, "nobody"),
     "audit": (("a", "b"), {"how": "fuzzy", "audit": True}, "audit with others"),
     "column": (("a", "b"), {"by": "metadata.nothing"}, "nothing"),
@@ -325,6 +418,8 @@ REFUSED = {
 
 @pytest.mark.parametrize(("names", "options", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_refused(world, names, options, words):
+    if "a/documents/b" in names:
+        shutil.copytree(world / "b", world / "a/documents/b")
     with pytest.raises(dk.errors.DolmaDaskError, match=words):
         together(world, *names, **options)
     assert not (world / "a/attributes").exists()
@@ -358,8 +453,12 @@ def test_others_alone_may_be_a_path_a_dataset_or_a_summary(world):
     mixed = dk.mix(str(world / "b"), to=str(world / "v1"), **HERE)
     for others in (str(world / "b"), world / "b", dk.open_dataset(str(world / "b")), mixed):
         assert dk.dedupe(str(world / "a"), others=others, **HERE).counts["documents_in"] > 0
-    with pytest.raises(UsageError, match="others=5"):
-        dk.dedupe(str(world / "a"), others=5, **HERE)
+    for others in (5, []):
+        with pytest.raises(UsageError, match="others="):
+            dk.dedupe(str(world / "a"), others=others, **HERE)
+    part = dk.open_dataset(str(world / "b")).select(prune=1)
+    with pytest.raises(UsageError, match="1 of 2 shards were given"):
+        dk.dedupe(str(world / "a"), others=[part], **HERE)
 
 
 def test_datasets_in_an_object_store_know_each_other(world):
@@ -373,5 +472,7 @@ def test_datasets_in_an_object_store_know_each_other(world):
     local = dk.read_dataframe(str(world / "b"), ["id"], attributes=["fuzzy"]).compute(scheduler="synchronous")
     assert flagged.equals(local)
     dk.dedupe(first, how="fuzzy", **HERE)
-    with pytest.raises(StaleAttributesError, match="made together with that of memory://stored/a"):
+    with pytest.raises(
+        StaleAttributesError, match=r"made together with that of \.\./a, seen from memory://stored/b"
+    ):
         dk.read_dataframe(other, ["id"], attributes=["fuzzy"])
