@@ -15,10 +15,12 @@ Source: ``app/src/core/quality_signals`` of RedPajama-Data, as its published sig
 The language is ``metadata.language``, the domain ``metadata.source_domain``. A language without list, and a list that is not given, give no value (null). Other
 signals of RedPajama-V2 (``rps_doc_ml_*``, ``*_importance``) need models.
 
-Scores are computed in one pass over the text as it is and one over its normalised words. Words and n-grams are compared by 64-bit hashes.
+Scores are computed in one pass over the text as it is and one over its normalised words. Words and n-grams are compared by 64-bit hashes. Memory: some 70 bytes
+for each word of the longest text, and 16 for each listed domain.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -32,7 +34,14 @@ from dolma_dask.formats.metadata import scan_metadata
 from dolma_dask.taggers import redpajama_raw as raw
 from dolma_dask.taggers import redpajama_words as normal
 from dolma_dask.taggers.base import Open, ViewTagger
-from dolma_dask.taggers.word_lists import Domains, WordLists, hash_strings, read_stop_words, stop_words
+from dolma_dask.taggers.word_lists import (
+    CATEGORIES,
+    Domains,
+    WordLists,
+    hash_strings,
+    read_stop_words,
+    stop_words,
+)
 from dolma_dask.text.kernels import Counts, Floats, Words
 from dolma_dask.text.ngrams import slots_for
 from dolma_dask.text.tables import load_str_classes
@@ -91,6 +100,9 @@ BAD_WORDS, STOP_WORDS, DOMAINS = "bad_words/", "stop_words/", "bad_urls/domain_t
 """Files in the layout of RedPajama-Data: a list for each language, ``bad_words/en.txt``, of a phrase a line; likewise for stop words, in place of the list shipped
 here; and a number for each domain."""
 
+UT1 = "blacklists/{}/domains"
+"""List of a category, as UT1 is published; read where `DOMAINS` is not given."""
+
 _BUCKETS = ("head", "middle", "tail")
 _KEPT = "redpajama_v2"
 _NO_WORDS = WordLists.of({})
@@ -108,12 +120,18 @@ class Lists:
     def read(cls, files: Mapping[str, Open]) -> "Lists":
         """Read the user's files."""
         stop, bad = (_read_words(files, folder) for folder in (STOP_WORDS, BAD_WORDS))
-        domains = None
-        if DOMAINS in files:
-            with files[DOMAINS]() as file:
-                domains = Domains.read(file, DOMAINS)
         shipped = stop_words() if not stop else WordLists.of({**read_stop_words(), **stop})
-        return cls(shipped, WordLists.of(bad), domains)
+        return cls(shipped, WordLists.of(bad), _read_domains(files))
+
+
+def _read_domains(files: Mapping[str, Open]) -> Domains | None:
+    """Return the numbers of domains: those of their own file, else those that follow from the lists of UT1."""
+    with ExitStack() as stack:
+        if DOMAINS in files:
+            return Domains.read(stack.enter_context(files[DOMAINS]()), DOMAINS)
+        lists = {name: UT1.format(name) for name in CATEGORIES}
+        opened = {name: stack.enter_context(files[path]()) for name, path in lists.items() if path in files}
+        return Domains.of_categories(opened) if opened else None
 
 
 def _read_words(files: Mapping[str, Open], folder: str) -> dict[str, list[str]]:
@@ -276,7 +294,7 @@ redpajama_v2_doc = ViewTagger(
     meanings=DOCUMENT_SIGNALS,
     reads=("text", "metadata"),
     decimals=DECIMALS,
-    files=(f"{BAD_WORDS}*.txt", f"{STOP_WORDS}*.txt", DOMAINS),
+    files=(f"{BAD_WORDS}*.txt", f"{STOP_WORDS}*.txt", DOMAINS, UT1.format("*")),
     load=_with_lists,
 )
 redpajama_v2_lines = ViewTagger(

@@ -5,9 +5,10 @@ once in 2**64 pairs.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,6 +22,11 @@ from dolma_dask.errors import DataError
 from dolma_dask.text.bits import hash_bytes, mix
 from dolma_dask.text.columns import for_kernel, string_parts
 from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel
+
+CATEGORIES = (
+    "adult", "agressif", "agressive", "arjel", "chat", "dating", "ddos", "filehosting", "gambling", "mixed_adult", "phishing", "porn", "violence",
+)  # fmt: skip
+"""Categories of UT1 that RedPajama-V2 numbers the combinations of."""
 
 STOP_WORDS = Path(__file__).with_name("stop_words.json")
 """Stop words of seven languages: stopwords-json 1.2.0 (Apache 2.0), the lists that RedPajama-Data uses."""
@@ -172,6 +178,21 @@ class Domains:
         order = np.argsort(every, kind="stable")
         return cls(every[order], numbers[order])
 
+    @classmethod
+    def of_categories(cls, lists: Mapping[str, BinaryIO]) -> "Domains":
+        """Read the domains of each of `CATEGORIES`, one in a line, some MB at a time, and number the combinations of categories that they are in."""
+        parts = [
+            (hashes, 1 << CATEGORIES.index(name))
+            for name, file in lists.items()
+            for hashes in _hash_lines(file)
+        ]
+        keys, places = np.unique(np.concatenate([hashes for hashes, _ in parts]), return_inverse=True)
+        marks = np.zeros(len(keys), np.int64)
+        np.bitwise_or.at(
+            marks, places, np.repeat([mark for _, mark in parts], [len(hashes) for hashes, _ in parts])
+        )
+        return cls(keys, _numbers_of_marks()[marks])
+
     def find(self, domains: pa.LargeStringArray) -> pa.Array:
         """Return the number of each domain (n,), null where it is not listed."""
         hashes = hash_strings(domains)
@@ -181,6 +202,35 @@ class Domains:
         found &= self.keys[places] == hashes if len(self.keys) else False
         ids = self.ids[places] if len(self.keys) else places
         return pa.array(ids, pa.float64(), mask=~(found & np.asarray(domains.is_valid())))
+
+
+def combinations_of_categories() -> Iterator[tuple[str, ...]]:
+    """Yield the combinations of `CATEGORIES` in the order of their numbers, from 0: those of one, of two, and so on."""
+    for size in range(1, len(CATEGORIES) + 1):
+        yield from combinations(CATEGORIES, size)
+
+
+@cache
+def _numbers_of_marks() -> npt.NDArray[np.int64]:
+    """Return the number of each combination, by the sum of the bits of its categories."""
+    numbers = np.full(1 << len(CATEGORIES), -1)
+    for number, names in enumerate(combinations_of_categories()):
+        numbers[sum(1 << CATEGORIES.index(name) for name in names)] = number
+    return numbers
+
+
+def _hash_lines(file: BinaryIO) -> Iterator[Words]:
+    """Yield the hashes of the lines that are not empty, without the white space around them."""
+    rest = b""
+    while chunk := file.read(_CHUNK):
+        head, newline, rest = (rest + chunk).rpartition(b"\n")
+        yield _hash_texts(head + newline)
+    yield _hash_texts(rest)
+
+
+def _hash_texts(lines: bytes) -> Words:
+    texts = [line.strip() for line in lines.split(b"\n")]
+    return hash_strings(pa.array([text for text in texts if text], pa.large_binary()))
 
 
 def _read_piece(piece: bytes, name: str, keys: list[Words], ids: list[npt.NDArray[np.int64]]) -> None:

@@ -79,7 +79,7 @@ def tag(
         Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.
     artifacts : str, optional
         Folder with files that taggers use: for redpajama_v2_doc lists of words as bad_words/en.txt, a phrase a line, and stop_words/en.txt in place of its own, and the
-        numbers of domains in bad_urls/domain_to_category_id.json.
+        numbers of domains in bad_urls/domain_to_category_id.json, or the lists of UT1 as blacklists/adult/domains.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the attribute files; by default that of the document file.
     source : str, optional

@@ -12,7 +12,7 @@ import redpajama_oracle as oracle
 
 import dolma_dask as dk
 from dolma_dask.taggers.registry import get_tagger
-from dolma_dask.taggers.word_lists import read_stop_words
+from dolma_dask.taggers.word_lists import combinations_of_categories, read_stop_words
 
 pytestmark = pytest.mark.conformance
 
@@ -179,3 +179,50 @@ def test_files_of_signals_are_the_published_ones(shared: Path, root: Path, tmp_p
         signals = row["quality_signals"]
         rules = {name: spans for name, spans in signals.items() if not name.startswith(OF_MODELS)}
         assert same(found[id_], {**row, "quality_signals": rules}), id_
+
+
+METRICS = {
+    "ccnet_nlines": "number_of_lines",
+    "ccnet_perplexity": "perplexity",
+    "rps_doc_frac_chars_dupe_10grams": "character_repetition10",
+    "rps_doc_frac_chars_dupe_5grams": "character_repetition5",
+    "rps_doc_frac_no_alph_words": "special_characters",
+    "rps_doc_frac_unique_words": "word_repetition",
+    "rps_doc_ldnoobw_words": "flagged_words",
+    "rps_doc_stop_word_fraction": "stop_words",
+    "rps_doc_unigram_entropy": "unigram_entropy",
+    "rps_doc_word_count": "number_of_words",
+}
+"""Signals, and what the chain on LUMI calls them."""
+
+
+def test_thresholds_taken_from_attributes_are_those_of_the_chain(shared: Path, tmp_path: Path) -> None:
+    """The chain has no quantiles of documents without text or perplexity."""
+    folder, here = shared / "conformance/rpv2", {"scheduler": "synchronous", "progress": False}
+    for path in (folder / "documents").rglob("*.json.gz"):
+        kept = [row for row in records(path) if row["raw_content"] and row["perplexity"] is not None]
+        copy = tmp_path / path.relative_to(folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in kept).encode()))
+    root = str(tmp_path / "v0")
+    dk.convert(str(tmp_path / "documents"), to=root, mapping="redpajama_v2", **here)
+    dk.tag(root, TAGGERS[::2], artifacts=str(folder / "artifacts"), **here)
+    dk.quantiles(root, list(METRICS), by="metadata.language", level="regular", **here)
+    bounds = json.loads((tmp_path / "v0/quantiles/quantiles.regular.json").read_text())["bounds"]
+    chain = json.loads((folder / "quality_filter/thresholds_regular.json").read_text())
+    for signal, by_language in bounds.items():
+        metric = METRICS[signal.rpartition("__")[2]]
+        for language in ("de", "en", "es", "fr", "it"):
+            expected = {
+                {">": "lower", "<": "upper"}[sign]: float(value)
+                for sign, value in chain[language][metric].items()
+            }
+            found = {end: value for end, value in by_language[language].items() if value is not None}
+            assert found == pytest.approx(expected, rel=1e-12), (signal, language)
+
+
+def test_numbers_of_combinations_of_categories_are_the_published_ones(shared: Path) -> None:
+    listed = json.loads((shared / "conformance/rpv2/artifacts/bad_urls/category_index.json").read_text())
+    assert {int(number): tuple(names) for number, names in listed.items()} == dict(
+        enumerate(combinations_of_categories())
+    )

@@ -46,3 +46,14 @@ def test_domains_are_read_in_pieces(monkeypatch, chunk, indent):
 def test_no_domains():
     domains = Domains.read(io.BytesIO(b"{}"), "d.json")
     assert domains.find(pa.array(["a.example", None], pa.large_string())).to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize("chunk", [1, 1 << 22])
+def test_domains_of_categories(monkeypatch, chunk):
+    monkeypatch.setattr(word_lists, "_CHUNK", chunk)
+    lists = {"porn": b"a.example\nb.example \r\n\n", "adult": b"b.example\nc.example", "chat": b""}
+    domains = Domains.of_categories({name: io.BytesIO(data) for name, data in lists.items()})
+    asked = pa.array(["a.example", "b.example", "c.example", "d.example", ""], pa.large_string())
+    numbers = list(word_lists.combinations_of_categories())
+    expected = [numbers.index(("porn",)), numbers.index(("adult", "porn")), numbers.index(("adult",))]
+    assert domains.find(asked).to_pylist() == [*map(float, expected), None, None]

@@ -78,6 +78,19 @@ def test_a_changed_list_is_read_and_tagged_with_again(root):
     assert signals(root, "rps_doc_ldnoobw_words") == [1.0, 0.0, None]
 
 
+def test_the_lists_of_ut1_stand_in_for_the_numbers_of_domains(root):
+    (root / "lists/bad_urls/domain_to_category_id.json").unlink()
+    for category, domains in {
+        "adult": "en.example\n",
+        "porn": "xx.example\nen.example\n",
+        "news": "de.example",
+    }.items():
+        (root / "lists/blacklists" / category).mkdir(parents=True)
+        (root / "lists/blacklists" / category / "domains").write_text(domains)
+    tag(root, artifacts=str(root / "lists"))
+    assert signals(root, "rps_doc_ut1_blacklist") == [23.0, None, 11.0]
+
+
 def test_files_that_nobody_uses_are_refused(root):
     with pytest.raises(UsageError, match="none of the taggers char_length_v1 uses files"):
         dk.tag(str(root / "v0"), "char_length_v1", artifacts=str(root / "lists"), progress=False)
