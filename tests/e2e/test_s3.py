@@ -34,6 +34,7 @@ pytestmark = [
 ]
 
 STEPS = {
+    "download": "{root}/raw --to {root}/fetched",
     "convert": "{root}/raw --to {root}/converted --id key --text body --source web --shard-bytes 60000",
     "tag": f"{{root}}/v0 --taggers {' '.join(TAGGERS)}",
     "quantiles": "{root}/v0 --signals word_count char_length_v1__length --by source --level regular",
@@ -181,11 +182,11 @@ def test_dataframes_and_bags(worlds, finished, reached):
     assert [row["id"] for row in rows] == list(here["id"][:5])
 
 
-@pytest.mark.parametrize("step, files", [("convert", 4), ("dedupe", 3), ("mix", 3)])
+@pytest.mark.parametrize("step, files", [("convert", 4), ("dedupe", 3), ("mix", 3), ("download", 3)])
 def test_the_command_is_killed(step, files, worlds, server, tmp_path, monkeypatch):
     """On a cluster of processes, which have their credentials from the environment."""
     bucket = f"killed-{step}"
-    started_from = worlds.before if step == "convert" else without(worlds.after, step, tmp_path)
+    started_from = worlds.before if step in ("convert", "download") else without(worlds.after, step, tmp_path)
     place = copy_into_bucket(server, bucket, started_from)
     words = words_of(step, f"s3://{bucket}", worlds.before)
     proxy = Proxy(server.port, delay=0.02)
@@ -204,6 +205,7 @@ def test_the_command_is_killed(step, files, worlds, server, tmp_path, monkeypatc
 
 
 WRITES = {
+    "download": "fetched/",
     "convert": "converted/",
     "tag": "v0/attributes/gopher_v2",
     "dedupe": "v0/attributes/exact",

@@ -96,14 +96,17 @@ def write_lists(target: str) -> None:
     for state in ("missing", "broken"):
         url = files.join(target, f"{LISTS}/{state}.txt")
         text = "".join(f"{line}\n" for line in left_out(records, state)).encode()
-        if text and _content(url) != text:
-            with publish(url) as out:
-                out.write(text)
-        elif not text:
+        if text == _content(url):
+            continue
+        if not text:
             files.remove(url)
+            continue
+        with publish(url) as out:
+            out.write(text)
 
 
 def _content(url: str) -> bytes:
+    """Return the content of a list; nothing if there is none."""
     try:
         return files.read_bytes(url)
     except FileNotFoundError:
