@@ -195,6 +195,20 @@ def test_row_groups_end_with_their_spans_whatever_the_blocks(world, monkeypatch)
     assert first + sum(others) == ROWS
 
 
+def test_signals_that_are_written_and_attached_are_those_of_tag(world):
+    """The same values from files in the published layout and straight from the taggers, and nothing where there is none."""
+    taggers = ["redpajama_v2_doc", "redpajama_v2_lines"]
+    dk.signals(str(world / "v0"), str(world / "own"), **HERE)
+    attach(world, "own")
+    dk.tag(str(world / "v0"), taggers, experiment="tagged", **HERE)
+    for shard in SHARDS:
+        attached, tagged = rows_of(world, shard=shard), rows_of(world, "tagged", shard)
+        assert [row["id"] for row in attached] == [row["id"] for row in tagged]
+        for one, other in zip(attached, tagged, strict=True):
+            values = {key.rpartition("__")[2]: spans for key, spans in other["attributes"].items()}
+            assert one["attributes"] == values
+
+
 def test_nothing_is_done_again_until_a_table_changes(world):
     attach(world)
     shutil.copy(world / f"signals/{SHARDS[0]}.signals.json.gz", world / "signals/other.signals.json.gz")
