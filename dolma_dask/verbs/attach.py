@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Generic, Literal, Self, Unpack, get_args
+from typing import Any, Generic, Literal, Self, Unpack, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.redpajama import SignalBlock, TableBlock, read_duplicates, read_signals
-from dolma_dask.io.stored import StoredFile
+from dolma_dask.io.stream import MAX_RECORD_BYTES, StoredFile
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.summary import Summary
 from dolma_dask.text.columns import code_point_lengths
@@ -196,57 +196,62 @@ class AttachStage:
         }
         unit = Unit(self.path(shard), work_key(self.verb, VERSION, params))
         documents = inputs_of(self.root, [shard_info(shard)])
-        return Task(shard.path, (unit,), (*documents, *table), (shard, published.url))
+        return Task(shard.path, (unit,), (*documents, *table), published.url)
 
     def run_shard(self, task: Task) -> list[Record]:
         """Attach the table of one shard; see `dolma_dask.engine.Stage`."""
-        shard, folder = task.work
         (unit,) = task.units
-        table = task.inputs[1] if len(task.inputs) > 1 else None
-        if table is None and self.missing == "fail":
-            raise missing_table(self.component, folder, shard.path)
-        flags = self.component == DUPLICATES
-        columns = ("id", "source", "text") if flags else ("id", "source")
-        document = layout.document_path(shard.path)
+        document = layout.document_path(task.shard)
         reader = DocumentFile(
             files.join(self.root, document),
-            columns,
+            self._columns,
             source=self.source,
             max_record_bytes=self.policy.max_record_bytes,
         )
         quarantine, digests = Quarantine(self.policy), DocumentDigests()
         with ExitStack() as stack:
-            values = _Flags(self.name, shard.path, table) if flags else _Signals(shard.path, table)
-            stack.enter_context(values)
+            values = stack.enter_context(self._values(task))
             writer = stack.enter_context(AttributeWriter(self.root, unit.name))
             for block in reader:
                 quarantine.admit(block)
                 digests.update(block.batch)
                 values.write(writer, block)
             read = values.finish()
-            kept = quarantine.publish(self.root, self.verb, shard.path)
+            kept = quarantine.publish(self.root, self.verb, task.shard)
         return [
             Record(
                 unit=unit.name,
-                shard=shard.path,
+                shard=task.shard,
                 key=unit.key,
                 inputs=(reader.stored.record(document), *read),
                 files=(writer.record, *kept),
                 rows=writer.record.rows,
                 ids_digest=digests.ids,
-                content_digest=digests.content if flags else "",
+                content_digest=digests.content if "text" in self._columns else "",
                 counts={
                     "documents_in": writer.record.rows,
                     **values.counts,
                     "bad_records": quarantine.count,
                 },
                 info={
-                    "reads": sorted(columns),
+                    "reads": sorted(self._columns),
                     "kinds": dict(values.kinds),
                     "component": self.component.name,
                 },
             )
         ]
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return ("id", "source", "text") if self.component == DUPLICATES else ("id", "source")
+
+    def _values(self, task: Task) -> "_Values[Any]":
+        table = task.inputs[1] if len(task.inputs) > 1 else None
+        if table is None and self.missing == "fail":
+            raise missing_table(self.component, task.work, task.shard)
+        if self.component == DUPLICATES:
+            return _Flags(self.name, task.shard, table)
+        return _Signals(task.shard, table, self.policy.max_record_bytes)
 
 
 class _Values(Generic[B]):
@@ -283,9 +288,14 @@ class _Values(Generic[B]):
 class _Signals(_Values[SignalBlock]):
     """Quality signals under their own names."""
 
-    def __init__(self, shard: str, table: Input | None) -> None:
-        stored = None if table is None else StoredFile(table.url)
-        super().__init__(TableRows(shard, table, stored, read_signals(stored)) if table and stored else None)
+    def __init__(self, shard: str, table: Input | None, max_record_bytes: int) -> None:
+        rows = None
+        if table is not None:
+            stored = StoredFile(table.url)
+            # rows may always have `MAX_RECORD_BYTES`: they are longer than their texts
+            blocks = read_signals(stored, max(max_record_bytes, MAX_RECORD_BYTES))
+            rows = TableRows(shard, table, stored, blocks)
+        super().__init__(rows)
         self.counts["documents_without_row"] = 0
         self._learn(self._rows.block if self._rows else None)
 

@@ -18,6 +18,7 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.writers import attributes
 
 from .conftest import TEXTS, read_lines, write_lines
+from .report_pages import page_of
 
 HERE = {"scheduler": "synchronous", "progress": False}
 SHARDS = ("2022-49/0000/de_head", "2023-06/0000/en_head")
@@ -321,6 +322,15 @@ def test_bad_rows(world, line, message):
         attach(world)
 
 
+def test_rows_that_are_too_long_are_refused_unread(world, monkeypatch):
+    monkeypatch.setattr("dolma_dask.verbs.attach.MAX_RECORD_BYTES", 100)
+    with pytest.raises(
+        StageError, match=r"signals\.json\.gz, row 0, byte 0: too large; expected at most 100"
+    ):
+        attach(world, max_record_bytes=90)
+    assert attach(world, max_record_bytes=1000).done == 2
+
+
 def test_documents_that_cannot_be_read_keep_their_rows(world):
     path = world / f"v0/documents/{SHARDS[0]}.jsonl.gz"
     lines = read_lines(path)
@@ -364,6 +374,15 @@ def test_a_set_holds_one_kind(world):
         attach(world, "duplicates")
     attach(world, "duplicates", overwrite=True)
     assert rows_of(world)[3]["attributes"] == {"rps": [[0, len(text_of(3)), 1]]}
+
+
+@pytest.mark.slow
+def test_a_report_shows_signals_and_no_flags(world):
+    attach(world)
+    attach(world, "duplicates", "exact")
+    told, _ = page_of(world / "v0")
+    # lists of spans have no distribution either
+    assert {signal["key"] for signal in told["signals"]} == {*[*signals_of(SHARDS[0], 1)][:4]}
 
 
 def test_published_duplicates_and_own_near_duplicates_get_a_note(world):
