@@ -5,7 +5,9 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -20,7 +22,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import DiskFullError, StageError, StoreUnreachableError, UsageError
 from dolma_dask.io import objects, partial
-from dolma_dask.io.web import _login
+from dolma_dask.io.web import _login, _opener
 from dolma_dask.journal import Journal
 from dolma_dask.testing.commands import Command, killed_at
 from dolma_dask.verbs.download import space
@@ -555,6 +557,57 @@ def test_a_login_comes_from_netrc(server, tmp_path, monkeypatch):
     finally:
         _login.cache_clear()
     assert {one.authorization for one in server.gets(FIRST)} == {"Basic bWU6c2VjcmV0"}
+
+
+def test_a_redirection_is_followed_without_the_login(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    _login.cache_clear()
+    with BadServer({FIRST: server.files[FIRST]}) as other:
+        other.faults[FIRST] = [Fault("drop", 20_000)]
+        server.always[FIRST] = Fault("status", status=302, headers=(("Location", f"{other.url}{FIRST}"),))
+        fetch_one(server, tmp_path / "out")
+        _login.cache_clear()
+        assert [(one.range, one.authorization) for one in other.gets(FIRST)] == [
+            ("", ""),
+            ("bytes=20000-", ""),
+        ]
+    assert files_of(tmp_path / "out") == {FIRST.removeprefix(f"{BASE}/"): server.files[FIRST]}
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs a certificate, which openssl makes")
+def test_https_with_a_certificate_of_ones_own(server, tmp_path, monkeypatch):
+    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    words = [
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        key,
+        "-out",
+        certificate,
+        "-subj",
+        "/CN=localhost",
+    ]
+    subprocess.run(
+        ["openssl", *words, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with BadServer({FIRST: server.files[FIRST]}) as other:
+        other.socket = context.wrap_socket(other.socket, server_side=True)
+        other.faults[FIRST] = [Fault("drop", 20_000)]
+        url = f"{other.url}{FIRST}".replace("http:", "https:")
+        with pytest.raises(StageError, match=r"certificate is not trusted.*SSL_CERT_FILE"):
+            dk.download(url, to=str(tmp_path / "out"), **QUICK)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        _opener.cache_clear()
+        dk.download(url, to=str(tmp_path / "out"), **QUICK)
+        _opener.cache_clear()
+    assert files_of(tmp_path / "out") == {FIRST.removeprefix(f"{BASE}/"): server.files[FIRST]}
 
 
 def test_room_is_looked_for_before_the_first_byte(server, tmp_path, monkeypatch):
