@@ -255,10 +255,10 @@ def _line_signals(view: TextView) -> Iterator[pa.Array]:
     lines = int(found.line_bounds[-1])
     scores = round_scores(np.concatenate([found.line_scores, of_words])[:, :lines], DECIMALS)
     terminal, bullet, upper, words, javascript, numeric = scores
-    starts = np.zeros(lines, np.int64)
-    starts[1:] = found.line_ends[: lines - 1]
+    starts, ends = np.zeros(lines, np.int64), found.line_ends[:lines]
+    starts[1:] = ends[:-1]
     starts[found.line_bounds[:-1][np.diff(found.line_bounds) > 0]] = 0
-    spans = partial(_spans, found.line_bounds, starts, found.line_ends[:lines])
+    spans = partial(_spans, found.line_bounds, starts, ends)
     yield from map(spans, (terminal, javascript, words, numeric))
     yield spans(bullet, mask=pa.array(np.diff(found.line_bounds) == 0))
     yield spans(upper)

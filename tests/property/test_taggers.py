@@ -1,6 +1,8 @@
 """Each published tagger equals its plain-Python definition on any text, whatever batch the text is in."""
 
+import io
 import itertools
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -8,6 +10,7 @@ import regex
 import tagger_oracles as oracles
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from redpajama_oracle import rule_signals
 
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
 from dolma_dask.taggers.whitespace_tokenizer import count_runs
@@ -43,6 +46,7 @@ metadata = st.sampled_from(
 @law
 @given(batch=st.lists(st.tuples(oracles.texts, metadata), min_size=1, max_size=4), skip=st.integers(0, 2))
 @example(batch=[(text, '{"language":"en"}') for text in WILD_TEXTS], skip=0)
+@example(batch=[("", "{}")] * 3, skip=0)
 def test_tagger_equals_its_definition(name, batch, skip):
     tagger = get_tagger(name)
     columns = [column(*values) for values in zip(*batch, strict=True)][: len(tagger.reads)]
@@ -51,6 +55,31 @@ def test_tagger_equals_its_definition(name, batch, skip):
     assert tagged.schema.names == list(tagger.types)
     expected = [oracles.ORACLES[name](*document[: len(tagger.reads)]) for document in batch[skip:]]
     assert repr(tagged.to_pylist()) == repr(expected)
+
+
+phrases = st.lists(
+    st.sampled_from(
+        ["a", "b", "A", "a b", "b a", "a b a", "the", "lorem ipsum", "é", "e\u0301", "a  b", "to be"]
+    ),
+    max_size=6,
+)
+
+
+@law
+@given(batch=st.lists(oracles.texts, min_size=1, max_size=3), stop=phrases, bad=phrases)
+def test_texts_are_compared_with_the_lists_of_the_user(batch, stop, bad):
+    files = {
+        f"{folder}/{language}.txt": partial(io.BytesIO, "\n".join(listed).encode())
+        for folder, listed in (("stop_words", stop), ("bad_words", bad))
+        for language in ("xx", "de")
+    }
+    documents = pa.RecordBatch.from_arrays(
+        [column(*batch), column(*['{"language":"xx"}'] * len(batch))], names=["text", "metadata"]
+    )
+    tagged = get_tagger("redpajama_v2_doc").with_files(files)(documents)
+    for name in ("rps_doc_stop_word_fraction", "rps_doc_ldnoobw_words"):
+        expected = [rule_signals(text, {*stop} - {""}, {*bad} - {""})[name][0][2] for text in batch]
+        assert repr(tagged.column(name).to_pylist()) == repr(expected)
 
 
 def split(view, table, row):
