@@ -42,6 +42,8 @@ def place(tmp_path, monkeypatch):
     signals.parent.mkdir(parents=True)
     found = [{"id": row["id"], "quality_signals": {"rps_doc_word_count": [[0, 9, 3]]}} for row in numbered]
     signals.write_text("".join(json.dumps(row) + "\n" for row in found))
+    (tmp_path / "lists/bad_words").mkdir(parents=True)
+    (tmp_path / "lists/bad_words/en.txt").write_text("phrase\n")
     (tmp_path / "raw/c4").mkdir(parents=True)
     c4 = [
         {"url": f"http://a/{n}", "text": text, "timestamp": "2019-04-25T12:57:54Z"}
