@@ -82,7 +82,7 @@ VERBS = _by_name(
     Verb(
         "dedupe",
         "dolma_dask.verbs.dedupe.verb:dedupe",
-        "Flag all but one of the documents that are equal.",
+        "Flag all but one of the documents that are equal or similar.",
         reads=("dataset", "others", "signatures"),
         writes=("dataset", "others"),
         tables="dolma_dask.verbs.report.results:duplicates",
