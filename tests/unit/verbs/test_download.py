@@ -29,6 +29,9 @@ from dolma_dask.verbs.download import space
 
 from .bad_server import BadServer, Fault
 
+pytestmark = pytest.mark.slow
+"""A real server stalls and drops connections."""
+
 BASE = "/redpajama/v1.0.0"
 SHARDS = tuple(f"2023-06/{shard:04d}/de_{bucket}" for shard in range(2) for bucket in ("head", "middle"))
 QUICK = {"progress": False, "timeout": 10.0, "patience": 20.0, "connections": 3}
