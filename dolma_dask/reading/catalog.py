@@ -170,10 +170,8 @@ class Catalog:
     def check_unchanged(self, name: str) -> None:
         """Refuse a set whose rows depend on all shards, unless its files are those of one run and all that it was made of is as it was, by checksum."""
         self.check_dataset_wide(name, self._files_of(name))
-        for (_, known), record in self._dataset_wide.items():
-            changed, change = (
-                self._changed_input(record.inputs, False, is_read=False) if known == name else ([], "")
-            )
+        for record in (record for (_, known), record in self._dataset_wide.items() if known == name):
+            changed, change = self._changed_input(record.inputs, by_ids=False, is_read=False)
             if changed:
                 raise StaleAttributesError(
                     f"attribute set {name} is stale: {changed[0]} {change} since it was made. Make it again.",
