@@ -397,7 +397,8 @@ def _start_local(workers: int, *, dashboard: bool) -> Iterator["Client"]:
             settings = _of_local.during(lambda: [dask.config.set(options), silence_logging_cmgr(_SILENT)])
             stack.enter_context(settings)
             with environment_kept():
-                started = stack.enter_context(_local_cluster(workers, dashboard))
+                started = _local_cluster(workers, dashboard)
+                stack.callback(_stop, started)
             client = Client(started, set_as_default=dashboard)
             stack.callback(client.close)
             client.register_plugin(_taking_over(Setting.here()), name="setting")
@@ -406,6 +407,17 @@ def _start_local(workers: int, *, dashboard: bool) -> Iterator["Client"]:
         finally:
             with interrupts_held_back():
                 stack.close()
+
+
+def _stop(started: Any) -> None:
+    """Stop a LocalCluster, in a second attempt if a worker that Dask just starts again cannot be waited for."""
+    try:
+        started.close()
+    except (AssertionError, TimeoutError):
+        from distributed.core import Status
+
+        started.status = Status.failed  # else the second call would wait for the first
+        started.close()
 
 
 def _taking_over(setting: Setting) -> Any:

@@ -25,6 +25,15 @@ def killed_at(operation: int, within: str | Path) -> dict[str, str]:
     return {"PYTHONPATH": DISTURBED, "KILL_AT": str(operation), "KILL_IN": str(within)}
 
 
+def held_at(operation: int, marks: Path, *within: str) -> dict[str, str]:
+    """Return the environment of processes of which the first waits to be killed before an operation on files whose path holds a text, for each text.
+
+    `marks` is the folder where a file of that name, without slashes, appears then, with the number of the process.
+    """
+    texts = os.pathsep.join(within)
+    return {"PYTHONPATH": DISTURBED, "HOLD_AT": str(operation), "HOLD_IN": texts, "HOLD_MARKS": str(marks)}
+
+
 class Command:
     """A running command.
 

@@ -3,26 +3,32 @@
 A process that has the folder ``disturbed`` in PYTHONPATH is disturbed as its environment says: with ``SLOW_DISK_S`` each fsync takes so many seconds longer,
 so that there are moments worth killing at; with ``KILL_AT`` it and its whole process group get SIGKILL before the n-th operation on files
 whose path holds ``KILL_IN``. An operation is a file opened for writing, renamed or removed, so that n counts through all states a disk can be
-left in; in one thread it counts the same every time.
+left in; in one thread it counts the same every time. With ``HOLD_AT`` the first process that comes to its n-th operation on files whose path holds one
+of the texts in ``HOLD_IN`` writes its number to a file of that name in the folder ``HOLD_MARKS`` and waits there to be killed, so that a test need not be fast to catch it.
 """
 
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+HOLD_S = 600.0
+"""Longer than any test waits for a process that is held."""
 
 
 class Operations:
     """Counts operations on files whose path holds a text, while it is active."""
 
-    def __init__(self) -> None:
-        self.within = ""
+    def __init__(self, within: str = "", at: int = 0, then: Callable[[], None] = lambda: None) -> None:
+        self.within = within
         self.count = 0
-        self.fatal = 0  # the one before which this process dies
+        self.at = at  # the one before which `then` is called
+        self.then = then
         self.opened: list[str] = []  # for writing
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -35,8 +41,8 @@ class Operations:
             self.count += 1
             if event == "open":
                 self.opened.append(str(arguments[0]))
-            if self.count == self.fatal:
-                os.killpg(0, signal.SIGKILL)
+            if self.count == self.at:
+                self.then()
 
 
 _counted = Operations()
@@ -67,6 +73,16 @@ def disturb() -> None:
 
         os.fsync = slow  # type: ignore[assignment]
     if operation := int(os.environ.get("KILL_AT", "0")):
-        operations = Operations()
-        operations.within, operations.fatal = os.environ["KILL_IN"], operation
-        sys.addaudithook(operations)
+        sys.addaudithook(Operations(os.environ["KILL_IN"], operation, partial(os.killpg, 0, signal.SIGKILL)))
+    if operation := int(os.environ.get("HOLD_AT", "0")):
+        for within in os.environ["HOLD_IN"].split(os.pathsep):
+            mark = Path(os.environ["HOLD_MARKS"], within.strip("/"))
+            sys.addaudithook(Operations(within, operation, partial(_hold, mark)))
+
+
+def _hold(mark: Path) -> None:
+    """Wait to be killed, unless another process has done so here."""
+    with suppress(FileExistsError):
+        with mark.open("x") as out:
+            out.write(f"{os.getpid()}\n")
+        time.sleep(HOLD_S)

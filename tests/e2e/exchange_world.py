@@ -5,9 +5,7 @@
 
 import hashlib
 import json
-import os
 import sys
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +27,6 @@ KEYED = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("location", "<u8")])
 RANKED = np.dtype([("location", "<u8"), ("size", "<u8"), ("first", "<u8")])
 LIMITS = {"range": 24 * 3500, "segment": 24 * 1000}
 """A dozen ranges; that of the frequent key goes through disk."""
-
-
-def pause() -> None:
-    """Take a moment, so that there are some worth killing at."""
-    time.sleep(float(os.environ.get("EXCHANGE_PAUSE_S", "0")))
 
 
 def keys_of(shard: int) -> np.ndarray:
@@ -59,7 +52,6 @@ class Keys:
         records["location"] = (task.work << 32) + np.arange(ROWS, dtype=np.uint64)
         for start in range(0, ROWS, 700):
             out(records[start : start + 700])
-        pause()
         return Emitted((), ROWS, {"documents_in": ROWS}, {"shard": task.work})
 
 
@@ -72,7 +64,6 @@ class Groups:
 
     def reduce(self, runs: Iterable[np.ndarray], out: Callable[[np.ndarray], None]) -> dict[str, Any]:
         records = np.concatenate(list(runs))
-        pause()
         if self.is_broken:
             raise DataError("the reducer is broken")
         starts = np.flatnonzero(np.r_[True, records["hi"][1:] != records["hi"][:-1]])

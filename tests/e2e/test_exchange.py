@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import exchange_world
@@ -14,13 +15,12 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.engine import RunOptions
 from dolma_dask.errors import DataError, StageError
-from dolma_dask.testing.commands import SLOW_DISK, Command, wait_until
+from dolma_dask.testing.commands import Command, held_at, wait_until
 
 pytestmark = pytest.mark.e2e
 
 SHUFFLES = ("files", "dask")
 PASSES = ("scatter", "reduce", "shards")
-SLOWLY = {**SLOW_DISK, "SLOW_DISK_S": "0.015", "EXCHANGE_PAUSE_S": "0.02"}
 SEED = os.environ.get("KILL_SEED", "20")
 
 
@@ -33,11 +33,6 @@ def script(root: Path, shuffle: str, scheduler: str, **environment: str) -> Comm
 @pytest.fixture(scope="module")
 def expected():
     return json.loads(json.dumps(exchange_world.expected()))
-
-
-def files_of(root: Path, phase: str) -> list[Path]:
-    """Return what a pass has finished."""
-    return list(root.glob(f"_work/exchange-test/*/{phase}/[!.]*"))
 
 
 def check(root: Path, expected) -> None:
@@ -86,33 +81,40 @@ def test_any_number_of_workers(workers, tmp_path, expected):
             assert list(tmp_path.iterdir()) == []
 
 
-def test_workers_are_killed_in_each_pass(tmp_path, expected):
+def held_in(passes: Sequence[str], marks: Path, draw: random.Random) -> dict[str, str]:
+    """Return the environment in which in each pass a process waits to be killed, sooner or later in it."""
+    return held_at(draw.choice([1, 3, 7]), marks, *(f"/{phase}/" for phase in passes))
+
+
+def held(phase: str, marks: Path, running: Command) -> int:
+    """Return the number of the process that waits in a pass, once it does."""
+    mark = marks / phase
+    wait_until(lambda: (mark.exists() and "\n" in mark.read_text()) or not running.running(), phase)
+    assert running.running(), f"{phase} ended before it was killed: {running.output}"
+    return int(mark.read_text())
+
+
+def test_workers_are_killed_in_each_pass(tmp_path, tmp_path_factory, expected):
     """Through files; what a lost worker does to Dask's shuffle is Dask's affair."""
-    shuffle = "files"
+    shuffle, marks = "files", tmp_path_factory.mktemp("marks")
     draw = random.Random(f"{SEED} {shuffle}")
-    killed = []
-    with script(tmp_path, shuffle, "cluster", **SLOWLY) as running:
+    with script(tmp_path, shuffle, "cluster", **held_in(PASSES, marks, draw)) as running:
         for phase in PASSES:
-            wanted = draw.randrange(1, 5)
-            wait_until(lambda: len(files_of(tmp_path, phase)) >= wanted or not running.running(), phase)  # noqa: B023
-            if workers := running.workers():
-                draw.choice(workers).kill()
-                killed.append(phase)
+            number = held(phase, marks, running)
+            (worker,) = [one for one in running.workers() if one.pid == number]
+            worker.kill()
         assert running.wait() == 0, running.output
         running.wait_for_family()
-    assert killed == list(PASSES)
     assert "Traceback" not in running.output, "what Dask says about a killed worker is noise to the user"
     check(tmp_path, expected)
 
 
 @pytest.mark.parametrize("shuffle, scheduler", [("files", "synchronous"), ("dask", "cluster")])
-def test_whole_process_is_killed_in_each_pass(shuffle, scheduler, tmp_path, expected):
-    draw = random.Random(f"{SEED} {shuffle} {scheduler}")
+def test_whole_process_is_killed_in_each_pass(shuffle, scheduler, tmp_path, tmp_path_factory, expected):
+    marks, draw = tmp_path_factory.mktemp("marks"), random.Random(f"{SEED} {shuffle} {scheduler}")
     for phase in PASSES:
-        wanted = draw.randrange(1, 5)
-        with script(tmp_path, shuffle, scheduler, **SLOWLY) as running:
-            wait_until(lambda: len(files_of(tmp_path, phase)) >= wanted or not running.running(), phase)  # noqa: B023
-            assert running.running(), f"{phase} ended before it was killed: {running.output}"
+        with script(tmp_path, shuffle, scheduler, **held_in([phase], marks, draw)) as running:
+            held(phase, marks, running)
             running.kill(group=draw.random() < 0.5)
             running.wait_for_family()
     with script(tmp_path, shuffle, scheduler) as running:
