@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import psutil
 
+from dolma_dask.testing.disturbance import mark_of
+
 DISTURBED = str(Path(__file__).resolve().parent / "disturbed")
 SLOW_DISK = {"PYTHONPATH": DISTURBED, "SLOW_DISK_S": "0.04"}
 """Environment in which each fsync takes longer, so that there are moments worth killing at."""
@@ -25,13 +27,19 @@ def killed_at(operation: int, within: str | Path) -> dict[str, str]:
     return {"PYTHONPATH": DISTURBED, "KILL_AT": str(operation), "KILL_IN": str(within)}
 
 
-def held_at(operation: int, marks: Path, *within: str) -> dict[str, str]:
-    """Return the environment of processes of which the first waits to be killed before an operation on files whose path holds a text, for each text.
-
-    `marks` is the folder where a file of that name, without slashes, appears then, with the number of the process.
+def held_at(operation: int, marks: Path, *within: str | Path, workers: bool = False) -> dict[str, str]:
+    """Return the environment of a process group of which the first process (of the workers) waits to be killed before an operation on files whose path
+    holds a text; one for each text, see `held`. `marks` is an empty folder.
     """
-    texts = os.pathsep.join(within)
-    return {"PYTHONPATH": DISTURBED, "HOLD_AT": str(operation), "HOLD_IN": texts, "HOLD_MARKS": str(marks)}
+    texts = os.pathsep.join(map(str, within))
+    who = {"HOLD_WORKERS": "1"} if workers else {}
+    return {
+        "PYTHONPATH": DISTURBED,
+        "HOLD_AT": str(operation),
+        "HOLD_IN": texts,
+        "HOLD_MARKS": str(marks),
+        **who,
+    }
 
 
 class Command:
@@ -112,6 +120,16 @@ class Command:
     def wait_for_family(self) -> None:
         """Wait until none of its processes is left; they must end by themselves."""
         wait_until(lambda: not self.family(), "its worker processes to end")
+
+
+def held(command: Command, marks: Path, within: str | Path) -> psutil.Process:
+    """Return the process that waits to be killed (see `held_at`), once it does."""
+    mark = mark_of(marks, str(within))
+    wait_until(
+        lambda: (mark.exists() and mark.read_text().endswith("\n")) or not command.running(), str(within)
+    )
+    assert mark.exists(), f"it ended before it came there: {command.output}"
+    return psutil.Process(int(mark.read_text()))
 
 
 T = TypeVar("T")

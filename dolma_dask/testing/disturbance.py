@@ -4,7 +4,8 @@ A process that has the folder ``disturbed`` in PYTHONPATH is disturbed as its en
 so that there are moments worth killing at; with ``KILL_AT`` it and its whole process group get SIGKILL before the n-th operation on files
 whose path holds ``KILL_IN``. An operation is a file opened for writing, renamed or removed, so that n counts through all states a disk can be
 left in; in one thread it counts the same every time. With ``HOLD_AT`` the first process that comes to its n-th operation on files whose path holds one
-of the texts in ``HOLD_IN`` writes its number to a file of that name in the folder ``HOLD_MARKS`` and waits there to be killed, so that a test need not be fast to catch it.
+of the texts in ``HOLD_IN`` writes its number to a file of that name in the folder ``HOLD_MARKS`` and waits there to be killed, so that a test need not
+be fast to catch it; with ``HOLD_WORKERS`` the leader of the group is not meant.
 """
 
 import os
@@ -76,12 +77,19 @@ def disturb() -> None:
         sys.addaudithook(Operations(os.environ["KILL_IN"], operation, partial(os.killpg, 0, signal.SIGKILL)))
     if operation := int(os.environ.get("HOLD_AT", "0")):
         for within in os.environ["HOLD_IN"].split(os.pathsep):
-            mark = Path(os.environ["HOLD_MARKS"], within.strip("/"))
+            mark = mark_of(Path(os.environ["HOLD_MARKS"]), within)
             sys.addaudithook(Operations(within, operation, partial(_hold, mark)))
 
 
+def mark_of(marks: Path, within: str) -> Path:
+    """Return the file that tells which process is held at files whose path holds a text."""
+    return marks / within.strip("/").replace("/", "_")
+
+
 def _hold(mark: Path) -> None:
-    """Wait to be killed, unless another process has done so here."""
+    """Wait to be killed, unless another process has done so here, or this one is not meant."""
+    if "HOLD_WORKERS" in os.environ and os.getpid() == os.getpgid(0):
+        return
     with suppress(FileExistsError):
         with mark.open("x") as out:
             out.write(f"{os.getpid()}\n")

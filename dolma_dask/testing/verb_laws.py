@@ -36,7 +36,7 @@ import pytest
 
 from dolma_dask import clusters
 from dolma_dask.registry import load
-from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, killed_at, wait_until
+from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, held, held_at, killed_at, wait_until
 from dolma_dask.testing.disturbance import counting
 
 PLACES = ("threads", "processes", "config", "cluster of 1", "cluster of 2", "active client")
@@ -286,18 +286,17 @@ class VerbLaws:
         draw = random.Random(f"{SEED} {name} {scheduler}")
         # without a cluster, workers see by themselves that it is gone
         group = draw.random() < 0.5 and scheduler == "cluster"
-        watched, files = Watched(world), draw.randrange(6)
-        with self.process(words, log, **SLOW_DISK) as command:
-            wait_until(lambda: watched.count() > files or not command.running(), f"{files} files")
-            assert command.running(), command.output
+        marks = [log.with_name(f"{log.name}.{kind}") for kind in ("any", "worker")]
+        for folder in marks:
+            folder.mkdir()
+        with self.process(words, log, **held_at(draw.randrange(1, 12), marks[0], world)) as command:
+            held(command, marks[0], world)
             command.kill(group)
             command.wait_for_family()
-        watched = Watched(world)
-        with self.process(words, log, **SLOW_DISK) as command:
-            wait_until(lambda: watched.count() > 3 or not command.running(), "workers at work")
-            wait_until(lambda: command.workers() or not command.running(), "workers")
-            assert command.workers(), command.output
-            command.workers()[0].kill()
+        with self.process(
+            words, log, **held_at(draw.randrange(1, 4), marks[1], world, workers=True)
+        ) as command:
+            held(command, marks[1], world).kill()
             assert command.wait() == 0, command.output
             command.wait_for_family()
         assert "Traceback" not in command.output, "what Dask says about a killed worker is noise to the user"

@@ -15,7 +15,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.engine import RunOptions
 from dolma_dask.errors import DataError, StageError
-from dolma_dask.testing.commands import Command, held_at, wait_until
+from dolma_dask.testing.commands import Command, held, held_at
 
 pytestmark = pytest.mark.e2e
 
@@ -86,22 +86,14 @@ def held_in(passes: Sequence[str], marks: Path, draw: random.Random) -> dict[str
     return held_at(draw.choice([1, 3, 7]), marks, *(f"/{phase}/" for phase in passes))
 
 
-def held(phase: str, marks: Path, running: Command) -> int:
-    """Return the number of the process that waits in a pass, once it does."""
-    mark = marks / phase
-    wait_until(lambda: (mark.exists() and "\n" in mark.read_text()) or not running.running(), phase)
-    assert running.running(), f"{phase} ended before it was killed: {running.output}"
-    return int(mark.read_text())
-
-
 def test_workers_are_killed_in_each_pass(tmp_path, tmp_path_factory, expected):
     """Through files; what a lost worker does to Dask's shuffle is Dask's affair."""
     shuffle, marks = "files", tmp_path_factory.mktemp("marks")
     draw = random.Random(f"{SEED} {shuffle}")
     with script(tmp_path, shuffle, "cluster", **held_in(PASSES, marks, draw)) as running:
         for phase in PASSES:
-            number = held(phase, marks, running)
-            (worker,) = [one for one in running.workers() if one.pid == number]
+            worker = held(running, marks, f"/{phase}/")
+            assert worker in running.workers()
             worker.kill()
         assert running.wait() == 0, running.output
         running.wait_for_family()
@@ -114,7 +106,7 @@ def test_whole_process_is_killed_in_each_pass(shuffle, scheduler, tmp_path, tmp_
     marks, draw = tmp_path_factory.mktemp("marks"), random.Random(f"{SEED} {shuffle} {scheduler}")
     for phase in PASSES:
         with script(tmp_path, shuffle, scheduler, **held_in([phase], marks, draw)) as running:
-            held(phase, marks, running)
+            held(running, marks, f"/{phase}/")
             running.kill(group=draw.random() < 0.5)
             running.wait_for_family()
     with script(tmp_path, shuffle, scheduler) as running:

@@ -1,14 +1,13 @@
 """Pipelines on a real cluster: the same bytes as the verbs one by one, one cluster for all stages, killed and gone on with."""
 
 import random
-import time
 
 import pytest
 from small_world import RULE, TAGGERS, Verbs
 
 from dolma_dask import clusters
 from dolma_dask.config.pipeline import run
-from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, wait_until
+from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, held, held_at, wait_until
 from dolma_dask.testing.verb_laws import leftovers, tree
 
 pytestmark = pytest.mark.e2e
@@ -88,12 +87,10 @@ def test_one_cluster_and_the_bytes_of_the_verbs_one_by_one(words, world, expecte
 @pytest.mark.parametrize("moment", [1])
 def test_killed_and_gone_on_with(moment, words, world, expected, tmp_path):
     draw = random.Random(f"20 {moment}")
-    watched = Watched(world)
-    with Command(words, tmp_path / "log", **SLOW_DISK) as command:
-        files = draw.randrange(4, 40)
-        wait_until(lambda: watched.count() >= files or not command.running(), f"{files} files")
-        time.sleep(draw.uniform(0, 0.1))
-        assert command.running(), command.output
+    (tmp_path / "marks").mkdir()
+    at = held_at(draw.randrange(10, 80), tmp_path / "marks", world)
+    with Command(words, tmp_path / "log", **at) as command:
+        held(command, tmp_path / "marks", world)
         command.kill(group=draw.random() < 0.5)
         command.wait_for_family()
     with Command(words, tmp_path / "log") as command:
