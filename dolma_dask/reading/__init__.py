@@ -7,7 +7,16 @@ the rows alone and is called unproved.
 """
 
 from dolma_dask.reading.catalog import Catalog, check_clash, open_attributes
-from dolma_dask.reading.columns import Columns, Kind, find_columns, find_fields, find_keys, full_name, look_up
+from dolma_dask.reading.columns import (
+    Columns,
+    Kind,
+    find_columns,
+    find_fields,
+    find_keys,
+    find_metrics,
+    full_name,
+    look_up,
+)
 from dolma_dask.reading.reader import AlignedReader, AlignedShard, ReadState, RowRange
 from dolma_dask.reading.sets import CONVERTED, AttributeSets, AttributeSource, Proof, shard_inputs
 
@@ -27,6 +36,7 @@ __all__ = [
     "find_columns",
     "find_fields",
     "find_keys",
+    "find_metrics",
     "full_name",
     "look_up",
     "open_attributes",

@@ -6,7 +6,7 @@ Only what is requested is read: attributes alone leave the documents closed wher
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -21,7 +21,8 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.reading.catalog import Catalog, check_clash
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.sets import AttributeSets
-from dolma_dask.rules.values import unknown_name
+from dolma_dask.rules.metrics import find_metric, metrics_in
+from dolma_dask.rules.values import Value, unknown_name
 
 T = TypeVar("T")
 
@@ -48,6 +49,7 @@ class Columns:
     kinds: Mapping[str, Kind]  # what each holds
     fields: Mapping[str, AttributeKind]  # those of the metadata
     sets: AttributeSets | None  # the attribute sets that the others are read from
+    computed: Mapping[str, Value] = field(default_factory=dict)  # metrics among `names`, over full names
 
     def work(self, shard: Shard, *, exact: bool = False) -> AlignedShard:
         """Return these columns of `shard`; with `exact`, numbers keep all digits."""
@@ -55,30 +57,46 @@ class Columns:
             self.dataset.root,
             shard,
             tuple(name for name in self.names if name in (*STRINGS, METADATA)),
-            self.sets.sources(shard, self.names) if self.sets else (),
+            self.sets.sources(shard, sorted(self._read)) if self.sets else (),
             self.fields,
             self.dataset.source,
             exact=exact,
             order=self.names,
+            computed=self.computed,
         )
+
+    @property
+    def _read(self) -> frozenset[str]:
+        """All columns that are read, also for what is computed."""
+        return frozenset(self.names).union(*(value.names for value in self.computed.values()))
 
     def params(self) -> dict[str, Any]:
         """Return what decides the values, besides the files."""
         sets = list(self.sets.files) if self.sets else []
-        return {"columns": list(self.names), "attributes": sets, "source": self.dataset.source}
+        computed = {name: value.canonical() for name, value in self.computed.items()}
+        return {
+            "columns": list(self.names),
+            "attributes": sets,
+            "source": self.dataset.source,
+            **({"computed": computed} if computed else {}),
+        }
 
 
 def find_columns(dataset: Dataset, names: Sequence[str], attributes: Sequence[str] = ()) -> Columns:
-    """Find columns by name: ``id text source added created metadata`` (its JSON text), ``metadata.<field>``, and attribute keys, for which
-    a unique ending is enough.
+    """Find columns by name: ``id text source added created metadata`` (its JSON text), ``metadata.<field>``, attribute keys, for which
+    a unique ending is enough, and metrics (`dolma_dask.rules.metrics`).
 
     `attributes` are the sets to look in, by default all; only those that have one of the names are read. Raises `ExpressionError`: there
     is no such column, or a short name stands for several; `UsageError`: a name is given twice, a set is unknown, or a key stands in two
     sets; `MissingAttributesError`: a shard lacks an attribute file.
     """
-    fields = find_fields(dataset, [name for name in names if is_field(name)])
-    keys = [name for name in names if not is_field(name) and name not in (*STRINGS, METADATA)]
-    full, sets = find_keys(Catalog(dataset), keys, attributes) if keys else ({}, None)
+    catalog = Catalog(dataset)
+    computed = find_metrics(catalog, names, attributes)
+    stored = [name for name in names if name not in computed]
+    read = dict.fromkeys([*stored, *sorted(name for value in computed.values() for name in value.names)])
+    fields = find_fields(dataset, [name for name in read if is_field(name)])
+    keys = [name for name in read if not is_field(name) and name not in (*STRINGS, METADATA)]
+    full, sets = find_keys(catalog, keys, attributes) if keys else ({}, None)
     columns = tuple(full.get(name, name) for name in names)
     for name in columns:
         if columns.count(name) > 1:
@@ -86,7 +104,18 @@ def find_columns(dataset: Dataset, names: Sequence[str], attributes: Sequence[st
     kinds: dict[str, Kind] = {name: "text" for name in columns if name in (*STRINGS, METADATA)}
     kinds.update({name: value_kind(kind) for name, kind in fields.items()})
     kinds.update({name: sets.kinds[sets.set_of[name]][name] for name in full.values()} if sets else {})
-    return Columns(dataset, columns, {name: kinds[name] for name in columns}, fields, sets)
+    kinds.update(dict.fromkeys(computed, "number"))
+    return Columns(dataset, columns, {name: kinds[name] for name in columns}, fields, sets, computed)
+
+
+def find_metrics(catalog: Catalog, names: Sequence[str], attributes: Sequence[str] = ()) -> dict[str, Value]:
+    """Return the metrics among names, over full names of columns; `attributes` are the sets to look in, by default all."""
+    candidates = metrics_in(names)
+    if not candidates:
+        return {}
+    sets = tuple(attributes) or catalog.dataset.with_current_attributes().attributes
+    known, _ = look_up(catalog, sets, lambda keys: {name: find_metric(name, keys) for name in candidates})
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def find_keys(

@@ -36,6 +36,7 @@ from dolma_dask.io.stored import WHOLE, Section
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES
 from dolma_dask.reading.follower import REMEMBERED, Follower, count_rows, is_still, remembered
 from dolma_dask.reading.sets import AttributeSource, Proof, not_as_written, shard_inputs
+from dolma_dask.rules.values import Value
 
 _DIGESTED = ("id", "text", "source")
 
@@ -82,6 +83,7 @@ class AlignedShard:
     checksum: bool = True  # see `DocumentFile`
     exact: bool = False  # numbers keep all digits
     order: tuple[str, ...] = ()  # of the columns; empty: documents, fields, attributes
+    computed: Mapping[str, Value] = field(default_factory=dict)  # columns in `order`, from others
 
     @property
     def files(self) -> tuple[FileInfo, ...]:
@@ -251,6 +253,7 @@ class AlignedReader:
         columns = {name: block.batch.column(name) for name in self.work.documents}
         for name, column in (item for one in taken for item in one.items()):
             columns.setdefault(name, column)
+        columns.update({name: value.number(columns) for name, value in self.work.computed.items()})
         if not columns:  # rows without columns still have a number
             return replace(block, batch=block.batch.select([]))
         names = self.work.order or tuple(columns)

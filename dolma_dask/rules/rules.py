@@ -140,7 +140,7 @@ class Missing(Rule):
 class Flag(Rule):
     """A bool column by itself."""
 
-    column: Name
+    column: Value
 
     def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
         operand = self.column.evaluate(columns)

@@ -346,8 +346,12 @@ def tails_of(signals: list[str], tails: Mapping[str, str] | None) -> dict[str, T
         _one_signal("tails: no signal is called", name, signals): _check_tail(name, tail)
         for name, tail in (tails or {}).items()
     }
-    known = {name: KNOWN_TAILS.get(name) or KNOWN_TAILS.get(short_name(name), "both") for name in signals}
-    return {**known, **requested}
+    return {**{name: _known_tail(name) for name in signals}, **requested}
+
+
+def _known_tail(name: str) -> Tail:
+    metric = name.partition("(")[0]  # without the lengths of words
+    return KNOWN_TAILS.get(metric) or KNOWN_TAILS.get(short_name(name), "both")
 
 
 def _one_signal(problem: str, name: str, signals: list[str]) -> str:

@@ -219,15 +219,26 @@ class Node:
         """Columns the rule looks at."""
         return frozenset().union(*(child.names for child in self.children()))
 
+    @property
+    def lists(self) -> frozenset[str]:
+        """Columns among `names` that hold a list of spans for each row."""
+        return frozenset().union(*(child.lists for child in self.children()))
+
     def renamed(self, names: Mapping[str, str]) -> Self:
         """Return it with other column names; those not in `names` stay."""
+        return self.substituted({name: Name(other) for name, other in names.items()})
 
-        def rename(value: Any) -> Any:
-            if isinstance(value, tuple):
-                return tuple(rename(item) for item in value)
-            return value.renamed(names) if isinstance(value, Node) else value
+    def substituted(self, values: Mapping[str, "Value"]) -> Self:
+        """Return it with values in the place of columns; those not in `values` stay."""
 
-        parts = {part.name: rename(getattr(self, part.name)) for part in _fields(self) if part.init}
+        def substitute(part: Any) -> Any:
+            if isinstance(part, tuple):
+                return tuple(substitute(item) for item in part)
+            if isinstance(part, Name):
+                return values.get(part.name, part)
+            return part.substituted(values) if isinstance(part, Node) else part
+
+        parts = {part.name: substitute(getattr(self, part.name)) for part in _fields(self) if part.init}
         same: Self = _replace(self, **parts)
         return same
 

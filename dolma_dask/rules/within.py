@@ -16,13 +16,13 @@ from dolma_dask.errors import ExpressionError
 from dolma_dask.formats.exact_numbers import nearest
 from dolma_dask.rules.groups import LabelKind, label_of, value_of
 from dolma_dask.rules.rules import Compare, Missing, Rule, all_of, any_of
-from dolma_dask.rules.values import Columns, Literal, Name, Operand, compare, every_row, two_valued
+from dolma_dask.rules.values import Columns, Literal, Operand, Value, compare, every_row, two_valued
 
 Bound = tuple[str, float | None, float | None]
 """Label of a group, lower and upper bound, both inclusive; None: no bound."""
 
 
-def bounded(signal: Name, lower: float | None, upper: float | None) -> tuple[Rule, ...]:
+def bounded(signal: Value, lower: float | None, upper: float | None) -> tuple[Rule, ...]:
     """Return the plain rules for one pair of bounds; a signal without any has to be there at least."""
     if lower is None and upper is None:
         return (Missing(signal, negated=True),)
@@ -30,7 +30,7 @@ def bounded(signal: Name, lower: float | None, upper: float | None) -> tuple[Rul
     return tuple(Compare(sign, signal, Literal(bound)) for sign, bound in ends if bound is not None)
 
 
-def labelled(by: Name, label: str, kind: LabelKind) -> Rule:
+def labelled(by: Value, label: str, kind: LabelKind) -> Rule:
     """Return the plain rule that a row belongs to a group."""
     return Compare("==", by, Literal(value_of(label, kind)))
 
@@ -39,8 +39,8 @@ def labelled(by: Name, label: str, kind: LabelKind) -> Rule:
 class Within(Rule):
     """Rows whose signal lies inside of the bounds of their group; false where one of both is missing, or the group has no bounds."""
 
-    signal: Name  # column of numbers
-    by: Name  # column of labels
+    signal: Value  # numbers
+    by: Value  # labels
     kind: LabelKind  # type of the labels
     bounds: tuple[Bound, ...]  # sorted by label
     short: str = field(default="", compare=False)

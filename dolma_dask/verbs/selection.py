@@ -12,8 +12,9 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import OPTIONAL
 from dolma_dask.formats.json.attributes import AttributeKind, value_kind
+from dolma_dask.formats.json.lines import SPAN
 from dolma_dask.formats.metadata import is_field
-from dolma_dask.reading import AttributeSets, Catalog, check_clash, find_fields, look_up
+from dolma_dask.reading import AttributeSets, Catalog, check_clash, find_fields, find_metrics, look_up
 from dolma_dask.rules.rules import And, Rule
 from dolma_dask.rules.where import NO_COLUMNS, parse, resolve
 from dolma_dask.summary import Summary, shortened
@@ -42,9 +43,10 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
     rule = parse(where) if isinstance(where, str) else where
     if rule is None:
         return Selection(dataset, None, Catalog(dataset).open(attributes) if attributes else None)
+    catalog, sets = Catalog(dataset), None
+    rule = rule.substituted(find_metrics(catalog, sorted(rule.names), attributes))
     fields = find_fields(dataset, sorted(name for name in rule.names if is_field(name)))
     known = (*DOCUMENT_NAMES, *fields)
-    catalog, sets = Catalog(dataset), None
     if attributes:
         sets = catalog.open(attributes)
         rule = resolve(rule, [*known, *sets.set_of])
@@ -78,8 +80,9 @@ _EMPTY = {
     "number": pa.array([], pa.float64()),
     "bool": pa.array([], pa.bool_()),
     "string": pa.array([], pa.large_string()),
+    "spans": pa.array([], pa.list_(SPAN)),
 }
-"""A column without rows for each kind of attribute key that has one value per document."""
+"""A column without rows for each kind of attribute key."""
 
 
 def _check_kinds(rule: Rule, sets: AttributeSets | None, fields: Mapping[str, AttributeKind]) -> None:
@@ -87,7 +90,7 @@ def _check_kinds(rule: Rule, sets: AttributeSets | None, fields: Mapping[str, At
     kinds = {name: sets.kinds[each][name] for name, each in sets.set_of.items()} if sets else {}
     kinds.update(fields)
     for name in sorted(rule.names):
-        if kinds.get(name) == "spans":
+        if kinds.get(name) == "spans" and name not in rule.lists:
             raise UsageError(
                 f"{name!r} has many spans per document; a `where` rule needs one value per document. Use a document-level key."
             )

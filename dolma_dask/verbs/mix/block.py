@@ -109,7 +109,10 @@ class MixBlock:
         """Return for which rows a filter, or a part of the `where` rule, holds."""
         if item.rule is None:
             return pa.array([row is not None and item.matches(row) for row in self.parsed], pa.bool_())
-        columns = {name: self.column(name) for name in item.rule.names}
+        lists = item.rule.lists & self.columns.keys()
+        columns = {
+            name: self.columns[name] if name in lists else self.column(name) for name in item.rule.names
+        }
         return item.rule.mask(columns or {"": pa.nulls(self.batch.num_rows)})
 
     def column(self, name: str) -> pa.Array:

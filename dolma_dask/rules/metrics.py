@@ -1,0 +1,242 @@
+"""The metrics of the LUMI chain over RedPajama-V2: values by name, computed from signals whenever they are read, so that nothing is stored for them.
+
+A name that no column has may be that of a metric: wherever signals are named, `with_metrics` puts its value in the place of the name. Signals are found by
+their short names, whether they were attached as published or computed by ``tag``. Ratios divide by CCNet's number of lines. Null are metrics of documents that
+lack a signal, and those of lines where there are no lines.
+
+Cost: 10 ns for each line of a document.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dolma_dask.errors import ExpressionError, UsageError
+from dolma_dask.rules.values import Arithmetic, Columns, Name, Node, Operand, Value, doubles
+from dolma_dask.text.columns import validity
+
+WORD_LENGTHS = {"en": 5.16533, "de": 6.4507, "fr": 5.44505, "it": 5.54443, "es": 5.25742}
+"""Mean length of a word of a language in code points (``filter.py`` of the chain)."""
+
+SHORT_LINE = 100
+"""Code points, by the mean length of words, of a line that is not short."""
+
+_LANGUAGE = Name("metadata.language")
+_LINES = Name("ccnet_nlines")
+_WORDS_OF_LINES = Name("rps_lines_num_words")
+_ENDS_OF_LINES = Name("rps_lines_ending_with_terminal_punctution_mark")
+
+
+@dataclass(frozen=True)
+class OfLines(Value):
+    """A number of each document, from the scores of its lines; missing where there are no lines."""
+
+    column: Value  # a list of spans for each row
+
+    @property
+    def lists(self) -> frozenset[str]:
+        return self.column.names
+
+    def evaluate(self, columns: Columns) -> Operand:
+        rows, scores, count = _scores(self.column.evaluate(columns))
+        found = self.of_scores(rows, scores, columns, count)
+        are_lines = np.bincount(rows, minlength=count) > 0
+        return Operand(pa.array(found, mask=~are_lines | np.isnan(found)), "number", f"`{self}`")
+
+    def of_scores(
+        self,
+        rows: npt.NDArray[np.int64],
+        scores: npt.NDArray[np.float64],
+        columns: Columns,
+        count: int,
+    ) -> npt.NDArray[np.float64]:
+        """Return the numbers (count,) for lines (n,) with their documents' `rows`; NaN is missing."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.column})"
+
+
+class MeanOfLines(OfLines):
+    """Mean score of the lines."""
+
+    def of_scores(
+        self, rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], columns: Columns, count: int
+    ) -> npt.NDArray[np.float64]:
+        sums, lines = np.bincount(rows, scores, count), np.bincount(rows, minlength=count)
+        return sums / np.maximum(lines, 1)
+
+
+class MarkedLines(OfLines):
+    """Number of lines whose score is 1."""
+
+    def of_scores(
+        self, rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], columns: Columns, count: int
+    ) -> npt.NDArray[np.float64]:
+        return np.bincount(rows[scores == 1], minlength=count).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class ShortLines(OfLines):
+    """Number of lines with fewer words than make `SHORT_LINE` in the language of the document."""
+
+    language: Value = _LANGUAGE
+    lengths: tuple[tuple[str, float], ...] = tuple(sorted(WORD_LENGTHS.items()))  # of words, by language
+
+    def of_scores(
+        self, rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], columns: Columns, count: int
+    ) -> npt.NDArray[np.float64]:
+        least = self._least(self.language.evaluate(columns))
+        numbers = np.bincount(rows[scores < least[rows]], minlength=count)
+        return np.where(np.isnan(least), np.nan, numbers)
+
+    def _least(self, languages: Operand) -> npt.NDArray[np.float64]:
+        """Return the words of a line that is not short, for each row; NaN without a language."""
+        if languages.kind not in ("string", "missing"):
+            raise ExpressionError(
+                f"{languages.called} is a {languages.kind}; expected a string: the language of the document"
+            )
+        known = dict(self.lengths)
+        encoded = languages.data.dictionary_encode()
+        names = [] if languages.kind == "missing" else encoded.dictionary.to_pylist()
+        if unknown := [name for name in names if name not in known]:
+            raise UsageError(
+                f"short_line_ratio: the mean length of a word is not known for {languages.called} {unknown[0]!r}, which documents have; expected one of "
+                f"{', '.join(sorted(known))}. Give it in characters, behind the name of the metric: short_line_ratio({unknown[0]}=5.2).",
+                language=unknown[0],
+            )
+        words = np.array([*(SHORT_LINE / known[name] for name in names), np.nan])
+        which: npt.NDArray[np.int32] = encoded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
+        return words[which] if names else np.full(len(which), np.nan)
+
+
+@dataclass(frozen=True)
+class Metric(Value):
+    """A computed value that is spelled by its name."""
+
+    name: str
+    value: Value
+
+    def evaluate(self, columns: Columns) -> Operand:
+        return Operand(self.value.number(columns), "number", f"metric {self}")
+
+    def __str__(self) -> str:
+        return str(Name(self.name))
+
+
+METRICS: Mapping[str, Value] = {
+    "number_of_words": Name("rps_doc_word_count"),
+    "number_of_lines": _LINES,
+    "number_of_characters": Name("ccnet_length"),
+    "language_identification": Name("ccnet_language_score"),
+    "perplexity": Name("ccnet_perplexity"),
+    "stop_words": Name("rps_doc_stop_word_fraction"),
+    "special_characters": Name("rps_doc_frac_no_alph_words"),
+    "flagged_words": Name("rps_doc_ldnoobw_words"),
+    "words_per_line_mean": MeanOfLines(_WORDS_OF_LINES),
+    "short_line_ratio": Arithmetic("/", ShortLines(_WORDS_OF_LINES), _LINES),
+    "character_repetition10": Name("rps_doc_frac_chars_dupe_10grams"),
+    "character_repetition5": Name("rps_doc_frac_chars_dupe_5grams"),
+    "word_repetition": Name("rps_doc_frac_unique_words"),
+    "unigram_entropy": Name("rps_doc_unigram_entropy"),
+    "lines_end_in_punct": Arithmetic("/", MarkedLines(_ENDS_OF_LINES), _LINES),
+}
+"""Metrics and what they are of the signals, by their short names, in the order of the chain."""
+
+_WITH_LENGTHS = re.compile(r"short_line_ratio\((.*)\)")
+
+
+def metric_of(name: str) -> Value | None:
+    """Return the metric of a name, of signals by their short names, or None. ``short_line_ratio(nl=5.2)`` also knows the mean length of a Dutch word."""
+    if (match := _WITH_LENGTHS.fullmatch(name)) is None:
+        return METRICS.get(name)
+    lengths = tuple(sorted({**WORD_LENGTHS, **_lengths_in(name, match[1])}.items()))
+    return Arithmetic("/", ShortLines(_WORDS_OF_LINES, lengths=lengths), _LINES)
+
+
+def _lengths_in(name: str, text: str) -> dict[str, float]:
+    """Return lengths of words by language from ``nl=5.2, pl=6``."""
+    lengths = {}
+    for part in text.split(","):
+        language, sign, length = (word.strip() for word in part.partition("="))
+        try:
+            lengths[language] = float(length)
+        except ValueError:
+            sign = ""
+        if not (language and sign and 0 < lengths[language] < float("inf")):
+            raise UsageError(
+                f"{name}: found {part.strip()!r}; expected LANGUAGE=LENGTH, the mean number of characters of a word, such as short_line_ratio(nl=5.2).",
+                name=name,
+            )
+    return lengths
+
+
+def metrics_in(names: Collection[str]) -> list[str]:
+    """Return the names that are those of metrics, should no column have them."""
+    return [name for name in names if metric_of(name) is not None]
+
+
+N = TypeVar("N", bound=Node)
+
+
+def with_metrics(node: N, known: Sequence[str]) -> N:
+    """Put metrics of columns that are `known` in the place of names that no column has or ends in.
+
+    Raises `ExpressionError`: a signal of a metric is missing, or its short name stands for several columns.
+    """
+    values = {name: found for name in sorted(node.names) if (found := find_metric(name, known)) is not None}
+    return node.substituted(values)
+
+
+def find_metric(name: str, known: Sequence[str]) -> Value | None:
+    """Return the metric of a name that no column has or ends in, over full names of columns that are `known`; None if it is no metric's."""
+    if endings(name, known) or (value := metric_of(name)) is None:
+        return None
+    full = {signal: _signal_of(name, signal, known) for signal in value.names - _LANGUAGE.names}
+    value = value.renamed(full)
+    return value if isinstance(value, Name) else Metric(name, value)
+
+
+def endings(name: str, known: Sequence[str]) -> list[str]:
+    """Return the columns that a name stands for: itself, else those that end in it behind ``__``."""
+    return [name] if name in known else sorted(column for column in known if column.endswith(f"__{name}"))
+
+
+def _signal_of(name: str, signal: str, known: Sequence[str]) -> str:
+    found = endings(signal, known)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ExpressionError(
+            f"{name} is made of {signal}, which is short for several columns: {', '.join(found)}; name their set with --attributes",
+            name=name,
+        )
+    raise ExpressionError(
+        f"no column is named {Name(name)}, and {signal} is missing, of which the metric of that name is made. Make the signals of RedPajama-V2 "
+        "(dolma-dask tag --taggers redpajama_v2_doc redpajama_v2_lines redpajama_v2_ccnet), or attach published ones",
+        name=name,
+    )
+
+
+def _scores(lines: Operand) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], int]:
+    """Return the row of each line that has a score, its score, and the number of rows; one score for a document is that of its only line."""
+    column: Any = lines.data
+    count = len(column)
+    if lines.kind == "missing":
+        return np.zeros(0, np.int64), np.zeros(0), count
+    there = validity(column)
+    if pa.types.is_list(column.type):
+        offsets = np.asarray(column.offsets).astype(np.int64)
+        rows = np.repeat(np.arange(count), np.diff(offsets))
+        scores = doubles(column.values.field("score").slice(offsets[0], len(rows)))
+    elif lines.kind == "number":
+        rows, scores = np.arange(count), doubles(column)
+    else:
+        raise ExpressionError(f"{lines.called} is a {lines.kind}; expected scores of lines")
+    scored = there[rows] & validity(scores)
+    return rows[scored], scores.filter(pa.array(scored)).to_numpy(), count
