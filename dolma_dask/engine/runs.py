@@ -227,7 +227,9 @@ def _notes(state: RunState, surplus: Surplus, options: RunOptions) -> Iterator[s
         yield f"{counted(len(left_over), 'file')} that a stopped run has left in another format, removed; first {left_over[0]}"
 
 
-def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
+def gather(
+    stage: Any, tasks: Sequence[Task], options: RunOptions, add: Callable[[Any], None] | None = None
+) -> list[Any]:
     """Map a stage that only reads over tasks, and return its results in the order of `tasks`; no journal.
 
     Raises `StageError`: some shards failed. Raises `InterruptedStageError`: ctrl-C.
@@ -240,6 +242,8 @@ def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
         What to read; each with its own `Task.shard`.
     options : RunOptions
         How to run.
+    add : callable, optional
+        Takes each result as it arrives, in any order; then none is kept or returned.
     """
     results: dict[str, Any] = {}
     failures: list[Failure] = []
@@ -248,6 +252,8 @@ def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
         if isinstance(result, Failure):
             _stop_without_store(result)
             failures.append(result)
+        elif add is not None:
+            add(result)
         else:
             results[task.shard] = result
 
@@ -258,7 +264,7 @@ def gather(stage: Any, tasks: Sequence[Task], options: RunOptions) -> list[Any]:
         raise InterruptedStageError(f"{stage.verb} was stopped. Run the same command again.") from None
     if failures:
         raise _stage_error(stage.verb, failures, len(tasks))
-    return [results[task.shard] for task in tasks]
+    return [results[task.shard] for task in tasks if add is None]
 
 
 def _stop_without_store(failure: Failure) -> None:

@@ -39,6 +39,7 @@ from dolma_dask.reading.sets import AttributeSource, Proof, not_as_written, shar
 from dolma_dask.rules.values import Value
 
 _DIGESTED = ("id", "text", "source")
+_IDENTITY = ("id", "source")
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class AlignedShard:
     exact: bool = False  # numbers keep all digits
     order: tuple[str, ...] = ()  # of the columns; empty: documents, fields, attributes
     computed: Mapping[str, Value] = field(default_factory=dict)  # columns in `order`, from others
+    identities: bool = False  # id and source come first, from the attributes where documents are not opened
 
     @property
     def files(self) -> tuple[FileInfo, ...]:
@@ -211,6 +213,8 @@ class AlignedReader:
         """Yield the rows of all files; without columns, those of the attribute files alone."""
         part, state = self.work.range, self.state
         digests = DocumentDigests()
+        if self.work.identities and (columns or not self.work.sources):
+            columns = tuple(dict.fromkeys((*_IDENTITY, *columns)))
         documents = self._documents(columns) if columns or not self.work.sources else None
         with ExitStack() as stack:
             followers = [self._follower(source, stack) for source in self.work.sources]
@@ -250,13 +254,14 @@ class AlignedReader:
             yield block, [columns, *(follower.take(block) for follower in others)]
 
     def _joined(self, block: Block, taken: Sequence[Mapping[str, pa.Array]]) -> Block:
-        columns = {name: block.batch.column(name) for name in self.work.documents}
+        identity = _IDENTITY if self.work.identities else ()
+        columns = {name: block.batch.column(name) for name in (*identity, *self.work.documents)}
         for name, column in (item for one in taken for item in one.items()):
             columns.setdefault(name, column)
         columns.update({name: value.number(columns) for name, value in self.work.computed.items()})
         if not columns:  # rows without columns still have a number
             return replace(block, batch=block.batch.select([]))
-        names = self.work.order or tuple(columns)
+        names = tuple(dict.fromkeys((*identity, *self.work.order))) if self.work.order else tuple(columns)
         batch = pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
         return replace(block, batch=batch)
 

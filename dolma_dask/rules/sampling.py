@@ -12,7 +12,7 @@ import pyarrow as pa
 from dolma_dask.errors import UsageError
 from dolma_dask.text.bits import address_of
 from dolma_dask.text.columns import string_parts, validity
-from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, kernel
+from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, Words, kernel
 from dolma_dask.text.xxh3 import P64_1, P64_2, P64_3, P64_4, avalanche64, word32, word64
 
 _P5 = np.uint64(0x27D4EB2F165667C5)
@@ -48,6 +48,13 @@ def sampled(source: pa.Array, identity: pa.Array, fraction: float, seed: int) ->
         selected,
     )
     return pa.array(selected)
+
+
+def hashes(identity: pa.Array, seed: int) -> Words:
+    """Return the hash of each id (n,) under a seed; those that are missing count as empty."""
+    found = np.empty(len(identity), np.uint64)
+    _hash(*string_parts(identity), np.uint64(seed), found)
+    return found
 
 
 @kernel
@@ -97,6 +104,12 @@ def xxh64(data: Bytes, start: Int, stop: Int, seed: np.uint64) -> np.uint64:
         state = _rotated(state, np.uint64(11)) * P64_1
         at += 1
     return avalanche64(state)
+
+
+@kernel
+def _hash(cuts: Counts, data: Bytes, seed: np.uint64, found: Words) -> None:
+    for i in range(found.size):
+        found[i] = xxh64(data, cuts[i], cuts[i + 1], seed)
 
 
 @kernel

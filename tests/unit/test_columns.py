@@ -1,6 +1,7 @@
 """Columns by name: only what is asked is read, and still nothing that does not belong together passes."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -91,6 +92,23 @@ def test_columns_of_all_kinds_line_up(root):
 def test_attributes_that_the_journal_proves_leave_documents_closed(root, parsed):
     assert len(read(root, ["word_count", LENGTH])[WORDS]) == 15
     assert parsed == []
+
+
+@pytest.mark.parametrize("names", [["word_count"], ["word_count", "metadata.lang"], ["id", "word_count"]])
+def test_identities_come_first_from_the_attributes_unless_documents_are_read(root, parsed, names):
+    columns = find_columns(dk.open_dataset(str(root)), names)
+    blocks = [
+        block.batch
+        for shard in columns.dataset.shards
+        for block in replace(columns.work(shard), identities=True).open()
+    ]
+    known = [name for name in columns.names if name != "id"]
+    assert all(batch.schema.names == ["id", "source", *known] for batch in blocks)
+    expected = [*rows_of(10), *rows_of(5)]
+    for name in ("id", "source"):
+        found = [value for batch in blocks for value in batch.column(name).to_pylist()]
+        assert found == [row[name] for row in expected]
+    assert bool(parsed) == (len(names) > 1)
 
 
 def test_only_the_asked_columns_are_parsed(root, parsed):

@@ -535,6 +535,14 @@ def test_gather_returns_results_in_order(root):
         engine.gather(Copy(str(root), {"c": interrupt}), plan.tasks, HERE)
 
 
+def test_gather_adds_results_as_they_come(root):
+    plan, _ = plan_of(root)
+    for options in (HERE, THREADS):
+        found = []
+        assert engine.gather(Lengths(), plan.tasks, options, found.append) == []
+        assert sorted(found) == [100, 200, 300, 400, 500]
+
+
 def test_work_that_cannot_be_sent_is_refused_at_once(root):
     stage = Copy(str(root), {"c": threading.Lock()})
     with pytest.raises(UsageError, match=r"cannot be sent to another process.*threads"):

@@ -6,7 +6,7 @@ import pytest
 import xxhash
 
 from dolma_dask.errors import UsageError
-from dolma_dask.rules.sampling import check_fraction, sampled, xxh64
+from dolma_dask.rules.sampling import check_fraction, hashes, sampled, xxh64
 
 TEXTS = ["é" * (size % 3) + "x" * size for size in range(80)] + ["日本語" * 30, "\x00", ""]
 
@@ -23,6 +23,13 @@ def test_the_kernel_is_xxh64(seed):
             int(xxh64(data, 2, len(data) - 2, np.uint64(seed)))
             == xxhash.xxh64(text.encode(), seed).intdigest()
         )
+
+
+def test_hashes_of_ids():
+    ids = strings([*TEXTS, None])
+    expected = [xxhash.xxh64(text.encode(), 7).intdigest() for text in [*TEXTS, ""]]
+    assert hashes(ids, 7).tolist() == expected
+    assert hashes(ids.slice(5), 7).tolist() == expected[5:]
 
 
 def oracle(source, identity, fraction, seed):
