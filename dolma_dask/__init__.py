@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/te
     from dolma_dask.verbs.convert.verb import convert as convert
     from dolma_dask.verbs.dedupe.verb import dedupe as dedupe
     from dolma_dask.verbs.download.verb import download as download
+    from dolma_dask.verbs.filter.verb import filter as filter
     from dolma_dask.verbs.hdf5.verb import hdf5 as hdf5
     from dolma_dask.verbs.mix.verb import mix as mix
     from dolma_dask.verbs.quantiles.thresholds import read_thresholds as read_thresholds

@@ -116,6 +116,14 @@ VERBS = _by_name(
         tables="dolma_dask.verbs.report.results:quantiles",
     ),
     Verb(
+        "filter",
+        "dolma_dask.verbs.filter.verb:filter",
+        "Write how many levels of thresholds each document passes, in each rule.",
+        reads=("dataset",),
+        files=("thresholds",),
+        writes=("dataset",),
+    ),
+    Verb(
         "mix",
         "dolma_dask.verbs.mix.verb:mix",
         "Write a new version with the documents that a rule keeps.",

@@ -99,7 +99,7 @@ def encode_rows(
     """
     readable = _readable_rows(errors or {}, len(ids))
     _check_call(ids, sources, lengths, columns)
-    _check_ids(ids, readable)
+    check_ids(ids, readable)
     heads, tails = _frames(ids, sources, errors or {})
     numbers = _document_numbers([c for c in columns if c.kind == "document"], readable)
     texts = [
@@ -132,7 +132,7 @@ def frame_rows(
     ids: pa.Array, sources: pa.Array, members: pa.LargeStringArray, errors: Mapping[int, str]
 ) -> pa.LargeBinaryArray:
     """Return rows with these members (n,), JSON without the braces around it, as they are; the others as for `encode_rows`."""
-    _check_ids(ids, _readable_rows(errors, len(ids)))
+    check_ids(ids, _readable_rows(errors, len(ids)))
     heads, tails = _frames(ids, sources, errors)
     return large_bytes(*string_parts(join_texts(heads, members, tails)))
 
@@ -165,7 +165,8 @@ def _check_call(
         taken.add(column.key)
 
 
-def _check_ids(ids: pa.Array, readable: NDArray[np.bool_]) -> None:
+def check_ids(ids: pa.Array, readable: NDArray[np.bool_]) -> None:
+    """Refuse a readable row without id."""
     nameless = readable & ~validity(ids)
     if nameless.any():
         row = int(nameless.argmax())

@@ -113,7 +113,7 @@ class Catalog:
 
         Which duplicate survives depends on all documents: with flags of two runs a document could be dropped as a copy of one that is dropped
         too. So such a set has a dataset-wide record, written before its files: the key that they must have (``info["key"]``), all that it was
-        made of, and ``info["depends_on"]``, "list" if its rows depend on a list and their own shard only. `shard_files` has the file of each
+        made of, and ``info["depends_on"]``: "list" if its rows depend on a list and their own shard only, "attributes" if on their own shard and its attributes. `shard_files` has the file of each
         shard.
         """
         self._check_format(name, shard_files)
@@ -142,7 +142,9 @@ class Catalog:
                     shard=shard,
                     attributes=name,
                 )
-        if summary and summary.info.get("depends_on") != "list":
+        if summary and summary.info.get("depends_on") == "attributes":
+            self._check_attributes_of(name, made, again)
+        elif summary and summary.info.get("depends_on") != "list":
             by_ids = set(made[first].info.get("reads", ())) <= {"id", "source"}
             changed, change = self._changed_input(summary.inputs, by_ids)
             if changed:
@@ -153,6 +155,21 @@ class Catalog:
                     attributes=name,
                 )
             self._check_beside((verb, name), summary, first)
+
+    def _check_attributes_of(self, name: str, made: Mapping[str, Record], again: str) -> None:
+        """Refuse rows that were made of attributes, where the files of these are others now."""
+        for shard, record in made.items():
+            for item in record.inputs:
+                folder, _, path = item.path.partition("/")[2].partition("/")
+                if not item.path.startswith(f"{layout.ATTRIBUTES}/"):
+                    continue
+                info = self._list(folder).get(path)
+                if info is None or not is_same_file(item, self.dataset.url(item.path), info):
+                    raise StaleAttributesError(
+                        f"attribute set {name} is stale: {item.path}, of which it was made, {'is gone' if info is None else 'has changed'} since. {again}",
+                        shard=shard,
+                        attributes=name,
+                    )
 
     def _check_beside(self, of: tuple[str, str], summary: Record, first: str) -> None:
         """Refuse rows that depend on other datasets too, unless these hold what was made together with them, of files that are the same still."""
@@ -350,7 +367,8 @@ class Catalog:
         return self._declared[path]
 
     def _recorded(self, info: FileInfo) -> dict[str, AttributeKind] | None:
-        kinds = self._records[info.path][1].info.get("kinds") if info.path in self._records else None
+        known = self._records[info.path][1].info if info.path in self._records else {}
+        kinds = dict.fromkeys(known["levels"], "level") if "levels" in known else known.get("kinds")
         try:
             return msgspec.convert(kinds, dict[str, AttributeKind] | None)
         except msgspec.ValidationError:
@@ -364,9 +382,10 @@ def _inside(name: str, info: FileInfo) -> FileInfo:
 def _proof(verb: str, path: str, record: Record) -> Proof:
     file = next(file for file in record.files if file.path == path)
     written = InputRecord(path, file.bytes, file.stamp, file.checksum)
+    levels = tuple(record.info.get("levels", ()))
     # a file made of an unproved one is unproved too
     if not record.ids_digest or record.info.get("unproved") is True:
-        return Proof(written, record.rows, "", "", reads_text=False, verb=verb)
+        return Proof(written, record.rows, "", "", reads_text=False, verb=verb, levels=levels)
     reads = set(record.info.get("reads", ["text"]))
     document = layout.document_path(record.shard)
     return Proof(
@@ -380,6 +399,7 @@ def _proof(verb: str, path: str, record: Record) -> Proof:
         members=file.members,
         undigested=tuple(sorted(name for name in reads if name in _UNDIGESTED or is_field(name))),
         is_dataset_wide=record.info.get("dataset_wide") is True,
+        levels=levels,
     )
 
 

@@ -19,7 +19,7 @@ from dolma_dask.formats.metadata import field_kind, is_field, metadata_shapes
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.reading.catalog import Catalog, check_clash
-from dolma_dask.reading.reader import AlignedShard
+from dolma_dask.reading.reader import IDENTITY, AlignedShard
 from dolma_dask.reading.sets import AttributeSets
 from dolma_dask.rules.metrics import find_metric, metrics_in
 from dolma_dask.rules.values import Value, unknown_name
@@ -51,18 +51,21 @@ class Columns:
     sets: AttributeSets | None  # the attribute sets that the others are read from
     computed: Mapping[str, Value] = field(default_factory=dict)  # metrics among `names`, over full names
 
-    def work(self, shard: Shard, *, exact: bool = False) -> AlignedShard:
-        """Return these columns of `shard`; with `exact`, numbers keep all digits."""
+    def work(self, shard: Shard, *, exact: bool = False, identities: bool = False) -> AlignedShard:
+        """Return these columns of `shard`; with `exact`, numbers keep all digits; with `identities`, id and source come first, and no document is
+        opened for them."""
+        apart = IDENTITY if identities else ()
         return AlignedShard(
             self.dataset.root,
             shard,
-            tuple(name for name in self.names if name in (*STRINGS, METADATA)),
+            tuple(name for name in self.names if name in (*STRINGS, METADATA) and name not in apart),
             self.sets.sources(shard, sorted(self._read)) if self.sets else (),
             self.fields,
             self.dataset.source,
             exact=exact,
             order=self.names,
             computed=self.computed,
+            identities=identities,
         )
 
     @property

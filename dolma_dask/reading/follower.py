@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from dolma_dask.dataset import Shard
 from dolma_dask.errors import AlignmentError, DataError, StaleAttributesError
 from dolma_dask.formats import layout
+from dolma_dask.formats.levels import kinds_to_read, unpacked
 from dolma_dask.io import files
 from dolma_dask.io.attributes import AttributeBlock, AttributeFile, empty_block
 from dolma_dask.io.files import FileInfo
@@ -50,9 +51,11 @@ class Follower:
         self._root = root
         self._shard = shard
         url = files.join(root, source.info.path)
+        self._levels = source.proof.levels if source.proof else ()
+        kinds = kinds_to_read(source.kinds, self._levels)
         self._file = AttributeFile(
             url,
-            source.kinds,
+            kinds,
             with_objects=source.with_objects,
             exact=exact,
             max_record_bytes=max_record_bytes,
@@ -61,7 +64,7 @@ class Follower:
             first_row=first_row,
         )
         self._blocks = iter(self._file)
-        self._rest = empty_block(source.kinds, with_objects=source.with_objects, exact=exact)
+        self._rest = empty_block(kinds, with_objects=source.with_objects, exact=exact)
         self._row = first_row
         self._check_undigested()
 
@@ -113,8 +116,10 @@ class Follower:
             rows -= len(part.ids)
 
     def _named(self, columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
-        """Return columns under the names that they have in the output."""
+        """Return columns as they are requested, under the names that they have in the output."""
         prefix = self.source.prefix
+        if self._levels:
+            columns = unpacked(columns, self.source.kinds, self._levels)
         return {prefix + key: array for key, array in columns.items()} if prefix else columns
 
     def _next(self, count: int) -> AttributeBlock | None:

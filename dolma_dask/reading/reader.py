@@ -39,7 +39,7 @@ from dolma_dask.reading.sets import AttributeSource, Proof, not_as_written, shar
 from dolma_dask.rules.values import Value
 
 _DIGESTED = ("id", "text", "source")
-_IDENTITY = ("id", "source")
+IDENTITY = ("id", "source")
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class AlignedReader:
         part, state = self.work.range, self.state
         digests = DocumentDigests()
         if self.work.identities and (columns or not self.work.sources):
-            columns = tuple(dict.fromkeys((*_IDENTITY, *columns)))
+            columns = tuple(dict.fromkeys((*IDENTITY, *columns)))
         documents = self._documents(columns) if columns or not self.work.sources else None
         with ExitStack() as stack:
             followers = [self._follower(source, stack) for source in self.work.sources]
@@ -254,7 +254,7 @@ class AlignedReader:
             yield block, [columns, *(follower.take(block) for follower in others)]
 
     def _joined(self, block: Block, taken: Sequence[Mapping[str, pa.Array]]) -> Block:
-        identity = _IDENTITY if self.work.identities else ()
+        identity = IDENTITY if self.work.identities else ()
         columns = {name: block.batch.column(name) for name in (*identity, *self.work.documents)}
         for name, column in (item for one in taken for item in one.items()):
             columns.setdefault(name, column)

@@ -36,6 +36,8 @@ class Proof:
     """Fields of the documents that the attributes depend on and no digest covers: they hold for that very
     document file only."""
     is_dataset_wide: bool = False  # whether the rows depend on more than their own shard
+    levels: tuple[str, ...] = ()
+    """Keys of levels, in the order of their bits; see `dolma_dask.formats.levels`."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def not_as_written(proof: Proof, shard: str, found: FileInfo, why: str = "") -> 
     )
 
 
-_OF_ALL_SHARDS = ("dedupe", "block")
+_OF_ALL_SHARDS = ("dedupe", "block", "filter")
 """Verbs that make the files of all shards together."""
 
 

@@ -4,6 +4,7 @@ A label is a string, true or false, or a number that few documents have each. Co
 per row, whatever the number of signals.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -56,6 +57,15 @@ class Groups:
             self.labels.append(label)
             code = self._codes[label] = len(self.labels)
         return code
+
+
+def places_of(column: pa.Array, labels: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the place among `labels` of the label of each row (n,); rows with another one or without come behind the last."""
+    encoded = column.dictionary_encode()
+    places, other = {label: place for place, label in enumerate(labels)}, len(labels)
+    found = [places.get(str(label_of(value)), other) for value in encoded.dictionary.to_pylist()]
+    which: npt.NDArray[np.int32] = encoded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
+    return np.array([*found, other], np.int64)[which]
 
 
 def too_many(by: str) -> UsageError:

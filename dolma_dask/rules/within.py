@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from dolma_dask.errors import ExpressionError
 from dolma_dask.formats.exact_numbers import nearest
-from dolma_dask.rules.groups import LabelKind, label_of, value_of
+from dolma_dask.rules.groups import LabelKind, places_of, value_of
 from dolma_dask.rules.rules import Compare, Missing, Rule, all_of, any_of
-from dolma_dask.rules.values import Columns, Literal, Operand, Value, compare, every_row, two_valued
+from dolma_dask.rules.values import Columns, Literal, Value, compare, every_row, two_valued
 
 Bound = tuple[str, float | None, float | None]
 """Label of a group, lower and upper bound, both inclusive; None: no bound."""
@@ -60,11 +60,11 @@ class Within(Rule):
 
     def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
         signal, by = self.signal.evaluate(columns), self.by.evaluate(columns)
-        _check_kind(signal, "number")
-        _check_kind(by, self.kind)
+        check_kind(signal.kind, "number", signal.called)
+        check_kind(by.kind, self.kind, by.called)
         if "missing" in (signal.kind, by.kind):
             return every_row(False, count)
-        groups = self._groups(nearest(by.data))
+        groups = places_of(nearest(by.data), [label for label, _, _ in self.bounds])
         lower, upper = (pa.array(limits[groups]) for limits in self._limits)
         inside = pc.and_(compare(">=", signal.data, lower), compare("<=", signal.data, upper))
         return two_valued(inside, count)
@@ -76,23 +76,14 @@ class Within(Rule):
         upper = [np.inf if high is None else high for _, _, high in self.bounds]
         return np.array([*lower, np.nan]), np.array([*upper, np.nan])
 
-    def _groups(self, column: pa.Array) -> npt.NDArray[np.int64]:
-        """Return the place in `bounds` of the group of each row, (n,); those without come last."""
-        encoded = column.dictionary_encode()
-        places = {label: place for place, (label, _, _) in enumerate(self.bounds)}
-        other = len(places)
-        found = [places.get(str(label_of(value)), other) for value in encoded.dictionary.to_pylist()]
-        which: npt.NDArray[np.int32] = encoded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
-        numbers = np.array([*found, other], np.int64)
-        return numbers[which]
-
     def __str__(self) -> str:
         return str(self.plain)
 
 
-def _check_kind(operand: Operand, kind: str) -> None:
-    if operand.kind not in (kind, "missing"):
+def check_kind(found: str, kind: str, called: str) -> None:
+    """Refuse a column of another kind than thresholds were made of; a missing one passes."""
+    if found not in (kind, "missing"):
         raise ExpressionError(
-            f"thresholds need {operand.called} to be a {kind}, it is a {operand.kind}; expected the column that they were made from. Make them "
+            f"thresholds need {called} to be a {kind}, it is a {found}; expected the column that they were made from. Make them "
             "again: dolma-dask quantiles."
         )

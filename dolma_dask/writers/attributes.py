@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import DataError, SchemaError
-from dolma_dask.formats.attributes import AttributeColumn, encode_rows, frame_rows
+from dolma_dask.formats.attributes import AttributeColumn, check_ids, encode_rows, frame_rows
 from dolma_dask.formats.json.attributes import AttributeKind, scan_attributes
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.attributes import KINDS_KEY
@@ -55,6 +55,9 @@ class AttributeWriter:
         errors: Mapping[int, str],
     ) -> None:
         """Append rows; see `dolma_dask.formats.attributes.encode_rows`."""
+        if isinstance(self._file, _RowGroups) and not errors and all(map(_is_plain, columns)):
+            self._file.write(_plain_table(ids, sources, columns))
+            return
         rows = encode_rows(ids, sources, lengths, columns, errors)
         if isinstance(self._file, JsonlWriter):
             self._file.write(rows)
@@ -142,6 +145,20 @@ class _RowGroups(TableFile):
 
 
 _FRAME = (("id", pa.large_string()), ("source", pa.large_string()), ("error", pa.large_string()))
+
+
+def _is_plain(column: AttributeColumn) -> bool:
+    """Tell whether a table holds the values of a column as they are: JSON neither checks nor rounds whole numbers."""
+    return column.kind == "scalar" and pa.types.is_integer(column.values.type)
+
+
+def _plain_table(ids: pa.Array, sources: pa.Array, columns: Sequence[AttributeColumn]) -> pa.Table:
+    """Return rows of readable documents as `_table` does, without spelling them as JSON; raises `DataError`: an id is null."""
+    check_ids(ids, np.ones(len(ids), np.bool_))
+    frame = (ids, pc.fill_null(sources, ""), pa.nulls(len(ids), pa.large_string()))
+    values = {column.key: column.values for column in columns}
+    table = pa.table({**dict(zip((name for name, _ in _FRAME), frame, strict=True)), **values})
+    return table.replace_schema_metadata({KINDS_KEY: b"{}"})
 
 
 def _table(

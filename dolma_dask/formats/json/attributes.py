@@ -38,10 +38,19 @@ from dolma_dask.formats.json.lines import Lines, scan
 from dolma_dask.text.columns import join_texts
 
 AttributeKind = Literal[
-    "document", "spans", "number", "bool", "string", "dict", "path_number", "path_bool", "path_string"
+    "document",
+    "spans",
+    "number",
+    "bool",
+    "string",
+    "dict",
+    "path_number",
+    "path_bool",
+    "path_string",
+    "level",
 ]
 """Kind of the values of a key, as in `dolma_dask.formats.json.exact.FieldKind`; ``dict``: one number of an object, the key being
-``outer.inner``, split at the first dot; ``path_...``: one value of objects in objects, the key being the names on the way to it, with dots between."""
+``outer.inner``, split at the first dot; ``path_...``: one value of objects in objects, the key being the names on the way to it, with dots between; ``level``: some bits of a number, see `dolma_dask.formats.levels`."""
 
 ValueKind = Literal["document", "spans", "number", "bool", "string"]
 """Kind of the values themselves."""
@@ -51,6 +60,7 @@ _INSIDE: Mapping[AttributeKind, ValueKind] = {
     "path_number": "number",
     "path_bool": "bool",
     "path_string": "string",
+    "level": "number",
 }
 _SCALARS: Mapping[str, ValueKind] = {"a string": "string", "a boolean": "bool", "a number": "number"}
 

@@ -186,7 +186,7 @@ def _find_columns(
     if len(set(requested)) < len(requested):
         raise UsageError(f"a signal was given twice in {list(requested)}; expected each once.")
     for name in requested:
-        _check_signal(columns, full[name])
+        check_signal(columns, full[name])
     for name in group:
         _check_label(columns, full[name])
     return columns, tuple(full[name] for name in requested), full[group[0]] if group else None
@@ -208,10 +208,10 @@ def _all_signals(dataset: Dataset, sets: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-def _check_signal(columns: Columns, name: str) -> None:
+def check_signal(columns: Columns, name: str) -> None:
     """Refuse a column that has no number per document."""
     kind = columns.kinds[name]
-    if kind in NUMERIC:
+    if kind in (*NUMERIC, "level"):
         return
     what = {"spans": "has many spans per document", "bool": "is true or false"}.get(kind, "holds strings")
     hint = (

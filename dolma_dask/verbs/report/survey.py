@@ -361,7 +361,9 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     needed = tuple(selection.sets.files) if selection.sets else ()
     sets, notes = _open_sets(shown, needed)
     kinds = {key: sets.kinds[name][key] for key, name in sets.set_of.items()} if sets else {}
-    keys = [key for key, kind in kinds.items() if kind in NUMERIC and not _is_flag(key, sets)]
+    named = selection.rule.names if selection.rule else frozenset()
+    levels = [key for key, kind in kinds.items() if kind == "level" and key in named]
+    keys = [key for key, kind in kinds.items() if kind in NUMERIC and not _is_flag(key, sets)] + levels
     parts = conjuncts(selection.rule)
     bounds = tuple(bound for bound in bounds_of(parts) if bound.key in keys)
     keys = list(dict.fromkeys([*(bound.key for bound in bounds), *keys]))  # what decides comes first

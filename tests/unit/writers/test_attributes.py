@@ -236,3 +236,26 @@ def test_columns_may_not_change_on_the_way(
     with pytest.raises(SchemaError, match=r"a\.parquet: the attributes of some documents have other columns"):
         change()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_whole_numbers_go_into_tables_as_they_do_through_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, sources = strings("a", "b", "c"), strings("s", None, "\u2028")
+    given = [
+        AttributeColumn("n", "scalar", pa.array([2**52, None, -1])),
+        AttributeColumn("m", "scalar", pa.array([1, 2, 3], pa.uint8())),
+    ]
+    tables = []
+    for name in ("plain.parquet", "json.parquet"):
+        with AttributeWriter(str(tmp_path), name) as writer:
+            writer.write(ids, sources, np.zeros(3, np.int64), given, {})
+        tables.append((tmp_path / name).read_bytes())
+        monkeypatch.setattr("dolma_dask.writers.attributes._is_plain", lambda column: False)
+    assert tables[0] == tables[1]
+    monkeypatch.undo()
+    with (
+        pytest.raises(DataError, match="row 1 has a null id"),
+        AttributeWriter(str(tmp_path), "x.parquet") as it,
+    ):
+        it.write(strings("a", None, "c"), sources, np.zeros(3, np.int64), given, {})
