@@ -301,6 +301,7 @@ redpajama_v2_lines = ViewTagger(
     "redpajama_v2_lines",
     dict.fromkeys(LINE_SIGNALS, "spans"),
     _line_signals,
+    version=2,
     meanings=LINE_SIGNALS,
     decimals=DECIMALS,
 )

@@ -243,8 +243,8 @@ def _is_bullet(code: Int) -> bool:
 
 @kernel
 def _is_terminal(data: Bytes, begin: Int, end: Int) -> bool:
-    """Tell whether what stands from byte `begin` to `end` ends with one of ``.!?`` or U+201D."""
-    if end == begin:
+    """Tell whether what stands from byte `begin` to `end` ends with one of ``.!?`` or U+201D; of a blank line `end` is before `begin`."""
+    if end <= begin:
         return False
     last = data[end - 1]
     if last == 0x2E or last == 0x21 or last == 0x3F:

@@ -57,6 +57,12 @@ def test_tagger_equals_its_definition(name, batch, skip):
     assert repr(tagged.to_pylist()) == repr(expected)
 
 
+def test_a_blank_line_does_not_end_as_the_text_before_it():
+    texts = ("It ends.", " \n", "“So?”", "\t", "...", "\n\n")
+    tagged = get_tagger("redpajama_v2_lines")(pa.RecordBatch.from_arrays([column(*texts)], names=["text"]))
+    assert tagged.to_pylist() == [oracles.ORACLES["redpajama_v2_lines"](text) for text in texts]
+
+
 phrases = st.lists(
     st.sampled_from(
         ["a", "b", "A", "a b", "b a", "a b a", "the", "lorem ipsum", "é", "e\u0301", "a  b", "to be"]

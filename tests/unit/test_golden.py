@@ -123,7 +123,7 @@ GOLDEN = {
         digest="b1758d0e8010cc609779e33e4247c2f1",
     ),
     "tag redpajama_v2_lines": Golden(
-        versions={"verbs.tag.VERSION": 2, "redpajama_v2_lines.version": 1},
+        versions={"verbs.tag.VERSION": 2, "redpajama_v2_lines.version": 2},
         digest="b1560445b235088efca47021050072bb",
     ),
     "tag whitespace_tokenizer_v1": Golden(
