@@ -15,7 +15,7 @@ from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
-from dolma_dask.verbs.dedupe.published import find_tables
+from dolma_dask.verbs.dedupe.minhash_tables import find_tables
 from dolma_dask.verbs.dedupe.shards import KeyRecipe
 from dolma_dask.verbs.flag_rows import COLUMNS
 from dolma_dask.verbs.options import RecordArgs, record_policy, selected, without_empty

@@ -25,7 +25,7 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Journal, Record, canonical, work_key
 from dolma_dask.minhash.schemes import ABSENT, EMPTY, SHORT, MinHash, Signatures
 from dolma_dask.text.columns import bitmap
-from dolma_dask.verbs.dedupe.published import TableReader
+from dolma_dask.verbs.dedupe.minhash_tables import TableReader
 from dolma_dask.verbs.flag_rows import STAGED, FlagRows, ShardReading, StagedShard, from_batch, to_batch
 from dolma_dask.writers.base import GroupedTable
 
