@@ -94,6 +94,7 @@ class Summary:
                     "name": rule.short or rule.rule,
                     "rule": rule.rule,
                     "matched": rule.matched,
+                    "missing": rule.missing,
                 }
                 for rule in self.rules
             ],
@@ -108,7 +109,7 @@ class Summary:
         """Return the lines of the table: a label and a value each."""
         shards = f"{self.done:,} done, {self.skipped:,} done before, {self.failed:,} failed"
         known = [(label(name), show(name, self.counts[name])) for name in _ORDER if name in self.counts]
-        rules = [(shortened(rule.name), f"{rule.matched:,}") for rule in self.rules]
+        rules = [(shortened(rule.name), _matched(rule)) for rule in self.rules]
         others = [(label(name), show(name, self.counts[name])) for name in self.counts if name not in _ORDER]
         rows = [("shards", shards), *known, *rules, *others]
         if self.planned:
@@ -169,6 +170,12 @@ def _stored(count: float) -> str:
     if count < _LEAST_KB:
         return f"{count:,.0f} B"
     return f"{count / 1e6:,.1f} MB" if count >= _LEAST_MB else f"{count / 1e3:,.1f} kB"
+
+
+def _matched(rule: "RuleCount") -> str:
+    """Return how many documents a rule matches, and how many lack a value that it compares."""
+    missing = f" ({counted(rule.missing, 'document')} without a value)" if rule.missing else ""
+    return f"{rule.matched:,}{missing}"
 
 
 def _whole(value: float) -> float:

@@ -98,6 +98,7 @@ class RuleCount(msgspec.Struct, frozen=True):
     rule: str
     matched: int = 0
     short: str = ""  # what people are shown; empty: the rule
+    missing: int = 0  # documents that lack a value which a part compares
 
     @property
     def name(self) -> str:
@@ -116,11 +117,15 @@ def sum_counts(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def merge_rules(each: Iterable[Sequence[RuleCount]]) -> tuple[RuleCount, ...]:
     """Return the sums over shards, each rule once."""
-    sums: dict[RuleCount, int] = {}
+    sums: dict[RuleCount, tuple[int, int]] = {}
     for rule in (rule for rules in each for rule in rules):
-        one = msgspec.structs.replace(rule, matched=0)
-        sums[one] = sums.get(one, 0) + rule.matched
-    return tuple(msgspec.structs.replace(rule, matched=matched) for rule, matched in sums.items())
+        one = msgspec.structs.replace(rule, matched=0, missing=0)
+        matched, missing = sums.get(one, (0, 0))
+        sums[one] = matched + rule.matched, missing + rule.missing
+    return tuple(
+        msgspec.structs.replace(rule, matched=matched, missing=missing)
+        for rule, (matched, missing) in sums.items()
+    )
 
 
 class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,11 @@ from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats.exact_numbers import nearest
 from dolma_dask.formats.levels import LEAST, MOST, Passed
 from dolma_dask.rules.groups import ALL, LabelKind, places_of, spelled, unspelled
-from dolma_dask.rules.thresholds import Thresholds, short_names
+from dolma_dask.rules.signal_names import short_names
+from dolma_dask.rules.thresholds import NullPolicy, Thresholds
 from dolma_dask.rules.values import Columns, load
 from dolma_dask.rules.within import check_kind
 from dolma_dask.text.kernels import Bytes, Counts, Floats, kernel
-
-NullPolicy = Literal["drop", "keep", "fail"]
-"""A document without a value passes no level, all levels, or is an error."""
 
 Limits = npt.NDArray[np.float64]
 
@@ -63,6 +61,10 @@ class Levels:
         if nulls not in get_args(NullPolicy):
             raise UsageError(f"nulls={nulls!r}; expected one of {', '.join(get_args(NullPolicy))}.")
         first = thresholds[0]
+        if isinstance(first.by, tuple) or isinstance(first.kind, tuple):
+            raise UsageError(
+                f"thresholds by {', '.join(first.by or ())}; expected groups by one column. Make them: dolma-dask quantiles --by COLUMN --level."
+            )
         for number, other in enumerate(thresholds, 1):
             if (set(other.signals), other.by, other.kind) != (set(first.signals), first.by, first.kind):
                 raise UsageError(

@@ -51,6 +51,18 @@ class Rule(Node):
         raise NotImplementedError
 
     @property
+    def operands(self) -> tuple[Value, ...]:
+        """Values that are compared: where one is missing, a comparison is false."""
+        inner = (rule.operands for rule in self.children() if isinstance(rule, Rule))
+        return tuple(dict.fromkeys(value for values in inner for value in values))
+
+    @property
+    def required(self) -> tuple[Value, ...]:
+        """Values that no document may lack; it is for readers of documents to say which one does."""
+        inner = (rule.required for rule in self.children() if isinstance(rule, Rule))
+        return tuple(dict.fromkeys(value for values in inner for value in values))
+
+    @property
     def short(self) -> str:
         """Text for people: thresholds by their name, all else as it is spelled."""
         return str(self)
@@ -80,6 +92,10 @@ class Compare(Rule):
     right: Value
     level = 4
 
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return tuple(value for value in (self.left, self.right) if not isinstance(value, Literal))
+
     def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
         left, right = self.left.evaluate(columns), self.right.evaluate(columns)
         if "missing" in (left.kind, right.kind):
@@ -99,6 +115,10 @@ class Membership(Rule):
     literals: tuple[Literal, ...]
     negated: bool = False
     level = 4
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.operand,)
 
     def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
         operand = self.operand.evaluate(columns)
@@ -183,6 +203,31 @@ class Not(Rule):
     @property
     def short(self) -> str:
         return f"not {_bracketed(self.rule, 3)}"
+
+
+@dataclass(frozen=True, repr=False)
+class Required(Rule):
+    """Rows that `rule` keeps, of documents that have all values which it compares."""
+
+    rule: Rule
+
+    @property
+    def level(self) -> int:  # type: ignore[override]
+        return self.rule.level
+
+    @property
+    def required(self) -> tuple[Value, ...]:
+        return self.rule.operands
+
+    @property
+    def short(self) -> str:
+        return self.rule.short
+
+    def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        return self.rule.rows(columns, count)
+
+    def __str__(self) -> str:
+        return str(self.rule)
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,74 +1,36 @@
 """Thresholds: lower and upper bounds per signal and group, taken from quantiles, as a rule over rows.
 
-``Thresholds`` is a rule itself: it joins with others by ``& | ~`` and stands in ``where=``. Bounds are inclusive. A missing value, a
-missing group and a group that had no values are not inside.
+``Thresholds`` is a rule itself: it joins with others by ``& | ~`` and stands in ``where=``. Bounds are inclusive. A missing group and a group
+that had no values are not inside; of a missing value the policy for nulls decides.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Literal, cast, get_args
 
 from dolma_dask.display import html_table, text_table
 from dolma_dask.errors import UsageError
 from dolma_dask.rules.groups import ALL, LabelKind, unspelled
+from dolma_dask.rules.labels import BETWEEN, Labels, split_label
 from dolma_dask.rules.quantile_table import Entry, QuantileTable, probability_name
-from dolma_dask.rules.rules import And, Constant, Rule
-from dolma_dask.rules.values import Name
+from dolma_dask.rules.rules import And, Constant, Required, Rule
+from dolma_dask.rules.signal_names import one_signal, short_name, short_names, some
+from dolma_dask.rules.strictness import LEVELS, Level, LevelLike, Strictness, level_at
+from dolma_dask.rules.tails import Tail, tails_of
+from dolma_dask.rules.values import Name, Value
 from dolma_dask.rules.within import Bound, Within, bounded, labelled
 
 MOST_SHOWN = 30
 """Lines of a table; how many more there are is told."""
 
-MOST_NAMED = 20
-"""Names that a message lists."""
+NullPolicy = Literal["drop", "keep", "fail"]
+"""Fate of a document without a value: it is outside, it is inside, or it is an error."""
 
-Level = Literal["regular", "strict", "even_stricter", "strictest"]
+By = str | tuple[str, ...] | None
+"""Column of the groups, or several of them."""
 
-LEVELS: Mapping[Level, tuple[float, float]] = {
-    "regular": (0.1, 0.9),
-    "strict": (0.2, 0.8),
-    "even_stricter": (0.3, 0.7),
-    "strictest": (0.4, 0.6),
-}
-"""Probabilities of the lower and the upper bound; names and numbers of the LUMI chain."""
-
-Tail = Literal["lower", "upper", "both"]
-
-KNOWN_TAILS: Mapping[str, Tail] = {
-    "rps_doc_word_count": "lower",
-    "ccnet_nlines": "lower",
-    "ccnet_length": "lower",
-    "ccnet_language_score": "lower",
-    "ccnet_perplexity": "upper",
-    "rps_doc_stop_word_fraction": "lower",
-    "rps_doc_frac_no_alph_words": "upper",
-    "rps_doc_ldnoobw_words": "upper",
-    "rps_doc_frac_chars_dupe_10grams": "upper",
-    "rps_doc_frac_chars_dupe_5grams": "upper",
-    "rps_doc_frac_unique_words": "both",
-    "rps_doc_unigram_entropy": "both",
-    "metadata.nlines": "lower",
-    "metadata.length": "lower",
-    "metadata.language_score": "lower",
-    "number_of_words": "lower",
-    "number_of_lines": "lower",
-    "number_of_characters": "lower",
-    "language_identification": "lower",
-    "perplexity": "upper",
-    "stop_words": "lower",
-    "special_characters": "upper",
-    "flagged_words": "upper",
-    "words_per_line_mean": "lower",
-    "short_line_ratio": "upper",
-    "character_repetition10": "upper",
-    "character_repetition5": "upper",
-    "word_repetition": "both",
-    "unigram_entropy": "both",
-    "lines_end_in_punct": "lower",
-}
-"""End of a signal's distribution that is cut, in the LUMI chain over RedPajama-V2 signals, under the names of the signals, of its metrics and of the fields of the
-documents."""
+Kind = LabelKind | tuple[LabelKind, ...]
+"""Type of that column, or of each of several."""
 
 
 @dataclass(frozen=True)
@@ -90,38 +52,58 @@ class Thresholds(And):
     bounds : tuple of Bounds
         What the rules were made of.
     strictness : str or None
-        Name of the level.
-    by : str or None
-        Column whose value chooses the bounds of a row.
-    kind : {"string", "number", "bool"}
-        Type of that column.
+        Name of the level, with those of single signals and groups behind it: ``strict de=regular``.
+    by : str, tuple of str or None
+        Column whose value chooses the bounds of a row, or several columns.
+    kind : {"string", "number", "bool"}, or a tuple of them
+        Type of each column.
+    nulls : {"drop", "keep", "fail"}
+        Fate of a row without a value.
     """
 
     bounds: tuple[Bounds, ...] = ()
-    strictness: Level | None = None
-    by: str | None = None
-    kind: LabelKind = "string"
+    strictness: str | None = None
+    by: By = None
+    kind: Kind = "string"
+    nulls: NullPolicy = "drop"
 
     @classmethod
     def of(
-        cls, bounds: Sequence[Bounds], strictness: Level | None, by: str | None, kind: LabelKind
+        cls,
+        bounds: Sequence[Bounds],
+        strictness: str | None,
+        by: By,
+        kind: Kind,
+        nulls: NullPolicy = "drop",
     ) -> "Thresholds":
         """Return thresholds with these bounds; raise `UsageError` if there is no signal."""
         if not bounds:
             raise UsageError("thresholds of no signals; expected one or more. Name them: signals=[...].")
         groups = sorted({label for one in bounds for label, _, _ in one.groups if label != ALL})
+        _check_labels(groups, by)
+        keeps = nulls == "keep"
         if by is None:
-            rules = [rule for one in bounds for rule in _plain(one, ALL)]
+            rules = [rule for one in bounds for rule in _plain(one, ALL, keeps)]
         elif len(groups) == 1:
-            member = labelled(Name(by), unspelled(groups[0]), kind)
-            rules = [member, *(rule for one in bounds for rule in _plain(one, groups[0]))]
+            member = labelled(labels_of(by, kind), unspelled(groups[0]), _one_kind(kind))
+            inside = [rule for one in bounds for rule in _plain(one, groups[0], keeps)]
+            rules = [*(member.rules if isinstance(member, And) else [member]), *inside]
         else:
-            ends = f"within {strictness or 'thresholds'} by {short_name(by)}"
+            ends = f"within {strictness or 'thresholds'} by {shown_by(by)}"
             rules = [
-                Within(Name(one.signal), Name(by), kind, _by_label(one), f"{short_name(one.signal)} {ends}")
+                Within(
+                    Name(one.signal),
+                    labels_of(by, kind),
+                    _one_kind(kind),
+                    _by_label(one),
+                    f"{short_name(one.signal)} {ends}",
+                    keeps,
+                )
                 for one in bounds
             ]
-        return cls(tuple(dict.fromkeys(rules)), tuple(bounds), strictness, by, kind)
+        if nulls == "fail":
+            rules = [Required(rule) for rule in rules]
+        return cls(tuple(dict.fromkeys(rules)), tuple(bounds), strictness, by, kind, nulls)
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -161,13 +143,13 @@ class Thresholds(And):
             if bound[0] == name:
                 return bound
         raise UsageError(
-            f"{one.signal} has no bounds in the group {name!r}; expected one of {_some([bound[0] for bound in one.groups])}.",
+            f"{one.signal} has no bounds in the group {name!r}; expected one of {some([bound[0] for bound in one.groups])}.",
             group=name,
         )
 
     def _find(self, signal: str) -> Bounds:
         names = list(self.signals)
-        return self.bounds[names.index(_one_signal("no thresholds for", signal, names))]
+        return self.bounds[names.index(one_signal("no thresholds for", signal, names))]
 
     def inside(self, signals: Sequence[str] | str | None = None) -> "Thresholds":
         """Return the rule that rows lie inside of the bounds of some signals; default: of all.
@@ -181,38 +163,47 @@ class Thresholds(And):
             return self
         names = [signals] if isinstance(signals, str) else signals
         chosen = list(dict.fromkeys(self._find(name) for name in names))
-        return Thresholds.of(chosen, self.strictness, self.by, self.kind)
+        return Thresholds.of(chosen, self.strictness, self.by, self.kind, self.nulls)
 
     def canonical(self) -> list[Any]:
         return And(self.rules).canonical()
 
+    def to_lumi(self) -> dict[str, dict[str, dict[str, str]]]:
+        """Return the JSON form of the LUMI chain; see `dolma_dask.rules.lumi_thresholds`."""
+        from dolma_dask.rules.lumi_thresholds import to_lumi  # which makes thresholds
+
+        return to_lumi(self)
+
     def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads: level, column of the groups, and bounds by signal and group."""
+        """Return what `from_json` reads: level, column of the groups, policy for nulls, and bounds by signal and group."""
         bounds = {
             one.signal: {label: {"lower": lower, "upper": upper} for label, lower, upper in one.groups}
             for one in self.bounds
         }
-        return {"level": self.strictness, "by": self.by, "kind": self.kind, "bounds": bounds}
+        groups = {"by": _plain_json(self.by), "kind": _plain_json(self.kind)}
+        return {"level": self.strictness, **groups, "nulls": self.nulls, "bounds": bounds}
 
     @classmethod
     def from_json(cls, content: Any, where: str = "thresholds") -> "Thresholds":
         """Return thresholds from what `to_json` gave, or a person wrote; `where` is what the content was read from, for messages.
 
-        ``{"bounds": {signal: {group: {"lower":, "upper":}}}}`` with ``by``, ``kind`` and ``level`` if need be; raises `UsageError` for anything else.
+        ``{"bounds": {signal: {group: {"lower":, "upper":}}}}`` with ``by``, ``kind``, ``nulls`` and ``level`` if need be; raises `UsageError` for anything else.
         """
         expected = 'expected {"by": ..., "bounds": {signal: {group: {"lower": number, "upper": number}}}}'
         if not isinstance(content, dict) or not isinstance(content.get("bounds"), dict):
             raise UsageError(f"{where}: no thresholds; {expected}. Make them: dolma-dask quantiles --level.")
         level, by, kind = content.get("level"), content.get("by"), content.get("kind", "string")
-        if kind not in get_args(LabelKind) or not isinstance(by, str | None):
+        if not _are_columns(by, kind):
             raise UsageError(
-                f"{where}: by={by!r}, kind={kind!r}; expected a column of strings, numbers or bools."
+                f"{where}: by={by!r}, kind={kind!r}; expected a column of strings, numbers or bools, or a list of columns and one of their types."
             )
         bounds = [
             _read_bounds(name, groups, f"{where}, {name!r}", expected)
             for name, groups in content["bounds"].items()
         ]
-        return cls.of(bounds, None if level is None else check_level(level), by, kind)
+        strictness = None if level is None else str(Strictness.of(level))
+        nulls = check_nulls(content.get("nulls", "drop"), where)
+        return cls.of(bounds, strictness, _tuples(by), _tuples(kind), nulls)
 
     def table(self) -> list[tuple[str, str, str, str]]:
         """Return the lines of a table, its heading first: signal, group, lower and upper bound."""
@@ -222,7 +213,7 @@ class Thresholds(And):
             for one in self.bounds
             for label, lower, upper in one.groups
         ]
-        heading = ("signal", short_name(self.by or ""), "lower", "upper")
+        heading = ("signal", shown_by(self.by), "lower", "upper")
         more = [(f"and {len(lines) - MOST_SHOWN:,} more", "", "", "")]
         return [heading, *lines[:MOST_SHOWN], *(more if len(lines) > MOST_SHOWN else [])]
 
@@ -230,8 +221,9 @@ class Thresholds(And):
         return "\n".join([f"Thresholds, {self._title()}", *text_table(self.table())])
 
     def _title(self) -> str:
-        groups = f" by {self.by}" if self.by else ""
-        return f"{self.strictness or 'no level'}{groups}"
+        groups = f" by {self.by if isinstance(self.by, str) else BETWEEN.join(self.by)}" if self.by else ""
+        nulls = "" if self.nulls == "drop" else f", nulls: {self.nulls}"
+        return f"{self.strictness or 'no level'}{groups}{nulls}"
 
     def _repr_html_(self) -> str:
         return html_table(f"thresholds, {self._title()}", self.table())
@@ -239,54 +231,104 @@ class Thresholds(And):
 
 def thresholds_of(
     table: QuantileTable,
-    level: str,
-    by: str | None = None,
-    kind: LabelKind = "string",
+    level: LevelLike,
+    by: By = None,
+    kind: Kind = "string",
     tails: Mapping[str, str] | None = None,
+    nulls: NullPolicy = "drop",
 ) -> Thresholds:
     """Make thresholds of quantiles by signal and group, `by` the column of the groups (without one the bounds of all rows hold for each).
 
-    `tails` says which bounds of a signal are used, by default those of `KNOWN_TAILS`, both for other signals. Raises `UsageError`: the level is
-    unknown, its probabilities are not among the quantiles, or a tail or its signal is unknown.
+    `tails` says which bounds of a signal are used, by default those of `KNOWN_TAILS`, both for other signals. Raises `UsageError`: a level is
+    unknown, or what it is for, its probabilities are not among the quantiles, or a tail or its signal is unknown.
     """
-    strictness = check_level(level)
-    sides = tails_of(list(table), tails)
-    bounds = [_bounds(signal, groups, strictness, sides[signal]) for signal, groups in table.items()]
-    return Thresholds.of(bounds, strictness, by, kind)
+    levels, sides = Strictness.of(level), tails_of(list(table), tails)
+    places = levels.places(list(table), sorted({group for groups in table.values() for group in groups}))
+    bounds = [
+        Bounds(
+            signal,
+            tuple(
+                _bound(signal, group, entry, level_at(places, group, signal), sides[signal])
+                for group, entry in sorted(groups.items())
+                if entry["n"]
+            ),
+        )
+        for signal, groups in table.items()
+    ]
+    return Thresholds.of(bounds, str(levels), by, kind, nulls)
 
 
-def check_level(level: str) -> Level:
-    """Return `level` if it names one; raise `UsageError` otherwise."""
-    if level in get_args(Level):
-        return cast(Level, level)
-    near = get_close_matches(str(level), get_args(Level), n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UsageError(
-        f"level={level!r} is unknown; {hint}Expected regular (10 and 90 %), strict (20 and 80 %), even_stricter (30 and 70 %) or strictest "
-        "(40 and 60 %)."
-    )
+def check_nulls(nulls: object, where: str = "nulls") -> NullPolicy:
+    """Return `nulls` if it is a policy; raise `UsageError` otherwise."""
+    for policy in get_args(NullPolicy):
+        if nulls == policy:
+            return cast(NullPolicy, policy)
+    raise UsageError(f"{where}: nulls={nulls!r}; expected drop, keep or fail.")
 
 
-def _bounds(signal: str, groups: Mapping[str, Entry], level: Level, tail: Tail) -> Bounds:
-    low, high = (probability_name(item) for item in LEVELS[level])
-    found: list[Bound] = []
-    for group, entry in sorted(groups.items()):
-        missing = [name for name in (low, high) if name not in entry["q"]]
-        if missing:
+def labels_of(by: str | tuple[str, ...], kind: Kind) -> Value:
+    """Return the value that chooses the group of a row."""
+    if isinstance(by, str):
+        return Name(by)
+    return Labels(tuple(map(Name, by)), kind if isinstance(kind, tuple) else (kind,) * len(by))
+
+
+def _check_labels(groups: Sequence[str], by: By) -> None:
+    """Refuse labels of several columns that name another number of values."""
+    for group in groups if isinstance(by, tuple) else ():
+        if len(split_label(unspelled(group))) != len(by or ()):
             raise UsageError(
-                f"{signal}: the level {level!r} needs the quantiles {low} and {high}, there are {_some(list(entry['q']))}. Make them again: "
-                f"dolma-dask quantiles --probabilities {low} {high}, or without --probabilities."
+                f"the group {group!r} has another number of values than there are columns in by={list(by or ())!r}; expected one of each, with {BETWEEN} "
+                f"between them. A {BETWEEN} in a value stands behind a backslash."
             )
-        if entry["n"]:
-            lower = None if tail == "upper" else entry["q"][low]
-            upper = None if tail == "lower" else entry["q"][high]
-            found.append((group, lower, upper))
-    return Bounds(signal, tuple(found))
 
 
-def _plain(one: Bounds, group: str) -> tuple[Rule, ...]:
+def _one_kind(kind: Kind) -> LabelKind:
+    """Return the type of the labels: those of several columns are strings."""
+    return "string" if isinstance(kind, tuple) else kind
+
+
+def shown_by(by: By) -> str:
+    """Return how tables call the column of the groups."""
+    return short_name(by or "") if not isinstance(by, tuple) else BETWEEN.join(map(short_name, by))
+
+
+def _plain_json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _are_columns(by: object, kind: object) -> bool:
+    """Tell whether JSON names a column and its type, or as many types as columns."""
+    if isinstance(by, list):
+        kinds = kind if isinstance(kind, list) else [kind] * len(by)
+        are_names = len(by) > 0 and all(isinstance(name, str) for name in by)
+        return are_names and len(kinds) == len(by) and all(one in get_args(LabelKind) for one in kinds)
+    return isinstance(by, str | None) and kind in get_args(LabelKind)
+
+
+def _bound(signal: str, group: str, entry: Entry, level: Level, tail: Tail) -> Bound:
+    """Return the bounds of a signal in a group that has values."""
+    low, high = (probability_name(item) for item in LEVELS[level])
+    if low not in entry["q"] or high not in entry["q"]:
+        raise UsageError(
+            f"{signal}: the level {level!r} needs the quantiles {low} and {high}, there are {some(list(entry['q']))}. Make them again: "
+            f"dolma-dask quantiles --probabilities {low} {high}, or without --probabilities."
+        )
+    lower = None if tail == "upper" else entry["q"][low]
+    upper = None if tail == "lower" else entry["q"][high]
+    return group, lower, upper
+
+
+def _plain(one: Bounds, group: str, keeps_nulls: bool) -> tuple[Rule, ...]:
     """Return the plain rules of one group of a signal; none of its rows are inside if it had no values."""
-    found = [bounded(Name(one.signal), lower, upper) for label, lower, upper in one.groups if label == group]
+    signal = Name(one.signal)
+    found = [
+        bounded(signal, lower, upper, keeps_nulls) for label, lower, upper in one.groups if label == group
+    ]
     return found[0] if found else (Constant(False),)
 
 
@@ -316,62 +358,3 @@ def _is_bound(value: Any) -> bool:
     return value is None or (
         isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    """Return names for a message: all of few, the first of many."""
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more if names else "none"
-
-
-# ------------------------------------------------------------------------------------------------ names and tails of signals
-
-
-def short_name(signal: str) -> str:
-    """Return the last part of an attribute key or of a field of the metadata."""
-    return signal.removeprefix("metadata.").rpartition("__")[2]
-
-
-def short_names(signals: list[str]) -> dict[str, str]:
-    """Return how tables call each signal: by its short name, where no other has it too."""
-    short = {signal: short_name(signal) for signal in signals}
-    return {
-        signal: name if list(short.values()).count(name) == 1 else signal for signal, name in short.items()
-    }
-
-
-def tails_of(signals: list[str], tails: Mapping[str, str] | None) -> dict[str, Tail]:
-    """Return the tail of each signal: as requested for it or for its short name, else as known, else both."""
-    requested = {
-        _one_signal("tails: no signal is called", name, signals): _check_tail(name, tail)
-        for name, tail in (tails or {}).items()
-    }
-    return {**{name: _known_tail(name) for name in signals}, **requested}
-
-
-def _known_tail(name: str) -> Tail:
-    metric = name.partition("(")[0]  # without the lengths of words
-    return KNOWN_TAILS.get(metric) or KNOWN_TAILS.get(short_name(name), "both")
-
-
-def _one_signal(problem: str, name: str, signals: list[str]) -> str:
-    """Return the signal that a name stands for; `problem` begins the message if there is none, or several."""
-    ours = matching(name, signals)
-    if len(ours) == 1:
-        return ours[0]
-    near = ours or get_close_matches(name, [*signals, *map(short_name, signals)])
-    hint = f"{'it is short for' if ours else 'near it are'} {', '.join(near)}; " if near else ""
-    raise UsageError(f"{problem} {name!r}; {hint}expected one of {_some(signals)}.", name=name)
-
-
-def matching(name: str, signals: list[str]) -> list[str]:
-    """Return the signals that a name stands for: itself, else those that end in it."""
-    if name in signals:
-        return [name]
-    return [signal for signal in signals if signal.endswith((f"__{name}", f"metadata.{name}"))]
-
-
-def _check_tail(name: str, tail: str) -> Tail:
-    if tail not in get_args(Tail):
-        raise UsageError(f"tails: {name!r} has {tail!r}; expected lower, upper or both.", name=name)
-    return cast(Tail, tail)

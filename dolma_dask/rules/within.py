@@ -6,6 +6,7 @@ It means the same as the plain rule that it is spelled as, ``source == 'a' and x
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +16,30 @@ import pyarrow.compute as pc
 from dolma_dask.errors import ExpressionError
 from dolma_dask.formats.exact_numbers import nearest
 from dolma_dask.rules.groups import LabelKind, places_of, value_of
-from dolma_dask.rules.rules import Compare, Missing, Rule, all_of, any_of
+from dolma_dask.rules.labels import Labels, split_label
+from dolma_dask.rules.rules import Compare, Constant, Missing, Rule, all_of, any_of
 from dolma_dask.rules.values import Columns, Literal, Value, compare, every_row, two_valued
 
 Bound = tuple[str, float | None, float | None]
 """Label of a group, lower and upper bound, both inclusive; None: no bound."""
 
 
-def bounded(signal: Value, lower: float | None, upper: float | None) -> tuple[Rule, ...]:
-    """Return the plain rules for one pair of bounds; a signal without any has to be there at least."""
+def bounded(
+    signal: Value, lower: float | None, upper: float | None, keeps_nulls: bool = False
+) -> tuple[Rule, ...]:
+    """Return the plain rules for one pair of bounds; a signal without any has to be there at least, unless nulls are kept."""
     if lower is None and upper is None:
-        return (Missing(signal, negated=True),)
+        return (Constant(True) if keeps_nulls else Missing(signal, negated=True),)
     ends = ((">=", lower), ("<=", upper))
-    return tuple(Compare(sign, signal, Literal(bound)) for sign, bound in ends if bound is not None)
+    rules = (Compare(sign, signal, Literal(bound)) for sign, bound in ends if bound is not None)
+    return tuple(any_of(rule, Missing(signal)) if keeps_nulls else rule for rule in rules)
 
 
 def labelled(by: Value, label: str, kind: LabelKind) -> Rule:
     """Return the plain rule that a row belongs to a group."""
+    if isinstance(by, Labels):
+        parts = zip(by.columns, by.kinds, split_label(label), strict=True)
+        return all_of(*(Compare("==", column, Literal(value_of(part, of))) for column, of, part in parts))
     return Compare("==", by, Literal(value_of(label, kind)))
 
 
@@ -44,6 +52,11 @@ class Within(Rule):
     kind: LabelKind  # type of the labels
     bounds: tuple[Bound, ...]  # sorted by label
     short: str = field(default="", compare=False)
+    keeps_nulls: bool = False  # whether a missing signal is inside where the group has bounds
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.signal,)
 
     @property
     def level(self) -> int:  # type: ignore[override]
@@ -53,7 +66,7 @@ class Within(Rule):
     def plain(self) -> Rule:
         """The same as a rule without look-ups."""
         groups = [
-            all_of(labelled(self.by, label, self.kind), *bounded(self.signal, lower, upper))
+            all_of(labelled(self.by, label, self.kind), *bounded(self.signal, lower, upper, self.keeps_nulls))
             for label, lower, upper in self.bounds
         ]
         return any_of(*groups)
@@ -62,12 +75,21 @@ class Within(Rule):
         signal, by = self.signal.evaluate(columns), self.by.evaluate(columns)
         check_kind(signal.kind, "number", signal.called)
         check_kind(by.kind, self.kind, by.called)
-        if "missing" in (signal.kind, by.kind):
+        if by.kind == "missing" or (signal.kind == "missing" and not self.keeps_nulls):
             return every_row(False, count)
         groups = places_of(nearest(by.data), [label for label, _, _ in self.bounds])
+        known = pa.array(groups < len(self.bounds))
+        if signal.kind == "missing":
+            return known
         lower, upper = (pa.array(limits[groups]) for limits in self._limits)
         inside = pc.and_(compare(">=", signal.data, lower), compare("<=", signal.data, upper))
+        if self.keeps_nulls:
+            inside = pc.if_else(pc.is_null(signal.data), known, inside)
         return two_valued(inside, count)
+
+    def canonical(self) -> list[Any]:
+        parts = super().canonical()
+        return parts if self.keeps_nulls else parts[:-1]
 
     @cached_property
     def _limits(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -100,7 +100,8 @@ GOLDEN = {
         digest="6619b9aecda8a39807e86173982acb26",
     ),
     "quantiles": Golden(
-        versions={"verbs.quantiles.job.VERSION": 1}, digest="8de988546c79cdba84dbaa29d6a6899e"
+        versions={"verbs.quantiles.job.VERSION": 1, "verbs.quantiles.job.THRESHOLDS_VERSION": 2},
+        digest="d8993da1e5015e60682a5b87cedf7e7c",
     ),
     "ragged": Golden(
         versions={"verbs.ragged.VERSION": 1, "formats.ragged.SIDECAR_VERSION": 1},
@@ -166,7 +167,10 @@ def current_versions() -> dict[str, dict[str, int | str]]:
             for scheme in get_args(Scheme)
         },
         "block": {"verbs.block.job.VERSION": block_run.VERSION},
-        "quantiles": {"verbs.quantiles.job.VERSION": quantile_run.VERSION},
+        "quantiles": {
+            "verbs.quantiles.job.VERSION": quantile_run.VERSION,
+            "verbs.quantiles.job.THRESHOLDS_VERSION": quantile_run.THRESHOLDS_VERSION,
+        },
         "validate": {"verbs.validate.shard.VERSION": validation_shard.VERSION},
         "mix": {"verbs.mix.transform.VERSION": mix_transform.VERSION},
         "mix packed": {

@@ -124,5 +124,7 @@ def test_a_very_long_rule_is_cut_in_the_table_but_not_in_json():
     rule = " or ".join(f"word_count == {number}" for number in range(100))
     summary = Summary("mix", "v1", rules=(RuleCount("where", rule, 5),))
     assert max(len(line) for line in str(summary).splitlines()) < 200
-    assert summary.to_json()["rules"] == [{"kind": "where", "name": rule, "rule": rule, "matched": 5}]
+    assert summary.to_json()["rules"] == [
+        {"kind": "where", "name": rule, "rule": rule, "matched": 5, "missing": 0}
+    ]
     assert summary.to_json()["counts"] == {}

@@ -14,8 +14,9 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.reading import find_columns
-from dolma_dask.rules.levels import Levels, NullPolicy
-from dolma_dask.rules.thresholds import LEVELS, Thresholds
+from dolma_dask.rules.levels import Levels
+from dolma_dask.rules.strictness import LEVELS
+from dolma_dask.rules.thresholds import NullPolicy, Thresholds
 from dolma_dask.verbs.filter.job import Filtering, FilterStage
 from dolma_dask.verbs.filter.summary import FilterSummary
 from dolma_dask.verbs.options import (

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import msgspec
@@ -33,8 +33,9 @@ from dolma_dask.rules.replacements import (
     move_spans,
     replace_spans,
 )
+from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.splicing import Edit, join_objects, splice
-from dolma_dask.rules.values import Name
+from dolma_dask.rules.values import Name, Value, every_row
 from dolma_dask.text.columns import join_texts, validity
 from dolma_dask.verbs.mix.recipe import Recipe, SpanWork, prefix_of
 
@@ -109,11 +110,35 @@ class MixBlock:
         """Return for which rows a filter, or a part of the `where` rule, holds."""
         if item.rule is None:
             return pa.array([row is not None and item.matches(row) for row in self.parsed], pa.bool_())
-        lists = item.rule.lists & self.columns.keys()
-        columns = {
-            name: self.columns[name] if name in lists else self.column(name) for name in item.rule.names
-        }
+        columns = self._columns_of(item.rule)
+        self._check_required(item.rule, columns)
         return item.rule.mask(columns or {"": pa.nulls(self.batch.num_rows)})
+
+    def missing(self, rule: Rule) -> pa.BooleanArray:
+        """Return which rows lack a value that a rule compares."""
+        columns = self._columns_of(rule)
+        lacking = [pc.is_null(value.evaluate(columns).data) for value in rule.operands if value.names]
+        return reduce(pc.or_, lacking) if lacking else every_row(False, self.batch.num_rows)
+
+    def _check_required(self, rule: Rule, columns: Mapping[str, pa.Array]) -> None:
+        """Refuse a row that can be read and lacks a value which it has to have."""
+        for value in rule.required:
+            lacking = pc.and_(pc.is_null(value.evaluate(columns).data), pc.is_valid(self.batch.column("id")))
+            at = pc.index(lacking, True).as_py()
+            if at >= 0:
+                raise self.error(
+                    at,
+                    f"document {self.batch.column('id')[at].as_py()!r} has no {self._shown(value)}; expected a value, since the thresholds say nulls: "
+                    "fail. Let them say drop or keep, or make the signal for all documents",
+                )
+
+    def _shown(self, value: Value) -> str:
+        """Return how people call a value: without what is put before the keys of attribute sets."""
+        return str(value).strip("`").rpartition(prefix_of("")[-1])[2]
+
+    def _columns_of(self, rule: Rule) -> dict[str, pa.Array]:
+        lists = rule.lists & self.columns.keys()
+        return {name: self.columns[name] if name in lists else self.column(name) for name in rule.names}
 
     def column(self, name: str) -> pa.Array:
         """Return a column by the name that filters know it under."""

@@ -54,6 +54,7 @@ class Transform:
         self._names = (*_ALWAYS, *sorted(columns.difference(_ALWAYS, {RAW})))
         self._writes_lines = RAW in columns
         self._matched = dict.fromkeys(recipe.filters, 0)
+        self._missing = dict.fromkeys(recipe.filters, 0)
         names = ["documents_in", "documents_out", "text_bytes_in", "text_bytes_out"]
         options = recipe.options
         names += ["spans_replaced", "documents_changed"] if options.replacements else []
@@ -63,9 +64,12 @@ class Transform:
 
     @property
     def rules(self) -> tuple[RuleCount, ...]:
-        """Documents so far for which each part of the rule holds, and that each filter matches."""
+        """Documents so far for which each part of the rule holds or lacks a value, and that each filter matches."""
         filters = self._recipe.filters
-        return tuple(RuleCount(*key, count, filters[key].short) for key, count in self._matched.items())
+        return tuple(
+            RuleCount(*key, count, filters[key].short, self._missing[key])
+            for key, count in self._matched.items()
+        )
 
     def __call__(self, block: Block) -> DocumentRows:
         """Return the documents of a block that go on."""
@@ -84,6 +88,8 @@ class Transform:
         for (kind, text), item in self._recipe.filters.items():
             holds = pc.and_(rows.mask(item), readable)
             self._matched[kind, text] += holds.true_count
+            if kind == "where" and item.rule is not None:
+                self._missing[kind, text] += pc.and_(rows.missing(item.rule), readable).true_count
             masks[kind].append(holds)
         kept = reduce(pc.and_, masks["where"])
         if masks["include"]:

@@ -33,7 +33,9 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.rules.groups import MOST_GROUPS, too_many
-from dolma_dask.rules.thresholds import Level, Tail, thresholds_of
+from dolma_dask.rules.strictness import Strictness
+from dolma_dask.rules.tails import Tail
+from dolma_dask.rules.thresholds import NullPolicy, thresholds_of
 from dolma_dask.verbs.options import dataset_notes, without_empty
 from dolma_dask.verbs.quantiles.select import SelectStage, read_entries, select_tasks, write_index
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
@@ -50,6 +52,9 @@ from dolma_dask.verbs.quantiles.values import Request, ValueStage, value_tasks
 
 VERSION = 1
 """Raised whenever quantiles writes other numbers for the same values."""
+
+THRESHOLDS_VERSION = 2
+"""Raised whenever thresholds are written differently for the same quantiles; 2: they name the policy for nulls."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,9 @@ class Quantiles:
     name: str
     policy: RecordPolicy
     takes_all_signals: bool = False  # of the dataset, so that there may be more than before
-    level: Level | None = None  # of the thresholds that are written too
+    level: Strictness | None = None  # of the thresholds that are written too
     tails: Mapping[str, Tail] = field(default_factory=dict)  # ends of each signal that these cut
+    nulls: NullPolicy = "drop"  # of these
 
     verb: ClassVar[str] = QUANTILES
     record: ClassVar[None] = None
@@ -172,18 +178,19 @@ class Quantiles:
             yield self.thresholds_plan(self.level)
         return ran
 
-    def thresholds_plan(self, level: Level) -> Plan:
+    def thresholds_plan(self, level: Strictness) -> Plan:
         """Return the plan of the thresholds of a level, from the quantiles that are there now."""
-        path, own = thresholds_path(self.name, level), quantiles_path(self.name)
+        path, own = thresholds_path(self.name, level.name), quantiles_path(self.name)
         stat = files.stat(files.join(self.root, own))
         info = FileInfo(own, stat.bytes if stat else 0, stat.stamp if stat else "")
         by, kind, tails = self.request.by, self.request.kind, self.tails
-        key = work_key("thresholds", VERSION, {"level": level, "by": by, "kind": kind, "tails": dict(tails)})
+        decided = {"level": str(level), "by": by, "kind": kind, "tails": dict(tails), "nulls": self.nulls}
+        key = work_key("thresholds", THRESHOLDS_VERSION, decided)
         return Plan(
-            stage=ThresholdStage(self.root, level, by, kind, tails),
+            stage=ThresholdStage(self.root, level, by, kind, tails, self.nulls),
             root=self.root,
             tasks=[Task(path, (Unit(path, key),), (Input(files.join(self.root, own), info),))],
-            params={"name": self.name, "level": level},
+            params={"name": self.name, "level": str(level)},
             writes=(path,),
             version=dolma_dask.__version__,
             is_small=True,
@@ -277,8 +284,10 @@ def run_quantiles(job: Quantiles, options: RunOptions) -> QuantilesSummary:
         return summary
     if summary.done:  # another run may have replaced the files since the lease has ended
         request = job.request
-        made = thresholds_of(summary.quantiles, job.level, request.by, request.kind, job.tails)
+        made = thresholds_of(
+            summary.quantiles, str(job.level), request.by, request.kind, job.tails, job.nulls
+        )
     else:
         engine.run(job.thresholds_plan(job.level), options)
-        made = read_thresholds(files.join(job.root, thresholds_path(job.name, job.level)))
+        made = read_thresholds(files.join(job.root, thresholds_path(job.name, job.level.name)))
     return replace(summary, thresholds=made)

@@ -9,7 +9,8 @@ from dolma_dask.errors import UsageError
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.quantile_table import QuantileTable
 from dolma_dask.rules.rules import Rule
-from dolma_dask.rules.thresholds import Thresholds, short_name, short_names
+from dolma_dask.rules.signal_names import short_names
+from dolma_dask.rules.thresholds import By, Thresholds, shown_by
 from dolma_dask.summary import Summary
 
 MOST_SHOWN = 40
@@ -105,7 +106,7 @@ class QuantilesSummary(Summary):
         ]
         heading = (
             "signal",
-            short_name(self.parameters.get("by") or ""),
+            shown_by(_as_by(self.parameters.get("by"))),
             "n",
             *(f"p{float(name) * 100:g}" for name in shown),
         )
@@ -129,6 +130,10 @@ class QuantilesSummary(Summary):
         table = html_table("quantiles", self.table()) if self.quantiles else ""
         bounds = "" if self.thresholds is None else self.thresholds._repr_html_()
         return super()._repr_html_() + table + bounds
+
+
+def _as_by(by: Any) -> By:
+    return tuple(by) if isinstance(by, list) else by
 
 
 def _number(value: float | None) -> str:

@@ -1,6 +1,6 @@
 """Thresholds in files: those that belong to the quantiles of a dataset, and those that a person wrote."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -16,9 +16,12 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file
-from dolma_dask.rules.groups import ALL, LabelKind
+from dolma_dask.rules.groups import ALL
+from dolma_dask.rules.lumi_thresholds import from_lumi, is_lumi
 from dolma_dask.rules.quantile_table import QuantileTable
-from dolma_dask.rules.thresholds import LEVELS, Level, Tail, Thresholds, thresholds_of
+from dolma_dask.rules.strictness import LEVELS, MIXED, LevelLike, Strictness
+from dolma_dask.rules.tails import Tail
+from dolma_dask.rules.thresholds import By, Kind, NullPolicy, Thresholds, check_nulls, thresholds_of
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
 
@@ -34,17 +37,18 @@ def quantiles_path(name: str) -> str:
     return f"{QUANTILES}/{name}.json"
 
 
-def thresholds_path(name: str, level: Level) -> str:
-    """Return where the thresholds of a level stand, relative to the dataset."""
+def thresholds_path(name: str, level: str) -> str:
+    """Return where the thresholds of a level stand, by its name, relative to the dataset."""
     return f"{QUANTILES}/{name}.{level}.json"
 
 
 def thresholds(
     source: Source,
-    level: str = "regular",
+    level: LevelLike = "regular",
     *,
     tails: Mapping[str, str] | None = None,
-    by: str | None = None,
+    nulls: NullPolicy = "drop",
+    by: str | Sequence[str] | None = None,
     name: str = "quantiles",
 ) -> Thresholds:
     """Take lower and upper bounds from quantiles.
@@ -53,12 +57,15 @@ def thresholds(
     ----------
     source : str, Dataset, QuantilesSummary or mapping
         A file that `quantiles` wrote, the dataset it is about, what it returned, or the content of the file.
-    level : {"regular", "strict", "even_stricter", "strictest"}
-        10 and 90 %, 20 and 80 %, 30 and 70 %, 40 and 60 %.
+    level : {"regular", "strict", "even_stricter", "strictest"}, or several
+        10 and 90 %, 20 and 80 %, 30 and 70 %, 40 and 60 %; with others for some groups and signals: ["strict", "de=regular", "perplexity=strictest"],
+        or {"default": "strict", "de": "regular"}.
     tails : mapping of str to {"lower", "upper", "both"}, optional
         Which bounds of a signal are used; default: those of the LUMI chain for the signals that it uses, both for others.
-    by : str, optional
-        Column of the groups, where the journal does not tell it because the file was copied away.
+    nulls : {"drop", "keep", "fail"}
+        Fate of a document without a value of a signal: it is outside, it is inside, or `mix` fails and names it.
+    by : str or list of str, optional
+        Column of the groups, or several, where the journal does not tell it because the file was copied away.
     name : str
         Of the quantiles of a dataset.
 
@@ -78,13 +85,17 @@ def thresholds(
     >>> mix("corpus/wiki", to="corpus/v1", where=cuts)  # doctest: +SKIP
     """
     table, parameters, where = _load(source, name)
-    column = by or parameters.get("by")
-    kind: LabelKind = parameters.get("by_kind", "string")
+    column: By = _tuples(by or parameters.get("by"))
+    kind: Kind = _tuples(parameters.get("by_kind", "string"))
     if column is None and any(set(groups) - {ALL} for groups in table.values()):
         raise UsageError(
             f"{where} has groups, and no journal tells by which column; expected its name. Give it: by='source'."
         )
-    return thresholds_of(table, level, column, kind, tails)
+    return thresholds_of(table, level, column, kind, tails, check_nulls(nulls))
+
+
+def _tuples(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else tuple(value)
 
 
 def _load(source: Source, name: str) -> tuple[QuantileTable, Mapping[str, Any], str]:
@@ -114,7 +125,7 @@ def read_table(url: str) -> QuantileTable:
 
 
 def read_thresholds(url: str) -> Thresholds:
-    """Read thresholds that `quantiles` wrote for a level, or a person.
+    """Read thresholds that `quantiles` wrote for a level, or a person, also in the JSON form of the LUMI chain.
 
     Raises
     ------
@@ -122,21 +133,26 @@ def read_thresholds(url: str) -> Thresholds:
         There is no such file, it holds something else, or `quantiles` wrote it from other quantiles than stand beside it now.
     """
     _check_current(files.normalize(url))
-    return Thresholds.from_json(_read_json(url, "dolma-dask quantiles --level regular"), url)
+    content = _read_json(url, "dolma-dask quantiles --level regular")
+    return from_lumi(content, url) if is_lumi(content) else Thresholds.from_json(content, url)
 
 
 def remove_outdated(root: str, name: str) -> list[str]:
     """Remove the thresholds that `quantiles` wrote from other quantiles of that name than there are now; return a note for each."""
     known = Journal(root, QUANTILES).records
     notes = []
-    for level in LEVELS:
+    for level in (*LEVELS, MIXED):
         record = known.get(thresholds_path(name, level))
         if record is not None and _is_outdated(root, record):
             files.remove(files.join(root, record.unit))
             notes.append(
-                f"{record.unit} removed: it was made of the quantiles that are replaced; --level {level} makes it again"
+                f"{record.unit} removed: it was made of the quantiles that are replaced; --level {_level_words(level)} makes it again"
             )
     return notes
+
+
+def _level_words(name: str) -> str:
+    return "... (the same levels)" if name == MIXED else name
 
 
 def _check_current(url: str) -> None:
@@ -146,7 +162,7 @@ def _check_current(url: str) -> None:
         name, level = record.unit.removeprefix(f"{QUANTILES}/").removesuffix(".json").rsplit(".", 1)
         raise UsageError(
             f"{url} was made of other quantiles than {quantiles_path(name)} holds now; expected thresholds of these. Make them again: "
-            f"dolma-dask quantiles {root} --name {name} --level {level}, with the same signals."
+            f"dolma-dask quantiles {root} --name {name} --level {_level_words(level)}, with the same signals."
         )
 
 
@@ -218,16 +234,19 @@ class ThresholdStage:
     """Writes the thresholds of a level from the quantiles of a dataset."""
 
     root: str  # of the dataset
-    level: Level
-    by: str | None  # column of the groups
-    kind: LabelKind  # type of that column
+    level: Strictness
+    by: By  # column of the groups
+    kind: Kind  # type of that column
     tails: Mapping[str, Tail]  # ends of each signal that are cut
+    nulls: NullPolicy
     verb: str = QUANTILES
 
     def run_shard(self, task: Task) -> list[Record]:
         """Write the thresholds; see `dolma_dask.engine.Stage`."""
         unit, (source,) = task.units[0], task.inputs
-        found = thresholds_of(read_table(source.url), self.level, self.by, self.kind, self.tails)
+        found = thresholds_of(
+            read_table(source.url), str(self.level), self.by, self.kind, self.tails, self.nulls
+        )
         with publish(files.join(self.root, unit.name)) as out:
             out.write(msgspec.json.format(msgspec.json.encode(found.to_json())) + b"\n")
         read = InputRecord(source.info.path, source.info.bytes, source.info.stamp, files.checksum(source.url))

@@ -15,7 +15,9 @@ from dolma_dask.formats import layout
 from dolma_dask.reading import Catalog, Columns, find_columns
 from dolma_dask.rules.quantile_table import check_probabilities
 from dolma_dask.rules.sampling import check_fraction
-from dolma_dask.rules.thresholds import LEVELS, Level, check_level, tails_of
+from dolma_dask.rules.strictness import LEVELS, MIXED, Strictness
+from dolma_dask.rules.tails import tails_of
+from dolma_dask.rules.thresholds import NullPolicy, check_nulls
 from dolma_dask.verbs.options import (
     DatasetLike,
     Many,
@@ -41,8 +43,9 @@ def quantiles(
     signals: Annotated[Sequence[str] | str | None, Many] = None,
     *,
     by: str | None = "source",
-    level: Level | None = None,
+    level: Annotated[Mapping[str, str] | Sequence[str] | None, Many] = None,
     tails: Annotated[Mapping[str, str] | Sequence[str], Many] = (),
+    nulls: NullPolicy = "drop",
     probabilities: Annotated[Sequence[float] | None, Many] = None,
     sample: float | None = None,
     seed: int = 0,
@@ -65,11 +68,14 @@ def quantiles(
     by : str, optional
         Column with a value for each group: source, an attribute key or metadata.<field> (at any depth: metadata.page.lang), of strings, bools or
         few numbers; at most 1,000 groups. "none" makes no groups. The group "all" is always there; a value "all" is named "=all".
-    level : {"regular", "strict", "even_stricter", "strictest"}, optional
-        Also write thresholds: the quantiles 0.1 and 0.9, 0.2 and 0.8, 0.3 and 0.7, 0.4 and 0.6.
+    level : {"regular", "strict", "even_stricter", "strictest"} or list of str, optional
+        Also write thresholds: the quantiles 0.1 and 0.9, 0.2 and 0.8, 0.3 and 0.7, 0.4 and 0.6. Behind it, others for some groups and signals:
+        strict de=regular perplexity=strictest en.perplexity=regular.
     tails : list of str, optional
         Ends of the distribution of a signal that are cut, as NAME=lower, NAME=upper or NAME=both, or {name: tail}; by default those of the
         LUMI chain for the signals that it uses, under RedPajama-V2's names, and both for others.
+    nulls : {"drop", "keep", "fail"}, optional
+        Fate of a document without a value of a signal, for mix with these thresholds: it is dropped, it is kept, or mix fails and names it.
     probabilities : list of float, optional
         Quantiles to find, from 0 to 1; by default 0.01 to 0.99, with all that the levels need.
     sample : float, optional
@@ -106,7 +112,7 @@ def quantiles(
     """
     options = checked(quantiles, options, RecordArgs)
     check_name(name)
-    strictness = None if level is None else check_level(level)
+    levels = None if level is None or level == () else Strictness.of(level)
     found = as_dataset(dataset, source, version)
     part = selected(found, options)
     request = Request(
@@ -115,14 +121,16 @@ def quantiles(
         check_fraction(sample),
         check_seed(seed),
     )
-    _check_level_probabilities(strictness, request.probabilities)
+    _check_level_probabilities(levels, request.probabilities)
     sides = tails_of(list(request.signals), tails_in_words(tails))
-    if tails and strictness is None:
+    if (tails or nulls != "drop") and levels is None:
         raise UsageError(
-            "tails are of thresholds, and there is no level; expected both. Give a level: --level regular."
+            "tails and nulls are of thresholds, and there is no level; expected one too. Give a level: --level regular."
         )
     takes_all = signals is None or signals == ()
-    job = Quantiles(found, part, request, name, record_policy(options), takes_all, strictness, sides)
+    job = Quantiles(
+        found, part, request, name, record_policy(options), takes_all, levels, sides, check_nulls(nulls)
+    )
     return run_quantiles(job, run_options(options))
 
 
@@ -141,7 +149,7 @@ def check_name(name: str) -> str:
     """Return a name of quantiles; raise `UsageError` if it cannot be one."""
     layout.check_name(name, "name")
     ending = name.rpartition(".")[2]
-    if ending in LEVELS:
+    if ending in (*LEVELS, MIXED):
         raise UsageError(
             f"name={name!r} ends like the thresholds of a level; expected another name. Leave {'.' + ending!r} out."
         )
@@ -155,12 +163,12 @@ def check_seed(seed: int) -> int:
     return seed
 
 
-def _check_level_probabilities(level: Level | None, probabilities: Sequence[float]) -> None:
-    missing = [item for item in LEVELS[level] if item not in probabilities] if level else []
-    if missing:
+def _check_level_probabilities(levels: Strictness | None, probabilities: Sequence[float]) -> None:
+    missing = [item for item in levels.probabilities if item not in probabilities] if levels else []
+    if levels and missing:
+        needed = " and ".join(f"{item:g}" for item in levels.probabilities)
         raise UsageError(
-            f"level={level!r} needs the probabilities {LEVELS[level][0]:g} and {LEVELS[level][1]:g}, which are not among those given. Add them "  # type: ignore[index]
-            "to --probabilities, or leave it out."
+            f"level={str(levels)!r} needs the probabilities {needed}, which are not among those given. Add them to --probabilities, or leave it out."
         )
 
 

@@ -9,7 +9,8 @@ import pytest
 from dolma_dask.errors import DataError, ExpressionError, UsageError
 from dolma_dask.rules.levels import Levels
 from dolma_dask.rules.quantile_table import PROBABILITIES, probability_name
-from dolma_dask.rules.thresholds import LEVELS, Thresholds, thresholds_of
+from dolma_dask.rules.strictness import LEVELS
+from dolma_dask.rules.thresholds import Thresholds, thresholds_of
 
 X, Y, Z = "g__g__word_count", "perplexity", "g__g__level"
 DRAW = random.Random(3)

@@ -14,7 +14,7 @@ from dolma_dask.rules.quantile_table import (
     probability_name,
     ranks_of,
 )
-from dolma_dask.rules.thresholds import LEVELS
+from dolma_dask.rules.strictness import LEVELS
 
 
 def quantiles(values, probabilities):

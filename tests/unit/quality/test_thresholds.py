@@ -10,7 +10,9 @@ import pytest
 from dolma_dask.errors import ExpressionError, UsageError
 from dolma_dask.rules.quantile_table import PROBABILITIES, probability_name
 from dolma_dask.rules.rules import And
-from dolma_dask.rules.thresholds import KNOWN_TAILS, LEVELS, Thresholds, thresholds_of
+from dolma_dask.rules.strictness import LEVELS
+from dolma_dask.rules.tails import KNOWN_TAILS
+from dolma_dask.rules.thresholds import Thresholds, thresholds_of
 from dolma_dask.rules.where import parse, resolve
 
 WORDS, NOISE = "g__g__word_count", "r__r__ccnet_perplexity"
@@ -230,3 +232,92 @@ def test_tables_show_signals_groups_and_bounds():
     assert "<td>=all</td>" in cuts._repr_html_()
     many = {f"s{number}": {"all": entry(1.0)} for number in range(50)}
     assert "and 20 more" in repr(thresholds_of(many, "regular"))
+
+
+def test_levels_of_single_groups_and_signals():
+    cuts = thresholds_of(
+        TABLE, "strict a=regular ccnet_perplexity=strictest a.ccnet_perplexity=regular", by="source"
+    )
+    assert (cuts.lower(WORDS), cuts.lower(WORDS, "a")) == (20.0, 1.0)
+    assert (cuts.upper(NOISE), cuts.upper(NOISE, "a"), cuts.upper(NOISE, "=all")) == (3.0, 0.9, 1.2)
+    assert cuts.strictness == cuts.to_json()["level"]
+    assert Thresholds.from_json(json.loads(json.dumps(cuts.to_json()))) == cuts
+    with pytest.raises(UsageError, match="no signal or group is called 'b'"):
+        thresholds_of(TABLE, "strict b=regular", by="source")
+
+
+@pytest.mark.parametrize("groups", [("all", "a"), ("all", "a", "=all")])
+@pytest.mark.parametrize("by", ["source", None])
+def test_missing_values_are_kept_where_the_group_is_known(groups, by):
+    table = {signal: {name: entries[name] for name in groups} for signal, entries in TABLE.items()}
+    dropping, keeping, failing = (
+        thresholds_of(table, "regular", by=by, nulls=nulls) for nulls in ("drop", "keep", "fail")
+    )
+    rows = list(zip(*(COLUMNS[name].to_pylist() for name in (WORDS, NOISE, "source")), strict=True))
+    filled = [
+        (5.0 if words is None else words, 0.5 if noise is None else noise, of) for words, noise, of in rows
+    ]
+    if by is None:
+        filled = [
+            (50.0 if row[0] is None else words, noise, of)
+            for (words, noise, of), row in zip(filled, rows, strict=True)
+        ]
+    columns = dict(zip((WORDS, NOISE, "source"), map(pa.array, zip(*filled, strict=True)), strict=True))
+    assert keeping.mask(COLUMNS).to_pylist() == dropping.mask(columns).to_pylist()
+    assert keeping.mask(COLUMNS) != dropping.mask(COLUMNS)
+    assert parse(str(keeping)).mask(COLUMNS) == keeping.mask(COLUMNS)
+    assert failing.mask(COLUMNS) == dropping.mask(COLUMNS)
+    assert {str(value) for value in failing.required} >= {WORDS, NOISE}
+    assert dropping.required == keeping.required == ()
+    for cuts in (dropping, keeping, failing):
+        assert Thresholds.from_json(json.loads(json.dumps(cuts.to_json()))) == cuts
+        assert cuts.inside("word_count").nulls == cuts.nulls
+    assert len({json.dumps(cuts.canonical()) for cuts in (dropping, keeping, failing)}) == 3
+
+
+def test_a_signal_that_is_no_column_is_missing():
+    for nulls, kept in (("drop", 0), ("keep", 1)):
+        cuts = thresholds_of(TABLE, "regular", by="source", nulls=nulls).inside(WORDS)
+        assert cuts.mask({WORDS: pa.nulls(2), "source": pa.array(["a", "b"])}).true_count == kept
+
+
+def test_groups_of_several_columns():
+    table = {WORDS: {"all": entry(1.0), "en/head": entry(10.0), "en/1\\/2": entry(1000.0)}}
+    by = ("metadata.language", "bucket")
+    cuts = thresholds_of(table, "regular", by=by, kind=("string", "string"))
+    columns = {
+        WORDS: pa.array([5.0, 5.0, 500.0, 5.0]),
+        "metadata.language": pa.array(["en", "de", "en", "en"]),
+        "bucket": pa.array(["head", "head", "1/2", None]),
+    }
+    assert cuts.names == {WORDS, *by}
+    assert cuts.mask(columns).to_pylist() == [True, False, True, False]
+    assert parse(str(cuts)).mask(columns) == cuts.mask(columns)
+    assert cuts.rules[0].short == "word_count within regular by language/bucket"
+    assert Thresholds.from_json(json.loads(json.dumps(cuts.to_json()))) == cuts
+    one = thresholds_of(
+        {WORDS: {"all": entry(1.0), "en/head": entry(10.0)}}, "regular", by, ("string", "string")
+    )
+    assert one.mask(columns).to_pylist() == [True, False, False, False]
+    assert "by metadata.language/bucket" in repr(one)
+
+
+def test_labels_of_another_number_of_columns_are_named():
+    with pytest.raises(UsageError, match="the group 'en' has another number of values"):
+        Thresholds.from_json({"by": ["a", "b"], "bounds": {"x": {"en": {"lower": 1}}}})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"by": []},
+        {"by": [3]},
+        {"by": ["a", "b"], "kind": ["string"]},
+        {"nulls": "skip"},
+        {"level": 3},
+        {"kind": []},
+    ],
+)
+def test_json_with_wrong_columns_levels_and_policies(change):
+    with pytest.raises(UsageError):
+        Thresholds.from_json({"bounds": {"x": {"all": {"lower": 1}}}, **change})

@@ -136,7 +136,7 @@ def test_lines_by_themselves_are_no_signal(signals: Path, tmp_path: Path):
 
 
 def test_every_metric_has_a_tail():
-    from dolma_dask.rules.thresholds import KNOWN_TAILS, tails_of
+    from dolma_dask.rules.tails import KNOWN_TAILS, tails_of
 
     assert set(METRICS) <= set(KNOWN_TAILS)
     assert tails_of(["short_line_ratio(nl=5.2)"], None) == {"short_line_ratio(nl=5.2)": "upper"}

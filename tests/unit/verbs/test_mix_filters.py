@@ -420,3 +420,47 @@ def test_merged_attributes_of_tables_keep_large_integers(tmp_path: Path) -> None
     dk.mix(data, to=str(tmp_path / "v1"), merge_attributes=True, attributes=["d"], **HERE)
     lines = [json.loads(line) for line in read_lines(tmp_path / "v1/documents/a.jsonl.gz")]
     assert [line["attributes"]["hash"] for line in lines] == [2**63 - 1, 5]
+
+
+def bounds_file(path: Path, **more: object) -> str:
+    path.write_text(json.dumps({"bounds": {"n": {"all": {"lower": 1, "upper": 2}}}, **more}))
+    return str(path)
+
+
+@pytest.fixture
+def with_nulls(tmp_path: Path) -> Path:
+    """Four documents, of which the third has no value, and one that cannot be read."""
+    root = tmp_path / "nulls"
+    rows = [{"id": f"d{row}", "source": "s", "text": "t"} for row in range(5)]
+    lines = [json.dumps(row) for row in rows]
+    write_lines(root / "documents/a.jsonl", [lines[0], "nonsense", *lines[2:]])
+    values = [{"n": 1.0}, None, {"n": 3.0}, {}, {"n": 2.0}]
+    attributes = [
+        {"id": None, "attributes": {}, "error": "bad"}
+        if value is None
+        else {"id": row["id"], "source": "s", "attributes": value}
+        for row, value in zip(rows, values, strict=True)
+    ]
+    write_lines(root / "attributes/x/a.jsonl", [json.dumps(row) for row in attributes])
+    return root
+
+
+@pytest.mark.parametrize(("nulls", "expected"), [("drop", ["d0", "d4"]), ("keep", ["d0", "d3", "d4"])])
+def test_documents_without_a_value_follow_the_policy_and_are_counted(
+    with_nulls: Path, tmp_path: Path, nulls: str, expected: list[str]
+) -> None:
+    cuts = bounds_file(tmp_path / "cuts.json", nulls=nulls)
+    options = {"on_bad_record": "quarantine", "max_bad_fraction": 1.0, "progress": False}
+    made = dk.mix(str(with_nulls), to=str(tmp_path / "v1"), thresholds=cuts, **options)
+    assert [json.loads(line)["id"] for line in read_lines(tmp_path / "v1/documents/a.jsonl")] == expected
+    assert [rule.missing for rule in made.rules] == [1, 1]
+    assert "(1 document without a value)" in str(made)
+
+
+def test_a_document_without_a_value_is_named_where_that_fails(with_nulls: Path, tmp_path: Path) -> None:
+    cuts = bounds_file(tmp_path / "cuts.json", nulls="fail")
+    options = {"on_bad_record": "quarantine", "max_bad_fraction": 1.0, "progress": False}
+    with pytest.raises(
+        StageError, match=r"documents/a.jsonl, row 3: document 'd3' has no n; expected a value.*nulls: fail"
+    ):
+        dk.mix(str(with_nulls), to=str(tmp_path / "v1"), thresholds=cuts, **options)

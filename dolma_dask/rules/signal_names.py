@@ -1,0 +1,45 @@
+"""Names of signals, as people write them and as they are shown: an attribute key behind ``__``, a field without ``metadata.``."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from dolma_dask.errors import UsageError
+
+MOST_NAMED = 20
+"""Names that a message lists."""
+
+
+def short_name(signal: str) -> str:
+    """Return the last part of an attribute key or of a field of the metadata."""
+    return signal.removeprefix("metadata.").rpartition("__")[2]
+
+
+def short_names(signals: list[str]) -> dict[str, str]:
+    """Return how tables call each signal: by its short name, where no other has it too."""
+    short = {signal: short_name(signal) for signal in signals}
+    return {
+        signal: name if list(short.values()).count(name) == 1 else signal for signal, name in short.items()
+    }
+
+
+def one_signal(problem: str, name: str, signals: list[str]) -> str:
+    """Return the signal that a name stands for; `problem` begins the message if there is none, or several."""
+    ours = matching(name, signals)
+    if len(ours) == 1:
+        return ours[0]
+    near = ours or get_close_matches(name, [*signals, *map(short_name, signals)])
+    hint = f"{'it is short for' if ours else 'near it are'} {', '.join(near)}; " if near else ""
+    raise UsageError(f"{problem} {name!r}; {hint}expected one of {some(signals)}.", name=name)
+
+
+def matching(name: str, signals: list[str]) -> list[str]:
+    """Return the signals that a name stands for: itself, else those that end in it."""
+    if name in signals:
+        return [name]
+    return [signal for signal in signals if signal.endswith((f"__{name}", f"metadata.{name}"))]
+
+
+def some(names: Sequence[str]) -> str:
+    """Return names for a message: all of few, the first of many."""
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more if names else "none"
