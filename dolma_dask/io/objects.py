@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from dolma_dask.display import counted
 from dolma_dask.errors import StoreError, StoreUnreachableError
 from dolma_dask.io import files
 
@@ -30,6 +31,9 @@ LONGEST_WAIT_SECONDS = 30.0
 
 LONGEST_PAUSE_SECONDS = 3600.0
 """Pauses that a server may ask for, in a row."""
+
+SLOWEST = 1000
+"""Bytes per second; a connection that brings less counts as one that brings nothing."""
 
 _SLICE_SECONDS = 0.25
 """How long a thread sleeps that somebody may want to stop."""
@@ -118,9 +122,9 @@ class _Row:
     since: float = 0.0  # when the first of them ended
     asked: float = 0.0  # seconds to stay away, as the host asked meanwhile
 
-    def add(self, reached: int) -> None:
-        """Count an attempt; one that brought something begins a new row."""
-        if reached > self.best or not self.tries:
+    def add(self, reached: int, seconds: float) -> None:
+        """Count an attempt that took so long; one that brought something begins a new row."""
+        if reached > self.best + SLOWEST * max(seconds, 1.0) or not self.tries:
             self.best, self.tries, self.since, self.asked = max(reached, self.best), 0, time.monotonic(), 0.0
         self.tries += 1
 
@@ -185,9 +189,10 @@ class Source:
         while True:
             try:
                 with host.connection():
+                    began = time.monotonic()
                     return attempt()
             except BrokenOffError as error:
-                row.add(reached())
+                row.add(reached(), time.monotonic() - began)
                 self._check_hope(url, error, row)
                 if error.wait:
                     row.asked += error.wait
@@ -201,7 +206,7 @@ class Source:
         is_late = row.waited > self.patience or row.asked + error.wait > LONGEST_PAUSE_SECONDS
         if not is_late and (row.tries < TRIES or not answers or error.refusal == "later"):
             return
-        found = f"{shown(url)}: {error} ({row.tries} attempts in a row, {row.waited + row.asked:.0f} s)"
+        found = f"{shown(url)}: {error} ({counted(row.tries, 'attempt')} in a row, {row.waited + row.asked:.0f} s)"
         if answers:
             raise StoreError(
                 f"{found}; expected all of it. Run the same command again later: it goes on where this one stopped.",

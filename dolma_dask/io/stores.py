@@ -292,10 +292,11 @@ def _credentials_hint(protocol: str) -> str:
     return f"Give them by what fsspec takes for {protocol}, such as the variables FSSPEC_{name}_..., where the workers run too."
 
 
-def reason(error: BaseException) -> str:
-    """Return a store's own words on one line, without anything before an ``@`` in a URL."""
-    text = " ".join(str(error).split()) or "no reason given"
-    return _SECRETS.sub("", f"{type(error).__name__}: {text}")[:_SHOWN]
+def reason(error: BaseException | str) -> str:
+    """Return a store's own words on one line, without anything before an ``@`` in a URL, and without what a terminal would obey."""
+    words = " ".join(str(error).split()) or "no reason given"
+    text = words if isinstance(error, str) else f"{type(error).__name__}: {words}"
+    return "".join(filter(str.isprintable, _SECRETS.sub("", text)))[:_SHOWN]
 
 
 def _store_of(url: str) -> str:

@@ -17,7 +17,7 @@ PIECE = 1 << 14
 class Fault(NamedTuple):
     """What happens to one GET instead of an answer; `after`: bytes of the body that are sent before."""
 
-    kind: str  # drop, reset, stall, status, whole, lie, body, chunked, no_length
+    kind: str  # drop, reset, stall, trickle, status, headers, whole, lie, body, chunked, no_length
     after: int = 0
     status: int = 0
     headers: tuple[tuple[str, str], ...] = ()
@@ -136,13 +136,17 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if fault.kind == "body":
             data = fault.body
-        status, more = 200, ()
+        status, more = 200, fault.headers
         if start:
             status, more = 206, (("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}"),)
         body = data[start:]
         self.begin(status, None if fault.kind == "no_length" else len(body), *more)
         stop = fault.after if fault.kind in ("drop", "reset", "stall") else len(body)
         with suppress(OSError):
+            for byte in body if fault.kind == "trickle" else b"":
+                if self.server.ended.wait(0.02):
+                    break
+                self.wfile.write(bytes([byte]))
             for at in range(0, min(stop, len(body)), PIECE):
                 self.wfile.write(body[at : min(at + PIECE, stop)])
             self.wfile.flush()

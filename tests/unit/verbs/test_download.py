@@ -22,7 +22,8 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import DiskFullError, StageError, StoreUnreachableError, UsageError
 from dolma_dask.io import objects, partial
-from dolma_dask.io.web import _login, _opener
+from dolma_dask.io.stores import reason
+from dolma_dask.io.web import _login, _opener, _retry_after
 from dolma_dask.journal import Journal
 from dolma_dask.testing.commands import Command, killed_at
 from dolma_dask.verbs.download import space
@@ -166,6 +167,74 @@ def test_nothing_is_lost_by_a_server_that(name, server, tmp_path):
     assert files_of(tmp_path) == {FIRST.removeprefix(f"{BASE}/"): server.files[FIRST]}
     assert hidden(tmp_path) == []
     assert server.faults[FIRST] == []
+
+
+LINES = "/x/lines.jsonl"
+"""Lines of text have no checksum, so that nothing else would tell."""
+
+
+@pytest.mark.parametrize("status", [202, 203, 204, 206])
+def test_only_an_object_is_taken_for_one(status, server, tmp_path):
+    server.files[LINES] = b"a line\n" * 1000
+    server.faults[LINES] = [Fault("status", status=status)] * 2
+    fetch_one(server, tmp_path, LINES)
+    assert files_of(tmp_path) == {LINES[1:]: server.files[LINES]}
+
+
+def test_what_the_server_has_compressed_is_refused(server, tmp_path):
+    server.files[LINES] = b"a line\n" * 1000
+    packed_too = Fault("headers", headers=(("Content-Encoding", "gzip"),))
+    server.always = {LINES: packed_too, FIRST: packed_too}
+    fetch_one(server, tmp_path)
+    with pytest.raises(StageError, match=r"lines.jsonl: its server sends it in the encoding gzip; expected"):
+        fetch_one(server, tmp_path, LINES)
+    assert files_of(tmp_path) == {FIRST.removeprefix(f"{BASE}/"): server.files[FIRST]}
+
+
+@pytest.mark.parametrize(
+    "place", ["http://[bad/x", f"http://{'a' * 80}.example/x", "file:///etc/hosts", "ftp://127.0.0.1:1/x"]
+)
+def test_redirections_to_other_places_than_the_web_are_refused(place, server, tmp_path):
+    server.always[FIRST] = Fault("status", status=302, headers=(("Location", place),))
+    with pytest.raises(StageError, match=r"StoreAccessError: http://.*; expected"):
+        fetch_one(server, tmp_path)
+
+
+def test_a_range_that_nobody_asked_for_is_refused(server, tmp_path):
+    server.always[FIRST] = Fault("status", status=416)
+    with pytest.raises(StageError, match=r"HTTP status 416 .*5 attempts in a row"):
+        fetch_one(server, tmp_path)
+
+
+def test_sizes_without_end_are_none(server, tmp_path):
+    endless = "9" * 5000
+    server.faults[FIRST] = [
+        Fault("drop", 20_000),
+        Fault("headers", headers=(("Content-Length", endless), ("Content-Range", f"bytes 0-1/{endless}"))),
+    ]
+    fetch_one(server, tmp_path)
+    assert files_of(tmp_path).popitem()[1] == server.files[FIRST]
+
+
+def test_a_server_that_sends_a_byte_now_and_then_has_stalled(server, tmp_path):
+    server.faults[FIRST] = [Fault("trickle")]
+    fetch_one(server, tmp_path, timeout=0.2)
+    assert len(server.gets(FIRST)) == 2
+    assert files_of(tmp_path).popitem()[1] == server.files[FIRST]
+
+
+def test_attempts_that_bring_next_to_nothing_are_in_vain():
+    row = objects._Row(0)
+    for reached in range(10):
+        row.add(reached, 60.0)
+    assert row.tries == 10
+    row.add(100_000, 60.0)
+    assert row.tries == 1
+
+
+def test_what_a_server_says_is_no_matter_for_terminals_and_clocks():
+    assert reason("red \x1b[31m\x07 and\r\n\x9b2J more") == "red [31m and 2J more"
+    assert _retry_after("Wed, 21 Oct 2015 07:28:00 +9999999999999") == objects.LONGEST_WAIT_SECONDS
 
 
 @pytest.mark.parametrize("status", [429, 503])
