@@ -46,16 +46,12 @@ def kept(folder: Path, values: np.ndarray, groups: int) -> Index:
     return Index(tuple(labels), (FileRecord("values.bin", out.bytes, writer.checksum),))
 
 
-def find(folder: Path, index: Index) -> list[list[float | None]]:
+def find(folder: Path, index: Index) -> list[list[float]]:
     """Return the quantiles of all rows and of each group."""
     signal = SignalValues.open(str(folder), index, 0)
-    counts = signal.extents.counts[:, 0].tolist()
-    ranks = [ranks_of(count, PROBABILITIES) for count in counts]
-    found = order_statistics(signal.blocks, signal.extents, ranks)
-    return [
-        interpolated(count, PROBABILITIES, wanted, values_of(keys))
-        for count, wanted, keys in zip(counts, ranks, found, strict=True)
-    ]
+    ranks, shares = ranks_of(signal.extents.counts[:, 0], PROBABILITIES)
+    found = order_statistics(signal.blocks, signal.sample, signal.extents, ranks)
+    return interpolated(values_of(found), shares).tolist()
 
 
 def _passes(job: Job, values: np.ndarray, groups: int) -> None:

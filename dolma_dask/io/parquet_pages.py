@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from dolma_dask.text.columns import for_kernel
+from dolma_dask.text.kernels import Bytes, Int, kernel
+
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
@@ -29,6 +32,9 @@ _LARGEST_DICTIONARY = 64_000_000
 """Bytes of a dictionary that is read for its longest value."""
 
 _CODECS = ("snappy", "zstd", "gzip", "lz4_raw", "brotli")
+
+_LENGTH = 4
+"""Bytes of the length in front of a string of a dictionary."""
 
 _NUMBER_BYTES = 12
 """Memory for a value, its width and levels, and so for what stands beside a string."""
@@ -147,14 +153,21 @@ def _unpacked(stored: bytes, size: int) -> Iterator[bytes]:
 
 def _longest_in(data: bytes, values: int) -> int:
     """Return the bytes of the longest of so many strings, each behind its length; 0 if the data are something else."""
+    return int(_longest_of(for_kernel(np.frombuffer(data, np.uint8)), values))
+
+
+@kernel
+def _longest_of(data: Bytes, values: Int) -> Int:
     longest = at = 0
     for _ in range(values):
-        size = int.from_bytes(data[at : at + 4], "little")
-        longest = max(longest, size)
-        at += 4 + size
-        if at > len(data):
+        if at + _LENGTH > data.size:
             return 0
-    return longest if at == len(data) else 0
+        size = 0
+        for byte in range(_LENGTH):
+            size |= int(data[at + byte]) << (8 * byte)
+        longest = max(longest, size)
+        at += _LENGTH + size
+    return longest if at == data.size else 0
 
 
 def _header(source: RawIOBase, at: int) -> tuple[Fields, int]:

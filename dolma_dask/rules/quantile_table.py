@@ -4,7 +4,6 @@
 in between, as NumPy's default is (Hyndman and Fan 1996, definition 7).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
@@ -12,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dolma_dask.errors import UsageError
+
+Floats = npt.NDArray[np.float64]
 
 PROBABILITIES = (0.01, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.99)
 """Those that every level of thresholds needs, and more to look at."""
@@ -58,55 +59,42 @@ def probability_name(probability: float) -> str:
     return repr(float(probability)).removesuffix(".0")
 
 
-def ranks_of(count: int, probabilities: Sequence[float]) -> npt.NDArray[np.int64]:
-    """Return the ranks, from 0 and ascending, of the order statistics that the quantiles of `count` values need."""
-    if count == 0:
-        return np.zeros(0, np.int64)
-    low = [_position(count, probability)[0] for probability in probabilities]
-    return np.unique(np.array([rank for at in low for rank in (at, min(at + 1, count - 1))], np.int64))
+def ranks_of(
+    counts: npt.NDArray[np.int64], probabilities: Sequence[float]
+) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Return the ranks, from 0, of the two order statistics around each quantile of `counts` values (n,), and how far it lies between them.
+
+    The ranks are (n, 2 p), first those below the p quantiles and then those above; the shares (n, p).
+    """
+    last = np.maximum(counts - 1, 0)[:, None]
+    positions = last * np.array(probabilities)
+    below = np.minimum(positions.astype(np.int64), last)
+    return np.hstack([below, np.minimum(below + 1, last)]), positions - below
 
 
-def _position(count: int, probability: float) -> tuple[int, float]:
-    """Return the rank below a quantile, and how far it lies on the way to the next."""
-    position = (count - 1) * probability
-    rank = min(int(position), count - 1)
-    return rank, position - rank
+def interpolated(values: Floats, shares: Floats) -> Floats:
+    """Return quantiles (n, p), given the values at `ranks_of` and the shares, by the formula of NumPy so that the last bit agrees."""
+    low, high = np.hsplit(values, 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        distance = high - low
+        found = np.where(shares < 0.5, low + distance * shares, high - distance * (1 - shares))
+    found = np.where(np.isinf(distance), low * (1 - shares) + high * shares, found)
+    return found + 0.0  # no -0.0
 
 
-def interpolated(
-    count: int,
-    probabilities: Sequence[float],
-    ranks: npt.NDArray[np.int64],
-    values: npt.NDArray[np.float64],
-) -> list[float | None]:
-    """Return the quantiles of `count` values at probabilities, given the values at `ranks_of` these; None without values."""
-    if count == 0:
-        return [None] * len(probabilities)
-    known = dict(zip(ranks.tolist(), values.tolist(), strict=True))
-    quantiles: list[float | None] = []
-    for probability in probabilities:
-        rank, share = _position(count, probability)
-        quantiles.append(_between(known[rank], known[min(rank + 1, count - 1)], share))
-    return quantiles
-
-
-def _between(low: float, high: float, share: float) -> float:
-    """Return the value at a share of the way, by the formula of NumPy so that the last bit agrees."""
-    distance = high - low
-    if math.isinf(distance):
-        return low * (1 - share) + high * share
-    value = low + distance * share if share < 0.5 else high - distance * (1 - share)
-    return value + 0.0  # no -0.0
-
-
-def entry(
-    count: int,
-    nulls: int,
-    bounds: tuple[float, float] | None,
-    probabilities: Sequence[float],
-    quantiles: Sequence[float | None],
-) -> Entry:
-    """Return the entry of a signal in a group."""
-    least, greatest = bounds or (None, None)
+def entries_of(
+    counts: npt.NDArray[np.int64], bounds: Floats, probabilities: Sequence[float], quantiles: Floats
+) -> list[Entry]:
+    """Return the entries of a signal in some groups, given values and nulls (n, 2 or more), least and greatest (n, 2) and quantiles (n, p)."""
     names = [probability_name(item) for item in probabilities]
-    return Entry(n=count, nulls=nulls, min=least, max=greatest, q=dict(zip(names, quantiles, strict=True)))
+    rows = zip(counts[:, :2].tolist(), bounds.tolist(), quantiles.tolist(), strict=True)
+    return [_entry(names, *row) for row in rows]
+
+
+def _entry(
+    names: Sequence[str], counts: Sequence[int], bounds: Sequence[float], found: Sequence[float]
+) -> Entry:
+    count, nulls = counts
+    if not count:
+        return Entry(n=0, nulls=nulls, min=None, max=None, q=dict.fromkeys(names))
+    return Entry(n=count, nulls=nulls, min=bounds[0], max=bounds[1], q=dict(zip(names, found, strict=True)))

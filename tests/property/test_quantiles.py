@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from dolma_dask.rules.groups import label_of, spelled, unspelled
 from dolma_dask.rules.ordered_bits import Extents, values_of, write_keys
-from dolma_dask.rules.quantile_table import interpolated, probability_name, ranks_of
+from dolma_dask.rules.quantile_table import entries_of, interpolated, probability_name, ranks_of
 from dolma_dask.rules.sampling import sampled
 from dolma_dask.rules.thresholds import Thresholds, thresholds_of
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.quantiles import order_statistics as selection
-from dolma_dask.verbs.quantiles.order_statistics import order_statistics
+from dolma_dask.verbs.quantiles.order_statistics import Block, order_statistics
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 EDGES = st.sampled_from(
@@ -40,13 +40,14 @@ def keys_of(values):
 
 
 @contextmanager
-def limits(counters, least, collected):
+def limits(counters, least, collected, most_sorted):
     """Small limits, so that a few values need many passes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "MOST_COUNTERS", counters)
         patch.setattr(selection, "MOST_BINS", max(least, 1 << 6))
         patch.setattr(selection, "LEAST_BINS", least)
         patch.setattr(selection, "MOST_COLLECTED", collected)
+        patch.setattr(selection, "MOST_SORTED", most_sorted)
         yield
 
 
@@ -61,15 +62,22 @@ def found_quantiles(rows, probabilities, block):
         write_keys(part, codes[cut], keys[cut], extents)
     total = extents.total()
     extents.counts[0], extents.bounds[0] = total.counts[0], total.bounds[0]
-    ranks = [ranks_of(int(count), probabilities) for count in extents.counts[:, 0]]
-    answers = order_statistics(lambda: ((keys[cut], codes[cut]) for cut in cuts), extents, ranks)
-    return [
-        interpolated(int(count), probabilities, wanted, values_of(answer))
-        for count, wanted, answer in zip(extents.counts[:, 0], ranks, answers, strict=True)
-    ]
+    ranks, shares = ranks_of(extents.counts[:, 0], probabilities)
+    blocks = [ordered(keys[cut], codes[cut]) for cut in cuts]
+    answers = order_statistics(lambda: blocks, lambda: keys[::3], extents, ranks)
+    quantiles = interpolated(values_of(answers), shares)
+    return [entry["q"] for entry in entries_of(extents.counts, extents.bounds, probabilities, quantiles)]
+
+
+def ordered(keys, codes):
+    """Return keys as one segment, which is ordered by group."""
+    sizes = np.bincount(codes, minlength=5)
+    stops = np.cumsum(sizes)[None]
+    return Block(keys[np.argsort(codes, kind="stable")], stops - sizes, stops)
 
 
 def same(found, values, probabilities):
+    found = [found[probability_name(item)] for item in probabilities]
     if not values:
         return found == [None] * len(probabilities)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -87,10 +95,11 @@ def same(found, values, probabilities):
     st.integers(1, 400),
     st.sampled_from([2, 8, 1 << 7]),
     st.sampled_from([1, 3, 1 << 20]),
+    st.sampled_from([0, 100, 1 << 20]),
 )
-def test_quantiles_are_those_of_numpy(rows, probabilities, block, least, collected):
+def test_quantiles_are_those_of_numpy(rows, probabilities, block, least, collected, most_sorted):
     probabilities = sorted(set(probabilities))
-    with limits(1 << 10, least, collected):
+    with limits(1 << 10, least, collected, most_sorted):
         found = found_quantiles(rows, probabilities, block)
     for row in range(5):
         mine = [value for value, code in rows if value is not None and row in (0, code)]

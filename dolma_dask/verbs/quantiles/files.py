@@ -1,20 +1,21 @@
 """Staging files of `quantiles`: the values of some shards as keys, column by column.
 
-A file of values is a row of segments, each with the group codes (uint16) of its rows, if there are groups, and then the keys (uint64,
-`dolma_dask.rules.ordered_bits`) of one signal after the other; behind them stand the extents of all signals, and a tail that says how
-long everything is. 8 bytes per value and 2 per row. Memory: one segment. Numbers are little-endian.
+A file of values is a row of segments, each with the keys (uint64, `dolma_dask.rules.ordered_bits`) of one signal after the other. The rows
+of a segment are ordered by group, so that its readers count one group at a time, whose counters stay in the cache. Behind the segments
+stand how many rows of each group they have, the extents of all signals, and a tail that says how long everything is. 8 bytes per value.
+Memory: one segment, twice for one signal. Numbers are little-endian.
 
 The tail also holds the checksum of all that stands before it: its readers know it from the journal, and do not take a file of the same name
 and size, which a process of an earlier call has written, for the one that they were promised.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, TypeVar
+from functools import cached_property
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.formats.json import NOT_JSON
@@ -22,9 +23,9 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import PublishedFile
 from dolma_dask.io.records import FileRecord
 from dolma_dask.rules.ordered_bits import Codes, Extents, write_keys
-from dolma_dask.text.kernels import Words
+from dolma_dask.text.kernels import Counts, Words
 
-FORM = 2
+FORM = 3
 """Raised when the files change for the same values."""
 
 SEGMENT_ROWS = 1 << 17
@@ -36,9 +37,8 @@ SEGMENT_BYTES = 32 << 20
 _LENGTH = 8
 """Bytes at the end of a file that tell the length of its tail."""
 
-_NO_CODES: Codes = np.zeros(0, np.uint16)
-
-Item = TypeVar("Item", bound=np.generic)
+_COUNT = np.dtype(np.uint32)
+"""Of the rows of a group in a segment."""
 
 
 class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,7 +48,7 @@ class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int = 0
     segment_rows: int = 0  # rows of each segment but the last
     signals: int = 0
-    grouped: bool = False  # whether there are codes
+    grouped: bool = False  # whether rows have codes
     checksum: str = ""  # xxh3-128 of what stands before
 
 
@@ -69,6 +69,7 @@ class ValueWriter:
         self._segment_rows = min(SEGMENT_ROWS, max(SEGMENT_BYTES // (8 * signals), 1))
         self._keys = np.empty((signals, self._segment_rows), np.uint64)
         self._codes = np.zeros(self._segment_rows if groups > 1 else 0, np.uint16)
+        self._counts = list[Counts]()  # of the codes of each segment, as far as there are any
         self._extents = [Extents.empty(groups) for _ in range(signals)]
         self._waiting = self._rows = 0
 
@@ -91,17 +92,26 @@ class ValueWriter:
             self._flush()
 
     def _flush(self) -> None:
-        self._out.write(self._codes[: self._waiting].data)
-        for keys in self._keys:
-            self._out.write(keys[: self._waiting].data)
+        codes, segment = self._codes[: self._waiting], self._keys[:, : self._waiting]
+        if codes.size:
+            self._counts.append(np.bincount(codes))
+        if self._counts and self._counts[-1].max() < len(codes):
+            order = np.argsort(codes, kind="stable")
+            for keys in segment:
+                self._out.write(keys[order])
+        else:
+            for keys in segment:
+                self._out.write(keys)
         self._rows += self._waiting
         self._waiting = 0
 
-    def finish(self, labels: Sequence[str]) -> npt.NDArray[np.int64]:
+    def finish(self, labels: Sequence[str]) -> Counts:
         """Write the end, and return the counts of all signals and codes, (signals, codes, 3); see `Extents`."""
         if self._waiting:
             self._flush()
         used = len(labels) + 1
+        for counts in self._counts:
+            self._out.write(np.pad(counts, (0, used - len(counts))).astype(_COUNT))
         for extents in self._extents:
             self._out.write(np.ascontiguousarray(extents.counts[:used]))
             self._out.write(np.ascontiguousarray(extents.bounds[:used]))
@@ -144,29 +154,30 @@ class ValueFile:
             )
         return cls(url, tail)
 
+    @cached_property
+    def sizes(self) -> Counts:
+        """Rows of each segment and code, (segments, codes); one column for all rows if they have no codes."""
+        tail = self.tail
+        firsts = np.arange(0, tail.rows, tail.segment_rows or 1)
+        if not tail.grouped:
+            return np.minimum(tail.rows - firsts, tail.segment_rows)[:, None]
+        shape = len(firsts), len(tail.labels) + 1
+        with files.open_read(self.url) as handle:
+            data = _read(
+                handle, 8 * tail.rows * tail.signals, shape[0] * shape[1] * _COUNT.itemsize, self.url
+            )
+        return np.frombuffer(data, _COUNT).reshape(shape).astype(np.int64)
+
     def extents(self, signal: int) -> Extents:
         """Return the extents of a signal for each code."""
         tail, groups = self.tail, len(self.tail.labels) + 1
-        offset = tail.rows * (8 * tail.signals + 2 * tail.grouped) + signal * groups * 40
+        offset = 8 * tail.rows * tail.signals + self.sizes.size * _COUNT.itemsize * tail.grouped
         with files.open_read(self.url) as handle:
-            data = _read(handle, offset, groups * 40, self.url)
+            data = _read(handle, offset + signal * groups * 40, groups * 40, self.url)
         counts = np.frombuffer(data, np.int64, groups * 3).reshape(groups, 3)
         return Extents(counts, np.frombuffer(data, np.uint64, groups * 2, groups * 24).reshape(groups, 2))
 
-    def blocks(self, signal: int, grouped: bool = True) -> Iterator[tuple[Words, Codes]]:
-        """Yield the keys of a signal and the codes of their rows, segment by segment; no codes if there are none or they are not needed."""
-        tail = self.tail
-        offset = 0
-        with files.open_read(self.url) as handle:
-            for first in range(0, tail.rows, tail.segment_rows or 1):
-                count = min(tail.segment_rows, tail.rows - first)
-                codes = _NO_CODES
-                if tail.grouped and grouped:
-                    codes = self._array(handle, offset, count, np.uint16)
-                keys = offset + count * (2 * tail.grouped + 8 * signal)
-                yield self._array(handle, keys, count, np.uint64), codes
-                offset += count * (8 * tail.signals + 2 * tail.grouped)
-
-    def _array(self, handle: BinaryIO, offset: int, count: int, dtype: type[Item]) -> npt.NDArray[Item]:
-        size = count * np.dtype(dtype).itemsize
-        return np.frombuffer(_read(handle, offset, size, self.url), dtype)
+    def read(self, handle: BinaryIO, signal: int, segment: int, out: Words) -> None:
+        """Fill `out` with the keys of a signal in a segment, those of code 0 first; `handle` is the open file."""
+        before = segment * self.tail.segment_rows * self.tail.signals
+        files.read_into(handle, 8 * (before + signal * len(out)), out.data.cast("B"), self.url)

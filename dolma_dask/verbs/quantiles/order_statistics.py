@@ -1,14 +1,13 @@
 """Exact order statistics of more values than fit into memory, for many groups at once: a few passes over keys.
 
-The first pass counts in bins that cover the range of all keys; the bins in which requested order statistics lie become cells, and further
-passes count inside of the cells until each holds one distinct key, or so few keys are left that they can be collected. Counts and
-keys are integers, so the result depends on the values alone, not on how they were cut into blocks.
+A *row* of the tables is a group of documents: row 0 all of them, the others those with one label. Rows with few keys are collected and sorted.
+For the others, a first pass counts in bins that all rows share (`bins`); those in which requested order statistics lie become *cells*, ranges of
+keys of one row, and further passes count inside of them, each in bins of its own, until each holds one distinct key, or so few keys are left
+that they can be collected. Cells lie in the order of row and key. Counts and keys are integers, so the result depends on the values alone, not
+on how they were cut into blocks nor on the sample that makes the bins.
 
-A *row* of the tables is a group of documents: row 0 all of them, the others those with one label. All rows share the bins of the first
-pass; a *cell* is a range of keys inside of one such bin for one row, with bins of its own. Cells lie in the order of row and key.
-
-Two passes for whole numbers with many ties, three for real numbers: 6 ns per value without groups, 11 with a few, 70 with 1,000 whose rows
-alternate. Memory: `MOST_COUNTERS` counters, as much again in tables, and `MOST_COLLECTED` keys.
+Two passes, rarely three: 6 ns per value without groups and with a few, 10 with 1,000 whose rows alternate. Memory: `MOST_COUNTERS` counters, as
+much again in tables, and `MOST_COLLECTED` keys, or `MOST_SORTED` keys, and a block.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dolma_dask.errors import DataError
-from dolma_dask.rules.ordered_bits import Codes, Extents
+from dolma_dask.rules.ordered_bits import NULL, Extents
 from dolma_dask.text.kernels import Bools, Counts, Int, Positions, Words, kernel
+from dolma_dask.verbs.quantiles.bins import Bins, bin_of, make_bins, shift_of
 
 MOST_COUNTERS = 1 << 22
 """Counters of one pass, 8 bytes each, shared by all cells."""
@@ -30,34 +30,72 @@ MOST_BINS = 1 << 16
 LEAST_BINS = 1 << 7
 """Bins that a cell has at least."""
 
-MOST_COLLECTED = 1 << 20
+MOST_COLLECTED = 1 << 21
 """Keys that are collected instead of being counted further."""
 
-Block = tuple[Words, Codes]
-"""Keys of consecutive documents, and the row of the tables that each belongs to besides row 0 (or none at all)."""
+MOST_SORTED = 1 << 22
+"""Keys of small rows that are collected whole and sorted, instead of being counted at all."""
+
+_NULL = np.uint64(NULL)
 
 Ints = npt.NDArray[np.int64]
 
-_First = tuple[np.uint64, np.uint64, np.uint64]
-"""The bins of the first pass, ``(key - low) >> shift``: low, the greatest key minus low, and shift."""
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Keys of some segments: those of a row of the tables stand together in each."""
+
+    keys: Words
+    starts: Ints  # (segments, rows) where the keys of each row start; those that belong to row 0 alone in its column
+    stops: Ints  # (segments, rows) and where they stop
 
 
-def order_statistics(read: Callable[[], Iterable[Block]], extents: Extents, ranks: list[Ints]) -> list[Words]:
-    """Find the keys at some ranks of each row.
+Read = Callable[[], Iterable[Block]]
+"""Reads all keys anew for each pass."""
 
-    `read` gives all blocks anew for each pass; their codes, if any, are those of rows, 0 for keys that belong to no group. `extents` and
-    `ranks` (from 0, ascending) are those of each row: row 0 is about all keys, the others about those of one group. Raises `DataError`: the
-    blocks are not those that `extents` is about, or differ from pass to pass.
+
+def order_statistics(read: Read, sample: Callable[[], Words], extents: Extents, ranks: Ints) -> Words:
+    """Find the keys at some ranks of each row, (rows, ranks); 0 where a row has no keys.
+
+    `extents` and `ranks` (from 0, in any order) are those of each row: row 0 is about all keys, the others about those of one group. `sample`
+    returns some of all keys, where many are. Raises `DataError`: the blocks are not those that `extents` is about, or differ from pass to pass.
     """
-    if not extents.counts[0, 0]:
-        return [np.zeros(0, np.uint64) for _ in ranks]
-    search = _Search(read, extents, ranks)
+    sizes = extents.counts[:, 0]
+    answers = np.zeros(ranks.shape, np.uint64)
+    by_size = np.append(np.argsort(sizes[1:], kind="stable") + 1, 0)  # row 0, which is the largest, last
+    is_small = np.zeros(len(sizes), np.bool_)
+    is_small[by_size] = np.cumsum(sizes[by_size]) <= MOST_SORTED
+    if sizes[is_small].any():
+        _sort(read, sizes, is_small, ranks, answers)
+    if not is_small.all():
+        rows = np.flatnonzero(~is_small)
+        answers[rows] = _search(_Search(read, sample(), extents, rows, ranks[rows]))
+    return answers
+
+
+def _sort(read: Read, sizes: Ints, is_small: Bools, ranks: Ints, answers: Words) -> None:
+    """Answer for the small rows, by sorting their keys."""
+    sizes = np.where(is_small, sizes, 0)
+    stops = np.cumsum(sizes)
+    starts = stops - sizes
+    ends, collected = starts.copy(), np.empty(int(stops[-1]), np.uint64)
+    for block in read():
+        _collect_rows(block.keys, block.starts, block.stops, is_small, ends, stops, collected)
+    _check(ends - starts, sizes)
+    for row in np.flatnonzero(sizes).tolist():
+        keys = collected[starts[row] : stops[row]]
+        keys.sort()
+        answers[row] = keys[ranks[row]]
+
+
+def _search(search: "_Search") -> Words:
+    """Return the keys at the ranks."""
     search.count_first()
     while search.cells.sizes.sum() > MOST_COLLECTED:
         search.count_cells()
     if len(search.cells.sizes):
         search.collect()
-    return np.split(search.answers, np.cumsum([len(of_row) for of_row in ranks])[:-1])
+    return search.answers.reshape(search.ranks.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,32 +112,34 @@ class _Cells:
 class _Search:
     """Where the requested order statistics are known to lie, ever closer from pass to pass."""
 
-    def __init__(self, read: Callable[[], Iterable[Block]], extents: Extents, ranks: list[Ints]) -> None:
-        """Begin with one cell per row, over all keys."""
-        rows, keys = len(ranks), int(extents.counts[0, 0])
-        low, high = extents.bounds[0]
-        shift = _shift(int(high - low), _power_of_two(min(MOST_COUNTERS // rows, 4 * keys), 2))
+    def __init__(self, read: Read, sample: Words, extents: Extents, rows: Ints, ranks: Ints) -> None:
+        """Begin with one cell for each of some rows, of which row 0 is the first, over all keys."""
+        count, (low, high) = len(rows), extents.bounds[0]
         self._read = read
-        self._first: _First = (low, high - low, np.uint64(shift))
-        self._shape = rows, (int(high - low) >> shift) + 1  # of the counters of the first pass
+        self._bins, self._least = make_bins(low, high, sample, min(MOST_COUNTERS // count, MOST_BINS))
+        self._own = np.zeros(len(extents.counts), np.int64)  # number of each row here; 0: not searched
+        self._own[rows] = np.arange(count)
         self.cells = _Cells(
-            np.arange(rows, dtype=np.int32),
-            np.full(rows, low),
-            np.full(rows, high),
-            np.zeros(rows, np.int64),
-            extents.counts[:, 0].astype(np.int64),
+            np.arange(count, dtype=np.int32),
+            np.full(count, low),
+            np.full(count, high),
+            np.zeros(count, np.int64),
+            extents.counts[rows, 0],
         )
-        self._ranks = np.concatenate(ranks).astype(np.int64)
-        self._cell_of = np.repeat(np.arange(rows), [len(of_row) for of_row in ranks])  # -1: it is answered
+        self.ranks, self._ranks = ranks, ranks.ravel()
+        self._cell_of = np.repeat(np.arange(count), ranks.shape[1])  # -1: it is answered
         self.answers = np.zeros(len(self._ranks), np.uint64)
 
     def count_first(self) -> None:
         """Count in the bins that all rows share."""
-        counts = np.zeros(self._shape, np.int64)
-        for keys, codes in self._read():
-            _count_first(keys, codes, self._first, counts)
+        counts = np.zeros((len(self.cells.sizes), len(self._least)), np.int64)
+        for block in self._read():
+            _count_first(block.keys, block.starts, block.stops, self._own, self._bins, counts)
         counts[0] = counts.sum(axis=0)
-        self._narrow(counts, np.full(len(counts), self._first[2]), self.cells.low, self.cells.high)
+        greatest = np.append(self._least[1:] - np.uint64(1), self.cells.high[0])
+        self._narrow(
+            counts, lambda _, bins: (self._least[bins], np.minimum(greatest[bins], self.cells.high[0]))
+        )
 
     def count_cells(self) -> None:
         """Count inside of the cells, in as many bins as leave few enough keys to collect, since few counters stay in the cache."""
@@ -107,13 +147,24 @@ class _Search:
         count = len(cells.sizes)
         most = min(MOST_COUNTERS // count, 8 * int(cells.sizes.sum()) // MOST_COLLECTED)
         bins = _power_of_two(most, LEAST_BINS)
-        shifts = np.array([_shift(span, bins) for span in (cells.high - cells.low).tolist()], np.uint64)
+        shifts = np.array([shift_of(span, bins) for span in (cells.high - cells.low).tolist()], np.uint64)
         counts = np.zeros((count, bins), np.int64)
         least, greatest = np.full(count, ~np.uint64(0)), np.zeros(count, np.uint64)
         tables = self._tables()
-        for keys, codes in self._read():
-            _count_cells(keys, codes, self._first, *tables, shifts, counts, least, greatest)
-        self._narrow(counts, shifts, least, greatest)
+        for block in self._read():
+            places = block.starts, block.stops, self._own, self._bins
+            _count_cells(block.keys, *places, *tables, shifts, counts, least, greatest)
+
+        def bounds(parents: Ints, bins: Ints) -> tuple[Words, Words]:
+            shift = shifts[parents]
+            low = cells.low[parents] + (bins.astype(np.uint64) << shift)
+            last = (np.uint64(1) << shift) - np.uint64(1)
+            high = low + np.minimum(
+                last, greatest[parents] - low
+            )  # the last bin may end behind the last integer
+            return np.maximum(low, least[parents]), high
+
+        self._narrow(counts, bounds)
 
     def collect(self) -> None:
         """Collect the keys of all cells, and answer what is left."""
@@ -123,8 +174,9 @@ class _Search:
         ends = starts.copy()
         collected = np.empty(int(stops[-1]), np.uint64)
         tables = self._tables()
-        for keys, codes in self._read():
-            _collect_cells(keys, codes, self._first, *tables, ends, stops, collected)
+        for block in self._read():
+            places = block.starts, block.stops, self._own, self._bins
+            _collect_cells(block.keys, *places, *tables, ends, stops, collected)
         _check(ends - starts, cells.sizes)
         for of_row in np.split(collected, starts[1:][np.diff(cells.rows) > 0]):
             of_row.sort()  # the cells of a row lie in the order of their keys, so each is sorted where it lies
@@ -132,8 +184,8 @@ class _Search:
         own = self._cell_of[is_open]
         self.answers[is_open] = collected[starts[own] + self._ranks[is_open] - cells.below[own]]
 
-    def _narrow(self, counts: Counts, shifts: Words, least: Words, greatest: Words) -> None:
-        """Make cells of the bins that hold the requested ranks, given what a pass has counted in each cell, (n, bins)."""
+    def _narrow(self, counts: Counts, bounds: Callable[[Ints, Ints], tuple[Words, Words]]) -> None:
+        """Make cells of the bins that hold the requested ranks, given what a pass has counted in each cell, (n, bins); `bounds` are those of bins."""
         cells, width = self.cells, counts.shape[1]
         _check(counts.sum(axis=1), cells.sizes)
         before = np.cumsum(cells.sizes) - cells.sizes  # keys of the cells before each
@@ -143,25 +195,21 @@ class _Search:
         ranks = self._ranks[is_open] - cells.below[own] + before[own]
         bins, which = np.unique(np.searchsorted(sums, ranks, "right"), return_inverse=True)
         parents = bins // width
-        shift = shifts[parents]
-        low = cells.low[parents] + ((bins % width).astype(np.uint64) << shift)
-        last = (np.uint64(1) << shift) - np.uint64(1)
-        high = low + np.minimum(last, greatest[parents] - low)  # the last bin may end behind the last integer
-        low = np.maximum(low, least[parents])
+        low, high = bounds(parents, bins % width)
         sizes = counts.ravel()[bins]
         below = cells.below[parents] + sums[bins] - sizes - before[parents]
         is_left = low < high
         self.answers[is_open] = low[which]
         self._cell_of[is_open] = np.where(is_left, np.cumsum(is_left) - 1, -1)[which]
-        rows = cells.rows[parents]
-        self.cells = _Cells(*(column[is_left] for column in (rows, low, high, below, sizes)))
+        self.cells = _Cells(
+            cells.rows[parents][is_left], low[is_left], high[is_left], below[is_left], sizes[is_left]
+        )
 
     def _tables(self) -> tuple[Positions, Words, Words, Bools]:
         """Return the first cell of each row and first bin, (rows, bins), -1 where there is none; bounds of cells; which have a next one there, (n,)."""
         cells = self.cells
-        low, _, shift = self._first
-        bins = ((cells.low - low) >> shift).astype(np.int64)
-        table = np.full(self._shape, -1, np.int32)
+        bins = np.searchsorted(self._least, cells.low, "right") - 1
+        table = np.full((int(self._own.max()) + 1, len(self._least)), -1, np.int32)
         # backwards: the first of several cells in one bin is written last
         table[cells.rows[::-1], bins[::-1]] = np.arange(len(bins) - 1, -1, -1, dtype=np.int32)
         has_next = np.append((np.diff(cells.rows) == 0) & (np.diff(bins) == 0), False)
@@ -171,11 +219,6 @@ class _Search:
 def _power_of_two(number: int, least: int) -> int:
     """Return the power of two at or below `number`, from `least` to `MOST_BINS`, which are powers of two."""
     return min(max(1 << (max(number, 1).bit_length() - 1), least), MOST_BINS)
-
-
-def _shift(span: int, bins: int) -> int:
-    """Return how many bits of a key its bins forget, so that there are at most `bins`, a power of two."""
-    return max(0, span.bit_length() - (bins.bit_length() - 1))
 
 
 def _check(found: Ints, expected: Ints) -> None:
@@ -190,17 +233,41 @@ def _check(found: Ints, expected: Ints) -> None:
 
 
 @kernel
-def _count_first(keys: Words, codes: Codes, first: _First, counts: Counts) -> None:
-    """Count keys per row and bin, (rows, bins); without `codes` all in row 0, else each in the row of its code alone."""
-    low, span, shift = first
-    if codes.size == 0:
-        for i in range(keys.size):
-            if keys[i] - low <= span:
-                counts[0, np.int64((keys[i] - low) >> shift)] += 1
-        return
-    for i in range(keys.size):
-        if keys[i] - low <= span:
-            counts[codes[i], np.int64((keys[i] - low) >> shift)] += 1
+def _collect_rows(
+    keys: Words, starts: Ints, stops: Ints, is_small: Bools, ends: Counts, limits: Counts, out: Words
+) -> None:
+    """Append the keys of each small row to its part of `out`, up to ``limits[row]``; ``ends[row]`` is where the next one goes."""
+    for row in range(ends.size):
+        for segment in range(len(starts)):
+            start, stop = starts[segment, row], stops[segment, row]
+            if is_small[row]:
+                _append_keys(keys, start, stop, row, ends, limits, out)
+            if is_small[0] and row > 0:
+                _append_keys(keys, start, stop, 0, ends, limits, out)
+
+
+@kernel
+def _append_keys(
+    keys: Words, start: Int, stop: Int, row: Int, ends: Counts, limits: Counts, out: Words
+) -> None:
+    end = ends[row]
+    for i in range(start, stop):
+        if keys[i] != _NULL:
+            if end < limits[row]:
+                out[end] = keys[i]
+            end += 1
+    ends[row] = end
+
+
+@kernel
+def _count_first(keys: Words, starts: Ints, stops: Ints, own: Ints, bins: Bins, counts: Counts) -> None:
+    """Count the keys of each row in its own bins alone, (rows, bins)."""
+    for row in range(own.size):
+        for segment in range(len(starts)):
+            for i in range(starts[segment, row], stops[segment, row]):
+                at = bin_of(keys[i], bins)
+                if at >= 0:
+                    counts[own[row], at] += 1
 
 
 @kernel
@@ -227,8 +294,10 @@ def _count(
 @kernel
 def _count_cells(
     keys: Words,
-    codes: Codes,
-    first: _First,
+    starts: Ints,
+    stops: Ints,
+    own: Ints,
+    bins: Bins,
     table: Positions,
     low: Words,
     high: Words,
@@ -239,23 +308,25 @@ def _count_cells(
     greatest: Words,
 ) -> None:
     """Count the keys in each cell by bins of its own, (n, bins), and find its least and greatest key, (n,)."""
-    for i in range(keys.size):
-        key = keys[i]
-        if key - first[0] > first[1]:
-            continue
-        at = np.int64((key - first[0]) >> first[2])
-        cell = _cell_of(key, np.int64(table[0, at]), low, high, has_next)
-        if cell >= 0:
-            _count(key, cell, low, shifts, counts, least, greatest)
-        if codes.size > 0 and codes[i] > 0:
-            cell = _cell_of(key, np.int64(table[codes[i], at]), low, high, has_next)
-            if cell >= 0:
-                _count(key, cell, low, shifts, counts, least, greatest)
+    for row in range(own.size):
+        for segment in range(len(starts)):
+            for i in range(starts[segment, row], stops[segment, row]):
+                key = keys[i]
+                at = bin_of(key, bins)
+                if at < 0:
+                    continue
+                cell = _cell_of(key, np.int64(table[0, at]), low, high, has_next)
+                if cell >= 0:
+                    _count(key, cell, low, shifts, counts, least, greatest)
+                if own[row] > 0:
+                    cell = _cell_of(key, np.int64(table[own[row], at]), low, high, has_next)
+                    if cell >= 0:
+                        _count(key, cell, low, shifts, counts, least, greatest)
 
 
 @kernel
-def _append(key: np.uint64, cell: Int, ends: Counts, stops: Counts, out: Words) -> None:
-    if ends[cell] < stops[cell]:
+def _append(key: np.uint64, cell: Int, ends: Counts, limits: Counts, out: Words) -> None:
+    if ends[cell] < limits[cell]:
         out[ends[cell]] = key
     ends[cell] += 1
 
@@ -263,26 +334,30 @@ def _append(key: np.uint64, cell: Int, ends: Counts, stops: Counts, out: Words) 
 @kernel
 def _collect_cells(
     keys: Words,
-    codes: Codes,
-    first: _First,
+    starts: Ints,
+    stops: Ints,
+    own: Ints,
+    bins: Bins,
     table: Positions,
     low: Words,
     high: Words,
     has_next: Bools,
     ends: Counts,
-    stops: Counts,
+    limits: Counts,
     out: Words,
 ) -> None:
-    """Append the keys of each cell to its part of `out`, up to ``stops[cell]``; ``ends[cell]`` is where the next one goes."""
-    for i in range(keys.size):
-        key = keys[i]
-        if key - first[0] > first[1]:
-            continue
-        at = np.int64((key - first[0]) >> first[2])
-        cell = _cell_of(key, np.int64(table[0, at]), low, high, has_next)
-        if cell >= 0:
-            _append(key, cell, ends, stops, out)
-        if codes.size > 0 and codes[i] > 0:
-            cell = _cell_of(key, np.int64(table[codes[i], at]), low, high, has_next)
-            if cell >= 0:
-                _append(key, cell, ends, stops, out)
+    """Append the keys of each cell to its part of `out`, up to ``limits[cell]``; ``ends[cell]`` is where the next one goes."""
+    for row in range(own.size):
+        for segment in range(len(starts)):
+            for i in range(starts[segment, row], stops[segment, row]):
+                key = keys[i]
+                at = bin_of(key, bins)
+                if at < 0:
+                    continue
+                cell = _cell_of(key, np.int64(table[0, at]), low, high, has_next)
+                if cell >= 0:
+                    _append(key, cell, ends, limits, out)
+                if own[row] > 0:
+                    cell = _cell_of(key, np.int64(table[own[row], at]), low, high, has_next)
+                    if cell >= 0:
+                        _append(key, cell, ends, limits, out)

@@ -5,7 +5,6 @@ A signal of 10^9 values is 8 GB to read two to three times, at some 10 ns of CPU
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,7 +19,8 @@ from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
 from dolma_dask.rules.groups import ALL, LabelKind, spelled, value_of
 from dolma_dask.rules.ordered_bits import Extents, values_of
-from dolma_dask.rules.quantile_table import Entry, entry, interpolated, ranks_of
+from dolma_dask.rules.quantile_table import Entry, entries_of, interpolated, ranks_of
+from dolma_dask.text.kernels import Counts, Words
 from dolma_dask.verbs.quantiles.files import ValueFile
 from dolma_dask.verbs.quantiles.order_statistics import Block, order_statistics
 
@@ -28,6 +28,17 @@ RESULTS = "results"
 """Folder of the quantiles of each signal."""
 
 INDEX = "index.json"
+
+ROW_KEYS = 1 << 11
+"""Keys of a row that are counted at a time, about: for fewer its counters would hardly be in the cache, and of more the keys would not."""
+
+SAMPLED_SEGMENTS = 16
+
+SAMPLED_KEYS = 1 << 14
+"""Keys of each that are sampled."""
+
+BLOCK_SEGMENTS = 64
+"""Segments that they come from at most."""
 
 
 class Index(msgspec.Struct, frozen=True):
@@ -64,14 +75,14 @@ def select_tasks(signals: Sequence[str], index: Input, key: str) -> list[Task]:
     ]
 
 
-def read_entries(folder: str, result: FileRecord) -> dict[str, Entry]:
-    """Return the quantiles of a signal as `SelectStage` wrote them."""
+def read_entries(folder: str, result: FileRecord) -> msgspec.Raw:
+    """Return the quantiles of a signal, the JSON that `SelectStage` wrote."""
     url = files.join(folder, result.path)
     data = files.read_bytes(url)
     checksum = xxhash.xxh3_128_hexdigest(data)
     if checksum != result.checksum:
         raise files.damaged(url, f"checksum {checksum}, not {result.checksum}")
-    return msgspec.json.decode(data, type=dict[str, Any])
+    return msgspec.Raw(data)
 
 
 @dataclass(frozen=True)
@@ -100,21 +111,14 @@ class SelectStage:
     def _entries(self, index: Index, signal: int) -> dict[str, Entry]:
         values = SignalValues.open(self.folder, index, signal)
         extents = values.extents
-        ranks = [ranks_of(int(count), self.probabilities) for count in extents.counts[:, 0]]
-        keys = order_statistics(values.blocks, extents, ranks)
-        entries = [self._entry(extents, row, ranks[row], values_of(one)) for row, one in enumerate(keys)]
+        ranks, shares = ranks_of(extents.counts[:, 0], self.probabilities)
+        keys = order_statistics(values.blocks, values.sample, extents, ranks)
+        quantiles = interpolated(values_of(keys), shares)
+        entries = entries_of(extents.counts, values_of(extents.bounds), self.probabilities, quantiles)
         names = [ALL, *map(spelled, index.labels)]
         if values.is_one_group:  # all rows are in it, and nothing was counted twice
             return dict.fromkeys(names, entries[0])
         return dict(zip(names, entries, strict=True))
-
-    def _entry(
-        self, extents: Extents, row: int, ranks: npt.NDArray[np.int64], values: npt.NDArray[np.float64]
-    ) -> Entry:
-        count, nulls, _ = extents.counts[row].tolist()
-        low, high = values_of(extents.bounds[row]).tolist()
-        quantiles = interpolated(count, self.probabilities, ranks, values)
-        return entry(count, nulls, (low, high) if count else None, self.probabilities, quantiles)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,9 +148,60 @@ class SignalValues:
             extents = total
         return cls(kept, row_of, signal, extents, is_one_group)
 
+    def sample(self) -> Words:
+        """Return keys of the signal from all over the files."""
+        segments = [(one, segment) for one in self.kept for segment in range(len(one.sizes))]
+        step = max(len(segments) // SAMPLED_SEGMENTS, 1)
+        return np.concatenate([self._some(*item) for item in segments[step // 2 :: step]])
+
+    def _some(self, one: ValueFile, segment: int) -> Words:
+        keys = np.empty(int(one.sizes[segment].sum()), np.uint64)
+        with files.open_read(one.url) as handle:
+            one.read(handle, self.signal, segment, keys)
+        return keys[:: max(len(keys) // SAMPLED_KEYS, 1)]
+
     def blocks(self) -> Iterator[Block]:
-        """Yield the keys of the signal, and the row of each if there are groups."""
-        grouped = len(self.extents.counts) > 1
+        """Yield the keys of the signal, many segments at a time so that each row has many keys; a block holds until the next one."""
+        largest, rows = max((one.tail.segment_rows for one in self.kept), default=0), len(self.extents.counts)
+        room = _Room(min(sum(one.tail.rows for one in self.kept), max(ROW_KEYS * rows, largest)), rows)
         for one, row_of in zip(self.kept, self.row_of, strict=True):
-            for keys, codes in one.blocks(self.signal, grouped):
-                yield keys, row_of[codes]
+            with files.open_read(one.url) as handle:
+                for segment, sizes in enumerate(one.sizes):
+                    if not room.has_room(int(sizes.sum())):
+                        yield room.block()
+                    one.read(handle, self.signal, segment, room.take(sizes, row_of))
+        yield room.block()
+
+
+class _Room:
+    """The memory of a block, which takes one segment after the other."""
+
+    def __init__(self, keys: int, rows: int) -> None:
+        self._keys = np.empty(keys, np.uint64)
+        self._places = np.zeros(
+            (2, BLOCK_SEGMENTS, rows), np.int64
+        )  # where the rows of segments start and stop
+        self._used = self._segments = 0
+
+    def has_room(self, keys: int) -> bool:
+        return self._segments < BLOCK_SEGMENTS and self._used + keys <= len(self._keys)
+
+    def take(self, sizes: Counts, row_of: npt.NDArray[np.uint16]) -> Words:
+        """Return the place of the keys of a segment, given how many each code has."""
+        starts, stops = self._places[:, self._segments]
+        if len(starts) == 1:
+            sizes, row_of = sizes.sum(keepdims=True), row_of[:1]
+        ends = self._used + np.cumsum(sizes)
+        starts[:] = stops[:] = 0
+        starts[row_of], stops[row_of] = ends - sizes, ends
+        place = self._keys[self._used : int(ends[-1])]
+        self._used += len(place)
+        self._segments += 1
+        return place
+
+    def block(self) -> Block:
+        """Return what was taken, and begin anew."""
+        starts, stops = self._places[:, : self._segments]
+        keys = self._keys[: self._used]
+        self._used = self._segments = 0
+        return Block(keys, starts, stops)

@@ -211,7 +211,7 @@ def _is_entry(item: Any) -> bool:
         or not isinstance(item.get("q"), Mapping)
     ):
         return False
-    return all(value is None or isinstance(value, Real) for value in item["q"].values())
+    return all(value is None or isinstance(value, float | int | Real) for value in item["q"].values())
 
 
 def _parameters(url: str) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from dolma_dask.errors import DataError
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.parquet import open_parquet, read_batches
-from dolma_dask.io.parquet_pages import ColumnPages, column_pages
+from dolma_dask.io.parquet_pages import ColumnPages, _longest_in, column_pages
 from dolma_dask.io.publish import publish
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.parquet import ParquetTable
@@ -143,6 +143,14 @@ def test_any_damage_ends_the_walk() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("strings", [[b"a"], [b""], [b"", b"abc", b"x" * 70_000, b"de"], []])
+def test_the_longest_string_of_a_dictionary(strings: list[bytes]) -> None:
+    data = b"".join(len(one).to_bytes(4, "little") + one for one in strings)
+    assert _longest_in(data, len(strings)) == max(map(len, strings), default=0)
+    assert _longest_in(data + b"x", len(strings)) == _longest_in(data, len(strings) + 1) == 0
+    assert _longest_in(data[:-1] + b"\xff", len(strings) + 1) == _longest_in(b"\xff" * 4, 1) == 0
+
+
 def test_a_page_that_does_not_fit_is_named_with_a_way_out(root: str) -> None:
     table = pa.table({"id": ["a"], "text": ["x" * 70_000_000], "source": ["s"]})
     url = write(files.join(root, "a.parquet"), table, use_dictionary=False)

@@ -9,7 +9,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.rules.quantile_table import (
     PROBABILITIES,
     check_probabilities,
-    entry,
+    entries_of,
     interpolated,
     probability_name,
     ranks_of,
@@ -19,8 +19,8 @@ from dolma_dask.rules.strictness import LEVELS
 
 def quantiles(values, probabilities):
     values = np.sort(np.array(values, np.float64))
-    ranks = ranks_of(len(values), probabilities)
-    return interpolated(len(values), probabilities, ranks, values[ranks])
+    ranks, shares = ranks_of(np.array([len(values)]), probabilities)
+    return interpolated(values[ranks], shares)[0].tolist()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 101, 1000])
@@ -38,14 +38,10 @@ def test_values_at_the_ends_of_the_range_do_not_overflow():
 
 
 def test_no_values_have_no_quantiles():
-    assert interpolated(0, (0.1, 0.9), ranks_of(0, (0.1, 0.9)), np.zeros(0)) == [None, None]
-    assert entry(0, 3, None, (0.5,), [None]) == {
-        "n": 0,
-        "nulls": 3,
-        "min": None,
-        "max": None,
-        "q": {"0.5": None},
-    }
+    counts, bounds = np.array([[0, 3, 0], [2, 1, 1]]), np.array([[np.nan, -np.inf], [1.0, 2.0]])
+    none, two = entries_of(counts, bounds, (0.5,), np.array([[0.0], [1.5]]))
+    assert none == {"n": 0, "nulls": 3, "min": None, "max": None, "q": {"0.5": None}}
+    assert two == {"n": 2, "nulls": 1, "min": 1.0, "max": 2.0, "q": {"0.5": 1.5}}
 
 
 def test_names_of_probabilities():

@@ -185,6 +185,7 @@ def test_the_same_bytes_from_any_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(quantile_values, "GROUP_BYTES", 1)
     monkeypatch.setattr(quantile_files, "SEGMENT_ROWS", 17)
     monkeypatch.setattr(order_statistics, "MOST_COLLECTED", 50)
+    monkeypatch.setattr(order_statistics, "MOST_SORTED", 400)
     root = write_dataset(tmp_path / "small", ROWS[::-1], 5)
     ask(root, attributes=["s"])
     results.add((root / "quantiles/quantiles.json").read_bytes())
