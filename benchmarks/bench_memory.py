@@ -38,6 +38,7 @@ VERBS = (
     "convert",
     "tag",
     "mix",
+    "downsample",
     "ragged",
     "hdf5",
     "dedupe",
@@ -46,7 +47,7 @@ VERBS = (
     "validate",
     "read_dataframe",
 )
-TAGGED = ("mix", "ragged", "hdf5", "quantiles", "validate", "read_dataframe")
+TAGGED = ("mix", "downsample", "ragged", "hdf5", "quantiles", "validate", "read_dataframe")
 """Those that need attributes."""
 ENGLISH = "the of and to in a is that for it language people water history"
 OTHERS = "naïve Straße 中文 window measure \u2028 …"
@@ -114,6 +115,10 @@ def run(verb: str, root: Path, work: Path, shape: str = "lines") -> None:
             where=RULE if shape == "lines" else None,
             format="jsonl.gz",
             **options,
+        )
+    elif verb == "downsample":
+        dk.mix(
+            str(root), to=f"{root}-mixed", where=RULE, downsample=0.5, by="source", unit="bytes", **options
         )
     elif verb == "dedupe":
         dk.dedupe(str(root), **options)

@@ -131,6 +131,7 @@ VERBS = _by_name(
         files=("block", "allow", "thresholds", "tokenizer"),
         writes_with=("block", "allow"),
         makes="documents",
+        tables="dolma_dask.verbs.report.results:downsampled",
         toolkit="dolma_dask.config.dolma_mix:mix_config",
     ),
     Verb(

@@ -335,7 +335,7 @@ SHORT = {
     "@email": f"'{EMAIL}'",
     **{
         f"@outputs={folder}": f"--ragged '{ARRAYS}' --hdf5 '{ROWS}'".replace("FOLDER", folder)
-        for folder in ("side", "alone", "stirred")
+        for folder in ("side", "alone", "stirred", "drawn")
     },
 }
 """What words in the commands below stand for."""
@@ -413,6 +413,8 @@ CASES = {
     "mix merged": Case("mix v0 --to mix/merged --merge-attributes --attributes char_length_v1 pii --where '@length < 700'", needs="tag"),
     "mix sampled": Case("mix v0 --to mix/sampled --sample 2.5 --seed 1"),
     "mix sampled less": Case("mix v0 --to mix/less --sample 0.3 --where \"source != 'web'\""),
+    "mix downsampled": Case("mix v0 --to mix/drawn --where @rule --downsample books=0.4 web=6000 --by source --unit bytes --seed 2", needs="tag", everywhere=True),
+    "mix downsampled tokens": Case("mix v0 --to mix/tokens --downsample 2000 --by metadata.language --unit tokens --max-size 20000 --format jsonl.gz @outputs=drawn"),
     "mix block": Case("mix v0 --to mix/blocked --block lists/blocked.csv.gz --allow lists/allowed.jsonl"),
     "mix duplicates": Case("mix v0 --to mix/unique --where 'exact is None and takedown is None'", needs="dedupe, block"),
     "mix thresholds": Case("mix v0 --to mix/bounds --thresholds v0/quantiles/language.regular.json", needs="quantiles level"),

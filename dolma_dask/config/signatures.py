@@ -57,7 +57,7 @@ def in_words(hint: Any, maps: bool = False, text: Any = str) -> Any:
         return hint
     kinds = [in_words(lists[0], maps, text) if lists else text]
     kinds += [NoneType] if NoneType in choices and text is str else []
-    if maps and not lists and any(get_origin(choice) is Mapping for choice in choices):
+    if maps and any(get_origin(choice) is Mapping for choice in choices):
         kinds.append(dict[str, Any])
     return reduce(or_, kinds)
 

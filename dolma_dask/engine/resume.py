@@ -240,7 +240,7 @@ def check_options(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None
     if not (replaced and plan.origin and last) or _is_open(last):
         return
     before, now = (
-        {name: value for name, value in params.items() if name not in _PLACES}
+        {name: value for name, value in params.items() if name not in (*_PLACES, *_RESULTS)}
         for params in (last.params, plan.params)
     )
     if shown := differing(before, now):
@@ -263,6 +263,9 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 _PLACES = ("from", "inputs")
 """Parameters that say where the input is: `check_origin` compares it."""
+
+_RESULTS = ("downsampled",)
+"""Parameters that were not requested, but follow from others and the input."""
 
 
 def _brief(value: object) -> str:

@@ -59,13 +59,17 @@ class Groups:
         return code
 
 
-def places_of(column: pa.Array, labels: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the place among `labels` of the label of each row (n,); rows with another one or without come behind the last."""
+def places_of(column: pa.Array, labels: Sequence[str], missing: int | None = None) -> npt.NDArray[np.int64]:
+    """Return the place among `labels` of the label of each row (n,); other labels come behind the last, and rows without one too or at `missing`."""
     encoded = column.dictionary_encode()
     places, other = {label: place for place, label in enumerate(labels)}, len(labels)
-    found = [places.get(str(label_of(value)), other) for value in encoded.dictionary.to_pylist()]
+    none = other if missing is None else missing
+    found = [
+        none if label is None else places.get(label, other)
+        for label in map(label_of, encoded.dictionary.to_pylist())
+    ]
     which: npt.NDArray[np.int32] = encoded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
-    return np.array([*found, other], np.int64)[which]
+    return np.array([*found, none], np.int64)[which]
 
 
 def too_many(by: str) -> UsageError:

@@ -22,6 +22,7 @@ CASES = [
     ("convert", 60),
     ("tag", 60),
     ("mix", 60),
+    ("downsample", 60),
     ("ragged", 20),
     ("hdf5", 40),
     ("dedupe", 60),

@@ -71,7 +71,7 @@ class MixBlock:
         def part(array: pa.Array) -> pa.Array:
             return array.filter(taken) if is_mask else array.take(taken)
 
-        needed = self.recipe.spans or self.recipe.options.merge_attributes
+        needed = self.recipe.spans or self.recipe.options.merge_attributes or self.recipe.beside
         columns = {name: part(array) for name, array in self.columns.items()} if needed else {}
         numbers = part(pa.array(self.numbers)).to_numpy()
         rows = MixBlock(self.shard, self.recipe, part(self.batch), columns, numbers)
@@ -139,6 +139,10 @@ class MixBlock:
     def _columns_of(self, rule: Rule) -> dict[str, pa.Array]:
         lists = rule.lists & self.columns.keys()
         return {name: self.columns[name] if name in lists else self.column(name) for name in rule.names}
+
+    def beside(self, name: str) -> pa.Array:
+        """Return a column of documents, or one that is read beside what filters need, by its full name; numbers as doubles."""
+        return nearest(self.column(self.recipe.beside.get(name, name)))
 
     def column(self, name: str) -> pa.Array:
         """Return a column by the name that filters know it under."""

@@ -27,18 +27,30 @@ from dolma_dask.verbs.selection import rule_notes
 from dolma_dask.verbs.sinks import DocumentStage, join_documents
 
 if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a start
+    from dolma_dask.verbs.mix.drawn import DrawnTable
     from dolma_dask.verbs.mix.tokens import TokenOptions
 
 
 @dataclass(frozen=True, repr=False)
 class MixSummary(Summary):
-    """The outcome of a mix; ``others`` holds that of the token files which it made too, by their verbs."""
+    """The outcome of a mix.
+
+    Attributes
+    ----------
+    others : tuple of (str, Summary)
+        That of the token files which it made too, by their verbs.
+    downsampled : DrawnTable or None
+        What was wanted and is kept of each group.
+    """
 
     others: tuple[tuple[str, Summary], ...] = ()
+    downsampled: "DrawnTable | None" = None
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of the table; see `Summary`."""
         rows = super().rows()
+        if self.downsampled is not None and not self.planned:
+            rows[-2:-2] = self.downsampled.rows()
         for name, other in self.others:
             own = {
                 key: value
@@ -53,8 +65,8 @@ class MixSummary(Summary):
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON-able values."""
-        known = super().to_json()
-        return known | {name: other.to_json() for name, other in self.others}
+        known = super().to_json() | {name: other.to_json() for name, other in self.others}
+        return known if self.downsampled is None else known | {"downsample": self.downsampled.to_json()}
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,20 @@ class Requested:
     packing: FilePacking | None  # how files of documents are cut; None: there is one for each input file
     tokens: "TokenOptions | None"
     shown: Mapping[str, Any]  # the same for people
+
+    @property
+    def name(self) -> str | None:
+        """Name of the token files, if one was given."""
+        ragged = None if self.tokens is None else self.tokens.ragged
+        return None if ragged is None else ragged.name
+
+    @property
+    def root(self) -> str:
+        """Where the first of them is written."""
+        if self.documents is not None:
+            return self.documents.root
+        assert self.tokens is not None
+        return self.tokens.root
 
 
 def requested(
@@ -119,8 +145,7 @@ def run_mix(
     Files of every kind are made for each shard from one reading; token files of packed documents are made from these.
     """
     policy, documents, tokens = record_policy(options), outputs.documents, outputs.tokens
-    # of token files that have no other: that of the dataset, whether or not its documents are written again
-    name = files.normalize(dataset.root).rsplit("/", 1)[-1]
+    name = name_of(dataset)
     jobs: dict[str, Job[Summary]] = {}
     if documents is not None:
         parts = [Part(mixture, shard, shard.path) for shard in mixture.dataset.shards]
@@ -140,6 +165,11 @@ def run_mix(
     if documents is not None and outputs.packing is not None and tokens is not None and not mixed.planned:
         others = tokens.of_packed(documents.root, dataset.source, name, options)
     return _with_others(mixed, others)
+
+
+def name_of(dataset: Dataset) -> str:
+    """Return the name of token files that have no other: that of the dataset, whether or not its documents are written again."""
+    return files.normalize(dataset.root).rsplit("/", 1)[-1]
 
 
 def documents_job(

@@ -17,7 +17,7 @@ from dolma_dask.formats.layout import format_of
 from dolma_dask.formats.metadata import PREFIX as METADATA_PREFIX
 from dolma_dask.io import files
 from dolma_dask.io.stream import StoredFile, compression_of, read_lines
-from dolma_dask.reading import AttributeSets, Catalog, check_clash, find_fields
+from dolma_dask.reading import AttributeSets, Catalog, Columns, check_clash, find_fields
 from dolma_dask.rules.filter_columns import (
     ATTRIBUTE_PREFIX,
     LISTS,
@@ -42,27 +42,34 @@ def make_mixture(
     names: Sequence[str] = (),
     *,
     in_order: bool = False,
+    beside: Columns | None = None,
 ) -> Mixture:
     """Resolve the options of a mix.
 
     `names` are the attribute sets to read for filters and replacements; empty: those that have what they need. With `in_order` a key may stand in
-    several sets, of which later ones win, and all sets are read. Raises `ExpressionError` for an expression that cannot be read, `UsageError` for an
+    several sets, of which later ones win, and all sets are read. `beside` are further columns to read. Raises `ExpressionError` for an expression that cannot be read, `UsageError` for an
     attribute that is in no set, or in several.
     """
-    return _Planner(selection, options or MixOptions(), tuple(names), in_order).plan()
+    return _Planner(selection, options or MixOptions(), tuple(names), in_order, beside).plan()
 
 
 class _Planner:
     """Columns and sets that have to be read."""
 
     def __init__(
-        self, selection: Selection, options: MixOptions, names: tuple[str, ...], in_order: bool
+        self,
+        selection: Selection,
+        options: MixOptions,
+        names: tuple[str, ...],
+        in_order: bool,
+        beside: Columns | None,
     ) -> None:
         self.selection = selection
         self.dataset = selection.dataset
         self.options = options
         self.names = names
         self.in_order = in_order
+        self.beside = beside
         self.are_named = bool(names) or in_order  # the sets to read; else those that have what is needed
         self.catalog = Catalog(self.dataset)
         self.mentioned = [attributes_in(text, syntax) for text, syntax in options.expressions]
@@ -153,9 +160,13 @@ class _Planner:
             key: _kind_to_read([known[name][key] for name in holders[key]], own.get(key)) for key in keys
         }
         needed = tuple(known) if self.in_order or slow else frozenset().union(*holders.values())
-        sets = self.all_sets([name for name in known if name in needed])
+        columns, keys_beside = self.columns_beside()
+        others = [name for name in keys_beside if name not in needed]
+        sets = self.all_sets([*others, *(name for name in known if name in needed)])
         read = {
-            name: keys_of_rule.get(name, {}) | {key: to_read[key] for key in keys if name in holders[key]}
+            name: keys_of_rule.get(name, {})
+            | keys_beside.get(name, {})
+            | {key: to_read[key] for key in keys if name in holders[key]}
             for name in (sets.files if sets else ())
         }
         flagging = [
@@ -164,7 +175,7 @@ class _Planner:
             if name in read[name] and sets and sets.makers.get(name) in ("dedupe", "attach")
         ]
         self.notes += duplicate_notes(self.dataset.root, flagging)
-        fields = dict(self.selection.fields)
+        fields = {**self.selection.fields, **(self.beside.fields if self.beside else {})}
         for name in names - fields.keys():
             if name.startswith(METADATA_PREFIX) and (kind := self.field(name)) is not None:
                 fields[name] = kind
@@ -176,6 +187,7 @@ class _Planner:
             lists=frozenset(key for key, kind in to_read.items() if kind == "spans"),
             own={key: kind for key, kind in to_read.items() if key in own},
             objects=tuple(known) if slow or options.merge_attributes else (),
+            beside=columns,
         )
         return Mixture(self.selection, recipe, sets, read, fields, tuple(self.notes))
 
@@ -190,6 +202,19 @@ class _Planner:
                 read.setdefault(name, {})[key] = sets.kinds[name][key]
                 columns[key] = prefix_of(name) + key
         return [_filter_of(part, columns) for part in conjuncts(rule)], read
+
+    def columns_beside(self) -> tuple[dict[str, str], dict[str, dict[str, AttributeKind]]]:
+        """Return the names of further columns in a worker, and by set those that are attribute keys."""
+        sets = self.beside.sets if self.beside else None
+        columns: dict[str, str] = {}
+        read: dict[str, dict[str, AttributeKind]] = {}
+        for name in self.beside.names if self.beside else ():
+            columns[name] = name
+            if sets is not None and name in sets.set_of:
+                holder = sets.set_of[name]
+                columns[name] = prefix_of(holder) + name
+                read.setdefault(holder, {})[name] = sets.kinds[holder][name]
+        return columns, read
 
     def all_sets(self, names: Sequence[str]) -> AttributeSets | None:
         """Open the sets of filters and replacements, and those of the `where` rule before them."""

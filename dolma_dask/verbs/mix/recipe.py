@@ -1,11 +1,12 @@
 """Options of a mix besides its `where` rule, and the recipe that they become once they are resolved against the attributes that are there."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.rules.downsampling import Cuts
 from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX
 from dolma_dask.rules.filters import Filter, Syntax, check_expression, check_syntax
 from dolma_dask.rules.replacements import Replacement, make_replacement
@@ -117,6 +118,9 @@ class Recipe:
     lists: frozenset[str]  # those of these keys that are columns of spans
     own: Mapping[str, AttributeKind]  # those that documents themselves may have
     objects: tuple[str, ...]  # sets whose whole objects are needed, of which later ones win
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """Further columns that are read: full name -> name in a worker."""
+    cuts: Cuts | None = None  # of a mix that is downsampled
 
     @property
     def is_slow(self) -> bool:

@@ -18,6 +18,7 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.summary import Summary
+from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.verbs.hdf5.job import Documents
 from dolma_dask.verbs.hdf5.verb import LmOptions, Target, make_job
 from dolma_dask.verbs.hdf5.verb import hdf5 as make_rows
@@ -59,6 +60,19 @@ class TokenOptions:
             target, options = self.hdf5
             options.mode(open_tokenizer(target.tokenizer))
             check_outside(files.normalize(target.to), *roots)
+
+    def counted(self) -> tuple[TokenEngine, int]:
+        """Return the tokenizer that counts the tokens of documents, that of `ragged` first, and how many are put around each."""
+        if self.ragged is not None:
+            output = self.ragged.output()
+            return output.engine, sum(one is not None for one in (output.framing.bos, output.framing.eos))
+        assert self.hdf5 is not None
+        return open_tokenizer(self.hdf5[0].tokenizer), 0
+
+    @property
+    def root(self) -> str:
+        """Where they are written, `ragged` first."""
+        return files.normalize(self.ragged.to if self.ragged is not None else self.hdf5[0].to)  # type: ignore[index]
 
     def jobs(
         self,

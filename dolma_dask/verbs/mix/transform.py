@@ -46,7 +46,7 @@ class Transform:
     """Changes the documents of one shard, block by block, and counts.
 
     Counts are ``documents_in, documents_out, text_bytes_in, text_bytes_out``, and ``spans_replaced``, ``documents_changed``,
-    ``documents_too_short``, ``documents_not_sampled`` and ``documents_again`` where they can be.
+    ``documents_too_short``, ``documents_not_sampled``, ``documents_again`` and ``documents_beyond_cut`` where they can be.
     """
 
     def __init__(self, shard: AlignedShard, recipe: Recipe, columns: frozenset[str]) -> None:
@@ -60,6 +60,8 @@ class Transform:
         names += ["spans_replaced", "documents_changed"] if options.replacements else []
         names += ["documents_too_short"] if options.min_text_length else []
         names += ["documents_not_sampled", "documents_again"] if options.rate is not None else []
+        names += ["documents_beyond_cut"] if recipe.cuts is not None else []
+        self._cuts = recipe.cuts.in_shard(shard.shard.path) if recipe.cuts is not None else None
         self.counts: Counter[str] = Counter(dict.fromkeys(names, 0))
 
     @property
@@ -76,7 +78,7 @@ class Transform:
         rows = MixBlock.of(self._shard, self._recipe, block)
         self.counts["documents_in"] += block.num_rows
         self.counts["text_bytes_in"] += text_bytes(block.batch.column("text"))
-        kept = self._changed(rows, self._sampled(rows, self._kept(rows)))
+        kept = self._changed(rows, self._sampled(rows, self._before_cut(rows, self._kept(rows))))
         self.counts["documents_out"] += kept.batch.num_rows
         self.counts["text_bytes_out"] += text_bytes(kept.batch.column("text"))
         return kept
@@ -95,6 +97,16 @@ class Transform:
         if masks["include"]:
             kept = pc.and_(kept, reduce(pc.or_, masks["include"]))
         return pc.and_not(kept, reduce(pc.or_, masks["exclude"])) if masks["exclude"] else kept
+
+    def _before_cut(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray:
+        """Return which of the rows that are kept lie before the cut of their group."""
+        if self._cuts is None or self._recipe.cuts is None:
+            return kept
+        by = self._recipe.cuts.by
+        source, identity = rows.batch.column("source"), rows.batch.column("id")
+        before = pc.and_(kept, self._cuts.kept(source, identity, by and rows.beside(by), rows.numbers))
+        self.counts["documents_beyond_cut"] += kept.true_count - before.true_count
+        return before
 
     def _sampled(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray | pa.Int64Array:
         """Return which rows are taken: a mask, or row numbers where some are taken several times."""
@@ -124,7 +136,7 @@ class Transform:
             self.counts["spans_replaced"] += replaced.count
             self.counts["documents_changed"] += int(replaced.changed.sum())
         lines = splice(kept.batch.column(RAW), kept.edits(replaced)) if self._writes_lines else None
-        columns = {name: texts if name == "text" else kept.batch.column(name) for name in self._names}
+        columns = {name: texts if name == "text" else kept.beside(name) for name in self._names}
         return DocumentRows(pa.record_batch(columns), kept.numbers, lines)
 
 
@@ -171,8 +183,9 @@ class MixSource:
 
     def _documents(self, columns: frozenset[str]) -> tuple[str, ...]:
         """Return the columns of documents to read: those that sinks take, and those that rules and changes need."""
-        named = columns_of(self.recipe.filters, self.recipe.spans)
-        needed = [*_ALWAYS, *sorted(columns), *(name for name in OPTIONAL if name in named)]
+        beside = self.recipe.beside
+        named = columns_of(self.recipe.filters, self.recipe.spans) | beside.keys()
+        needed = [*_ALWAYS, *sorted(columns - beside.keys()), *(name for name in OPTIONAL if name in named)]
         needed += [METADATA] if self.recipe.options.provenance and RAW in columns else []
         needed += [RAW] if self.recipe.looks_inside else []
         return tuple(dict.fromkeys(needed))
@@ -234,10 +247,11 @@ class Mixture:
 
     def params(self) -> dict[str, Any]:
         """Return what decides the output besides the bytes of the inputs."""
-        rule = self.selection.rule
+        rule, cuts = self.selection.rule, self.recipe.cuts
         return {
             "where": None if rule is None else rule.canonical(),
             "attributes": list(self.sets.files) if self.sets else [],
             "source": self.dataset.source,
             **self.recipe.options.params(),
+            **({} if cuts is None else cuts.params()),
         }

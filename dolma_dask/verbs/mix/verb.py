@@ -5,7 +5,7 @@ short, long, swapped or stale is an error, never silently unfiltered output.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Annotated, Unpack, cast
@@ -18,7 +18,8 @@ from dolma_dask.rules.filters import Syntax
 from dolma_dask.rules.rules import Missing, Rule, all_of
 from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
-from dolma_dask.verbs.mix.call import MixSummary, requested, run_mix
+from dolma_dask.verbs.mix.call import MixSummary, name_of, requested, run_mix
+from dolma_dask.verbs.mix.drawn import PARAMETER
 from dolma_dask.verbs.mix.planning import make_mixture
 from dolma_dask.verbs.mix.recipe import MixOptions, ReplaceLike, replacements_of
 from dolma_dask.verbs.options import (
@@ -41,10 +42,14 @@ from dolma_dask.verbs.selection import select
 
 if TYPE_CHECKING:
     from dolma_dask.verbs.block.summary import BlockSummary
+    from dolma_dask.verbs.mix.drawing import Request
     from dolma_dask.verbs.mix.tokens import TokenOptions
 
 ThresholdsLike = str | Rule | None
 """A file that `quantiles` wrote, or what `thresholds` returned."""
+
+DownsampleLike = Annotated[Mapping[str, float] | Sequence[str] | float | None, Many]
+"""How much to keep: of all, or of groups by label, also as words such as ``en=1000``."""
 
 
 def mix(
@@ -67,6 +72,9 @@ def mix(
     min_text_length: int = 0,
     provenance: bool = False,
     sample: float | None = None,
+    downsample: DownsampleLike = None,
+    by: str | None = None,
+    unit: str = "documents",
     shuffle: bool = False,
     seed: int = 0,
     max_size: int | None = None,
@@ -122,6 +130,17 @@ def mix(
         Write into the metadata where each document comes from: file name and line.
     sample : float, optional
         How often each document is taken: 0.3 for three of ten, 2.5 for each twice and half of them once more; selected by a hash of source and id.
+    downsample : list of str, optional
+        Keep this many documents (bytes or tokens, see `unit`) of each group: 100000; or a share of it: 0.3; or of some groups, as words or as a map:
+        en=100000 de=0.3, while the others are kept whole. Of the documents that rules and filters keep, those with the smallest hash of source and id
+        are taken, equal ones in order, until the next would exceed the number: documents stay whole, and a smaller number takes some of those of a
+        larger one. All are read twice: first to find what to keep.
+    by : str, optional
+        Column of the groups of `downsample`: source, an attribute key or metadata.<field>; by default all documents are one group. Documents without
+        a value are in a group with an empty name.
+    unit : str, optional
+        What `downsample` counts: documents, bytes (of text), tokens (by the tokenizer of `ragged`, else of `hdf5`, which doubles its work), or a
+        column with a whole number for each document, such as metadata.tokens.
     shuffle : bool, optional
         Write the documents of all shards in an order drawn by the seed.
     seed : int, optional
@@ -190,18 +209,29 @@ def mix(
         (*attributes, *(name for name in narrowed.names if name not in attributes)) if attributes else ()
     )
     selection = select(selected(opened, options).with_current_attributes(), narrowed.where, of_rule)
-    mixture = make_mixture(selection, changes, attributes, in_order=merge_attributes)
+    draw = _draw(selection.dataset, downsample, by, unit, changes, tokens, attributes)
+    beside = None if draw is None else draw.columns
+    mixture = make_mixture(selection, changes, attributes, in_order=merge_attributes, beside=beside)
     shown = without_empty(
         {
             "where": None if narrowed.where is None else str(narrowed.where),
             "attributes": list(attributes),
             "source": source,
             **changes.params(),
+            **({} if draw is None else draw.wanted.params()),
         }
     )
     notes = (*dataset_notes(opened), *narrowed.notes, *mixture.notes)
+    table = None
+    if draw is not None:
+        # what is in the way is refused before all documents are ranked
+        run_mix(opened, mixture, outputs, shown, notes, {**options, "dry_run": True})
+        mixture, table = draw.drawn(outputs.root, outputs.name or name_of(opened), mixture, options)
+        shown |= {} if table is None else {PARAMETER: table.to_json()}
+        shards = (len(one.shards) for one in (selection.dataset, opened))
+        notes = (*notes, *draw.notes(table, *shards))
     summary = run_mix(opened, mixture, outputs, shown, notes, options)
-    return dataclasses.replace(summary, lost=summary.lost or narrowed.lost)
+    return dataclasses.replace(summary, lost=summary.lost or narrowed.lost, downsampled=table)
 
 
 _RENAME = 'Rename the file, or flag its documents by itself and name the flags in the rule: dolma-dask block ... --name banned; --where "banned is None"'
@@ -261,6 +291,30 @@ def _token_options(ragged: TokensLike, hdf5: TokensLike) -> "TokenOptions | None
     from dolma_dask.verbs.mix.tokens import token_options
 
     return token_options(ragged, hdf5)
+
+
+def _draw(
+    dataset: Dataset,
+    downsample: DownsampleLike,
+    by: str | None,
+    unit: str,
+    changes: MixOptions,
+    tokens: "TokenOptions | None",
+    attributes: Sequence[str],
+) -> "Request | None":
+    """Check the options of downsampling."""
+    if downsample is None or downsample == ():
+        if by is not None or unit != "documents":
+            raise UsageError("`by` and `unit` say how to downsample; expected `downsample` with them.")
+        return None
+    if changes.rate is not None:
+        raise UsageError(
+            "`sample` and `downsample` both choose documents by their hash; expected one of them. A share of each group: downsample=0.3."
+        )
+    from dolma_dask.rules.downsampling import downsampling
+    from dolma_dask.verbs.mix.drawing import Request
+
+    return Request.of(dataset, downsampling(downsample, by, unit, changes.seed), tokens, attributes)
 
 
 def _unmatched(name: str, flagged: "BlockSummary") -> list[str]:

@@ -28,7 +28,7 @@ from dolma_dask.registry import names_of
 MOST_LINKS = 100
 """Datasets that a history is followed through."""
 
-SELECTING = ("where", "include", "exclude", "sample_rate", "min_text_length")
+SELECTING = ("where", "include", "exclude", "sample_rate", "min_text_length", "downsample")
 """Parameters of a run that leave documents out."""
 
 

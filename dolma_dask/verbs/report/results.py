@@ -17,6 +17,7 @@ from dolma_dask.summary import Summary
 from dolma_dask.verbs.dedupe.comparison import Comparison, comparison_of
 from dolma_dask.verbs.dedupe.sizes import SIZE_EDGES, size_words
 from dolma_dask.verbs.dedupe.summary import LEFT_OUT, summarize
+from dolma_dask.verbs.mix.drawn import PARAMETER, DrawnTable
 from dolma_dask.verbs.quantiles.thresholds import read_table
 from dolma_dask.verbs.report.history import History, Step, last_name
 from dolma_dask.verbs.report.model import Line, ResultTable, SignalHistogram
@@ -169,6 +170,31 @@ def _cluster_sizes(title: str, counts: Sequence[int]) -> ResultTable:
         "Both axes of the plot are logarithmic." if counts else "No two documents are similar.",
         plot=sizes if counts else None,
     )
+
+
+def downsampled(step: Step) -> Iterator[ResultTable]:
+    """Make the table of what a mix has kept of each group, if it was downsampled."""
+    if PARAMETER in step.params:
+        table = DrawnTable.from_json(step.params[PARAMETER])
+        rows = [
+            (
+                label or "(none)",
+                "all" if drawn.wanted is None else drawn.wanted,
+                drawn.kept,
+                drawn.of,
+                drawn.documents,
+                drawn.documents_of,
+            )
+            for label, drawn in list(table.groups.items())[:MOST_GROUPS]
+        ]
+        unit = table.unit.capitalize()
+        yield ResultTable(
+            "Downsampling",
+            f"{last_name(step.root)}, {table.unit} by {table.by or 'nothing'}",
+            ("Group", f"{unit} wanted", f"{unit} kept", f"{unit} there", "Documents kept", "Documents there"),
+            rows,
+            "Of what rules and filters keep, the first by a hash of source and id, until the next document would exceed the number.",
+        )
 
 
 def packed_rows(step: Step) -> Iterator[ResultTable]:

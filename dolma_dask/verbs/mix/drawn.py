@@ -1,0 +1,72 @@
+"""The result of downsampling: what was wanted and is kept of each group, and where it is cut."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from dolma_dask.display import counted
+from dolma_dask.rules.downsampling import Cut, Cuts
+
+PARAMETER = "downsampled"
+"""Parameter of the run of a mix that holds the result."""
+
+
+class Drawn(msgspec.Struct, frozen=True):
+    """What is kept of one group: in the unit, and as documents."""
+
+    wanted: int | None  # None: all of it
+    kept: int
+    of: int
+    documents: int
+    documents_of: int
+    left_out_from: tuple[str, str, int] | None  # hash, shard and row of the first document that is not kept
+
+    @property
+    def cut(self) -> Cut | None:
+        """The first document that is not kept."""
+        if self.left_out_from is None:
+            return None
+        own, shard, row = self.left_out_from
+        return Cut(int(own, 16), shard, row)
+
+
+class DrawnTable(msgspec.Struct, frozen=True):
+    """What is kept of all groups."""
+
+    unit: str
+    by: str | None
+    seed: int
+    groups: dict[str, Drawn]
+
+    @classmethod
+    def from_json(cls, known: Any) -> "DrawnTable":
+        """Return what `to_json` gave."""
+        return msgspec.convert(known, cls)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON-able values."""
+        known: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return known
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Yield lines of a table: a group, and what is kept of it."""
+        for label, drawn in self.groups.items():
+            documents = "" if self.unit == "documents" else f", {counted(drawn.documents, 'document')}"
+            wanted = "all" if drawn.wanted is None else f"{drawn.wanted:,}"
+            kept = f"{drawn.kept:,} of {drawn.of:,} {self.unit}{documents}; wanted {wanted}"
+            yield f"downsample {label}".rstrip(), kept
+
+    def notes(self, named: Sequence[str]) -> Iterator[str]:
+        """Yield what a person should know: groups with less than was wanted, and those that are none."""
+        for label, drawn in self.groups.items():
+            if drawn.wanted is not None and drawn.of < drawn.wanted:
+                group = "" if self.by is None else f"{self.by} {label!r}: "
+                yield f"downsample: {group}{drawn.wanted:,} {self.unit} were wanted, there are {drawn.of:,}, and all are kept"
+        for label in named:
+            if label not in self.groups:
+                yield f"downsample: no document that the mix keeps has {self.by} {label!r}"
+
+    def cuts(self) -> Cuts:
+        """Return what workers have to know."""
+        return Cuts(self.by, self.seed, {label: drawn.cut for label, drawn in self.groups.items()})
