@@ -361,7 +361,7 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     needed = tuple(selection.sets.files) if selection.sets else ()
     sets, notes = _open_sets(shown, needed)
     kinds = {key: sets.kinds[name][key] for key, name in sets.set_of.items()} if sets else {}
-    named = selection.rule.names if selection.rule else frozenset()
+    named = selection.rule.names if selection.rule is not None else frozenset()
     levels = [key for key, kind in kinds.items() if kind == "level" and key in named]
     keys = [key for key, kind in kinds.items() if kind in NUMERIC and not _is_flag(key, sets)] + levels
     parts = conjuncts(selection.rule)
