@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/te
     from dolma_dask.partitions.dataframe import read_dataframe as read_dataframe
     from dolma_dask.questions.cluster_members import show_cluster as show_cluster
     from dolma_dask.questions.status import status as status
+    from dolma_dask.questions.what_if.question import what_if as what_if
     from dolma_dask.rules.rules import duplicates as duplicates
     from dolma_dask.rules.rules import listed as listed
     from dolma_dask.summary import Summary as Summary

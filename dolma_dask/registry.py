@@ -174,6 +174,11 @@ COMMANDS = VERBS | _by_name(
         over_all=True,
     ),
     Verb(
+        "what-if",
+        "dolma_dask.questions.what_if.question:what_if",
+        "Tell which rule of some thresholds drops what, and what a stricter level would cost.",
+    ),
+    Verb(
         "show-cluster",
         "dolma_dask.questions.cluster_members:show_cluster",
         "Show documents that are similar to one, and how they differ.",

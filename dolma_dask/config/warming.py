@@ -114,6 +114,7 @@ def _check_and_tag(root: str) -> None:
 
 
 def _compare(root: str) -> None:
+    from dolma_dask.questions.what_if.question import what_if
     from dolma_dask.verbs.block.verb import block
     from dolma_dask.verbs.dedupe.verb import dedupe
     from dolma_dask.verbs.quantiles.verb import quantiles
@@ -123,6 +124,7 @@ def _compare(root: str) -> None:
     dedupe(root, **_QUIET)
     block(root, str(listed), name="listed", **_QUIET)
     quantiles(root, ["own__own__score", "own__own__count"], level="regular", **_QUIET)
+    what_if(root, "regular", **_QUIET)
 
 
 def _select(root: str) -> None:

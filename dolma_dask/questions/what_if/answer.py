@@ -1,0 +1,480 @@
+"""The answer of what-if: counts by rule, level and group, as tables, JSON, sentences and a page."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dolma_dask.dataset import Shard
+from dolma_dask.display import byte_size, counted, integer, percent, real, text_table
+from dolma_dask.errors import UsageError
+from dolma_dask.questions.what_if import counting
+from dolma_dask.questions.what_if.ladder import GIVEN, Ladder
+from dolma_dask.questions.what_if.measure import Amount, Measure
+from dolma_dask.questions.what_if.stage import Tally
+from dolma_dask.rules.groups import ALL
+from dolma_dask.rules.signal_names import short_names
+from dolma_dask.rules.thresholds import By, shown_by
+from dolma_dask.text.kernels import Counts
+
+MOST_SHOWN = 12
+"""Groups that tables in a terminal have a column or line for; how many more there are is told."""
+
+
+@dataclass(frozen=True)
+class RuleRow:
+    """What one rule does to one group."""
+
+    rule: str  # short name
+    signal: str  # column
+    group: str  # or "all"
+    # bounds, both inclusive; None: there is none, or several for "all"
+    lower: float | None
+    upper: float | None
+    missing: int  # documents without a value
+    alone: Amount  # dropped if this were the only rule
+    only: Amount  # dropped by no other rule: they would come back without it
+    # kept documents that it would drop one level further, the other rules as they are; None: no stricter level is known
+    stricter: Amount | None
+    stricter_level: str | None  # that level; None if groups differ
+
+
+@dataclass(frozen=True)
+class LevelRow:
+    """What a level of all rules keeps of one group."""
+
+    level: str
+    group: str
+    kept: Amount
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """What the rules together do to one group."""
+
+    group: str
+    documents: Amount
+    kept: Amount
+
+
+@dataclass(frozen=True)
+class ExampleRow:
+    """A document beside a bound: kept, or dropped by this rule alone."""
+
+    rule: str
+    group: str
+    bound: str  # "lower" or "upper"
+    side: str  # "inside" or "outside"
+    limit: float
+    value: float
+    id: str
+    shard: str
+    row: int
+    excerpt: str = ""  # beginning of its text, if that was read
+
+
+@dataclass(frozen=True, repr=False)
+class WhatIf:
+    """What thresholds drop, and what other levels would; prints as tables.
+
+    Attributes
+    ----------
+    root : str
+        Of the dataset.
+    level : str or None
+        Level of the bounds, if they are those of one.
+    by : str, tuple of str or None
+        Column of the groups, or several.
+    groups, rules, levels, examples : tuple
+        What the rules together do, by group; what each rule does; what each level keeps; documents beside the bounds. Each also for the group "all".
+    overlap : Mapping
+        Group to a matrix: of the documents that a rule (row) drops, how many another (column) drops too.
+    stricter : Amount or None
+        Kept documents that would go if every rule went one level further.
+    unreadable : int
+        Documents that could not be read; they are in no other count.
+    measure : str
+        How bytes and tokens are estimated.
+    notes : tuple of str
+        What a person should know.
+    """
+
+    root: str
+    level: str | None
+    by: By
+    groups: tuple[GroupRow, ...]
+    rules: tuple[RuleRow, ...]
+    levels: tuple[LevelRow, ...]
+    overlap: Mapping[str, tuple[tuple[int, ...], ...]]
+    stricter: Amount | None
+    examples: tuple[ExampleRow, ...]
+    unreadable: int
+    measure: str
+    notes: tuple[str, ...]
+    ladder: Ladder = field(compare=False)
+    tally: Tally = field(compare=False)
+    scale: Measure = field(compare=False)
+    page: str | None = None  # URL of the page, if one was written
+    verb: str = "what_if"
+    exit_status: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the answer as JSON-able values."""
+        rows = ("groups", "rules", "levels", "examples")
+        return {
+            "verb": self.verb,
+            "root": self.root,
+            "level": self.level,
+            "by": self.by,
+            "sentences": list(sentences(self)),
+            **{name: [asdict(row) for row in getattr(self, name)] for name in rows},
+            "overlap": {"rules": self.rule_names, "groups": self.overlap},
+            "stricter": None if self.stricter is None else asdict(self.stricter),
+            "unreadable": self.unreadable,
+            "measure": self.measure,
+            "notes": list(self.notes),
+            "page": self.page,
+        }
+
+    @property
+    def rule_names(self) -> list[str]:
+        """Short names of the rules."""
+        return list(short_names(list(self.ladder.signals)).values())
+
+    def of_group(self, group: str) -> list[RuleRow]:
+        """Return the rows of the rules for one group."""
+        return [row for row in self.rules if row.group == group]
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from dolma_dask.questions.what_if.page import embedded
+
+        return embedded(self)
+
+    def written(self, to: str) -> "WhatIf":
+        """Write the page; return the answer that knows where it is."""
+        from dolma_dask.io import files
+        from dolma_dask.io.publish import publish
+        from dolma_dask.questions.what_if.page import MARK, render
+
+        url = files.normalize(to)
+        if files.stat(url) is not None:
+            with files.open_read(url) as handle:
+                if MARK not in handle.read(4096):
+                    raise UsageError(
+                        f"{url} is there and is no page of what-if; expected a free path. Choose another name."
+                    )
+        with publish(url) as out:
+            out.write(render(self).encode())
+        return replace(self, page=url)
+
+
+# ------------------------------------------------------------------------------------------------ from sums to rows
+
+
+def answer_of(
+    root: str, ladder: Ladder, tally: Tally, scale: Measure, shards: Sequence[Shard], notes: Sequence[str]
+) -> WhatIf:
+    """Return the answer that sums over all documents give."""
+    names = list(short_names(list(ladder.signals)).values())
+    parts = list(_parts(ladder, tally))
+    has_levels = bool(ladder.following.any())
+    return WhatIf(
+        root=root,
+        level=ladder.strictness,
+        by=ladder.by,
+        groups=tuple(
+            GroupRow(group, *(_amount(scale, counts, rows) for counts in (tally.total, tally.kept)))
+            for group, rows in parts
+        ),
+        rules=tuple(
+            _rule_row(ladder, tally, scale, names[rule], rule, group, rows)
+            for rule in range(len(names))
+            for group, rows in parts
+        ),
+        levels=tuple(
+            LevelRow(level, group, _amount(scale, tally.reached[:, step:].sum(axis=1), rows))
+            for step, level in enumerate(ladder.levels, 1)
+            for group, rows in parts
+        ),
+        overlap=_overlaps(ladder, tally),
+        stricter=_amount(scale, tally.cost[:, -1], slice(None)) if has_levels else None,
+        examples=tuple(_examples(ladder, tally, names, shards)),
+        unreadable=tally.unreadable,
+        measure=scale.how,
+        notes=tuple(notes),
+        ladder=ladder,
+        tally=tally,
+        scale=scale,
+    )
+
+
+Rows = slice | list[int]
+"""Groups that a row of a table is about."""
+
+
+def _parts(ladder: Ladder, tally: Tally) -> Iterator[tuple[str, Rows]]:
+    """Yield what tables have rows for: all documents, then every group that has any."""
+    yield ALL, slice(None)
+    for group, name in enumerate(ladder.groups):
+        if tally.total[group, 0] and len(ladder.groups) > 2 - (ladder.by is not None):
+            yield name, [group]
+
+
+def _amount(scale: Measure, counts: Counts, rows: Rows) -> Amount:
+    """Return what some groups of counts (groups, 2) make."""
+    chosen = np.zeros_like(counts)
+    chosen[rows] = counts[rows]
+    return scale.amount(chosen)
+
+
+def _rule_row(
+    ladder: Ladder, tally: Tally, scale: Measure, name: str, rule: int, group: str, rows: Rows
+) -> RuleRow:
+    alone = tally.alone(rule, ladder)
+    following = np.unique(ladder.following[rule][rows][tally.kept[rows][:, 0] > 0])
+    levels = [ladder.levels[step - 1] for step in following if step]
+    return RuleRow(
+        name,
+        ladder.signals[rule],
+        group,
+        _one(ladder.lower[rule, :, GIVEN], rows),
+        _one(ladder.upper[rule, :, GIVEN], rows),
+        int(tally.missing[rule, rows, 0].sum()),
+        _amount(scale, alone, rows),
+        _amount(scale, tally.only[:, rule], rows),
+        _amount(scale, tally.cost[:, rule], rows) if levels else None,
+        levels[0] if len(levels) == 1 else None,
+    )
+
+
+def _one(ends: np.ndarray[Any, np.dtype[np.float64]], rows: Rows) -> float | None:
+    """Return the bound of some groups if it is finite and the same in all that have one."""
+    found = np.unique(ends[rows][~np.isnan(ends[rows])])
+    return float(found[0]) if len(found) == 1 and np.isfinite(found[0]) else None
+
+
+def _overlaps(ladder: Ladder, tally: Tally) -> dict[str, tuple[tuple[int, ...], ...]]:
+    def matrix(counts: Counts) -> tuple[tuple[int, ...], ...]:
+        return tuple(map(tuple, counts.tolist()))
+
+    found = {ALL: matrix(tally.overlap.sum(axis=0))}
+    for group, name in enumerate(ladder.labels, 1):
+        if name != ALL and ladder.places[group] < ladder.shown and tally.total[group, 0]:
+            found[name] = matrix(tally.overlap[ladder.places[group]])
+    return found
+
+
+_SIDES = {
+    counting.LOWER_IN: ("lower", "inside"),
+    counting.LOWER_OUT: ("lower", "outside"),
+    counting.UPPER_IN: ("upper", "inside"),
+    counting.UPPER_OUT: ("upper", "outside"),
+}
+
+
+def _examples(
+    ladder: Ladder, tally: Tally, names: Sequence[str], shards: Sequence[Shard]
+) -> Iterator[ExampleRow]:
+    for rule, place, side, at in np.argwhere(np.isfinite(tally.distances)).tolist():
+        group = int(np.flatnonzero(ladder.places == place)[0])
+        bound, where = _SIDES[side]
+        location = int(tally.locations[rule, place, side, at])
+        ends = ladder.lower if bound == "lower" else ladder.upper
+        yield ExampleRow(
+            names[rule],
+            ladder.groups[group],
+            bound,
+            where,
+            float(ends[rule, group, GIVEN]),
+            float(tally.found[rule, place, side, at]),
+            tally.ids[location],
+            shards[location >> 32].path,
+            location & 0xFFFF_FFFF,
+        )
+
+
+# ------------------------------------------------------------------------------------------------ for people
+
+
+def sentences(answer: WhatIf) -> tuple[str, ...]:
+    """Say which rule costs most, and what a stricter level would cost."""
+    every = answer.groups[0]
+    if not every.documents.documents:
+        return ("There are no documents.",)
+    return _most_costly(answer, every), _stricter(answer, every)
+
+
+def _most_costly(answer: WhatIf, every: GroupRow) -> str:
+    rows = answer.of_group(ALL)
+    if not any(row.alone.documents for row in rows):
+        return f"No rule drops anything: all {counted(every.documents.documents, 'document')} are kept."
+    most = max(rows, key=lambda row: (row.only.documents, row.alone.documents))
+    dropped = percent(most.alone.documents, every.documents.documents)
+    back = (
+        f"{most.only.documents:,} of these {'is' if most.only.documents == 1 else 'are'} dropped by no other rule and would "
+        f"come back without it{_text(most.only)}."
+        if most.only.documents
+        else "other rules drop all of these too, so nothing would come back without it."
+    )
+    return f"{most.rule} is the rule that costs most: it drops {counted(most.alone.documents, 'document')} ({dropped}); {back}"
+
+
+def _stricter(answer: WhatIf, every: GroupRow) -> str:
+    kept = every.kept.documents
+    if answer.stricter is None:
+        return (
+            f"{counted(kept, 'document')} of {every.documents.documents:,} are kept ({percent(kept, every.documents.documents)}); what a stricter level "
+            "would cost is not known."
+        )
+    name = _next_level(answer)
+    lost = answer.stricter
+    rows = [row for row in answer.of_group(ALL) if row.stricter is not None]
+    most = max(rows, key=lambda row: row.stricter.documents if row.stricter else 0)
+    cause = (
+        f" Of the rules, {most.rule} would take the most by itself: {most.stricter.documents:,}."
+        if most.stricter and most.stricter.documents
+        else ""
+    )
+    return (
+        f"The next stricter level{name} would keep {counted(kept - lost.documents, 'document')} in place of {kept:,}: {lost.documents:,} fewer "
+        f"({percent(lost.documents, kept)} of what is kept){_text(lost)}.{cause}"
+    )
+
+
+def _next_level(answer: WhatIf) -> str:
+    levels = {row.stricter_level for row in answer.of_group(ALL)}
+    return f" ({_words(levels.pop() or '')})" if len(levels) == 1 and None not in levels else ""
+
+
+def _words(level: str) -> str:
+    return level.replace("_", " ")
+
+
+def _text(amount: Amount) -> str:
+    """Return the text of some documents, for a sentence."""
+    if amount.bytes is None or amount.tokens is None:
+        return ""
+    return f", about {byte_size(amount.bytes)} of text or {_round(amount.tokens)} tokens"
+
+
+def _round(count: int) -> str:
+    """Return a large number in words: 1.2 million."""
+    for size, word in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
+        if count >= size:
+            return f"{count / size:.3g} {word}"
+    return f"{count:,}"
+
+
+def _lines(answer: WhatIf) -> Iterator[str]:
+    by = f" by {shown_by(answer.by)}" if answer.by else ""
+    yield f"what if: {answer.level or 'thresholds'}{by}, {answer.root}"
+    yield from (f"  {line}" for line in sentences(answer))
+    yield ""
+    yield from _table(_rule_table(answer))
+    yield ""
+    yield from _table(_level_table(answer))
+    if len(answer.rule_names) > 1:
+        yield ""
+        yield "  of the documents that a rule drops, the share that another drops too"
+        yield from _table(_overlap_table(answer))
+    if answer.examples and any(row.excerpt for row in answer.examples):
+        yield ""
+        yield from _table(_example_table(answer))
+    notes = [answer.measure, *answer.notes]
+    if answer.unreadable:
+        notes.insert(0, f"{counted(answer.unreadable, 'document')} could not be read, and is in no count")
+    yield from (f"  note: {note}" for note in notes)
+    if answer.page:
+        yield f"  page: {answer.page}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    return (f"  {line}" for line in text_table(rows))
+
+
+def _rule_table(answer: WhatIf) -> list[list[str]]:
+    every = answer.groups[0].documents.documents
+    head = ["rule", "keeps", "missing", "drops", "share", "tokens", "no other drops", "one level stricter"]
+    rows = [
+        [
+            row.rule,
+            _bounds(row, answer),
+            integer(row.missing),
+            integer(row.alone.documents),
+            percent(row.alone.documents, every),
+            integer(row.alone.tokens),
+            integer(row.only.documents),
+            "" if row.stricter is None else integer(row.stricter.documents),
+        ]
+        for row in sorted(answer.of_group(ALL), key=lambda row: -row.alone.documents)
+    ]
+    return [head, *rows]
+
+
+def _bounds(row: RuleRow, answer: WhatIf) -> str:
+    ends = [None if end is None else real(end) for end in (row.lower, row.upper)]
+    if ends == [None, None]:
+        return f"by {shown_by(answer.by)}" if answer.by else "all"
+    if ends[0] is None:
+        return f"<= {ends[1]}"
+    return f">= {ends[0]}" if ends[1] is None else f"{ends[0]} to {ends[1]}"
+
+
+def _level_table(answer: WhatIf) -> list[list[str]]:
+    groups = [row.group for row in answer.groups][: MOST_SHOWN + 1]
+    more = len(answer.groups) - len(groups)
+    head = ["kept", *groups, *([f"and {more:,} more"] if more else [])]
+    lines: list[tuple[str, list[GroupRow] | list[LevelRow]]] = [("with these bounds", list(answer.groups))]
+    for level in dict.fromkeys(row.level for row in answer.levels):
+        lines.append((_words(level), [row for row in answer.levels if row.level == level]))
+    totals = [integer(row.documents.documents) for row in answer.groups]
+    found = [["of all documents", *totals[: len(groups)], *([""] if more else [])]]
+    for name, rows in lines:
+        cells = [integer(row.kept.documents) for row in rows][: len(groups)]
+        found.append([name, *cells, *([""] if more else [])])
+    return [head, *found]
+
+
+def _overlap_table(answer: WhatIf) -> list[list[str]]:
+    names, matrix = answer.rule_names, answer.overlap[ALL]
+    rows = [
+        [
+            f"{name} ({number})",
+            *(
+                ""
+                if number - 1 == other
+                else _share(matrix[number - 1][other], matrix[number - 1][number - 1])
+                for other in range(len(names))
+            ),
+        ]
+        for number, name in enumerate(names, 1)
+    ]
+    return [["rule", *(f"({number})" for number in range(1, len(names) + 1))], *rows]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "\N{EN DASH}"
+
+
+def _example_table(answer: WhatIf) -> list[list[str]]:
+    head = ["rule", "group", "bound", "side", "value", "id", "text"]
+    rows = [
+        [
+            row.rule,
+            row.group,
+            f"{'>=' if row.bound == 'lower' else '<='} {real(row.limit)}",
+            row.side,
+            real(row.value),
+            row.id,
+            " ".join(row.excerpt.split())[:60],
+        ]
+        for row in answer.examples
+        if row.excerpt
+    ]
+    return [head, *rows]

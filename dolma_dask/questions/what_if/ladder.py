@@ -1,0 +1,250 @@
+"""The bounds of all rules in all groups as arrays, as given and at each level, and where they come from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike, fspath
+
+import numpy as np
+import numpy.typing as npt
+
+from dolma_dask.dataset import Dataset
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.exact_numbers import nearest
+from dolma_dask.io import files
+from dolma_dask.rules.groups import ALL, places_of, unspelled
+from dolma_dask.rules.ordered_bits import Codes
+from dolma_dask.rules.quantile_table import QuantileTable
+from dolma_dask.rules.signal_names import matching
+from dolma_dask.rules.strictness import LEVELS, Level, Strictness, level_at
+from dolma_dask.rules.tails import Tail
+from dolma_dask.rules.thresholds import Bounds, By, Kind, NullPolicy, Thresholds, labels_of, thresholds_of
+from dolma_dask.rules.values import Columns
+from dolma_dask.text.kernels import Counts, Floats
+from dolma_dask.verbs.quantiles.summary import QuantilesSummary
+from dolma_dask.verbs.quantiles.thresholds import (
+    quantiles_path,
+    read_table,
+    read_thresholds,
+    thresholds,
+    thresholds_path,
+)
+
+ThresholdsLike = str | Thresholds | QuantilesSummary
+"""A level of the quantiles of the dataset, a file of thresholds, or what `thresholds` or `quantiles` returned."""
+
+MOST_RULES = 64
+
+MOST_PLACES = 24
+"""Groups that have histograms, overlaps and examples of their own: the largest, as far as the quantiles tell; all have counts."""
+
+GIVEN = 0
+"""Step of the bounds as they were given; levels come behind it."""
+
+NO_GROUP = "(no thresholds)"
+"""Group of the documents whose group has no bounds, or that have none: every rule drops them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ladder:
+    """Bounds by rule, group and step. Group 0 is `NO_GROUP`."""
+
+    signals: tuple[str, ...]  # full names of the columns, one for each rule
+    by: By  # column whose value chooses the bounds, or several; None: all documents have group 1
+    kind: Kind  # type of that column
+    nulls: NullPolicy  # whether documents without a value are dropped
+    labels: tuple[str, ...]  # of group 1, 2, ...
+    levels: tuple[Level, ...]  # of step 1, 2, ...
+    strictness: str | None  # of the given bounds, if they are those of a level, or of several
+    # (rules, groups, steps); infinite where there is no bound, NaN where nothing is inside
+    lower: npt.NDArray[np.float64]
+    upper: npt.NDArray[np.float64]
+    following: (
+        Counts  # (rules, groups) step that is one level stricter than the given bounds; 0 if there is none
+    )
+    places: (
+        Counts  # (groups,) of the groups among the `MOST_PLACES`; the others, and group 0, come behind them
+    )
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """Names of all groups, `NO_GROUP` first."""
+        return (NO_GROUP, *self.labels)
+
+    @property
+    def shown(self) -> int:
+        """Number of groups with a place of their own."""
+        return int(self.places.max())
+
+    @cached_property
+    def step(self) -> int:
+        """Step of the level whose bounds were given; 0 if they are of none, or of several."""
+        names: list[str] = list(self.levels)
+        return names.index(self.strictness) + 1 if self.strictness in names else GIVEN
+
+    @property
+    def by_columns(self) -> tuple[str, ...]:
+        """Columns of the groups."""
+        return () if self.by is None else (self.by,) if isinstance(self.by, str) else self.by
+
+    def codes(self, columns: Columns, count: int) -> Codes:
+        """Return the group of each of `count` rows (n,)."""
+        if self.by is None:
+            return np.ones(count, np.uint16)
+        value = labels_of(self.by, self.kind).evaluate(columns)
+        if value.kind == "missing":
+            return np.zeros(count, np.uint16)
+        places = places_of(nearest(value.data), [unspelled(label) for label in self.labels])
+        return np.where(places == len(self.labels), 0, places + 1).astype(np.uint16)
+
+
+def ladder_of(given: Thresholds, levels: Mapping[Level, Thresholds], sizes: Mapping[str, int]) -> Ladder:
+    """Arrange thresholds and those of the levels; `sizes` are the documents of the groups as far as they are known."""
+    if len(given.bounds) > MOST_RULES:
+        raise UsageError(
+            f"thresholds of {len(given.bounds):,} signals; expected at most {MOST_RULES}. Choose some: thresholds.inside([...])."
+        )
+    labels = (ALL,) if given.by is None else tuple(label for label in given.groups if label != ALL)
+    steps = [given, *levels.values()]
+    shape = (len(given.bounds), len(labels) + 1, len(steps))
+    lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
+    for step, each in enumerate(steps):
+        for rule, bounds in enumerate(each.bounds):
+            for label, low, high in bounds.groups:
+                if label in labels:
+                    group = labels.index(label) + 1
+                    lower[rule, group, step] = -np.inf if low is None else low
+                    upper[rule, group, step] = np.inf if high is None else high
+    return Ladder(
+        given.signals,
+        given.by,
+        given.kind,
+        given.nulls,
+        labels,
+        tuple(levels),
+        given.strictness,
+        lower,
+        upper,
+        _following(lower, upper, labels, list(levels), given),
+        _places(labels, sizes),
+    )
+
+
+def _following(
+    lower: Floats, upper: Floats, labels: Sequence[str], levels: Sequence[Level], given: Thresholds
+) -> Counts:
+    """Return the step behind that of the given bounds, or the first that is stricter on one side and milder on none if these are of no level."""
+    if given.strictness is not None and levels:
+        known = Strictness.of(given.strictness).places(list(given.signals), labels)
+        steps = np.zeros(lower.shape[:2], np.int64)
+        for rule, signal in enumerate(given.signals):
+            for group, label in enumerate(labels, 1):
+                steps[rule, group] = (levels.index(level_at(known, label, signal)) + 2) % (len(levels) + 1)
+        return steps
+    tighter = (lower >= lower[..., :1]) & (upper <= upper[..., :1])
+    differs = (lower > lower[..., :1]) | (upper < upper[..., :1])
+    stricter = tighter & differs
+    return np.where(stricter.any(axis=-1), stricter.argmax(axis=-1), 0).astype(np.int64)
+
+
+def _places(labels: Sequence[str], sizes: Mapping[str, int]) -> Counts:
+    shown = sorted(range(len(labels)), key=lambda number: (-sizes.get(labels[number], 0), number))[
+        :MOST_PLACES
+    ]
+    places = np.full(len(labels) + 1, len(shown), np.int64)
+    for place, number in enumerate(sorted(shown)):
+        places[number + 1] = place
+    return places
+
+
+# ------------------------------------------------------------------------------------------------ where they come from
+
+
+def find_ladder(dataset: Dataset, requested: ThresholdsLike, name: str) -> tuple[Ladder, tuple[str, ...]]:
+    """Return the bounds that were requested with those of all levels, and what a person should know; `name` is that of the quantiles."""
+    given, table = _requested(dataset, requested, name)
+    if isinstance(requested, str) and (levels := _levels_beside(requested, given)):
+        return ladder_of(given, levels, {}), ()
+    if table is None:
+        return ladder_of(given, {}, {}), (_NO_LEVELS.format("there are no quantiles"),)
+    try:
+        levels = _levels(given, table)
+    except UsageError as error:
+        return ladder_of(given, {}, {}), (_NO_LEVELS.format(str(error)),)
+    sizes = {
+        label: entry["n"] + entry["nulls"]
+        for groups in list(table.values())[:1]
+        for label, entry in groups.items()
+    }
+    return ladder_of(given, levels, sizes), ()
+
+
+_NO_LEVELS = "what stricter levels would cost is not known: {}. Make quantiles of the same signals and groups: dolma-dask quantiles"
+
+
+def _levels_beside(file: str, given: Thresholds) -> dict[Level, Thresholds]:
+    """Return the thresholds of all levels where each has a file of the same name but for the level: ``thresholds_strict.json``; none elsewhere."""
+    ends = [level for level in LEVELS if file.endswith(f"{level}.json")]
+    if not ends:
+        return {}
+    stem = file.removesuffix(f"{max(ends, key=len)}.json")
+    urls = {level: f"{stem}{level}.json" for level in LEVELS}
+    if any(files.stat(files.normalize(url)) is None for url in urls.values()):
+        return {}
+    levels = {level: read_thresholds(url) for level, url in urls.items()}
+    return levels if all(each.signals == given.signals for each in levels.values()) else {}
+
+
+def _requested(
+    dataset: Dataset, requested: ThresholdsLike, name: str
+) -> tuple[Thresholds, QuantileTable | None]:
+    """Return thresholds, and the quantiles to take levels from."""
+    if isinstance(requested, QuantilesSummary):
+        given = requested.inside()
+        return given, requested.quantiles
+    if isinstance(requested, Thresholds):
+        return requested, _table_at(files.join(dataset.root, quantiles_path(name)))
+    if not isinstance(requested, str | PathLike):
+        raise UsageError(
+            f"thresholds={requested!r} is of type {type(requested).__name__}; expected a level such as 'regular', a file of thresholds, or what "
+            "thresholds() or quantiles() returned."
+        )
+    word = fspath(requested)
+    if not word.endswith(".json"):
+        level = Strictness.of(word)
+        made = files.join(dataset.root, thresholds_path(name, level.name))  # with tails of its own, perhaps
+        found = read_thresholds(made) if files.stat(made) is not None else None
+        is_same = found is not None and found.strictness == str(level)
+        given = found if found is not None and is_same else thresholds(dataset, word, name=name)
+        return given, _table_at(files.join(dataset.root, quantiles_path(name)))
+    given = read_thresholds(word)
+    url = files.normalize(word)
+    ends = [f".{level}.json" for level in LEVELS if url.endswith(f".{level}.json")]
+    beside = url.removesuffix(ends[0]) + ".json" if ends else ""
+    table = _table_at(beside) if beside else None
+    return given, table or _table_at(files.join(dataset.root, quantiles_path(name)))
+
+
+def _table_at(url: str) -> QuantileTable | None:
+    return read_table(url) if files.stat(url) is not None else None
+
+
+def _levels(given: Thresholds, table: QuantileTable) -> dict[Level, Thresholds]:
+    """Return the thresholds of every level with the signals, groups and tails of those that were given."""
+    known = list(table)
+    chosen: dict[str, str] = {}
+    for signal in given.signals:
+        found = matching(signal, known)
+        if len(found) != 1:
+            raise UsageError(f"the quantiles have no {signal}")
+        chosen[signal] = found[0]
+    part = {found: table[found] for found in chosen.values()}
+    tails = {chosen[bounds.signal]: _tail(bounds) for bounds in given.bounds}
+    return {level: thresholds_of(part, level, given.by, given.kind, tails, given.nulls) for level in LEVELS}
+
+
+def _tail(bounds: Bounds) -> Tail:
+    """Return the ends that some bounds cut."""
+    has_lower = any(low is not None for _, low, _ in bounds.groups)
+    has_upper = any(high is not None for _, _, high in bounds.groups)
+    return "lower" if not has_upper else "upper" if not has_lower else "both"

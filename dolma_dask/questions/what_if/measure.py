@@ -1,0 +1,158 @@
+"""Bytes and tokens of documents whose text is not read: estimates, from numbers beside the text and what the journal knows of the shards.
+
+A column that grows with the text (characters, else words) tells the documents apart; the text of the shards, which the verbs that read it
+have counted, says how many bytes stand for one unit of it: for each group from the shards that hold it alone, where there are such. Tokens are bytes times
+a ratio.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dolma_dask.dataset import Dataset
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.formats.documents import text_bytes
+from dolma_dask.io.documents import DocumentFile
+from dolma_dask.journal import Journal
+from dolma_dask.reading import Catalog, look_up
+from dolma_dask.rules.signal_names import short_name
+from dolma_dask.text.kernels import Counts, Floats
+
+TOKENS_PER_BYTE = 0.25
+"""Taken for every text: a vocabulary of 50,000 makes a token of some four bytes of English (the RedPajama-V2 tables: 4.3)."""
+
+LENGTHS = ("ccnet_length", "char_length_v1__length", "rps_doc_word_count", "word_count")
+"""Columns that grow with the text, best first: characters, then words."""
+
+SAMPLED_SHARDS = 8
+"""Shards whose first documents a tokenizer sees."""
+
+SAMPLED_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Documents with their text; bytes and tokens are estimates, None if nothing tells them."""
+
+    documents: int
+    bytes: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """Bytes and tokens of units, by group."""
+
+    per_unit: Floats  # (groups,) bytes of text; NaN if nothing tells them
+    tokens_per_byte: float
+    how: str  # for people
+
+    def bytes(self, units: Counts) -> Floats:
+        """Return the bytes of units (groups, ...)."""
+        shape = (-1, *[1] * (units.ndim - 1))
+        found: Floats = units * self.per_unit.reshape(shape)
+        return found
+
+    def amount(self, counts: Counts) -> Amount:
+        """Return what the documents and units of all groups (groups, 2) make."""
+        documents, units = int(counts[:, 0].sum()), counts[:, 1]
+        text = float(np.sum(self.bytes(units)[units > 0]))
+        if np.isnan(text):
+            return Amount(documents)
+        return Amount(documents, round(text), round(text * self.tokens_per_byte))
+
+
+def measure_of(length: str | None, text_bytes: Counts, ratio: float, ratio_from: str) -> Measure:
+    """Return the measure for units of the column `length` (None: a unit is a document); `text_bytes` is that of `Tally`."""
+    text, units = text_bytes.astype(np.float64).T
+    every = text[-1] / units[-1] if units[-1] else np.nan
+    with np.errstate(invalid="ignore", divide="ignore"):
+        own = np.where(units[:-1] > 0, text[:-1] / units[:-1], every)
+    tokens = f"tokens are bytes x {ratio:.4g} ({ratio_from})"
+    if np.isnan(every):
+        if length is None:
+            return Measure(own, ratio, "bytes and tokens are not known: no verb has counted the text")
+        return Measure(
+            np.ones_like(own), ratio, f"bytes are estimated as the values of {short_name(length)}; {tokens}"
+        )
+    unit = "documents, all taken for equally long," if length is None else short_name(length)
+    how = (
+        f"bytes are estimated from {unit} x {every:.4g}, the bytes of text in the journal for each; {tokens}"
+    )
+    return Measure(own, ratio, how)
+
+
+def find_length(dataset: Dataset, names: Sequence[str]) -> str | None:
+    """Return the column that tells best how long a text is: one of `names`, which are read anyway, or an attribute key; None if there is none."""
+    sets = dataset.with_current_attributes().attributes
+    known, _ = look_up(Catalog(dataset), sets, list) if sets else ([], {})
+    for wanted in LENGTHS:
+        for columns in (names, known):
+            found = [name for name in columns if name == wanted or name.endswith(f"__{wanted}")]
+            if len(found) == 1:
+                return found[0]
+    return None
+
+
+def text_bytes_of(dataset: Dataset) -> dict[str, int]:
+    """Return the bytes of text of each shard, as the verbs that read it have counted them; without shards that have changed since."""
+    sizes = {shard.path: shard.bytes for shard in dataset.shards}
+    found: dict[str, int] = {}
+    for verb in ("convert", "mix"):
+        for record in Journal(dataset.root, verb).records.values():
+            path = record.unit.removeprefix(f"{layout.DOCUMENTS}/")
+            written = [file.bytes for file in record.files if file.path == record.unit]
+            if "text_bytes_out" in record.counts and written == [sizes.get(path)]:
+                found[path] = int(record.counts["text_bytes_out"])
+    for record in Journal(dataset.root, "tag").records.values():
+        path = layout.document_path(record.shard)
+        read = [one.bytes for one in record.inputs if one.path == path]
+        if "text_bytes" in record.counts and read == [sizes.get(record.shard)]:
+            found[record.shard] = int(record.counts["text_bytes"])
+    return found
+
+
+def check_ratio(ratio: float | None) -> None:
+    """Refuse what is no number of tokens per byte."""
+    is_number = isinstance(ratio, int | float) and not isinstance(ratio, bool)
+    if ratio is not None and not (is_number and 0 < ratio < float("inf")):
+        raise UsageError(f"tokens_per_byte={ratio!r}; expected a number above 0, such as 0.25.")
+
+
+def measured_ratio(dataset: Dataset, tokenizer: str, seed: int) -> float | None:
+    """Return tokens per byte of the first documents of some shards, spread evenly from one that the seed draws; None without text."""
+    from dolma_dask.io.tokenizer import open_tokenizer  # rarely needed, and costs a third of a start
+
+    encoder = open_tokenizer(tokenizer)
+    count = len(dataset.shards)
+    first = int(np.random.default_rng(seed).integers(max(count, 1)))
+    step = max(count // SAMPLED_SHARDS, 1)
+    chosen = [dataset.shards[(first + step * number) % count] for number in range(min(SAMPLED_SHARDS, count))]
+    tokens = text = 0
+    for shard in chosen:
+        file = DocumentFile(dataset.url(layout.document_path(shard.path)), ("text",), source=dataset.source)
+        block = next(iter(file), None)
+        if block is not None:
+            texts = block.batch.column("text").drop_null().slice(0, SAMPLED_ROWS)
+            tokens += len(encoder.encode(texts).ids)
+            text += text_bytes(texts)
+    return tokens / text if text else None
+
+
+def ratio_of(
+    dataset: Dataset, tokens_per_byte: float | None, tokenizer: str | None, seed: int
+) -> tuple[float, str]:
+    """Return tokens per byte, and where the number comes from."""
+    check_ratio(tokens_per_byte)
+    if tokens_per_byte is not None and tokenizer is not None:
+        raise UsageError(
+            "tokens_per_byte and tokenizer were given; expected one of them. Leave tokens_per_byte out to have it measured."
+        )
+    if tokens_per_byte is not None:
+        return float(tokens_per_byte), "as given"
+    measured = None if tokenizer is None else measured_ratio(dataset, tokenizer, seed)
+    if measured is None:
+        return TOKENS_PER_BYTE, "taken for every text; --tokenizer measures it"
+    return measured, f"measured with {tokenizer} on the first documents of some shards"

@@ -1,0 +1,138 @@
+"""what_if: which rule of some thresholds drops what, and what a stricter level would cost; nothing is written but a page, if one is wanted.
+
+Attribute columns alone are read, in one pass; documents are opened where a column of theirs is needed (a group such as metadata.language) and for the
+texts of examples.
+"""
+
+from dataclasses import replace
+from typing import Unpack
+
+from dolma_dask import engine
+from dolma_dask.dataset import Dataset
+from dolma_dask.errors import UsageError
+from dolma_dask.questions.what_if.answer import WhatIf, answer_of
+from dolma_dask.questions.what_if.examples import with_excerpts
+from dolma_dask.questions.what_if.ladder import Ladder, ThresholdsLike, find_ladder
+from dolma_dask.questions.what_if.measure import find_length, measure_of, ratio_of, text_bytes_of
+from dolma_dask.questions.what_if.stage import CountStage, Tally, count_tasks
+from dolma_dask.reading import Columns, find_columns
+from dolma_dask.rules.thresholds import By
+from dolma_dask.verbs.options import (
+    DatasetLike,
+    RunArgs,
+    as_dataset,
+    checked,
+    dataset_notes,
+    run_options,
+    selected,
+)
+from dolma_dask.verbs.quantiles.verb import check_name, check_seed
+
+MOST_EXAMPLES = 20
+
+
+def what_if(
+    dataset: DatasetLike,
+    thresholds: ThresholdsLike = "regular",
+    /,
+    *,
+    to: str | None = None,
+    examples: int | None = None,
+    length: str | None = None,
+    tokens_per_byte: float | None = None,
+    tokenizer: str | None = None,
+    name: str = "quantiles",
+    seed: int = 0,
+    source: str | None = None,
+    version: str | None = None,
+    **options: Unpack[RunArgs],
+) -> WhatIf:
+    """Tell which rule of some thresholds drops what, and what a stricter level would cost, from attributes alone.
+
+    Example: dolma-dask what-if corpus/wiki/v0 regular --to what_if.html
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ and attributes/ in it.
+    thresholds : str or Thresholds
+        A level of its quantiles (regular, strict, even_stricter or strictest), a file of thresholds, or what thresholds() or quantiles() returned.
+    to : str, optional
+        Page to write, ending in .html, with sliders for all rules; it needs no network.
+    examples : int, optional
+        Documents to show on each side of each bound, with the beginnings of their texts; by default 2 on a page, and none elsewhere.
+    length : str, optional
+        Column that grows with the text, to estimate bytes from: by default ccnet_length, that of char_length_v1, or a number of words.
+    tokens_per_byte : float, optional
+        By default 0.25.
+    tokenizer : str, optional
+        Measure it with this tokenizer, on some documents: a JSON file, or a folder with tokenizer.json.
+    name : str, optional
+        Name of the quantiles that levels are taken from.
+    seed : int, optional
+        Seed of the sample of documents on the page.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+
+    Returns
+    -------
+    WhatIf
+        Counts of documents, bytes and tokens by rule, level and group; prints as tables, and is a page with sliders in a notebook.
+
+    Raises
+    ------
+    UsageError
+        There are no such thresholds, quantiles or columns, or an argument has a value that it cannot have.
+    StageError
+        Some shards could not be read, for example because attributes do not line up.
+    """
+    options = checked(what_if, options, RunArgs)
+    check_name(name)
+    if to is not None and not to.endswith(".html"):
+        raise UsageError(f"to is {to!r}; expected the path or URL of a page that ends in .html.")
+    shown = _check_examples(examples, to)
+    found = as_dataset(dataset, source, version)
+    part = selected(found, options)
+    ladder, notes = find_ladder(found, thresholds, name)
+    columns, ladder, size = _columns(part, ladder, length)
+    ratio = ratio_of(part, tokens_per_byte, tokenizer, check_seed(seed))
+    stage = CountStage(ladder, ladder.signals, size, shown, seed)
+    tally = Tally.of(ladder, shown)
+    tasks = count_tasks(columns, part.shards, text_bytes_of(part))
+    run = run_options(options)
+    engine.gather(stage, tasks, run, lambda packed: tally.add(packed))
+    measure = measure_of(size, tally.text_bytes, *ratio)
+    notes = (*dataset_notes(found), *notes)
+    answer = answer_of(found.root, ladder, tally, measure, part.shards, notes)
+    if examples or to is not None:
+        answer = with_excerpts(answer, part)
+    return answer.written(to) if to is not None else answer
+
+
+def _check_examples(examples: int | None, to: str | None) -> int:
+    if examples is None:
+        return 2
+    if isinstance(examples, bool) or not isinstance(examples, int) or not 0 <= examples <= MOST_EXAMPLES:
+        raise UsageError(f"examples={examples!r}; expected a number of documents, from 0 to {MOST_EXAMPLES}.")
+    return examples
+
+
+def _columns(dataset: Dataset, ladder: Ladder, length: str | None) -> tuple[Columns, Ladder, str | None]:
+    """Return the columns to read, the ladder with full names, and the column of the lengths."""
+    groups = [name for name in ladder.by_columns if name != "source"]
+    names = list(dict.fromkeys([*ladder.signals, *groups]))
+    known = find_columns(dataset, names)
+    full = dict(zip(names, known.names, strict=True))
+    size = find_length(dataset, known.names) if length is None else length
+    if size is not None and size not in (*full, *known.names):
+        known = find_columns(dataset, [*names, size])
+        full[size] = known.names[-1]
+    by: By = (
+        tuple(full.get(name, name) for name in ladder.by_columns) if isinstance(ladder.by, tuple) else None
+    )
+    if isinstance(ladder.by, str):
+        by = full.get(ladder.by, ladder.by)
+    signals = tuple(full[signal] for signal in ladder.signals)
+    return known, replace(ladder, signals=signals, by=by), None if size is None else full.get(size, size)

@@ -1,0 +1,402 @@
+"""One pass of what-if over attribute columns: sums of some shards, small enough to be sent and added up in any order.
+
+Beside the counts of the kernels there are the documents nearest to each bound, and of each group the documents whose ids have the smallest
+hashes: a sample that depends on the seed alone. The sum depends neither on the order of shards nor on how they are cut into blocks. Memory: a block,
+1 MB of bins for each rule, and `SAMPLE_ROWS` rows of values.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.dataset import Shard
+from dolma_dask.engine import Task, inputs_of
+from dolma_dask.formats.exact_numbers import nearest
+from dolma_dask.questions.what_if import counting
+from dolma_dask.questions.what_if.ladder import GIVEN, Ladder
+from dolma_dask.reading import AlignedShard, Columns
+from dolma_dask.rules.ordered_bits import Codes
+from dolma_dask.rules.sampling import hashes
+from dolma_dask.text.columns import validity
+from dolma_dask.text.kernels import Counts, Floats, Words
+
+SAMPLE_ROWS = 20_000
+"""Documents of the sample, in equal parts for the groups that have a place."""
+
+MOST_TASKS = 256
+"""Results that travel, some 4 MB each; where there are more shards, several share a task."""
+
+NONE = np.int64(-1)
+"""Location of no document."""
+
+
+@dataclass(eq=False)
+class Sample:
+    """The documents of each place whose ids have the smallest hashes."""
+
+    most: int  # documents of a place
+    hashes: Words
+    places: Counts
+    groups: Codes
+    locations: Counts
+    sizes: Counts
+    values: Floats  # (n, rules)
+
+    @classmethod
+    def empty(cls, most: int, rules: int) -> "Sample":
+        """Return a sample of nothing."""
+        none = np.zeros(0, np.int64)
+        return cls(most, none.view(np.uint64), none, none.astype(np.uint16), none, none, np.zeros((0, rules)))
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def joined(self, others: Sequence["Sample"]) -> "Sample":
+        """Return this sample with further rows."""
+        parts = [self, *others]
+        columns = (np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS)
+        return Sample(self.most, *columns)
+
+    def reduced(self) -> "Sample":
+        """Return the rows that stay, by place and hash; of equal hashes the first in the order of the dataset."""
+        order = np.lexsort((self.locations, self.hashes, self.places))
+        places = self.places[order]
+        starts = np.searchsorted(places, places)
+        order = order[np.arange(len(order)) - starts < self.most]
+        return Sample(self.most, *(getattr(self, name)[order] for name in _COLUMNS))
+
+    def limits(self, places: int) -> Words:
+        """Return, for each place, the greatest hash that may still come in (places + 1,), after `reduced`."""
+        limits = np.full(places + 1, np.iinfo(np.uint64).max, np.uint64)
+        for place in range(places):
+            rows = np.flatnonzero(self.places == place)
+            if len(rows) >= self.most:
+                limits[place] = self.hashes[rows[-1]]
+        limits[places] = 0
+        return limits
+
+
+_COLUMNS = ("hashes", "places", "groups", "locations", "sizes", "values")
+
+
+@dataclass(eq=False)
+class Tally:
+    """Sums over documents; see the kernels of `counting` for the shapes. A unit is what the column of sizes counts."""
+
+    fails: Counts  # (rules, groups, steps, 2, 2)
+    missing: Counts  # (rules, groups, 2)
+    fractions: Counts  # (rules, 1)
+    total: Counts  # (groups, 2)
+    kept: Counts
+    only: Counts  # (groups, rules, 2)
+    cost: Counts  # (groups, rules + 1, 2)
+    reached: Counts  # (groups, steps, 2)
+    overlap: Counts  # (places + 1, rules, rules)
+    bins: Counts  # (rules, places, BINS, 2)
+    # (rules, places, 4, k) of the documents nearest to each bound, nearest first: how far, their values, and their shards and rows
+    distances: Floats
+    found: Floats
+    locations: Counts
+    sample: Sample
+    ids: dict[int, str] = field(default_factory=dict)  # by location
+    text_bytes: Counts = field(default_factory=lambda: np.zeros(0, np.int64))
+    """(groups, 2) Bytes of text and units of the shards that hold one group alone, and whose text the journal knows; behind all groups those of all
+    such shards, whatever their groups."""
+    unreadable: int = 0  # rows of documents that could not be read; they are in no other count
+
+    @classmethod
+    def of(cls, ladder: Ladder, examples: int) -> "Tally":
+        """Return the sums of no documents."""
+        rules, groups, steps = ladder.lower.shape
+        places = ladder.shown
+
+        def zeros(*shape: int) -> Counts:
+            return np.zeros(shape, np.int64)
+
+        near = (rules, places, 4, max(examples, 1))
+        return cls(
+            zeros(rules, groups, steps, 2, 2),
+            zeros(rules, groups, 2),
+            zeros(rules, 1),
+            zeros(groups, 2),
+            zeros(groups, 2),
+            zeros(groups, rules, 2),
+            zeros(groups, rules + 1, 2),
+            zeros(groups, steps, 2),
+            zeros(places + 1, rules, rules),
+            zeros(rules, places, counting.BINS, 2),
+            np.full(near, np.inf),
+            np.full(near, np.nan),
+            np.full(near, NONE),
+            Sample.empty(-(-SAMPLE_ROWS // max(places, 1)), rules),
+            {},
+            zeros(groups + 1, 2),
+        )
+
+    def add(self, other: "Packed") -> None:
+        """Add the sums of other documents."""
+        for name, more in other.sums.items():
+            getattr(self, name)[...] += more
+        self.bins.reshape(-1, 2)[other.used] += other.counts
+        self.unreadable += other.unreadable
+        self._add_nearest(other)
+        self.sample = self.sample.joined([other.sample]).reduced()
+
+    def _add_nearest(self, other: "Packed") -> None:
+        joined = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)], axis=-1) for name in _NEAR
+        }
+        order = np.lexsort((joined["locations"], joined["distances"]), axis=-1)
+        for name, both in joined.items():
+            kept = np.take_along_axis(both, order[..., : self.distances.shape[-1]], -1)
+            setattr(self, name, kept)
+        self.ids |= other.ids
+        self.forget()
+
+    def alone(self, rule: int, ladder: Ladder) -> Counts:
+        """Return the documents and units (groups, 2) that a rule drops by itself with the given bounds."""
+        has_bounds = ~np.isnan(ladder.lower[rule, :, GIVEN])
+        keeps = has_bounds if ladder.nulls == "keep" else np.zeros_like(has_bounds)
+        found: Counts = self.fails[rule, :, GIVEN].sum(axis=1) + self.missing[rule] * ~keeps[:, None]
+        return found
+
+    def forget(self) -> None:
+        """Forget the ids of documents that are no longer among the nearest."""
+        near = set(self.locations[np.isfinite(self.distances)].tolist())
+        self.ids = {location: known for location, known in self.ids.items() if location in near}
+
+
+_SUMS = (
+    "fails",
+    "missing",
+    "fractions",
+    "total",
+    "kept",
+    "only",
+    "cost",
+    "reached",
+    "overlap",
+    "text_bytes",
+)
+
+
+_NEAR = ("distances", "found", "locations")
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Sums of some shards as they travel: of the bins only those that hold something."""
+
+    sums: dict[str, Counts]
+    used: Counts  # (n,) bins of all rules and places
+    counts: Counts  # (n, 2) their documents and units
+    distances: Floats
+    found: Floats
+    locations: Counts
+    ids: dict[int, str]
+    sample: Sample
+    unreadable: int
+
+    @classmethod
+    def of(cls, tally: Tally) -> "Packed":
+        """Pack sums."""
+        bins = tally.bins.reshape(-1, 2)
+        used = np.flatnonzero(bins[:, 0])
+        sums = {name: getattr(tally, name) for name in _SUMS}
+        near = tally.distances, tally.found, tally.locations, tally.ids
+        return cls(sums, used, bins[used], *near, tally.sample.reduced(), tally.unreadable)
+
+
+@dataclass(frozen=True)
+class CountStage:
+    """The work of what-if on some shards, as a stage for `dolma_dask.engine.gather`."""
+
+    ladder: Ladder
+    names: tuple[str, ...]  # columns of the rules
+    size: str | None  # column of the units of text; None: every document is one
+    examples: int  # documents on each side of each bound
+    seed: int
+    verb: ClassVar[str] = "what_if"
+
+    def run_shard(self, task: Task) -> Packed:
+        """Count some shards."""
+        tally = Tally.of(self.ladder, self.examples)
+        counter = _Counter(self, tally)
+        for work, number, text_bytes in task.work:
+            before = tally.total.copy()
+            for block in work.open():
+                counter.take(block.batch, block.first_row, number)
+            _note_text(tally, tally.total - before, text_bytes)
+        return Packed.of(counter.finish())
+
+
+def _note_text(tally: Tally, counted: Counts, text_bytes: int | None) -> None:
+    """Note how many bytes of text stand for the units of a shard: of its group if it has one alone, and of all."""
+    if text_bytes is None:
+        return
+    groups = np.flatnonzero(counted[:, 0])
+    if len(groups) == 1:
+        tally.text_bytes[groups[0]] += (text_bytes, counted[groups[0], 1])
+    tally.text_bytes[-1] += (text_bytes, counted[:, 1].sum())
+
+
+class _Counter:
+    """Counts blocks of documents into one tally."""
+
+    def __init__(self, stage: CountStage, tally: Tally) -> None:
+        self._stage, self._tally, self._ladder = stage, tally, stage.ladder
+        self._waiting: list[Sample] = []
+        self._limits = tally.sample.limits(stage.ladder.shown)
+        self._scratch = np.zeros(64, np.int64)
+        self._rules = range(len(stage.names))
+        self._bounds = [
+            np.ascontiguousarray(ends[..., GIVEN]) for ends in (self._ladder.lower, self._ladder.upper)
+        ]
+
+    def take(self, batch: pa.RecordBatch, first_row: int, shard: int) -> None:
+        """Count consecutive rows of a shard; a row without id could not be read."""
+        ids = batch.column("id")
+        readable = validity(ids)
+        rows = np.flatnonzero(readable)
+        self._tally.unreadable += len(readable) - len(rows)
+        if len(rows) < len(readable):
+            batch = batch.filter(pa.array(readable))
+            ids = batch.column("id")
+        stage, ladder = self._stage, self._ladder
+        codes = ladder.codes({name: batch.column(name) for name in ladder.by_columns}, len(rows))
+        sizes = np.ones(len(rows), np.int64)
+        if stage.size is not None:
+            sizes = np.nan_to_num(_numbers(batch.column(stage.size)), posinf=0, neginf=0).astype(np.int64)
+        columns = [_numbers(batch.column(name)) for name in stage.names]
+        dropped = self._count(columns, sizes, codes)
+        self._note_nearest(columns, codes, dropped, rows, (shard << 32) + first_row, ids)
+        self._sample(columns, sizes, codes, rows + ((shard << 32) + first_row), ids)
+
+    def _count(self, columns: Sequence[Floats], sizes: Counts, codes: Codes) -> Words:
+        tally, ladder = self._tally, self._ladder
+        dropped, stricter = np.zeros(len(codes), np.uint64), np.zeros(len(codes), np.uint64)
+        passed = np.full(len(codes), len(ladder.levels), np.uint8)
+        for rule, values in enumerate(columns):
+            counting.apply_rule(
+                rule,
+                values,
+                values.view(np.int64),
+                sizes,
+                codes,
+                ladder.places,
+                ladder.lower[rule],
+                ladder.upper[rule],
+                ladder.following[rule],
+                ladder.nulls == "keep",
+                tally.fails[rule],
+                tally.missing[rule],
+                tally.fractions[rule],
+                tally.bins[rule],
+                dropped,
+                stricter,
+                passed,
+            )
+        counting.count_together(
+            sizes,
+            codes,
+            ladder.places,
+            dropped,
+            stricter,
+            passed,
+            self._scratch,
+            tally.total,
+            tally.kept,
+            tally.only,
+            tally.cost,
+            tally.reached,
+            tally.overlap,
+        )
+        return dropped
+
+    def _note_nearest(
+        self,
+        columns: Sequence[Floats],
+        codes: Codes,
+        dropped: Words,
+        rows: Counts,
+        first: int,
+        ids: pa.Array,
+    ) -> None:
+        if not self._stage.examples:
+            return
+        tally, (lower, upper) = self._tally, self._bounds
+        for rule, values in enumerate(columns):
+            near = tally.distances[rule], tally.found[rule], tally.locations[rule]
+            counting.find_nearest(
+                rule,
+                first,
+                rows,
+                values,
+                codes,
+                self._ladder.places,
+                dropped,
+                lower[rule],
+                upper[rule],
+                *near,
+            )
+        found = np.unique(tally.locations[tally.locations >= first])
+        at = np.searchsorted(rows, found - first)
+        tally.ids |= dict(zip(found.tolist(), ids.take(pa.array(at)).to_pylist(), strict=True))
+
+    def _sample(
+        self, columns: Sequence[Floats], sizes: Counts, codes: Codes, locations: Counts, ids: pa.Array
+    ) -> None:
+        places = self._ladder.places[codes]
+        known = hashes(ids, self._stage.seed)
+        rows = np.flatnonzero((known <= self._limits[places]) & (places < self._ladder.shown))
+        if not len(rows):
+            return
+        values = np.stack([column[rows] for column in columns], axis=1)
+        taken = known[rows], places[rows], codes[rows], locations[rows], sizes[rows], values
+        self._waiting.append(Sample(self._tally.sample.most, *taken))
+        if sum(map(len, self._waiting)) > SAMPLE_ROWS:
+            self._settle()
+
+    def _settle(self) -> None:
+        tally = self._tally
+        tally.sample = tally.sample.joined(self._waiting).reduced()
+        self._waiting = []
+        self._limits = tally.sample.limits(self._ladder.shown)
+
+    def finish(self) -> Tally:
+        """Return the sums of all blocks."""
+        self._settle()
+        self._tally.forget()
+        return self._tally
+
+
+def _numbers(column: pa.Array) -> Floats:
+    """Return a column of numbers as float64, NaN where it is null."""
+    column = nearest(column)
+    if not pa.types.is_float64(column.type):
+        column = pc.cast(column, pa.float64(), safe=False)
+    if column.null_count:
+        column = pc.fill_null(column, np.nan)
+    values: Floats = column.to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(values)
+
+
+def count_tasks(columns: Columns, shards: Sequence[Shard], text_bytes: dict[str, int]) -> list[Task]:
+    """Return the work on the selected shards: at most `MOST_TASKS` tasks of equally many."""
+    works: list[tuple[AlignedShard, int, Any]] = [
+        (columns.work(shard, identities=True), number, text_bytes.get(shard.path))
+        for number, shard in enumerate(shards)
+    ]
+    size = -(-len(works) // MOST_TASKS)
+    return [
+        _task(columns.dataset.root, works[start : start + size]) for start in range(0, len(works), size or 1)
+    ]
+
+
+def _task(root: str, works: Sequence[tuple[AlignedShard, int, Any]]) -> Task:
+    infos = {info.path: info for work, _, _ in works for info in work.files}
+    return Task(works[0][0].shard.path, (), inputs_of(root, infos.values()), tuple(works))
