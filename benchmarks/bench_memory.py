@@ -27,6 +27,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import dolma_dask as dk
 from dolma_dask.processes import WORKER_ENVIRONMENT
+from dolma_dask.rules.thresholds import Thresholds
 
 TAGGERS = ("char_length_v1", "whitespace_tokenizer_v1", "gopher_v2")
 RULE = "gopher_v2__gopher_v2__word_count >= 50 and char_length_v1__char_length_v1__length < 1000000"
@@ -44,10 +45,11 @@ VERBS = (
     "dedupe",
     "fuzzy",
     "quantiles",
+    "filter",
     "validate",
     "read_dataframe",
 )
-TAGGED = ("mix", "downsample", "ragged", "hdf5", "quantiles", "validate", "read_dataframe")
+TAGGED = ("mix", "downsample", "ragged", "hdf5", "quantiles", "filter", "validate", "read_dataframe")
 """Those that need attributes."""
 ENGLISH = "the of and to in a is that for it language people water history"
 OTHERS = "naïve Straße 中文 window measure \u2028 …"
@@ -126,6 +128,9 @@ def run(verb: str, root: Path, work: Path, shape: str = "lines") -> None:
         dk.dedupe(str(root), how="fuzzy", **options)
     elif verb == "quantiles":
         dk.quantiles(str(root), ["word_count", "median_word_length"], by="source", **options)
+    elif verb == "filter":
+        ends = {key: {"all": {"lower": 5}} for key in ("word_count", "median_word_length")}
+        dk.filter(str(root), Thresholds.from_json({"bounds": ends}), **options)
     elif verb == "validate":
         dk.validate(str(root), **options)
     elif verb == "read_dataframe":

@@ -8,7 +8,6 @@ the file, and the columns are of the kind ``level``. Cost: 1 ns per row and colu
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.formats.exact_numbers import nearest
@@ -25,9 +24,8 @@ MOST = 7
 RULES = 17
 """Rules in one number."""
 
-_BITS = 3
-
-Passed = npt.NDArray[np.uint8]
+BITS = 3
+"""Bits of a rule: the first has the lowest."""
 
 
 def level_keys(name: str, rules: Sequence[str]) -> tuple[str, ...]:
@@ -39,15 +37,6 @@ def stored_keys(keys: Sequence[str]) -> list[str]:
     """Return the keys of the numbers that hold the levels of some `level_keys`."""
     name, count = keys[0].removesuffix(f".{LEAST}"), -(-(len(keys) - 1) // RULES)
     return [name, *(f"{name}_{number}" for number in range(2, count + 1))]
-
-
-def pack(levels: Sequence[Passed]) -> list[Counts]:
-    """Return numbers (n,) that hold the levels (n,) of all rules."""
-    groups = [levels[first : first + RULES] for first in range(0, len(levels), RULES)]
-    return [
-        np.bitwise_or.reduce([level.astype(np.int64) << _BITS * place for place, level in enumerate(group)])
-        for group in groups
-    ]
 
 
 def kinds_to_read(requested: Mapping[str, AttributeKind], keys: Sequence[str]) -> Mapping[str, AttributeKind]:
@@ -70,7 +59,7 @@ def unpacked(
     bits = {key: number.fill_null(0.0).to_numpy().astype(np.int64) for key, number in numbers.items()}
 
     def level(place: int) -> Counts:
-        found: Counts = bits[stored[place // RULES]] >> _BITS * (place % RULES) & MOST
+        found: Counts = bits[stored[place // RULES]] >> BITS * (place % RULES) & MOST
         return found
 
     def column(place: int) -> pa.Array:

@@ -220,7 +220,7 @@ class AlignedReader:
             followers = [self._follower(source, stack) for source in self.work.sources]
             for block, taken in self._blocks(documents, followers):
                 state.rows += block.num_rows
-                if part is None:
+                if part is None and documents is not None:
                     digests.update(block.batch)
                 self.first_unreadable = _first_unreadable(block)
                 yield self._joined(block, taken)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats.exact_numbers import nearest
-from dolma_dask.formats.levels import LEAST, MOST, Passed
+from dolma_dask.formats.levels import BITS, LEAST, MOST, RULES
 from dolma_dask.rules.groups import ALL, LabelKind, places_of, spelled, unspelled
 from dolma_dask.rules.signal_names import short_names
 from dolma_dask.rules.thresholds import NullPolicy, Thresholds
@@ -106,25 +106,25 @@ class Levels:
         rules = [[rule.name, rule.signal, _plain(rule.bounds)] for rule in self.rules]
         return [rules, self.count, self.by, self.kind, list(self.labels), self.nulls]
 
-    def passed(self, columns: Columns, rows: int) -> tuple[list[Passed], Counts]:
-        """Return the levels (n,) that rows pass in each rule, and counts (groups, rules + 1, levels + 2) of rows by level, the last those without a value;
-        behind the rules the least level of each row.
+    def passed(self, columns: Columns, rows: int) -> tuple[list[Counts], Counts]:
+        """Return the levels that rows pass as numbers (n,), see `dolma_dask.formats.levels`, and counts (groups, rules + 1, levels + 2) of rows by level, the
+        last those without a value; behind the rules the least level of each row.
 
         Raises `DataError` with the row, if nulls are to fail.
         """
         groups = self._groups(columns, rows)
         counts = np.zeros((len(self.groups), len(self.rules) + 1, self.count + 2), np.int64)
         least = np.full(rows, self.count, np.uint8)
-        levels = []
-        for number, (rule, limits) in enumerate(zip(self.rules, self._limits, strict=True)):
-            level = np.empty(rows, np.uint8)
-            missing = self.count if self.nulls == "keep" else 0
-            _pass(_numbers(columns, rule.signal), groups, *limits, missing, level, least, counts[:, number])
-            levels.append(level)
-            if self.nulls == "fail" and counts[:, number, -1].any():
+        numbers = [np.zeros(rows, np.int64) for _ in range(-(-len(self.rules) // RULES))]
+        missing = self.count if self.nulls == "keep" else 0
+        for place, (rule, limits) in enumerate(zip(self.rules, self._limits, strict=True)):
+            number, shift = numbers[place // RULES], BITS * (place % RULES)
+            values = _numbers(columns, rule.signal)
+            _pass(values, groups, *limits, missing, number, shift, least, counts[:, place])
+            if self.nulls == "fail" and counts[:, place, -1].any():
                 raise self._missing(rule, columns)
         _count(least, groups, counts[:, -1])
-        return levels, counts
+        return numbers, counts
 
     @cached_property
     def _limits(self) -> list[tuple[Limits, Limits]]:
@@ -216,11 +216,12 @@ def _pass(
     lower: Floats,
     upper: Floats,
     missing: int,
-    level: Bytes,
+    number: Counts,
+    shift: int,
     least: Bytes,
     counts: Counts,
 ) -> None:
-    """Count for each value the levels whose bounds it is inside of; as they are nested, these are the first ones."""
+    """Put the levels whose bounds each value is inside of into a number, and count them; as they are nested, these are the first ones."""
     levels = lower.shape[1]
     for row in range(values.size):
         value, group = values[row], groups[row]
@@ -229,10 +230,10 @@ def _pass(
             passed = missing
             counts[group, levels + 1] += 1
         else:
-            for number in range(levels):
-                passed += (lower[group, number] <= value) & (value <= upper[group, number])
+            for at in range(levels):
+                passed += (lower[group, at] <= value) & (value <= upper[group, at])
         counts[group, passed] += 1
-        level[row] = passed
+        number[row] |= passed << shift
         if passed < least[row]:
             least[row] = passed
 

@@ -32,10 +32,11 @@ ROW_GROUP_SPANS = 1 << 20
 
 
 class AttributeWriter:
-    """Writes the attribute rows of one shard to `path` below `root`; the suffix decides the format."""
+    """Writes the attribute rows of one shard to `path` below `root`; the suffix decides the format. Of tables, `repeating` names the columns with few values."""
 
-    def __init__(self, root: str, path: str) -> None:
-        self._file = _RowGroups(root, path) if format_of(path) == "parquet" else JsonlWriter(root, path)
+    def __init__(self, root: str, path: str, repeating: Sequence[str] | None = None) -> None:
+        is_table = format_of(path) == "parquet"
+        self._file = _RowGroups(root, path, repeating) if is_table else JsonlWriter(root, path)
 
     def __enter__(self) -> Self:
         self._file.__enter__()
@@ -88,8 +89,8 @@ class AttributeWriter:
 class _RowGroups(TableFile):
     """A table with columns ``id source error`` and one per key, in row groups of `ROW_GROUP_ROWS`, or of fewer rows that have `ROW_GROUP_SPANS`."""
 
-    def __init__(self, root: str, path: str) -> None:
-        super().__init__(root, path, use_dictionary=True)
+    def __init__(self, root: str, path: str, repeating: Sequence[str] | None) -> None:
+        super().__init__(root, path, use_dictionary=True if repeating is None else list(repeating))
         self._waiting: list[pa.Table] = []
         self._waiting_rows = self._waiting_spans = 0
         self._names: list[str] = []

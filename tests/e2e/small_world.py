@@ -139,6 +139,7 @@ class Verbs(VerbLaws):
         "download": Case("download WORLD/served --to WORLD/fetched --snapshots 2023-06 --languages en de --refresh", ["fetched"], redone=2),
         "tag": Case(f"tag WORLD/untagged --taggers {' '.join(TAGGERS)}", ["untagged/attributes"], others=["--source other"], redone=2),
         "quantiles": Case("quantiles WORLD/v0 --signals word_count char_length_v1__length --by source --level regular", ["v0/quantiles"], others=["--by none"], passes=True, replaces=False, asks=True),
+        "filter": Case("filter WORLD/v0 --thresholds WORLD/v0/bounds.json", ["v0/attributes/quality"], others=["--nulls keep"], passes=True),
         "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
         "fuzzy": Case("dedupe WORLD/near --how fuzzy --keep longest", ["near/attributes", "near/clusters"], others=["--num-bands 5 --rows-per-band 20"], passes=True),
         "together": Case("dedupe WORLD/pair/a --how fuzzy --others WORLD/pair/b", ["pair/a/attributes", "pair/a/clusters", "pair/b/attributes"], others=["--keep longest"], passes=True),
@@ -195,6 +196,12 @@ class Verbs(VerbLaws):
         lines = [json.dumps(dict(padding, id=f"p{row}")).encode() + b"\n" for row in range(10)]
         store(world / "v0/documents/padding.jsonl", lines)
         listed = [f"copy-{number}" for number in range(0, 300, 7)] + ["2019-01/part_1-5", "nobody"]
+        ends = {
+            "char_length_v1__char_length_v1__length": (100, 900),
+            "gopher_v2__gopher_v2__word_count": (20, None),
+        }
+        bounds = {name: {"all": {"lower": low, "upper": high}} for name, (low, high) in ends.items()}
+        (world / "v0/bounds.json").write_text(json.dumps({"bounds": bounds}))
         (world / "list.txt").write_text("".join(f"{identity}\n" for identity in listed))
         cls.tag(world)
 

@@ -19,7 +19,18 @@ from dolma_dask.testing.tokenizer import train_tokenizer
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
 
-ORDER = ["convert", "", "tag", "dedupe", "block", "quantiles", "mix", "validate", "-c mixer.yaml mix"]
+ORDER = [
+    "convert",
+    "",
+    "tag",
+    "dedupe",
+    "block",
+    "quantiles",
+    "filter",
+    "mix",
+    "validate",
+    "-c mixer.yaml mix",
+]
 """Commands that need what those before them make; the main help has an example of its own."""
 
 

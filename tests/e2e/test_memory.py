@@ -28,6 +28,7 @@ CASES = [
     ("dedupe", 60),
     ("fuzzy", 60),
     ("quantiles", 60),
+    ("filter", 60),
     ("validate", 60),
 ]
 

@@ -17,9 +17,11 @@ from small_world import ORDINARY, run_here, store
 import dolma_dask as dk
 from dolma_dask import errors
 from dolma_dask.partitions.dataframe import read_bag, read_dataframe
+from dolma_dask.rules.thresholds import Thresholds
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.testing.verb_laws import leftovers, tree
 from dolma_dask.verbs.dedupe.verb import dedupe
+from dolma_dask.verbs.filter.verb import filter
 from dolma_dask.verbs.quantiles.verb import quantiles
 from dolma_dask.verbs.validate.verb import validate
 
@@ -247,6 +249,9 @@ CALLS: dict[str, Callable[[str], object]] = {
     ),
     "read_bag": lambda root: read_bag(root, ["id", KEY], [SET]).compute(scheduler="synchronous"),
     "quantiles": lambda root: quantiles(root, [KEY], **HERE),
+    "filter": lambda root: filter(
+        root, Thresholds.from_json({"bounds": {KEY: {"all": {"lower": 1}}}}), **HERE
+    ),
     "dedupe": lambda root: dedupe(root, by=KEY, **HERE),
     "dedupe-rank": lambda root: dedupe(root, by="text", keep="highest", rank=KEY, **HERE),
 }
@@ -283,6 +288,7 @@ READERS = {
     "read_dataframe-attributes": Reader(("read_dataframe-attributes",), ()),
     "read_bag": Reader(("read_bag",), ()),
     "quantiles": Reader(("quantiles",), ("v0/quantiles",)),
+    "filter": Reader(("filter",), ("v0/attributes/quality",)),
     "dedupe": Reader(("dedupe",), ("v0/attributes/exact",)),
     "dedupe-rank": Reader(("dedupe-rank",), ("v0/attributes/exact",)),
 }

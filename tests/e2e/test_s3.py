@@ -38,6 +38,7 @@ STEPS = {
     "convert": "{root}/raw --to {root}/converted --id key --text body --source web --shard-bytes 60000",
     "tag": f"{{root}}/v0 --taggers {' '.join(TAGGERS)}",
     "quantiles": "{root}/v0 --signals word_count char_length_v1__length --by source --level regular",
+    "filter": "{root}/v0 --tails word_count=lower",
     "dedupe": "{root}/v0 --keep longest",
     "block": "{root}/v0 {root}/list.txt --name takedown",
     "validate": "{root}/v0 --to {root}/validation.json",

@@ -27,6 +27,7 @@ from dolma_dask.verbs.convert import verb as convert
 from dolma_dask.verbs.dedupe import fuzzy as dedupe_fuzzy
 from dolma_dask.verbs.dedupe import job as dedupe_run
 from dolma_dask.verbs.dedupe.signatures import read_signatures
+from dolma_dask.verbs.filter import job as filter_run
 from dolma_dask.verbs.hdf5 import job as hdf5_packing
 from dolma_dask.verbs.mix import cutting as mix_packing
 from dolma_dask.verbs.mix import transform as mix_transform
@@ -84,6 +85,7 @@ GOLDEN = {
         versions={"verbs.convert.attributes.VERSION": 2}, digest="3ce22343e1f4f9fd251f4c561897b7b9"
     ),
     "dedupe": Golden(versions={"verbs.dedupe.job.VERSION": 3}, digest="b05514696f78a37094195c9537cd3dfb"),
+    "filter": Golden(versions={"verbs.filter.job.VERSION": 1}, digest="39c144f83ac54c314a037182a804a06d"),
     "gzip members": Golden(
         versions={
             "verbs.convert.verb.VERSION": 2,
@@ -171,6 +173,7 @@ def current_versions() -> dict[str, dict[str, int | str]]:
             "verbs.quantiles.job.VERSION": quantile_run.VERSION,
             "verbs.quantiles.job.THRESHOLDS_VERSION": quantile_run.THRESHOLDS_VERSION,
         },
+        "filter": {"verbs.filter.job.VERSION": filter_run.VERSION},
         "validate": {"verbs.validate.shard.VERSION": validation_shard.VERSION},
         "mix": {"verbs.mix.transform.VERSION": mix_transform.VERSION},
         "mix packed": {
@@ -355,6 +358,8 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
     signals = ["gopher_v2__gopher_v2__word_count", "gopher_v2__gopher_v2__median_word_length"]
     dk.quantiles(f"{root}/v0", signals, by="source", level="regular", attributes=["gopher_v2"], **options)
     made["quantiles"] = root / "v0/quantiles"
+    dk.filter(f"{root}/v0", attributes=["gopher_v2"], **options)
+    made["filter"] = root / "v0/attributes/quality"
     (root / "checks").mkdir()
     found = dk.validate(f"{root}/{'lines'}", against=f"{root}/v0", to=f"{root}/checks/report.json", **options)
     assert found.exit_status == 1

@@ -19,7 +19,7 @@ from dolma_dask.errors import DataError
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.layout import FileFormat
-from dolma_dask.formats.levels import level_keys, pack, stored_keys
+from dolma_dask.formats.levels import level_keys, stored_keys
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block
 from dolma_dask.journal import Journal, Record, work_key
@@ -56,7 +56,7 @@ class FilterStage:
         quarantine = Quarantine(self.policy)
         reader = work.open(max_record_bytes=self.policy.max_record_bytes, quarantine=quarantine)
         counts = np.zeros((), np.int64)
-        with AttributeWriter(self.root, unit.name) as writer:
+        with AttributeWriter(self.root, unit.name, repeating=["source"]) as writer:
             for block in reader:
                 counts = counts + self._write(writer, block)
             kept = quarantine.publish(self.root, self.verb, task.shard)
@@ -91,10 +91,10 @@ class FilterStage:
             readable = ids.is_valid()
             columns = {name: column.filter(readable) for name, column in columns.items()}
         try:
-            levels, counts = self.levels.passed(columns, len(ids) - len(errors))
+            found, counts = self.levels.passed(columns, len(ids) - len(errors))
         except DataError as error:
             raise _located(error, block, errors) from error
-        numbers = [pa.array(number) for number in pack(levels)]
+        numbers = [pa.array(number) for number in found]
         if errors:
             places = pa.array(np.cumsum(np.asarray(readable)) - 1, mask=~np.asarray(readable))
             numbers = [number.take(places) for number in numbers]
