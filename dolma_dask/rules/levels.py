@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,10 @@ import pyarrow as pa
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats.exact_numbers import nearest
 from dolma_dask.formats.levels import BITS, LEAST, MOST, RULES
-from dolma_dask.rules.groups import ALL, LabelKind, places_of, spelled, unspelled
+from dolma_dask.rules.groups import ALL, places_of, spelled, unspelled
 from dolma_dask.rules.signal_names import short_names
-from dolma_dask.rules.thresholds import NullPolicy, Thresholds
-from dolma_dask.rules.values import Columns, load
+from dolma_dask.rules.thresholds import By, Kind, NullPolicy, Thresholds, check_nulls, labels_of
+from dolma_dask.rules.values import Columns
 from dolma_dask.rules.within import check_kind
 from dolma_dask.text.kernels import Bytes, Counts, Floats, kernel
 
@@ -43,14 +43,14 @@ class Levels:
 
     rules: tuple[LevelRule, ...]
     count: int  # levels
-    by: str | None  # column of the groups
-    kind: LabelKind  # of their labels
+    by: By  # column of the groups, or several
+    kind: Kind  # type of each
     labels: tuple[str, ...]  # of the groups; one if there are none
     nulls: NullPolicy = "drop"
 
     @classmethod
-    def of(cls, thresholds: Sequence[Thresholds], nulls: NullPolicy = "drop") -> "Levels":
-        """Return the levels of thresholds, the loosest first.
+    def of(cls, thresholds: Sequence[Thresholds], nulls: NullPolicy | None = None) -> "Levels":
+        """Return the levels of thresholds, the loosest first; `nulls` replaces their policy for missing values.
 
         Raises `UsageError`: there are none or too many, they are of other signals or groups, or not each inside of the one before.
         """
@@ -58,32 +58,31 @@ class Levels:
             raise UsageError(
                 f"thresholds of {len(thresholds)} levels; expected 1 to {MOST}, the loosest first."
             )
-        if nulls not in get_args(NullPolicy):
-            raise UsageError(f"nulls={nulls!r}; expected one of {', '.join(get_args(NullPolicy))}.")
         first = thresholds[0]
-        if isinstance(first.by, tuple) or isinstance(first.kind, tuple):
-            raise UsageError(
-                f"thresholds by {', '.join(first.by or ())}; expected groups by one column. Make them: dolma-dask quantiles --by COLUMN --level."
-            )
+        policy = check_nulls(nulls or first.nulls)
         for number, other in enumerate(thresholds, 1):
             if (set(other.signals), other.by, other.kind) != (set(first.signals), first.by, first.kind):
                 raise UsageError(
                     f"the thresholds of level {number} are of {', '.join(other.signals)} by {other.by}, those of level 1 of {', '.join(first.signals)} by "
                     f"{first.by}; expected the same signals and groups at all levels."
                 )
+            if not nulls and other.nulls != policy:
+                raise UsageError(
+                    f"the thresholds of level {number} {other.nulls} documents without a value, those of level 1 {policy} them; expected one policy. Say "
+                    "which: --nulls."
+                )
         labels = (ALL,) if first.by is None else _labels(thresholds)
         names = _rule_names(list(first.signals))
         rules = tuple(
             LevelRule(names[signal], signal, _bounds(thresholds, signal, labels)) for signal in first.signals
         )
-        return cls(
-            rules, len(thresholds), first.by, first.kind, tuple(unspelled(label) for label in labels), nulls
-        )
+        return cls(rules, len(thresholds), first.by, first.kind, tuple(map(unspelled, labels)), policy)
 
     def renamed(self, names: Mapping[str, str]) -> "Levels":
         """Return the same of columns with other names."""
         rules = tuple(replace(rule, signal=names.get(rule.signal, rule.signal)) for rule in self.rules)
-        return replace(self, rules=rules, by=self.by and names.get(self.by, self.by))
+        full = tuple(names.get(name, name) for name in self._by)
+        return replace(self, rules=rules, by=full if isinstance(self.by, tuple) else next(iter(full), None))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,8 +92,11 @@ class Levels:
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns that are read."""
-        names = [rule.signal for rule in self.rules]
-        return tuple(dict.fromkeys(names if self.by is None else [*names, self.by]))
+        return tuple(dict.fromkeys([*(rule.signal for rule in self.rules), *self._by]))
+
+    @property
+    def _by(self) -> tuple[str, ...]:
+        return (self.by,) if isinstance(self.by, str) else self.by or ()
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -116,11 +118,11 @@ class Levels:
         counts = np.zeros((len(self.groups), len(self.rules) + 1, self.count + 2), np.int64)
         least = np.full(rows, self.count, np.uint8)
         numbers = [np.zeros(rows, np.int64) for _ in range(-(-len(self.rules) // RULES))]
-        missing = self.count if self.nulls == "keep" else 0
+        keeps = self.nulls == "keep"
         for place, (rule, limits) in enumerate(zip(self.rules, self._limits, strict=True)):
             number, shift = numbers[place // RULES], BITS * (place % RULES)
             values = _numbers(columns, rule.signal)
-            _pass(values, groups, *limits, missing, number, shift, least, counts[:, place])
+            _pass(values, groups, *limits, keeps, number, shift, least, counts[:, place])
             if self.nulls == "fail" and counts[:, place, -1].any():
                 raise self._missing(rule, columns)
         _count(least, groups, counts[:, -1])
@@ -139,11 +141,11 @@ class Levels:
         """Return the group of each row (n,)."""
         if self.by is None:
             return np.zeros(rows, np.int64)
-        data, kind = load(columns[self.by])
-        check_kind(kind, self.kind, self.by)
-        if kind == "missing":
+        found = labels_of(self.by, self.kind).evaluate(columns)
+        check_kind(found.kind, "string" if isinstance(self.kind, tuple) else self.kind, found.called)
+        if found.kind == "missing":
             return np.full(rows, len(self.labels))
-        return places_of(nearest(data), self.labels)
+        return places_of(nearest(found.data), self.labels)
 
     def _missing(self, rule: LevelRule, columns: Columns) -> DataError:
         row = int(np.flatnonzero(np.isnan(_numbers(columns, rule.signal)))[0])
@@ -215,7 +217,7 @@ def _pass(
     groups: Counts,
     lower: Floats,
     upper: Floats,
-    missing: int,
+    keeps: bool,
     number: Counts,
     shift: int,
     least: Bytes,
@@ -226,12 +228,12 @@ def _pass(
     for row in range(values.size):
         value, group = values[row], groups[row]
         passed = 0
+        for at in range(levels):
+            passed += (lower[group, at] <= value) & (value <= upper[group, at])
         if value != value:
-            passed = missing
             counts[group, levels + 1] += 1
-        else:
             for at in range(levels):
-                passed += (lower[group, at] <= value) & (value <= upper[group, at])
+                passed += keeps & (lower[group, at] == lower[group, at])
         counts[group, passed] += 1
         number[row] |= passed << shift
         if passed < least[row]:

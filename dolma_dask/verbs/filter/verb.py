@@ -48,7 +48,7 @@ def filter(
     *,
     quantiles: str | None = None,
     tails: Annotated[Mapping[str, str] | Sequence[str], Many] = (),
-    nulls: NullPolicy = "drop",
+    nulls: NullPolicy | None = None,
     name: str = "quality",
     attributes: Annotated[Sequence[str], Many] = (),
     format: FileFormat | None = None,
@@ -72,8 +72,9 @@ def filter(
         even_stricter and strictest. By default "quantiles".
     tails : list of str, optional
         Ends of the distribution of a signal that are cut, as NAME=lower, NAME=upper or NAME=both, or {name: tail}; by default as for quantiles.
-    nulls : {"drop", "keep", "fail"}
-        A document without a value of a signal passes no level of its rule, all levels, or is an error.
+    nulls : {"drop", "keep", "fail"}, optional
+        A document without a value of a signal passes no level of its rule, all levels of its group, or is an error; by default as the thresholds say, of
+        quantiles none.
     name : str
         Attribute set to write.
     attributes : list of str, optional

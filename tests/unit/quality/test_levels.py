@@ -48,8 +48,8 @@ GROUPS = {"all": (10.0, 9), "a": (100.0, 9), "=all": (9.0, 9), "empty": (1.0, 0)
 TABLE = table({X: GROUPS, Y: {**GROUPS, "all": (7.0, 9)}, Z: GROUPS})
 
 
-def cuts(by="source"):
-    return [thresholds_of(TABLE, level, by) for level in LEVELS]
+def cuts(by="source", nulls="drop"):
+    return [thresholds_of(TABLE, level, by, nulls=nulls) for level in LEVELS]
 
 
 def each_level(levels, columns=COLUMNS, rows=ROWS):
@@ -58,7 +58,7 @@ def each_level(levels, columns=COLUMNS, rows=ROWS):
     return [number >> BITS * place & 7 for place in range(len(levels.rules))], counts
 
 
-def expected(signal, by, missing=0):
+def expected(signal, by, nulls="drop"):
     """The level of each row by the definition: each level's bounds of its group, inclusive."""
     side = "upper" if signal == Y else "both"
     found = []
@@ -66,7 +66,7 @@ def expected(signal, by, missing=0):
         group = {"a": "a", "all": "=all"}.get(source) if by else "all"
         passed = 0
         if value is None or value != value:
-            passed = missing
+            passed = 4 if nulls == "keep" and group is not None else 0
         elif group is not None:
             q = TABLE[signal][group]["q"]
             for low, high in LEVELS.values():
@@ -77,14 +77,14 @@ def expected(signal, by, missing=0):
 
 
 @pytest.mark.parametrize("by", [None, "source"])
-@pytest.mark.parametrize(("nulls", "missing"), [("drop", 0), ("keep", 4)])
-def test_levels_are_those_of_the_definition(by, nulls, missing):
+@pytest.mark.parametrize("nulls", ["drop", "keep"])
+def test_levels_are_those_of_the_definition(by, nulls):
     levels = Levels.of(cuts(by), nulls)
     found, counts = each_level(levels)
     assert levels.names == ("word_count", "perplexity", Z), (
         "the name of the least level is not that of a rule"
     )
-    rules = [expected(signal, by, missing) for signal in (X, Y, Z)]
+    rules = [expected(signal, by, nulls) for signal in (X, Y, Z)]
     assert [level.tolist() for level in found] == rules
     least = [min(row) for row in zip(*rules, strict=True)]
     for number, level in enumerate([*rules, least]):
@@ -98,10 +98,11 @@ def test_levels_are_those_of_the_definition(by, nulls, missing):
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("nulls", ["drop", "keep"])
 @pytest.mark.parametrize("by", [None, "source"])
-def test_a_level_is_passed_where_the_thresholds_hold_as_a_rule(by):
-    found, _ = each_level(Levels.of(cuts(by)))
-    for number, one in enumerate(cuts(by), 1):
+def test_a_level_is_passed_where_the_thresholds_hold_as_a_rule(by, nulls):
+    found, _ = each_level(Levels.of(cuts(by, nulls)))
+    for number, one in enumerate(cuts(by, nulls), 1):
         masks = [level >= number for level in found]
         assert np.all(masks, axis=0).tolist() == one.mask(COLUMNS).to_pylist()
         for signal, mask in zip((X, Y, Z), masks, strict=True):
@@ -127,8 +128,31 @@ def test_thresholds_are_each_inside_of_those_before():
         Levels.of([cuts()[0], cuts()[1].inside("perplexity")])
     with pytest.raises(UsageError, match="0 levels; expected 1 to 7"):
         Levels.of([])
-    with pytest.raises(UsageError, match="nulls='skip'; expected one of drop, keep, fail"):
+    with pytest.raises(UsageError, match="nulls='skip'; expected drop, keep or fail"):
         Levels.of(cuts(), "skip")
+
+
+def test_thresholds_have_one_policy_for_missing_values_unless_another_is_given():
+    mixed = [cuts()[0], *cuts(nulls="keep")[1:]]
+    with pytest.raises(
+        UsageError, match="level 2 keep documents without a value, those of level 1 drop them"
+    ):
+        Levels.of(mixed)
+    assert Levels.of(mixed, "keep") == Levels.of(cuts(nulls="keep"))
+
+
+def test_groups_may_be_of_several_columns():
+    bounds = {X: {"en/head": {"lower": 1.0}, "en/tail": {"lower": 5.0}}}
+    cut = Thresholds.from_json({"by": ["lang", "bucket"], "bounds": bounds})
+    columns = {
+        X: pa.array([3.0, 3.0, 9.0]),
+        "lang": pa.array(["en", "en", "en"]),
+        "bucket": pa.array(["head", "tail", None]),
+    }
+    levels = Levels.of([cut])
+    assert levels.columns == (X, "lang", "bucket")
+    assert each_level(levels, columns, 3)[0][0].tolist() == cut.mask(columns).to_pylist() == [1, 0, 0]
+    assert levels.renamed({"lang": "metadata.lang"}).by == ("metadata.lang", "bucket")
 
 
 def test_a_group_without_bounds_at_some_levels_passes_none_of_these():
