@@ -6,7 +6,7 @@ Only what is requested is read: attributes alone leave the documents closed wher
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -21,7 +21,7 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.reading.catalog import Catalog, check_clash
 from dolma_dask.reading.reader import IDENTITY, AlignedShard
 from dolma_dask.reading.sets import AttributeSets
-from dolma_dask.rules.metrics import find_metric, metrics_in
+from dolma_dask.rules.metrics import Metric, find_metric, metrics_in
 from dolma_dask.rules.values import Value, unknown_name
 
 T = TypeVar("T")
@@ -68,6 +68,12 @@ class Columns:
             identities=identities,
         )
 
+    def with_computed(self, name: str, value: Value) -> "Columns":
+        """Return these columns, and one of strings that is computed of some."""
+        kinds: dict[str, Kind] = {**self.kinds, name: "string"}
+        computed = {**self.computed, name: value}
+        return replace(self, names=(*self.names, name), kinds=kinds, computed=computed)
+
     @property
     def _read(self) -> frozenset[str]:
         """All columns that are read, also for what is computed."""
@@ -111,7 +117,7 @@ def find_columns(dataset: Dataset, names: Sequence[str], attributes: Sequence[st
     return Columns(dataset, columns, {name: kinds[name] for name in columns}, fields, sets, computed)
 
 
-def find_metrics(catalog: Catalog, names: Sequence[str], attributes: Sequence[str] = ()) -> dict[str, Value]:
+def find_metrics(catalog: Catalog, names: Sequence[str], attributes: Sequence[str] = ()) -> dict[str, Metric]:
     """Return the metrics among names, over full names of columns; `attributes` are the sets to look in, by default all."""
     candidates = metrics_in(names)
     if not candidates:

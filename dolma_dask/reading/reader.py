@@ -258,7 +258,7 @@ class AlignedReader:
         columns = {name: block.batch.column(name) for name in (*identity, *self.work.documents)}
         for name, column in (item for one in taken for item in one.items()):
             columns.setdefault(name, column)
-        columns.update({name: value.number(columns) for name, value in self.work.computed.items()})
+        columns.update({name: value.evaluate(columns).data for name, value in self.work.computed.items()})
         if not columns:  # rows without columns still have a number
             return replace(block, batch=block.batch.select([]))
         names = tuple(dict.fromkeys((*identity, *self.work.order))) if self.work.order else tuple(columns)

@@ -1,6 +1,6 @@
 """The metrics of the LUMI chain over RedPajama-V2: values by name, computed from signals whenever they are read, so that nothing is stored for them.
 
-A name that no column has may be that of a metric: wherever signals are named, `with_metrics` puts its value in the place of the name. Signals are found by
+A name that no column has may be that of a metric: wherever signals are named, `find_metric` gives what is computed in its place. Signals are found by
 their short names, whether they were attached as published or computed by ``tag``. Ratios divide by CCNet's number of lines. Null are metrics of documents that
 lack a signal, and those of lines where there are no lines.
 
@@ -10,14 +10,14 @@ Cost: 10 ns for each line of a document.
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import ExpressionError, UsageError
-from dolma_dask.rules.values import Arithmetic, Columns, Name, Node, Operand, Value, doubles
+from dolma_dask.rules.values import Arithmetic, Columns, Name, Operand, Value, doubles
 from dolma_dask.text.columns import validity
 
 WORD_LENGTHS = {"en": 5.16533, "de": 6.4507, "fr": 5.44505, "it": 5.54443, "es": 5.25742}
@@ -122,6 +122,11 @@ class Metric(Value):
     name: str
     value: Value
 
+    @property
+    def short(self) -> Value:
+        """The column, if it is one by another name."""
+        return self.value if isinstance(self.value, Name) else self
+
     def evaluate(self, columns: Columns) -> Operand:
         return Operand(self.value.number(columns), "number", f"metric {self}")
 
@@ -181,25 +186,15 @@ def metrics_in(names: Collection[str]) -> list[str]:
     return [name for name in names if metric_of(name) is not None]
 
 
-N = TypeVar("N", bound=Node)
+def find_metric(name: str, known: Sequence[str]) -> Metric | None:
+    """Return the metric of a name that no column has or ends in, over full names of columns that are `known`; None if it is no metric's.
 
-
-def with_metrics(node: N, known: Sequence[str]) -> N:
-    """Put metrics of columns that are `known` in the place of names that no column has or ends in.
-
-    Raises `ExpressionError`: a signal of a metric is missing, or its short name stands for several columns.
+    Raises `ExpressionError`: a signal of the metric is missing, or its short name stands for several columns.
     """
-    values = {name: found for name in sorted(node.names) if (found := find_metric(name, known)) is not None}
-    return node.substituted(values)
-
-
-def find_metric(name: str, known: Sequence[str]) -> Value | None:
-    """Return the metric of a name that no column has or ends in, over full names of columns that are `known`; None if it is no metric's."""
     if endings(name, known) or (value := metric_of(name)) is None:
         return None
     full = {signal: _signal_of(name, signal, known) for signal in value.names - _LANGUAGE.names}
-    value = value.renamed(full)
-    return value if isinstance(value, Name) else Metric(name, value)
+    return Metric(name, value.renamed(full))
 
 
 def endings(name: str, known: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from dolma_dask.rules.labels import BETWEEN, Labels, split_label
 from dolma_dask.rules.quantile_table import Entry, QuantileTable, probability_name
 from dolma_dask.rules.rules import And, Constant, Required, Rule
 from dolma_dask.rules.signal_names import one_signal, short_name, short_names, some
-from dolma_dask.rules.strictness import LEVELS, Level, LevelLike, Strictness, level_at
+from dolma_dask.rules.strictness import LEVELS, Level, LevelLike, Place, Strictness, level_at
 from dolma_dask.rules.tails import Tail, tails_of
 from dolma_dask.rules.values import Name, Value
 from dolma_dask.rules.within import Bound, Within, bounded, labelled
@@ -85,7 +85,7 @@ class Thresholds(And):
         if by is None:
             rules = [rule for one in bounds for rule in _plain(one, ALL, keeps)]
         elif len(groups) == 1:
-            member = labelled(labels_of(by, kind), unspelled(groups[0]), _one_kind(kind))
+            member = labelled(labels_of(by, kind), unspelled(groups[0]), one_kind(kind))
             inside = [rule for one in bounds for rule in _plain(one, groups[0], keeps)]
             rules = [*(member.rules if isinstance(member, And) else [member]), *inside]
         else:
@@ -94,7 +94,7 @@ class Thresholds(And):
                 Within(
                     Name(one.signal),
                     labels_of(by, kind),
-                    _one_kind(kind),
+                    one_kind(kind),
                     _by_label(one),
                     f"{short_name(one.signal)} {ends}",
                     keeps,
@@ -243,7 +243,7 @@ def thresholds_of(
     unknown, or what it is for, its probabilities are not among the quantiles, or a tail or its signal is unknown.
     """
     levels, sides = Strictness.of(level), tails_of(list(table), tails)
-    places = levels.places(list(table), sorted({group for groups in table.values() for group in groups}))
+    places = places_in(table, levels)
     bounds = [
         Bounds(
             signal,
@@ -256,6 +256,11 @@ def thresholds_of(
         for signal, groups in table.items()
     ]
     return Thresholds.of(bounds, str(levels), by, kind, nulls)
+
+
+def places_in(table: QuantileTable, levels: Strictness) -> Mapping[Place, Level]:
+    """Return the levels by group and signal of quantiles; raise `UsageError` if one is for what is not there."""
+    return levels.places(list(table), sorted({group for groups in table.values() for group in groups}))
 
 
 def check_nulls(nulls: object, where: str = "nulls") -> NullPolicy:
@@ -283,7 +288,7 @@ def _check_labels(groups: Sequence[str], by: By) -> None:
             )
 
 
-def _one_kind(kind: Kind) -> LabelKind:
+def one_kind(kind: Kind) -> LabelKind:
     """Return the type of the labels: those of several columns are strings."""
     return "string" if isinstance(kind, tuple) else kind
 

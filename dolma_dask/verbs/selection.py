@@ -44,7 +44,8 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
     if rule is None:
         return Selection(dataset, None, Catalog(dataset).open(attributes) if attributes else None)
     catalog, sets = Catalog(dataset), None
-    rule = rule.substituted(find_metrics(catalog, sorted(rule.names), attributes))
+    metrics = find_metrics(catalog, sorted(rule.names), attributes)
+    rule = rule.substituted({name: metric.short for name, metric in metrics.items()})
     fields = find_fields(dataset, sorted(name for name in rule.names if is_field(name)))
     known = (*DOCUMENT_NAMES, *fields)
     if attributes:

@@ -32,10 +32,11 @@ from dolma_dask.verbs.options import (
     without_empty,
     words_of,
 )
+from dolma_dask.verbs.quantiles.columns import check_signal
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
 from dolma_dask.verbs.quantiles.thresholds import QUANTILES, quantiles_path, read_thresholds
 from dolma_dask.verbs.quantiles.thresholds import thresholds as thresholds_from
-from dolma_dask.verbs.quantiles.verb import check_name, check_signal, tails_in_words
+from dolma_dask.verbs.quantiles.verb import check_name, tails_in_words
 
 ThresholdsOfLevels = Sequence[str | Thresholds] | str | Thresholds | QuantilesSummary | None
 """Files of thresholds or thresholds, the loosest first; or quantiles, of which all four levels are taken."""

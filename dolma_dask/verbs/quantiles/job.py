@@ -35,7 +35,7 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.rules.groups import MOST_GROUPS, too_many
 from dolma_dask.rules.strictness import Strictness
 from dolma_dask.rules.tails import Tail
-from dolma_dask.rules.thresholds import NullPolicy, thresholds_of
+from dolma_dask.rules.thresholds import NullPolicy, one_kind, places_in, thresholds_of
 from dolma_dask.verbs.options import dataset_notes, without_empty
 from dolma_dask.verbs.quantiles.select import SelectStage, read_entries, select_tasks, write_index
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
@@ -92,6 +92,7 @@ class Quantiles:
     level: Strictness | None = None  # of the thresholds that are written too
     tails: Mapping[str, Tail] = field(default_factory=dict)  # ends of each signal that these cut
     nulls: NullPolicy = "drop"  # of these
+    chosen: Mapping[str, str] = field(default_factory=dict)  # which documents are looked at, as it was given
 
     verb: ClassVar[str] = QUANTILES
     record: ClassVar[None] = None
@@ -165,11 +166,11 @@ class Quantiles:
             first = ValueStage(self.root, work.url, request, self.policy)
             records = tuple((yield Pass(first, self._value_tasks)).records.values())
             if len({label for record in records for label in record.info["labels"]}) > MOST_GROUPS:
-                raise too_many(str(request.by))
+                raise too_many(str(request.label))
             self._check_sample(records)
         except (StageError, UsageError) as error:
             raise self._wrong_argument(work, error) from error
-        index = write_index(work.url, records, request.kind)
+        index = write_index(work.url, records, one_kind(request.kind))
         second = SelectStage(work.url, request.probabilities)
         selected = yield Pass(second, select_tasks(request.signals, index, self.key))
         results = tuple(record.files[0] for record in selected.records.values())
@@ -181,6 +182,7 @@ class Quantiles:
     def thresholds_plan(self, level: Strictness) -> Plan:
         """Return the plan of the thresholds of a level, from the quantiles that are there now."""
         path, own = thresholds_path(self.name, level.name), quantiles_path(self.name)
+        places_in(read_table(files.join(self.root, own)), level)  # a wrong word is no failure of a shard
         stat = files.stat(files.join(self.root, own))
         info = FileInfo(own, stat.bytes if stat else 0, stat.stamp if stat else "")
         by, kind, tails = self.request.by, self.request.kind, self.tails
@@ -241,13 +243,15 @@ class Quantiles:
         """Return what was requested, for people."""
         request = self.request
         sample = {"sample": request.sample, "seed": request.seed} if request.sample is not None else {}
-        groups = {} if request.by is None else {"by": request.by, "by_kind": request.kind}
+        by, kind = (list(one) if isinstance(one, tuple) else one for one in (request.by, request.kind))
+        groups = {} if by is None else {"by": by, "by_kind": kind}
         return {
             "name": self.name,
             "signals": list(request.signals),
             **groups,
             "probabilities": list(request.probabilities),
             **sample,
+            **self.chosen,
             "method": "exact",
         }
 
@@ -271,7 +275,10 @@ class Quantiles:
     def _notes(self, counts: Mapping[str, float]) -> Iterator[str]:
         rows = int(counts.get("documents_without_group", 0))
         if self.request.by is not None and rows:
-            yield f"{counted(rows, 'document')} without {self.request.by}: in the group 'all' alone"
+            yield f"{counted(rows, 'document')} without {self.request.label}: in the group 'all' alone"
+        if self.chosen:
+            rule = ", ".join(f"{name}: {text}" for name, text in self.chosen.items())
+            yield f"{counted(int(counts.get('documents_excluded', 0)), 'document')} left out ({rule})"
         infinite = int(counts.get("infinite_values", 0))
         if infinite:
             yield f"{counted(infinite, 'infinite value')}, which count as missing"

@@ -20,8 +20,12 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
 from dolma_dask.reading import AlignedReader, AlignedShard, Columns
+from dolma_dask.reading import Kind as Kinds
 from dolma_dask.rules.groups import MOST_GROUPS, Groups, LabelKind
+from dolma_dask.rules.labels import BETWEEN
+from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.sampling import sampled
+from dolma_dask.rules.thresholds import By, Kind
 from dolma_dask.verbs.quantiles.files import FORM, ValueWriter
 
 GROUP_BYTES = 64 << 20
@@ -41,18 +45,23 @@ class Request:
 
     columns: Columns  # all that are read
     signals: tuple[str, ...]  # full names
-    by: str | None  # full name of the column of the groups
+    by: By  # full name of the column of the groups, or of several
     probabilities: tuple[float, ...]  # ascending
     sample: float | None = None  # fraction of the documents; None: all
     seed: int = 0  # of the sample
+    where: Rule | None = None  # over full names; None: all documents
 
     @property
-    def kind(self) -> LabelKind:
-        """Type of the labels."""
-        kind = self.columns.kinds[self.by] if self.by is not None else "text"
-        if kind in NUMERIC:
-            return "number"
-        return "bool" if kind == "bool" else "string"
+    def label(self) -> str | None:
+        """Column of the labels of the groups."""
+        return self.by if not isinstance(self.by, tuple) else BETWEEN.join(self.by)
+
+    @property
+    def kind(self) -> Kind:
+        """Type of the labels, or of each of several columns."""
+        if isinstance(self.by, tuple):
+            return tuple(label_kind(self.columns.kinds[name]) for name in self.by)
+        return "string" if self.by is None else label_kind(self.columns.kinds[self.by])
 
     def params(self) -> dict[str, Any]:
         """Return all that decides the result besides the files."""
@@ -63,7 +72,15 @@ class Request:
             "by": self.by,
             "probabilities": list(self.probabilities),
             **drawn,
+            **({} if self.where is None else {"where": self.where.canonical()}),
         }
+
+
+def label_kind(kind: Kinds) -> LabelKind:
+    """Return the type of labels of a column."""
+    if kind in NUMERIC:
+        return "number"
+    return "bool" if kind == "bool" else "string"
 
 
 @dataclass(frozen=True)
@@ -79,8 +96,8 @@ class ValueStage:
     def run_shard(self, task: Task) -> list[Record]:
         """Keep the values of a group of shards; see `dolma_dask.engine.Stage`."""
         unit = task.units[0]
-        groups = None if self.request.by is None else Groups(self.request.by)
-        codes_possible = 1 if self.request.by is None else MOST_GROUPS + 1
+        groups = None if self.request.label is None else Groups(self.request.label)
+        codes_possible = 1 if groups is None else MOST_GROUPS + 1
         done = _Done()
         with publish(files.join(self.folder, unit.name)) as out:
             writer = ValueWriter(out, len(self.request.signals), codes_possible)
@@ -127,6 +144,11 @@ class ValueStage:
                     )
                 )
                 done.counts["documents_sampled"] += batch.num_rows
+            if self.request.where is not None:
+                columns = {name: batch.column(name) for name in self.request.where.names}
+                holds = self.request.where.mask(columns or {"": pa.nulls(batch.num_rows)})
+                done.counts["documents_excluded"] += len(holds) - holds.true_count
+                batch = batch.filter(holds)
             yield batch
         done.take(reader, quarantine.publish(self.root, self.verb, work.shard.path))
 

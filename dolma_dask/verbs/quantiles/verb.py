@@ -7,12 +7,10 @@ reaches the caller's process. ``sample`` is the way to huge data.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Unpack
+from typing import Annotated, Literal, Unpack
 
-from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.reading import Catalog, Columns, find_columns
 from dolma_dask.rules.quantile_table import check_probabilities
 from dolma_dask.rules.sampling import check_fraction
 from dolma_dask.rules.strictness import LEVELS, MIXED, Strictness
@@ -22,19 +20,20 @@ from dolma_dask.verbs.options import (
     DatasetLike,
     Many,
     RecordArgs,
+    RuleLike,
     as_dataset,
+    check_choice,
     checked,
     record_policy,
+    rule_of,
     run_options,
     selected,
     words_of,
 )
+from dolma_dask.verbs.quantiles.columns import find_rule, find_signals
 from dolma_dask.verbs.quantiles.job import Quantiles, run_quantiles
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
-from dolma_dask.verbs.quantiles.values import NUMERIC, Request
-
-NO_GROUPS = "none"
-"""by=None on the command line."""
+from dolma_dask.verbs.quantiles.values import Request
 
 
 def quantiles(
@@ -42,11 +41,13 @@ def quantiles(
     /,
     signals: Annotated[Sequence[str] | str | None, Many] = None,
     *,
-    by: str | None = "source",
+    by: Annotated[Sequence[str] | str | None, Many] = "source",
     level: Annotated[Mapping[str, str] | Sequence[str] | None, Many] = None,
     tails: Annotated[Mapping[str, str] | Sequence[str], Many] = (),
     nulls: NullPolicy = "drop",
     probabilities: Annotated[Sequence[float] | None, Many] = None,
+    over: Literal["all", "kept"] = "all",
+    where: RuleLike = None,
     sample: float | None = None,
     seed: int = 0,
     name: str = "quantiles",
@@ -65,9 +66,10 @@ def quantiles(
         Folder or URL with documents/ and attributes/ in it. The result is written to its quantiles/.
     signals : list of str, optional
         Attribute keys (a unique ending is enough) or metadata.<field>, with one number per document; by default every such attribute key.
-    by : str, optional
+    by : list of str, optional
         Column with a value for each group: source, an attribute key or metadata.<field> (at any depth: metadata.page.lang), of strings, bools or
-        few numbers; at most 1,000 groups. "none" makes no groups. The group "all" is always there; a value "all" is named "=all".
+        few numbers; at most 1,000 groups. Those of several columns are named as in en/head. "none" makes no groups. The group "all" is always
+        there; a value "all" is named "=all".
     level : {"regular", "strict", "even_stricter", "strictest"} or list of str, optional
         Also write thresholds: the quantiles 0.1 and 0.9, 0.2 and 0.8, 0.3 and 0.7, 0.4 and 0.6. Behind it, others for some groups and signals:
         strict de=regular perplexity=strictest en.perplexity=regular.
@@ -78,6 +80,10 @@ def quantiles(
         Fate of a document without a value of a signal, for mix with these thresholds: it is dropped, it is kept, or mix fails and names it.
     probabilities : list of float, optional
         Quantiles to find, from 0 to 1; by default 0.01 to 0.99, with all that the levels need.
+    over : {"all", "kept"}, optional
+        All documents, or only those that no set of duplicates flags, of dedupe or attached.
+    where : str, optional
+        Only documents for which this holds, as in mix.
     sample : float, optional
         Fraction of the documents to look at, selected by a hash of source and id: the way to huge data, since the values that are kept shrink
         with it.
@@ -115,11 +121,15 @@ def quantiles(
     levels = None if level is None or level == () else Strictness.of(level)
     found = as_dataset(dataset, source, version)
     part = selected(found, options)
+    check_choice("over", over, ("all", "kept"))
+    where = rule_of(where)
+    rule, sets = find_rule(part, over, where, words_of("attributes", attributes))
     request = Request(
-        *_find_columns(part, signals, by, attributes, sampled=check_fraction(sample) is not None),
+        *find_signals(part, signals, by, sets, rule, sampled=check_fraction(sample) is not None),
         check_probabilities(probabilities),
         check_fraction(sample),
         check_seed(seed),
+        rule,
     )
     _check_level_probabilities(levels, request.probabilities)
     sides = tails_of(list(request.signals), tails_in_words(tails))
@@ -128,8 +138,18 @@ def quantiles(
             "tails and nulls are of thresholds, and there is no level; expected one too. Give a level: --level regular."
         )
     takes_all = signals is None or signals == ()
+    chosen = {"over": "" if over == "all" else over, "where": "" if where is None else str(where)}
     job = Quantiles(
-        found, part, request, name, record_policy(options), takes_all, levels, sides, check_nulls(nulls)
+        dataset=found,
+        selected=part,
+        request=request,
+        name=name,
+        policy=record_policy(options),
+        takes_all_signals=takes_all,
+        level=levels,
+        tails=sides,
+        nulls=check_nulls(nulls),
+        chosen={name: text for name, text in chosen.items() if text},
     )
     return run_quantiles(job, run_options(options))
 
@@ -169,71 +189,4 @@ def _check_level_probabilities(levels: Strictness | None, probabilities: Sequenc
         needed = " and ".join(f"{item:g}" for item in levels.probabilities)
         raise UsageError(
             f"level={str(levels)!r} needs the probabilities {needed}, which are not among those given. Add them to --probabilities, or leave it out."
-        )
-
-
-def _find_columns(
-    dataset: Dataset,
-    signals: Sequence[str] | str | None,
-    by: str | None,
-    attributes: Sequence[str] | str,
-    sampled: bool,
-) -> tuple[Columns, tuple[str, ...], str | None]:
-    """Return the columns to read, the full names of the signals, and that of the column of the groups."""
-    sets = words_of("attributes", attributes)
-    group = () if by is None or by == NO_GROUPS else words_of("by", by)
-    if signals is None or signals == ():
-        requested = _all_signals(dataset, sets)
-        group = find_columns(dataset, group, sets).names  # in full: it may be one of them
-    else:
-        requested = words_of("signals", signals)
-    beside = ("source", "id") if sampled else ()
-    names = list(dict.fromkeys([*requested, *group, *beside]))
-    columns = find_columns(dataset, names, sets)
-    full = dict(zip(names, columns.names, strict=True))
-    if len(set(requested)) < len(requested):
-        raise UsageError(f"a signal was given twice in {list(requested)}; expected each once.")
-    for name in requested:
-        check_signal(columns, full[name])
-    for name in group:
-        _check_label(columns, full[name])
-    return columns, tuple(full[name] for name in requested), full[group[0]] if group else None
-
-
-def _all_signals(dataset: Dataset, sets: Sequence[str]) -> tuple[str, ...]:
-    """Return every attribute key with a number per document."""
-    names = tuple(sets) or dataset.attributes
-    if not names:
-        raise UsageError(
-            f"{dataset.root} has no attributes, so there are no signals. Make them: dolma-dask tag; or name fields: --signals metadata.<field>."
-        )
-    kinds = Catalog(dataset).open(names).kinds
-    found = tuple(key for keys in kinds.values() for key, kind in keys.items() if kind in NUMERIC)
-    if not found:
-        raise UsageError(
-            f"no key of the attribute sets {', '.join(names)} has one number per document; expected one or more. Tag with others: dolma-dask tag."
-        )
-    return found
-
-
-def check_signal(columns: Columns, name: str) -> None:
-    """Refuse a column that has no number per document."""
-    kind = columns.kinds[name]
-    if kind in (*NUMERIC, "level"):
-        return
-    what = {"spans": "has many spans per document", "bool": "is true or false"}.get(kind, "holds strings")
-    hint = (
-        " Tag with a tagger that gives one number per document."
-        if kind == "spans"
-        else " To make groups of it: by=..."
-    )
-    raise UsageError(f"signal {name!r} {what}; expected one number per document.{hint}", name=name)
-
-
-def _check_label(columns: Columns, name: str) -> None:
-    """Refuse a column that has many values per document."""
-    if columns.kinds[name] == "spans":
-        raise UsageError(
-            f"by={name!r} has many spans per document; expected one value per document, such as source.",
-            name=name,
         )

@@ -10,7 +10,7 @@ import dolma_dask as dk
 from dolma_dask.errors import ExpressionError, StageError, UsageError
 from dolma_dask.formats.json.lines import SPAN
 from dolma_dask.reading import find_columns
-from dolma_dask.rules.metrics import METRICS, find_metric, metric_of, with_metrics
+from dolma_dask.rules.metrics import METRICS, find_metric, metric_of
 from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
 
@@ -26,14 +26,17 @@ def lines(*scores: list[float]) -> pa.Array:
 def test_a_column_of_the_name_is_no_metric():
     assert find_metric("perplexity", ["perplexity"]) is None
     assert find_metric("perplexity", ["a__b__perplexity"]) is None
-    assert find_metric("perplexity", ["a__b__ccnet_perplexity"]) == Name("a__b__ccnet_perplexity")
+    metric = find_metric("perplexity", ["a__b__ccnet_perplexity"])
+    assert metric is not None
+    assert metric.short == Name("a__b__ccnet_perplexity")
     assert find_metric("nothing", ["ccnet_perplexity"]) is None
 
 
 def test_rules_of_metrics_are_spelled_by_their_names():
-    rule = with_metrics(
-        parse("words_per_line_mean >= 2 and number_of_words > 3"), [WORDS, "rps_doc_word_count"]
-    )
+    known = [WORDS, "rps_doc_word_count"]
+    written = parse("words_per_line_mean >= 2 and number_of_words > 3")
+    metrics = {name: metric for name in written.names if (metric := find_metric(name, known))}
+    rule = written.substituted({name: metric.short for name, metric in metrics.items()})
     assert str(rule) == "words_per_line_mean >= 2 and rps_doc_word_count > 3"
     assert rule.names == {WORDS, "rps_doc_word_count"}
     assert rule.lists == {WORDS}

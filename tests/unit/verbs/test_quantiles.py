@@ -225,6 +225,82 @@ def test_probabilities_can_be_chosen(corpus):
     assert (found["q"]["0"], found["q"]["1"]) == (found["min"], found["max"])
 
 
+# --------------------------------------------------------------------------- groups of several columns, some documents
+
+
+def test_groups_of_several_columns(corpus):
+    def label(row):
+        lang = row[2].get(LANG)
+        return None if lang is None else f"{row[1]}/{lang}/{'true' if row[2][FLAG] else 'false'}"
+
+    summary = ask(corpus, by=["source", "lang", "flag"], level=["regular"])
+    assert stored(corpus) == expected_table(ROWS, label)
+    assert summary.parameters["by"] == ["source", LANG, FLAG]
+    assert summary.counts["documents_without_group"] == sum(label(row) is None for row in ROWS)
+    assert summary.thresholds == read_thresholds(str(corpus / "quantiles/quantiles.regular.json"))
+    assert summary.thresholds == thresholds(str(corpus), "regular")
+    assert "books/uk/true" in str(summary)
+    with pytest.raises(UsageError, match="a column of `by` was given twice"):
+        ask(corpus, by=["lang", "lang"], overwrite=True)
+
+
+def test_only_documents_for_which_a_rule_holds(corpus):
+    where = "x > 10 and metadata.lang != 'uk'"
+    summary = ask(corpus, where=where, name="some")
+    rows = [row for row in ROWS if row[2][X] > 10 and row[2].get(LANG) not in (None, "uk")]
+    assert stored(corpus, "some") == expected_table(rows, lambda row: row[1])
+    assert summary.counts["documents_excluded"] == 600 - len(rows)
+    assert any(f"{600 - len(rows)} documents left out (where: {where})" in note for note in summary.notes)
+    with pytest.raises(UsageError, match=r"some\.json, made with other options"):
+        ask(corpus, where="x > 11", name="some")
+    every = ask(corpus, where="metadata.n == 0 or metadata.n != 0", name="every")
+    assert every.quantiles == ask(corpus).quantiles
+    none = ask(corpus, where="id == 'nothing'", name="none")
+    assert none.quantiles[X]["all"]["n"] == 0
+
+
+def test_only_documents_that_no_set_of_duplicates_flags(corpus):
+    with pytest.raises(UsageError, match="has no set of duplicates"):
+        ask(corpus, over="kept")
+    dk.dedupe(str(corpus), by="x", name="same_x", progress=False)
+    dk.dedupe(str(corpus), by="lang", name="same_lang", progress=False)
+    first_x, first_lang = ({row[2].get(key): row[0] for row in ROWS[::-1]} for key in (X, LANG))
+    rows = [row for row in ROWS if first_x[row[2][X]] == row[0]]
+    rows = [row for row in rows if row[2].get(LANG) is None or first_lang[row[2][LANG]] == row[0]]
+    for sets in ((), ("s",)):
+        summary = ask(corpus, over="kept", attributes=sets, overwrite=True)
+        assert summary.quantiles == expected_table(rows, lambda row: row[1])
+    assert summary.counts["documents_excluded"] == 600 - len(rows)
+    with pytest.raises(UsageError, match="over"):
+        ask(corpus, over="some")
+
+
+# ------------------------------------------------------------------------------------ levels of single groups and signals
+
+
+def test_levels_of_single_groups_and_signals(corpus):
+    summary = ask(corpus, level=["strict", "web=regular", "y=strictest"])
+    path = corpus / "quantiles/quantiles.mixed.json"
+    assert read_thresholds(str(path)) == summary.thresholds
+    assert summary.thresholds == thresholds(
+        summary, {"default": "strict", "web": "regular", "y": "strictest"}
+    )
+    table = stored(corpus)
+    assert summary.lower("x", "web") == table[X]["web"]["q"]["0.1"]
+    assert summary.lower("x", "books") == table[X]["books"]["q"]["0.2"]
+    assert summary.lower("y", "web") == table[Y]["web"]["q"]["0.4"]
+    again = ask(corpus, level=["strict", "web=regular", "y=strictest"])
+    assert (again.thresholds, again.skipped) == (summary.thresholds, 3)
+    other = ask(corpus, level=["strict", "web=strictest"], nulls="keep")
+    assert read_thresholds(str(path)) == other.thresholds != summary.thresholds
+    assert json.loads(path.read_text())["nulls"] == "keep"
+    ask(corpus, X, overwrite=True)
+    assert not path.exists()
+    for _ in range(2):
+        with pytest.raises(UsageError, match="no signal or group is called 'wob'; near it are web"):
+            ask(corpus, X, level=["strict", "wob=regular"])
+
+
 # ----------------------------------------------------------------------------------------------- samples
 
 
@@ -330,12 +406,22 @@ def test_thresholds_files_are_read_and_wrong_ones_told(corpus, tmp_path):
         ({"by": ""}, UsageError, "by"),
         ({"level": "lax"}, UsageError, "regular"),
         ({"level": "regular", "probabilities": [0.5]}, UsageError, "0.1 and 0.9"),
+        (
+            {"level": ["regular", "x=strict"], "probabilities": [0.1, 0.9]},
+            UsageError,
+            "0.1 and 0.2 and 0.8 and 0.9",
+        ),
+        ({"level": ["x=strict"]}, UsageError, "no level for all other"),
+        ({"nulls": "keep"}, UsageError, "there is no level"),
+        ({"level": "strict", "nulls": "skip"}, UsageError, "drop, keep or fail"),
+        ({"where": "xx > 1"}, ExpressionError, "xx"),
         ({"probabilities": [2]}, UsageError, "probabilities"),
         ({"sample": 0}, UsageError, "sample"),
         ({"sample": 1.5}, UsageError, "sample"),
         ({"seed": -1}, UsageError, "seed"),
         ({"name": "a/b"}, UsageError, "name"),
         ({"name": "x.strict"}, UsageError, "strict"),
+        ({"name": "x.mixed"}, UsageError, "mixed"),
         ({"attributes": ["none"]}, UsageError, "none"),
         ({"dryrun": True}, UsageError, "did you mean 'dry_run'"),
     ],
