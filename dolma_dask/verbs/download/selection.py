@@ -33,6 +33,10 @@ _PUBLISHED = re.compile(
 )
 _SHARD = re.compile(r"[^/\s]+/[^/\s]+/[^/\s_]+_[^/\s.]+")
 _LIST = re.compile(r".*\.(txt|lst)(\.gz|\.zst)?")
+_REFUSED = re.compile(r"(^|/)\.|^_|\\|[\x00-\x1f\x7f]")
+
+_MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 1024
+"""What file systems take for a name, and stores for a path."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +98,37 @@ def wanted_of(inputs: Sequence[str], base: str | None, selection: Selection, lin
     """
     found = {one.url: one for item in inputs for one in _of_input(item, base, selection, lines)}
     if not found:
-        raise UsageError(f"{shown(inputs[0])}: nothing is selected; expected files of these {selection}.")
+        asked = ", ".join(f"{name} {' '.join(words)}" for name, words in vars(selection).items() if words)
+        raise UsageError(
+            f"{shown(inputs[0])}: nothing is selected; expected files{f' of {asked}' if asked else ''}. Look at the list, and at what it is filtered by."
+        )
     kept = sorted(found.values(), key=lambda one: one.path.encode())
-    layout.check_no_collision([one.path for one in kept])
+    _check_paths(kept)
     return kept
+
+
+def _check_paths(wanted: Sequence[Wanted]) -> None:
+    """Check that each object becomes a file of its own, and none a folder of others."""
+    by_path: dict[str, Wanted] = {}
+    for one in wanted:
+        if other := by_path.get(one.path):
+            raise UsageError(
+                f"{shown(one.url)} and {shown(other.url)} would both become {one.path}; expected a file for each. Fetch them into folders of their own, or "
+                "leave one out."
+            )
+        by_path[one.path] = one
+    folders = {path.rpartition("/")[0] for path in by_path}
+    for folder in folders | {parent for path in folders for parent in _parents(path)}:
+        if file := by_path.get(folder):
+            raise UsageError(
+                f"{shown(file.url)} would become {folder}, which is also the folder of others; expected a file. Leave one of them out."
+            )
+
+
+def _parents(path: str) -> Iterator[str]:
+    """Yield the folders that a folder lies in."""
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def _of_input(item: str, base: str | None, selection: Selection, lines: Lines) -> Iterator[Wanted]:
@@ -130,7 +161,7 @@ def _of_list(url: str, base: str | None, selection: Selection, lines: Lines) -> 
             continue
         if "://" in line or line.startswith("/"):
             if selection.keeps(line):
-                check_url(line)
+                _check_line(line, f"{shown(url)}, line {number}", is_local=files.is_local(url))
                 yield from _selected(line, base, selection)
         elif tree and _SHARD.fullmatch(line):
             yield from _of_shard(tree, line, selection)
@@ -139,6 +170,24 @@ def _of_list(url: str, base: str | None, selection: Selection, lines: Lines) -> 
             raise UsageError(
                 f"{shown(url)}, line {number}: {line[:100]!r}; expected {expected}, such as 2023-06/0000/en_head."
             )
+
+
+def _check_line(line: str, place: str, is_local: bool) -> None:
+    """Check that a list names what may be fetched: a list from elsewhere no files of this machine, and nobody a URL without a host."""
+    check_url(line)
+    if files.is_local(line) and not is_local:
+        raise UsageError(
+            f"{place}: {line[:100]!r} is a path of this machine; expected a URL in a list that comes from elsewhere. Save the list here if these files are meant."
+        )
+    try:
+        parts = urlsplit(line)
+        is_whole = not files.is_web(line) or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise UsageError(
+            f"{place}: {line[:100]!r} names no host; expected a URL such as https://host/file.json.gz."
+        )
 
 
 def _of_shard(root: str, shard: str, selection: Selection) -> Iterator[Wanted]:
@@ -180,9 +229,14 @@ def _path_of(url: str, base: str | None) -> str:
 
 
 def _checked(path: str, url: str) -> str:
-    if not path or path.endswith("/") or not files.is_inside(path) or re.search(r"(^|/)\.|^_|\\|\0", path):
+    if max(map(len, path.encode().split(b"/"))) > _MAX_NAME_BYTES or len(path.encode()) > _MAX_PATH_BYTES:
         raise UsageError(
-            f"{shown(url)}: would become the file {path!r}; expected a path below the target that is neither hidden nor begins with '_'. Leave it out of the "
+            f"{shown(url)[:300]}...: would become a file with a path of {len(path.encode()):,} bytes; expected at most {_MAX_PATH_BYTES:,}, and "
+            f"{_MAX_NAME_BYTES} in a name. Leave it out of the list."
+        )
+    if not path or path.endswith("/") or not files.is_inside(path) or _REFUSED.search(path):
+        raise UsageError(
+            f"{shown(url)}: would become the file {path!r}; expected a path below the target that is neither hidden nor begins with '_', without control characters. Leave it out of the "
             "list, or name the folder that it is to be seen from in --base."
         )
     return path

@@ -10,6 +10,7 @@ from dolma_dask.display import counted
 from dolma_dask.errors import DiskFullError
 from dolma_dask.io import files
 from dolma_dask.io.objects import Version
+from dolma_dask.progress import progress_of
 from dolma_dask.verbs.download.fetching import Access
 from dolma_dask.verbs.download.selection import Wanted
 
@@ -20,8 +21,10 @@ _FOLDERS = 100
 """Inodes for folders, journals and partial files."""
 
 
-def ask(access: Access, wanted: Sequence[Wanted], most: int = MOST_ASKED) -> dict[str, Version | None]:
-    """Return what up to `most` objects, spread evenly over all, are now, by path; None: there is none.
+def ask(
+    access: Access, wanted: Sequence[Wanted], most: int = MOST_ASKED, progress: bool = False
+) -> dict[str, Version | None]:
+    """Return what up to `most` objects, spread evenly over all, are now, by path; None: there is none. `progress` shows how many have been asked for.
 
     Raises `StoreUnreachableError`: a host does not answer.
     """
@@ -29,9 +32,16 @@ def ask(access: Access, wanted: Sequence[Wanted], most: int = MOST_ASKED) -> dic
     chosen = [wanted[number * len(wanted) // count] for number in range(count)]
     if not chosen:
         return {}
-    with ThreadPoolExecutor(min(access.connections, count)) as pool:
+    answers: dict[str, Version | None] = {}
+    with (
+        progress_of("download-sizes", 0, count, progress) as bar,
+        ThreadPoolExecutor(min(access.connections, count)) as pool,
+    ):
         found = pool.map(lambda one: access.source(one.url).look(one.url), chosen)
-        return {one.path: version for one, version in zip(chosen, found, strict=True)}
+        for one, version in zip(chosen, found, strict=True):
+            answers[one.path] = version
+            bar.advance(0, 1)
+    return answers
 
 
 def sizes(wanted: Sequence[Wanted], known: Mapping[str, Version | None]) -> dict[str, int]:

@@ -20,6 +20,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.objects import Version, shown
 from dolma_dask.io.partial import remove_outdated, set_free
 from dolma_dask.journal import Journal, Record
+from dolma_dask.progress import one_display
 from dolma_dask.summary import Summary, show
 from dolma_dask.verbs.download.fetching import Access
 from dolma_dask.verbs.download.reading import lines_of
@@ -138,17 +139,20 @@ def download(
     wanted = _requested(wanted, options)
     origin = resume.origin_of(target, _origin(wanted))
     stage = DownloadStage(target, origin, access, on_missing, on_broken)
-    plan, is_estimate = _planned(stage, wanted, refresh)
-    plan = replace(plan, params={"inputs": _shown_inputs(inputs, base, selection)})
     run = run_options(options)
-    return _run(plan, replace(run, workers=run.workers or connections), is_estimate)
+    with one_display(stage.verb):
+        plan, is_estimate = _planned(stage, wanted, refresh, run.progress)
+        plan = replace(plan, params={"inputs": _shown_inputs(inputs, base, selection)})
+        return _run(plan, replace(run, workers=run.workers or connections), is_estimate)
 
 
-def _planned(stage: DownloadStage, wanted: Sequence[Wanted], refresh: bool) -> tuple[Plan, bool]:
-    """Return the plan, and whether sizes in it are estimates."""
+def _planned(
+    stage: DownloadStage, wanted: Sequence[Wanted], refresh: bool, progress: bool
+) -> tuple[Plan, bool]:
+    """Return the plan, and whether sizes in it are estimates; `progress` shows how far the questions for them are."""
     known = {} if refresh else _trusted(stage, wanted)
     unknown = [one for one in wanted if one.path not in known]
-    asked = ask(stage.access, unknown, len(unknown) if refresh else MOST_ASKED)
+    asked = ask(stage.access, unknown, len(unknown) if refresh else MOST_ASKED, progress)
     plan = Plan(
         stage=stage,
         root=stage.target,

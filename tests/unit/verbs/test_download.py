@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import ssl
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
+from dolma_dask import progress
 from dolma_dask.errors import DiskFullError, StageError, StoreUnreachableError, UsageError
 from dolma_dask.io import objects, partial
 from dolma_dask.io.stores import reason
@@ -575,8 +577,22 @@ def test_lists_of_urls_and_listings_of_ones_own(server, tmp_path):
         ("http://127.0.0.1/", "would become the file"),
         ("what is this", "line 1"),
         ("2023-06/0000/en_head", "--base"),
-        ("http://127.0.0.1/a.json.gz\nhttp://127.0.0.2/a.json.gz", "more than one input"),
-        ("# nothing", "nothing is selected"),
+        (
+            "http://127.0.0.1/a.json.gz\nhttp://127.0.0.2/a.json.gz",
+            r"127.0.0.1/.*would both become a.json.gz",
+        ),
+        (
+            "http://127.0.0.1/a.gz\nhttp://127.0.0.1/a.gz-b\nhttp://127.0.0.1/a.gz/b/c.gz",
+            "also the folder of others",
+        ),
+        (f"http://127.0.0.1/{'n' * 300}.gz", "a path of 303 bytes"),
+        (f"http://127.0.0.1/{'deep/' * 300}x.gz", "a path of 1,504 bytes"),
+        (f"http://127.0.0.1/{'x' * 100_000}", "a line of more than 65,536 bytes"),
+        ("http://127.0.0.1/a%0Ab.gz", "control characters"),
+        ("http://[::1/x.gz", "names no host"),
+        ("http:///x.gz", "names no host"),
+        ("http://host:port/x.gz", "names no host"),
+        ("# nothing", "nothing is selected; expected files. Look"),
     ],
 )
 def test_lines_that_are_refused(line, message, tmp_path):
@@ -585,6 +601,32 @@ def test_lines_that_are_refused(line, message, tmp_path):
         dk.download(str(tmp_path / "urls.txt"), to=str(tmp_path / "out"), **QUICK)
     assert "secret" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_list_from_elsewhere_names_no_files_of_this_machine(server, tmp_path):
+    (tmp_path / "mine.json.gz").write_bytes(packed(1))
+    for place in (f"{tmp_path}/mine.json.gz", f"file://{tmp_path}/mine.json.gz"):
+        server.files["/urls.txt"] = place.encode()
+        with pytest.raises(UsageError, match=r"urls.txt, line 1: .* is a path of this machine"):
+            fetch_one(server, tmp_path / "out", "/urls.txt")
+    (tmp_path / "urls.txt").write_text(f"{tmp_path}/mine.json.gz\n")
+    dk.download(str(tmp_path / "urls.txt"), to=str(tmp_path / "mine"), base=str(tmp_path), **QUICK)
+    assert files_of(tmp_path / "mine") == {"mine.json.gz": packed(1)}
+
+
+def test_a_byte_order_mark_is_no_part_of_a_list(server, tmp_path):
+    listing = f"{BASE}/listings/de-2023-06-head_middle.txt"
+    server.files[listing] = b"\xef\xbb\xbf" + server.files[listing].replace(b"\n", b"\r\n")
+    assert fetch(server, tmp_path).counts["files"] == 15
+
+
+def test_questions_for_sizes_have_a_bar(server, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_kind", lambda: progress._Lines)
+    monkeypatch.setattr(progress._Lines, "every", 0.001)
+    fetch(server, tmp_path, progress=True)
+    shown = capsys.readouterr().err
+    assert re.search(r"^download, pass 1 \(sizes\): \d+/16 shards, 0:00$", shown, re.MULTILINE)
+    assert re.search(r"^download, pass 2: ", shown, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
