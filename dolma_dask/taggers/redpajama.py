@@ -39,6 +39,7 @@ from dolma_dask.taggers.word_lists import (
     Domains,
     WordLists,
     hash_strings,
+    read_lines,
     read_stop_words,
     stop_words,
 )
@@ -135,15 +136,12 @@ def _read_domains(files: Mapping[str, Open]) -> Domains | None:
 
 
 def _read_words(files: Mapping[str, Open], folder: str) -> dict[str, list[str]]:
-    """Return the phrases of each language: the lines of its file, without the white space around them."""
+    """Return the phrases of each language: the lines of its file."""
     lists = {}
     for name, open_file in files.items():
         if name.startswith(folder):
             with open_file() as file:
-                text = file.read().decode("utf-8").replace("\r", "\n")
-            lists[name.removeprefix(folder).removesuffix(".txt")] = [
-                line.strip() for line in text.split("\n")
-            ]
+                lists[name.removeprefix(folder).removesuffix(".txt")] = read_lines(file, name)
     return lists
 
 
@@ -296,6 +294,7 @@ redpajama_v2_doc = ViewTagger(
     decimals=DECIMALS,
     files=(f"{BAD_WORDS}*.txt", f"{STOP_WORDS}*.txt", DOMAINS, UT1.format("*")),
     load=_with_lists,
+    version=2,
 )
 redpajama_v2_lines = ViewTagger(
     "redpajama_v2_lines",

@@ -5,12 +5,13 @@ once in 2**64 pairs.
 """
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
 import msgspec
 import numpy as np
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import DataError
+from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.text.bits import hash_bytes, mix
 from dolma_dask.text.columns import for_kernel, string_parts
 from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel
@@ -36,6 +38,9 @@ _NONE, _ONE = np.uint64(0), np.uint64(1)
 _BUCKET = 4
 """Slots that may hold a key."""
 _CHUNK = 1 << 22
+
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+"""That of a domain; a score is a double, which holds each of them."""
 
 
 @kernel
@@ -144,6 +149,18 @@ def _sizes(phrases: Iterable[tuple[int, list[str]]], languages: int) -> Counts:
     return sizes
 
 
+def read_lines(file: BinaryIO, name: str) -> list[str]:
+    """Return the lines of a list, without the white space around them and without a byte order mark; raise `DataError` if it is no text."""
+    try:
+        text = file.read().removeprefix(BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{name}: not UTF-8 at byte {error.start:,} ({error.reason}); expected a phrase in each line. Save it as UTF-8.",
+            name=name,
+        ) from None
+    return [line.strip() for line in text.replace("\r", "\n").split("\n")]
+
+
 def read_stop_words() -> dict[str, list[str]]:
     """Return the stop words of `STOP_WORDS` by language."""
     lists: dict[str, list[str]] = json.loads(STOP_WORDS.read_text(encoding="utf-8"))
@@ -221,7 +238,7 @@ def _numbers_of_marks() -> npt.NDArray[np.int64]:
 
 def _hash_lines(file: BinaryIO) -> Iterator[Words]:
     """Yield the hashes of the lines that are not empty, without the white space around them."""
-    rest = b""
+    rest = file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
     while chunk := file.read(_CHUNK):
         head, newline, rest = (rest + chunk).rpartition(b"\n")
         yield _hash_texts(head + newline)
@@ -235,8 +252,8 @@ def _hash_texts(lines: bytes) -> Words:
 
 def _read_piece(piece: bytes, name: str, keys: list[Words], ids: list[npt.NDArray[np.int64]]) -> None:
     try:
-        numbers = msgspec.json.decode(piece, type=dict[str, int])
-    except msgspec.DecodeError as error:
+        numbers = msgspec.json.decode(piece, type=dict[str, _Number])
+    except NOT_JSON as error:
         raise DataError(
             f'{name}: {error}; expected a JSON object with a number for each domain, as {{"a.example": 8}}, which RedPajama-Data makes of the lists of UT1.',
             name=name,

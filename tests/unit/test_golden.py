@@ -122,7 +122,7 @@ GOLDEN = {
         digest="1558695fe98a8d72cbf615692ee68e20",
     ),
     "tag redpajama_v2_doc": Golden(
-        versions={"verbs.tag.VERSION": 2, "redpajama_v2_doc.version": 1},
+        versions={"verbs.tag.VERSION": 2, "redpajama_v2_doc.version": 2},
         digest="b1758d0e8010cc609779e33e4247c2f1",
     ),
     "tag redpajama_v2_lines": Golden(

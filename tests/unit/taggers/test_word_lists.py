@@ -6,8 +6,17 @@ import json
 import pyarrow as pa
 import pytest
 
+from dolma_dask.errors import DataError
 from dolma_dask.taggers import word_lists
-from dolma_dask.taggers.word_lists import Domains, WordLists, hash_strings, holds, read_stop_words, stop_words
+from dolma_dask.taggers.word_lists import (
+    Domains,
+    WordLists,
+    hash_strings,
+    holds,
+    read_lines,
+    read_stop_words,
+    stop_words,
+)
 
 
 def test_every_stop_word_is_found_in_its_language_alone():
@@ -57,3 +66,26 @@ def test_domains_of_categories(monkeypatch, chunk):
     numbers = list(word_lists.combinations_of_categories())
     expected = [numbers.index(("porn",)), numbers.index(("adult", "porn")), numbers.index(("adult",))]
     assert domains.find(asked).to_pylist() == [*map(float, expected), None, None]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a.example":3',
+        b'{"a.example":-1}',
+        b'{"a.example":9007199254740993}',
+        b'{"a.example":' + b"9" * 30 + b"}",
+        b'{"\xe9.example":1}',
+    ],
+)
+def test_numbers_of_domains_that_are_none(data):
+    with pytest.raises(DataError, match=r"d.json: .*; expected a JSON object with a number for each domain"):
+        Domains.read(io.BytesIO(data), "d.json")
+
+
+def test_lists_are_utf8_with_or_without_a_mark():
+    assert read_lines(io.BytesIO(b"\xef\xbb\xbfcaf\xc3\xa9 \r\nto be"), "en.txt") == ["café", "", "to be"]
+    with pytest.raises(DataError, match=r"en.txt: not UTF-8 at byte 3 .*Save it as UTF-8"):
+        read_lines(io.BytesIO(b"caf\xe9\n"), "en.txt")
+    domains = Domains.of_categories({"adult": io.BytesIO(b"\xef\xbb\xbfa.example\n")})
+    assert domains.find(pa.array(["a.example"], pa.large_string())).to_pylist() == [0]
