@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
+from msgspec import structs
+
 from dolma_dask.dataset import Dataset, version_root
 from dolma_dask.display import counted, html_table, text_table
 from dolma_dask.errors import UsageError
@@ -48,6 +50,7 @@ class StatusRow:
     stopped: bool  # the last run has not ended by itself: it was stopped, or it still goes on
     is_origin_gone: bool = False  # none of the files that it was made from is there any more
     over_budget: str = ""  # how many records are bad, if they are more than the last run that ended allowed
+    left_out: int = 0  # of `done`: objects that their source does not have, or has only damaged
 
     @property
     def is_open(self) -> bool:
@@ -180,12 +183,13 @@ class Listing:
         """Tell whether the inputs of a record are what was read; `GONE` if none of them is there. Servers are not asked: `download --refresh` does that."""
         if files.is_web(self.root):
             return FRESH
-        states = [self._state(item) for item in record.inputs if _is_file(item.path)]
+        states = [self.state_of(item) for item in record.inputs if _is_file(item.path)]
         if GONE in states:
             return GONE if states.count(GONE) == len(states) else CHANGED
         return max(states, default=FRESH)
 
-    def _state(self, item: InputRecord) -> int:
+    def state_of(self, item: InputRecord) -> int:
+        """Tell the same of one input."""
         info = self.files.get(item.path)
         if info is None and files.is_local(self.root) and files.is_inside(item.path):
             info = files.stat(files.join(self.root, item.path))
@@ -194,6 +198,13 @@ class Listing:
         if info.bytes != item.bytes:
             return CHANGED
         return FRESH if info.stamp and info.stamp == item.stamp else TOUCHED
+
+    @cached_property
+    def is_there(self) -> bool:
+        """Whether there is anything at all."""
+        if files.is_local(self.root):
+            return files.local_path(self.root).exists()
+        return bool(self.files)
 
 
 def reads_files(record: Record) -> bool:
@@ -206,6 +217,10 @@ def _is_file(path: str) -> bool:
     return "." in posixpath.basename(path) and ":" not in path.partition("/")[0]
 
 
+_TABLES = ("tables", "signatures")
+"""Options that name a folder of tables; records name its files ``<component>:<path>``."""
+
+
 class Origins:
     """Where each record's inputs are: runs of one verb may have read from several roots."""
 
@@ -215,11 +230,35 @@ class Origins:
         paths = (item.path for record in records for item in record.inputs)
         self._read_documents = any(path.startswith(f"{layout.DOCUMENTS}/") for path in paths)
 
-    def of(self, record: Record | None) -> Listing:
-        """Return the files among which the inputs of a record are; those of the newest run for None."""
+    def state(self, record: Record) -> int:
+        """Tell whether the inputs of a record are what was read, its tables among them; where no tables are any more, it stands as it is."""
+        state = self.of(record).state(record)
+        tables = self._tables_of(record)
+        if tables is None or not tables.is_there or state == GONE:
+            return state
+        parts = ((item, *item.path.partition(":")) for item in record.inputs if not _is_file(item.path))
+        named = [structs.replace(item, path=path) for item, _, colon, path in parts if colon]
+        states = (tables.state_of(item) for item in named)
+        return max([state, *(CHANGED if each == GONE else each for each in states)])
+
+    def _tables_of(self, record: Record) -> Listing | None:
+        """Return the folder of tables that the newest run with these outputs has read; None if it has read none."""
+        run = self._run_of(record)
+        given = [run.params.get(name) for name in _TABLES] if run else []
+        url = next((url for url in given if isinstance(url, str) and url), None)
+        if url is None or files.is_web(url):
+            return None
+        return self._origins.setdefault(f"tables {url}", Listing(url, has_documents=False))
+
+    def _run_of(self, record: Record | None) -> RunRecord | None:
         made_by = [run for run in self._runs if record is not None and record.unit.startswith(run.writes)]
         runs = made_by or self._runs
-        origin = runs[-1].origin if runs else ""
+        return runs[-1] if runs else None
+
+    def of(self, record: Record | None) -> Listing:
+        """Return the files among which the inputs of a record are; those of the newest run for None."""
+        run = self._run_of(record)
+        origin = run.origin if run else ""
         if origin not in self._origins:
             is_local = files.is_local(self._root) and files.is_local(origin)
             root = posixpath.normpath(f"{self._root}/{origin}") if is_local else origin
@@ -338,8 +377,8 @@ def _row(
     runs = [run for run in journal.runs if _concerns(run, name)]
     origins = Origins(listed, runs, [*shards, *sums])
     there = [record for record in shards if is_there(record, listed.files)]
-    states = Counter(origins.of(record).state(record) for record in there if reads_files(record))
-    above = Counter(origins.of(record).state(record) for record in sums if reads_files(record) and name)
+    states = Counter(origins.state(record) for record in there if reads_files(record))
+    above = Counter(origins.state(record) for record in sums if reads_files(record) and name)
     known = states + above
     is_gone = known[GONE] == known.total() > 0  # all at once: cleared away after the work, not changed
     changed = states[CHANGED] + (0 if is_gone else states[GONE])
@@ -362,7 +401,12 @@ def _row(
         stopped=bool(_open_runs(runs, name)),
         is_origin_gone=is_gone,
         over_budget=next((run.over_budget for run in ended.values() if run.over_budget), ""),
+        left_out=sum(bool(_LEFT_OUT & record.info.keys()) for record in there),
     )
+
+
+_LEFT_OUT = {"missing", "broken"}
+"""What the record of an object says that was not fetched."""
 
 
 def _shown(name: str, shards: Sequence[Record]) -> str:
@@ -453,6 +497,10 @@ def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:
             yield f"{what}: inputs of {counted(row.touched, 'shard')} have new time stamps and old sizes; the next run compares their bytes"
         if row.is_origin_gone:
             yield f"{what}: what it was made from is not there any more"
+        if row.left_out:
+            yield (
+                f"{what}: {counted(row.left_out, 'file')} missing or broken at the source, listed in {layout.QUARANTINE}/{row.verb}/; --refresh looks for them again"
+            )
         if row.bad_rows:
             yield f"{what}: {counted(row.bad_rows, 'record')} set aside in {layout.QUARANTINE}/{row.verb}/"
 

@@ -390,3 +390,16 @@ def test_published_duplicates_and_own_near_duplicates_get_a_note(world):
     dk.dedupe(str(world / "v0"), name="own", **HERE)
     mixed = dk.mix(str(world / "v0"), to=str(world / "v1"), where="own is None and published is None", **HERE)
     assert any('--name own --where "published is None"' in note for note in mixed.notes)
+
+
+def test_status_looks_at_the_tables_too(world):
+    attach(world)
+    (row,) = dk.status(str(world / "v0")).rows
+    assert (row.done, row.changed) == (2, 0)
+    make_signals(world / "signals", SHARDS[0], range(ROWS - 1))
+    (world / f"signals/{SHARDS[1]}.signals.json.gz").unlink()
+    (row,) = dk.status(str(world / "v0")).rows
+    assert (row.done, row.changed) == (0, 2)
+    shutil.rmtree(world / "signals")
+    (row,) = dk.status(str(world / "v0")).rows
+    assert (row.done, row.changed) == (2, 0), "they were cleared away after the work"

@@ -135,6 +135,8 @@ def test_the_same_command_asks_for_nothing_again(server, tmp_path):
     server.seen.clear()
     table = dk.status(str(tmp_path))
     assert {(row.left, row.changed, row.is_origin_gone) for row in table.rows} == {(0, 0, False)}
+    assert [row.left_out for row in table.rows if row.writes.startswith("duplicates/")] == [1]
+    assert "1 file missing or broken at the source, listed in _quarantine/download/" in str(table)
     assert server.seen == []
 
 
