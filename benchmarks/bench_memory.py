@@ -47,10 +47,15 @@ VERBS = (
     "quantiles",
     "filter",
     "validate",
+    "attach",
+    "signals",
     "read_dataframe",
 )
 TAGGED = ("mix", "downsample", "ragged", "hdf5", "quantiles", "filter", "validate", "read_dataframe")
 """Those that need attributes."""
+PUBLISHED = ("attach", "signals")
+"""Those that need ids of RedPajama-V2."""
+SHARD = "2023-06/0000/en_head"
 ENGLISH = "the of and to in a is that for it language people water history"
 OTHERS = "naïve Straße 中文 window measure \u2028 …"
 WORDS = [*ENGLISH.split(" "), *OTHERS.split(" ")]
@@ -133,6 +138,10 @@ def run(verb: str, root: Path, work: Path, shape: str = "lines") -> None:
         dk.filter(str(root), Thresholds.from_json({"bounds": ends}), **options)
     elif verb == "validate":
         dk.validate(str(root), **options)
+    elif verb == "attach":
+        dk.attach(f"{root}/published", f"{root}/tables", name="rps", **options)
+    elif verb == "signals":
+        dk.signals(f"{root}/published", f"{root}/tables", **options)
     elif verb == "read_dataframe":
         df = dk.read_dataframe(str(root), ["id", "word_count"])
         df["gopher_v2__gopher_v2__word_count"].mean().compute(scheduler="synchronous")
@@ -182,6 +191,20 @@ def make(verb: str, work: Path, size: int, shape: str) -> None:
         make_dataset(work / name, length, "lines" if shape == "values" and name == "tiny" else shape)
         if verb in TAGGED and shape == "lines":
             run("tag", work / name, work)
+        if verb in PUBLISHED:
+            publish(work / name)
+        if verb == "attach":
+            run("signals", work / name, work)
+
+
+def publish(root: Path) -> None:
+    """Write the documents of a dataset once more, with ids as RedPajama-V2 has them."""
+    source = root / "documents/shard.jsonl.gz"
+    target = root / f"published/documents/{SHARD}.jsonl.gz"
+    target.parent.mkdir(parents=True)
+    with igzip.open(source, "rb") as lines, igzip.open(target, "wb", compresslevel=1) as out:
+        for row, line in enumerate(lines):
+            out.write(b'{"id":"%s.json.gz/%d"%s' % (SHARD.encode(), row, line[line.index(b", ") :]))
 
 
 def main() -> None:

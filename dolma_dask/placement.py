@@ -18,13 +18,15 @@ class Cost(NamedTuple):
 
 # `benchmarks.bench_placement` and the same for convert and validate, 275 MB of text (98 MB stored, 28 files), on a quiet machine with two cores.
 # CPU: one process, less its start-up. Locked: what the speed of two threads past their start leaves, 2 / speed - 1. hdf5 encodes as ragged does.
-# sign: 1.4 times the CPU of tag beside it; its share under the lock is taken for the same.
+# sign and signals: 1.4 and 2 times the CPU of tag beside them, attach 0.4 (of documents and tables); shares under the lock are taken from tag and convert.
 # Only ratios matter: a slower machine also starts processes more slowly.
 COSTS = {
     "download": Cost(0.004, 0.3, waits=True),
     "convert": Cost(0.014, 0.3),
     "tag": Cost(0.021, 0.2),
     "sign": Cost(0.030, 0.2),
+    "signals": Cost(0.042, 0.2),
+    "attach": Cost(0.009, 0.3),
     "mix": Cost(0.018, 0.3),
     "dedupe": Cost(0.010, 0.45),
     "ragged": Cost(0.65, 0.15),

@@ -240,6 +240,46 @@ def make_raw(draw: random.Random) -> None:
     store("bad/documents/good.jsonl.gz", json_lines(make_documents(draw, "good", 30)))
 
 
+def make_published() -> None:
+    """Write documents with the ids of RedPajama-V2, their quality signals with some rows and values missing, and tables of duplicates."""
+    draw = random.Random(20231030)
+    for shard in ("2022-49/0000/de_head", "2023-06/0000/en_head", "2023-06/0001/en_middle"):
+        documents = [
+            document
+            | {
+                "id": f"{shard}.json.gz/{row}",
+                "metadata": {"language": shard[13:15], "url": f"https://e.org/{row}"},
+            }
+            for row, document in enumerate(make_documents(draw, shard, 40))
+        ]
+        store(f"rpv2/documents/{shard}.jsonl.gz", json_lines(documents), 2)
+        rows = [
+            {
+                "id": document["id"],
+                "id_int": row,
+                "metadata": {},
+                "quality_signals": signals_of(row, document),
+            }
+            for row, document in enumerate(documents)
+            if row % 9
+        ]
+        store(f"tables/signals/{shard}.signals.json.gz", json_lines(rows), 2)
+        listed = [{"shard_id": f"{shard}.json.gz", "doc_id": document["id"]} for document in documents[3::7]]
+        store_table(f"tables/duplicates/{shard}.duplicates.parquet", listed)
+
+
+def signals_of(row: int, document: dict[str, Any]) -> dict[str, Any]:
+    """Return quality signals of a document: an integer, a number, one that is missing now and then, and lines."""
+    size = len(document["text"])
+    return {
+        "ccnet_length": [[0, size, float(size)]],
+        "rps_doc_word_count": [[0, size, len(document["text"].split())]],
+        "rps_doc_mean_word_length": [[0, size, row / 7]],
+        "rps_doc_ut1_blacklist": [[0, size, row if row % 3 else None]],
+        "rps_lines_num_words": [[at, at + 1, at] for at in range(row % 4)],
+    }
+
+
 def make_tokenizer(path: str) -> None:
     """Write a byte-level BPE tokenizer whose tokens are bytes, beginnings of common words, and two special ones."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -314,6 +354,7 @@ def make_world() -> None:
     draw = random.Random(20240101)
     make_dataset(draw)
     make_raw(draw)
+    make_published()
     make_tokenizer("tokenizer.json")
     for path, text in {"mixer.yaml": MIXER, "zoo.yaml": MODELZOO, "pipeline.yaml": PIPELINE}.items():
         Path(path).write_text(text)
@@ -383,6 +424,11 @@ CASES = {
     "tag again": Case("tag v0 @taggers", needs="tag"),
     "convert attributes": Case("convert v0 --to v0 --attributes zst --form flat", needs="tag zstd", everywhere=True),
     "convert attributes back": Case("convert v0 --to v0 --attributes zst-flat --form nested --rename back", needs="convert attributes"),
+    "tag redpajama": Case("tag rpv2 --taggers redpajama_v2_doc redpajama_v2_lines redpajama_v2_ccnet --experiment rps", everywhere=True),
+    "signals": Case("signals rpv2 out/signals", everywhere=True, kills=(1, 4)),
+    "attach signals": Case("attach rpv2 tables/signals --name published", everywhere=True, kills=(1, 4)),
+    "attach signals parquet": Case("attach rpv2 tables/signals --name columns --format parquet", everywhere=True),
+    "attach duplicates": Case("attach rpv2 tables/duplicates --name exact --only '2023-06*'"),
     "quantiles": Case("quantiles v0 @signals", needs="tag", everywhere=True),
     "quantiles level": Case("quantiles v0 @signals --by metadata.language --level regular --name language", needs="tag", everywhere=True),
     "quantiles all signals": Case("quantiles v0 --attributes gopher_v2 whitespace_tokenizer_v1 --by none --probabilities 0 0.25 0.5 1 --name all", needs="tag"),

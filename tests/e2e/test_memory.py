@@ -30,6 +30,8 @@ CASES = [
     ("quantiles", 60),
     ("filter", 60),
     ("validate", 60),
+    ("attach", 60),
+    ("signals", 60),
 ]
 
 
