@@ -1,8 +1,10 @@
 """Strictness of strictness: one for all signals and groups, and others for some of them.
 
 ``strict de=regular perplexity=strictest en.perplexity=regular``: the level of a signal goes before that of a group, and that of a signal in a group before both.
+Names with blanks stand in quotes, as in a shell, or in a mapping.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -67,7 +69,7 @@ class Strictness:
         return tuple(sorted({item for level in used for item in LEVELS[level]}))
 
     def __str__(self) -> str:
-        return " ".join([self.default, *(f"{name}={level}" for name, level in self.others)])
+        return shlex.join([self.default, *(f"{name}={level}" for name, level in self.others)])
 
     def places(self, signals: list[str], groups: Sequence[str]) -> dict[Place, Level]:
         """Return the levels by group and signal; raise `UsageError`: a name is none of either, or of both."""
@@ -84,12 +86,12 @@ def level_at(places: Mapping[Place, Level], group: str, signal: str) -> Level:
 
 
 def _pairs(given: LevelLike) -> list[tuple[str, str]]:
-    words = given.split() if isinstance(given, str) else given
-    if isinstance(words, Mapping):
-        return list(words.items())
-    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
-        raise UsageError(f"level={given!r}; expected words, such as strict or strict de=regular.")
-    return list(map(_pair, words))
+    if isinstance(given, Mapping):
+        return list(given.items())
+    try:
+        return [_pair(word) for word in shlex.split(given if isinstance(given, str) else " ".join(given))]
+    except (TypeError, ValueError):
+        raise UsageError(f"level={given!r}; expected words, such as strict or strict de=regular.") from None
 
 
 def _pair(word: str) -> tuple[str, str]:

@@ -15,6 +15,7 @@ GROUPS = ["all", "de", "en", "=all", "en/head"]
         "strict de=regular",
         ["strict", "de=regular"],
         ("de=regular", "strict"),
+        ["strict de=regular"],
         {"default": "strict", "de": "regular"},
     ],
 )
@@ -25,6 +26,15 @@ def test_levels_are_words_or_a_mapping(given):
     assert Strictness.of(str(levels)) == levels
     assert levels.name == "mixed"
     assert levels.probabilities == (0.1, 0.2, 0.8, 0.9)
+
+
+def test_names_with_blanks_are_quoted():
+    levels = Strictness.of(
+        {"default": "strict", "New York": "regular", "short_line_ratio(nl=5, pl=6)": "regular"}
+    )
+    assert Strictness.of(str(levels)) == levels
+    with pytest.raises(UsageError, match="expected words"):
+        Strictness.of("strict 'New York=regular")
 
 
 def test_one_level_is_its_own_name():
