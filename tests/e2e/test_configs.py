@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from dolma_dask.config.pipeline import run
 from dolma_dask.config.pipeline_file import variables_of
 from dolma_dask.dataset import open_dataset
 from dolma_dask.loaders.ragged import open_ragged
+from dolma_dask.partitions.dataframe import read_dataframe
 from dolma_dask.testing.tokenizer import train_tokenizer
 
 pytestmark = pytest.mark.e2e
@@ -127,8 +129,10 @@ def check_pre_tokenize(out: Path) -> None:
 
 
 def make_redpajama_v2() -> None:
-    """Published files; what lies among the documents besides them holds no documents."""
-    for language in ("en", "de", "pl"):
+    """A tree of published files, with a listing."""
+    shards = [f"2023-06/0000/{language}_head" for language in ("de", "en", "es", "fr", "it")]
+    for shard in shards:
+        language = shard[-7:-5]
         rows = [
             {
                 "url": f"u{n}",
@@ -142,28 +146,52 @@ def make_redpajama_v2() -> None:
             }
             for n in range(40)
         ]
-        place = f"full_data/documents/2023-06/0000/{language}_head"
-        store(Path(f"{place}.json.gz"), rows)
-        store(Path(f"{place}.signals.json.gz"), [{"id": "x", "quality_signals": {}}])
+        place = f"mirror/documents/{shard}.json.gz"
+        store(Path(place), rows)
+        signals = [
+            {"id": f"{shard}.json.gz/{n}", "id_int": n, "quality_signals": signals_of(row)}
+            for n, row in enumerate(rows)
+        ]
+        store(Path(f"mirror/quality_signals/{shard}.signals.json.gz"), signals)
+    Path("mirror/listings").mkdir()
+    for shard in shards:
+        listing = Path(f"mirror/listings/{shard[-7:-5]}-2023-06-head_middle.txt")
+        listing.write_text(f"{shard}\n")
+
+
+def signals_of(row: dict[str, Any]) -> dict[str, Any]:
+    """Signals of a document of one line, the same in all but the number of lines and the perplexity."""
+    size = len(row["raw_content"])
+    values = {
+        "ccnet_language_score": row["language_score"],
+        "ccnet_length": row["length"],
+        "ccnet_nlines": row["nlines"],
+        "ccnet_perplexity": row["perplexity"],
+        "rps_doc_frac_chars_dupe_10grams": 0.0,
+        "rps_doc_frac_chars_dupe_5grams": 0.0,
+        "rps_doc_frac_no_alph_words": 0.1,
+        "rps_doc_frac_unique_words": 0.9,
+        "rps_doc_ldnoobw_words": 0.0,
+        "rps_doc_stop_word_fraction": 0.4,
+        "rps_doc_unigram_entropy": 4.0,
+        "rps_doc_word_count": 20.0,
+        "rps_lines_ending_with_terminal_punctution_mark": 1.0,
+        "rps_lines_num_words": 20.0,
+    }
+    return {name: [[0, size, value]] for name, value in values.items()}
 
 
 def check_redpajama_v2(out: Path) -> None:
-    rows = stored("redpajama/v1")
-    inside = [f"2023-06/0000/de_head.json.gz/{n}" for n in range(4, 30)]
-    assert {row["id"] for row in rows} <= set(inside), (
+    kept = {row["id"] for row in stored("redpajama/v1")}
+    inside = {f"2023-06/0000/de_head.json.gz/{n}" for n in range(4, 30)}
+    assert kept
+    assert kept <= inside, (
         "the first copy of each text is the German one; 1 to 40 lines are cut below 4.9, perplexities of 0 to 39 hundred above 35.1"
     )
-    assert len(rows) == 20, "signals of repetition cut six more"
-    bounds = json.loads((out / "redpajama/v0/quantiles/quantiles.regular.json").read_text())["bounds"]
-    tails = {
-        name.rpartition("__")[2]: {end for end, value in groups["de"].items() if value is not None}
-        for name, groups in bounds.items()
-    }
-    assert tails.pop("metadata.perplexity") == {"upper"}
-    assert {name for name, ends in tails.items() if ends == {"upper"}} == {
-        f"fraction_of_characters_in_duplicate_{n}grams" for n in (5, 10)
-    }
-    assert tails["metadata.nlines"] == tails["word_count"] == {"lower"}
+    levels = read_dataframe("redpajama/v0", columns=["quality.level", "quality.stop_words"]).compute()
+    assert set(levels["quality.level"]) == {0.0, 1.0, 2.0, 3.0, 4.0}
+    assert set(levels["quality.stop_words"]) == {4.0}
+    assert (out / "redpajama/report.html").exists()
 
 
 def make_cerebras() -> None:
