@@ -33,6 +33,19 @@ _ENDS_OF_LINES = Name("rps_lines_ending_with_terminal_punctution_mark")
 
 
 @dataclass(frozen=True)
+class Lines:
+    """Lines of some documents that have a score (n,)."""
+
+    rows: npt.NDArray[np.int64]  # (n,) their documents, ascending
+    scores: npt.NDArray[np.float64]  # (n,)
+    numbers: npt.NDArray[np.int64]  # (documents,) lines of each
+
+    def among(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+        """Count the lines that are chosen (n,) in each document (documents,)."""
+        return np.asarray(np.bincount(self.rows, chosen, len(self.numbers)), np.float64)
+
+
+@dataclass(frozen=True)
 class OfLines(Value):
     """A number of each document, from the scores of its lines; missing where there are no lines."""
 
@@ -43,19 +56,12 @@ class OfLines(Value):
         return self.column.names
 
     def evaluate(self, columns: Columns) -> Operand:
-        rows, scores, count = _scores(self.column.evaluate(columns))
-        found = self.of_scores(rows, scores, columns, count)
-        are_lines = np.bincount(rows, minlength=count) > 0
-        return Operand(pa.array(found, mask=~are_lines | np.isnan(found)), "number", f"`{self}`")
+        lines = _lines_of(self.column.evaluate(columns))
+        found = self.of_lines(lines, columns)
+        return Operand(pa.array(found, mask=(lines.numbers == 0) | np.isnan(found)), "number", f"`{self}`")
 
-    def of_scores(
-        self,
-        rows: npt.NDArray[np.int64],
-        scores: npt.NDArray[np.float64],
-        columns: Columns,
-        count: int,
-    ) -> npt.NDArray[np.float64]:
-        """Return the numbers (count,) for lines (n,) with their documents' `rows`; NaN is missing."""
+    def of_lines(self, lines: Lines, columns: Columns) -> npt.NDArray[np.float64]:
+        """Return the numbers (documents,); NaN is missing."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -65,20 +71,16 @@ class OfLines(Value):
 class MeanOfLines(OfLines):
     """Mean score of the lines."""
 
-    def of_scores(
-        self, rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], columns: Columns, count: int
-    ) -> npt.NDArray[np.float64]:
-        sums, lines = np.bincount(rows, scores, count), np.bincount(rows, minlength=count)
-        return sums / np.maximum(lines, 1)
+    def of_lines(self, lines: Lines, columns: Columns) -> npt.NDArray[np.float64]:
+        sums = np.bincount(lines.rows, lines.scores, len(lines.numbers))
+        return sums / np.maximum(lines.numbers, 1)
 
 
 class MarkedLines(OfLines):
     """Number of lines whose score is 1."""
 
-    def of_scores(
-        self, rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], columns: Columns, count: int
-    ) -> npt.NDArray[np.float64]:
-        return np.bincount(rows[scores == 1], minlength=count).astype(np.float64)
+    def of_lines(self, lines: Lines, columns: Columns) -> npt.NDArray[np.float64]:
+        return lines.among(lines.scores == 1)
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,9 @@ class ShortLines(OfLines):
     language: Value = _LANGUAGE
     lengths: tuple[tuple[str, float], ...] = tuple(sorted(WORD_LENGTHS.items()))  # of words, by language
 
-    def of_scores(
-        self, rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], columns: Columns, count: int
-    ) -> npt.NDArray[np.float64]:
+    def of_lines(self, lines: Lines, columns: Columns) -> npt.NDArray[np.float64]:
         least = self._least(self.language.evaluate(columns))
-        numbers = np.bincount(rows[scores < least[rows]], minlength=count)
-        return np.where(np.isnan(least), np.nan, numbers)
+        return np.where(np.isnan(least), np.nan, lines.among(lines.scores < least[lines.rows]))
 
     def _least(self, languages: Operand) -> npt.NDArray[np.float64]:
         """Return the words of a line that is not short, for each row; NaN without a language."""
@@ -218,20 +217,23 @@ def _signal_of(name: str, signal: str, known: Sequence[str]) -> str:
     )
 
 
-def _scores(lines: Operand) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], int]:
-    """Return the row of each line that has a score, its score, and the number of rows; one score for a document is that of its only line."""
-    column: Any = lines.data
+def _lines_of(operand: Operand) -> Lines:
+    """Return the lines of a column of spans; a score of a whole document is that of its only line."""
+    column: Any = operand.data
     count = len(column)
-    if lines.kind == "missing":
-        return np.zeros(0, np.int64), np.zeros(0), count
-    there = validity(column)
+    if operand.kind == "missing":
+        return Lines(np.zeros(0, np.int64), np.zeros(0), np.zeros(count, np.int64))
     if pa.types.is_list(column.type):
         offsets = np.asarray(column.offsets).astype(np.int64)
-        rows = np.repeat(np.arange(count), np.diff(offsets))
-        scores = doubles(column.values.field("score").slice(offsets[0], len(rows)))
-    elif lines.kind == "number":
-        rows, scores = np.arange(count), doubles(column)
+        numbers = np.diff(offsets)
+        scores = doubles(column.values.field("score").slice(offsets[0], offsets[-1] - offsets[0]))
+    elif operand.kind == "number":
+        numbers, scores = np.ones(count, np.int64), doubles(column)
     else:
-        raise ExpressionError(f"{lines.called} is a {lines.kind}; expected scores of lines")
-    scored = there[rows] & validity(scores)
-    return rows[scored], scores.filter(pa.array(scored)).to_numpy(), count
+        raise ExpressionError(f"{operand.called} is a {operand.kind}; expected scores of lines")
+    rows = np.repeat(np.arange(count), numbers)
+    if column.null_count or scores.null_count:
+        scored = validity(column)[rows] & validity(scores)
+        rows, scores = rows[scored], scores.filter(pa.array(scored))
+        numbers = np.bincount(rows, minlength=count)
+    return Lines(rows, scores.to_numpy(zero_copy_only=False), numbers)
