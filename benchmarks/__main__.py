@@ -49,9 +49,11 @@ SCRIPTS = {
     "tokens": "From text to flat token ids.",
     "minhash": "Signatures of the default scheme beside rensa, and the recall of near copies in scripts without spaces.",
     "minhash_redpajama": "Signatures of RedPajama-V2 and datasketch, beside hashlib with NumPy and datasketch itself.",
+    "gopher": "Rule signals of RedPajama-V2 beside datatrove's Gopher filters, as whole commands.",
     "attach": "Published quality signals to attributes, beside isal's inflate.",
     "s3": "Requests per shard and per run on an S3 server.",
     "pipeline": "A pipeline on disk and on an S3 server: the same bytes, and what each stage costs.",
+    "redpajama": "The chain of RedPajama-V2 on a synthetic tree, killed and resumed, on disk and on an S3 server: the same bytes, memory.",
     "exchange": "Records regrouped by key through files and between workers, beside dd.shuffle.",
 }
 """Scripts of their own, ``bench_<name>.py``, that print their own tables."""
