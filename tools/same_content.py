@@ -464,7 +464,7 @@ CASES = {
     "mix sampled": Case("mix v0 --to mix/sampled --sample 2.5 --seed 1"),
     "mix sampled less": Case("mix v0 --to mix/less --sample 0.3 --where \"source != 'web'\""),
     "mix downsampled": Case("mix v0 --to mix/drawn --where @rule --downsample books=0.4 web=6000 --by source --unit bytes --seed 2", needs="tag", everywhere=True),
-    "mix downsampled tokens": Case("mix v0 --to mix/tokens --downsample 2000 --by metadata.language --unit tokens --max-size 20000 --format jsonl.gz @outputs=drawn"),
+    "mix downsampled tokens": Case("mix v0 --to mix/tokens --downsample 2000 --by metadata.language --unit tokens --shards 3 --format jsonl.gz @outputs=drawn"),
     "mix block": Case("mix v0 --to mix/blocked --block lists/blocked.csv.gz --allow lists/allowed.jsonl"),
     "mix duplicates": Case("mix v0 --to mix/unique --where 'exact is None and takedown is None'", needs="dedupe, block"),
     "mix thresholds": Case("mix v0 --to mix/bounds --thresholds v0/quantiles/language.regular.json", needs="quantiles level"),

@@ -278,7 +278,9 @@ def _stream(given: StreamConfig, packed: bool, seed: int | None, by_inputs: bool
     packing = None
     if packed or seed is not None:
         name, size = layout.check_name(given.name, "stream"), output.max_size_in_bytes or DEFAULT_SIZE
-        packing = FilePacking(name, output_format or "jsonl.gz", size, seed, by_inputs and seed is None)
+        packing = FilePacking(
+            name, output_format or "jsonl.gz", size, seed, by_inputs=by_inputs and seed is None
+        )
     return Stream(
         name=given.name,
         documents=tuple(given.documents),

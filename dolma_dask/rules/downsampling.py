@@ -120,6 +120,7 @@ class Cuts:
     by: str | None  # column of the groups
     seed: int
     of: Mapping[str, Cut | None]  # by label; None: all of it. Nothing is kept of other groups
+    share: float = 1.0  # of the documents that is kept, for estimates
 
     def params(self) -> dict[str, Any]:
         """Return all that decides which documents are kept."""

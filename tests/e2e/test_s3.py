@@ -45,6 +45,7 @@ STEPS = {
     "mix": "{root}/v0 --to {root}/v1 --where {rule}",
     "ragged": "{root}/v1 {root}/tokens --tokenizer {local}/tokenizer.json --eos <|endoftext|>",
     "mix shuffled": "{root}/v0 --to {root}/shuffled --shuffle --seed 3",
+    "mix drawn": "{root}/v0 --to {root}/drawn --downsample 0.5 --by source --unit bytes --shards 2",
     "hdf5": "{root}/v1 {root}/h5 --tokenizer {local}/tokenizer.json --eos <|endoftext|> --pad <|endoftext|> --max-seq-length 64",
     "mix to tokens": "{root}/v0 --to {root}/both/v1 --where {rule} "
     '--ragged {{"to":"{root}/both/tokens","tokenizer":"{root}/tokenizer.json"}} '

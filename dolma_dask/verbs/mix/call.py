@@ -101,6 +101,7 @@ def requested(
     file_format: FileFormat | None,
     name: str,
     max_size: int | None,
+    shards: int | None,
     seed: int | None,
 ) -> Requested:
     """Check the outputs of a mix of the dataset at `root`; `seed` is that of a shuffle.
@@ -108,22 +109,30 @@ def requested(
     Refused is what would write over the input, or among its documents, and token files that cannot be made.
     """
     check_format(file_format)
-    is_packed = max_size is not None or seed is not None
+    is_packed = max_size is not None or shards is not None or seed is not None
+    if max_size is not None and shards is not None:
+        raise UsageError("`max_size` and `shards` both say how files are cut; expected one of them.")
     if to is None and tokens is None:
         raise UsageError(
             "mix has nothing to write; expected a root of new documents in `to`, or `ragged` or `hdf5`."
         )
     if to is None and is_packed:
         raise UsageError(
-            "shuffle and max_size without `to`; expected a root of new documents, since token files are made from the packed ones."
+            "shuffle, max_size and shards without `to`; expected a root of new documents, since token files are made from the packed ones."
         )
     target = None if to is None else layout.dataset_root(files.normalize(to))
     packing, shown = None, dict[str, Any](format=file_format)
     if is_packed:
         prefix = f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}"
         size = DEFAULT_SIZE if max_size is None else max_size
-        packing = FilePacking(prefix, file_format or "jsonl.gz", size, seed)
-        shown |= {"max_size": max_size, "shuffle": seed is not None or None, "seed": seed, "name": name}
+        packing = FilePacking(prefix, file_format or "jsonl.gz", size, seed, shards)
+        shown |= {
+            "max_size": max_size,
+            "shards": shards,
+            "shuffle": seed is not None or None,
+            "seed": seed,
+            "name": name,
+        }
     if target is not None:
         check_apart(root, target)
     if tokens is not None:

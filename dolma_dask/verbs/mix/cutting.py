@@ -1,8 +1,9 @@
 """Output files of a given size: how they are named and cut, and members of gzip and zstd files that they are put together from, byte for byte."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 from dolma_dask.engine import Task, grouped
@@ -23,7 +24,12 @@ DEFAULT_SIZE = 2 << 30
 MEMBERS_PER_FILE = 16
 """Members that a full file consists of at least, so that little room is left at its end."""
 
+MEMBERS_OF_A_SHARE = 64
+"""The same where the number of files is given, and their size depends on what is kept."""
+
 LEAST_MEMBER = 1 << 10
+
+MOST_FILES = 100_000
 
 _SUFFIX: Mapping[FileFormat, str] = {
     "jsonl.gz": ".json.gz",
@@ -42,6 +48,7 @@ class FilePacking:
     file_format: FileFormat  # not Parquet
     max_bytes: int = DEFAULT_SIZE  # stored bytes of a file at most
     seed: int | None = None  # of a shuffle; None: in the order of shards and rows
+    count: int | None = None  # of files of about the same size, in place of `max_bytes`
     by_inputs: bool = False
     """Cut as the Dolma toolkit does: by the stored sizes of the inputs, which are not divided, with
     another suffix for the last file."""
@@ -53,11 +60,16 @@ class FilePacking:
             )
         if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
             raise UsageError(f"max_size={self.max_bytes!r}; expected stored bytes of a file, 1 or more.")
+        is_number = isinstance(self.count, int) and not isinstance(self.count, bool)
+        if self.count is not None and not (is_number and 1 <= self.count <= MOST_FILES):
+            raise UsageError(f"shards={self.count!r}; expected a number of files, 1 to {MOST_FILES:,}.")
 
-    @property
-    def member_bytes(self) -> int:
-        """Text of a member."""
-        return min(max(self.max_bytes // MEMBERS_PER_FILE, LEAST_MEMBER), MEMBER_BYTES)
+    def member_bytes(self, text_bytes: int) -> int:
+        """Return how much text a member has, given that of all documents that are read, about; most of them may be left out."""
+        wanted = self.max_bytes // MEMBERS_PER_FILE
+        if self.count is not None:
+            wanted = text_bytes // (self.count * MEMBERS_OF_A_SHARE)
+        return min(max(wanted, LEAST_MEMBER), MEMBER_BYTES)
 
     def path(self, number: int, count: int) -> str:
         """Return the path of an output file."""
@@ -79,6 +91,7 @@ class FilePacking:
             "max_bytes": self.max_bytes,
             "shuffle": self.seed,
             "by_inputs": self.by_inputs,
+            **({} if self.count is None else {"count": self.count}),
         }
 
 
@@ -148,6 +161,23 @@ def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[Member]]:
     """Return what output files are put together from: members in order, up to a stored size; an empty member if there are no rows."""
     members = (member for piece in pieces for member in members_of(piece))
     groups = grouped(members, lambda member: member.stop - member.start, max_bytes)
+    return groups or [[empty_member(pieces[0])]]
+
+
+def spread_files(pieces: Sequence[Record], count: int) -> list[list[Member]]:
+    """Return what so many output files are put together from: members in order, about the same stored bytes in each; fewer files if there are fewer members."""
+    members = [member for piece in pieces for member in members_of(piece)]
+    ends = list(accumulate(member.stop - member.start for member in members))
+    groups, first = list[list[Member]](), 0
+    for left in range(min(count, len(members)), 0, -1):
+        done = ends[first - 1] if first else 0
+        goal = done + (ends[-1] - done) / left
+        # the end that is nearest to the goal, with a member at least for this file and for each that follows
+        last = min(bisect_left(ends, goal), len(ends) - 1)
+        stop = last + (ends[last] - goal <= goal - (ends[last - 1] if last else 0))
+        stop = min(max(stop, first + 1), len(members) - left + 1)
+        groups.append(members[first:stop])
+        first = stop
     return groups or [[empty_member(pieces[0])]]
 
 

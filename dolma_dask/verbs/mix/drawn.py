@@ -69,4 +69,8 @@ class DrawnTable(msgspec.Struct, frozen=True):
 
     def cuts(self) -> Cuts:
         """Return what workers have to know."""
-        return Cuts(self.by, self.seed, {label: drawn.cut for label, drawn in self.groups.items()})
+        kept, there = (
+            sum(getattr(one, name) for one in self.groups.values()) for name in ("documents", "documents_of")
+        )
+        cuts = {label: drawn.cut for label, drawn in self.groups.items()}
+        return Cuts(self.by, self.seed, cuts, kept / there if there else 1.0)

@@ -29,8 +29,9 @@ from dolma_dask.verbs.mix.cutting import (
     cut_by_inputs,
     fill_files,
     runs_of,
+    spread_files,
 )
-from dolma_dask.verbs.mix.outputs import PieceOutput, SortStage, bucket_count
+from dolma_dask.verbs.mix.outputs import TEXT_PER_STORED, PieceOutput, SortStage, bucket_count
 from dolma_dask.verbs.mix.transform import MixSource, Mixture
 from dolma_dask.verbs.options import budget
 from dolma_dask.verbs.sinks import DocumentStage
@@ -87,11 +88,9 @@ class Packed:
     @cached_property
     def key(self) -> str:
         """Digest of what was requested."""
-        listing = (
-            [[part.name, part.shard.bytes] for part in self.parts]
-            if self.packing.by_inputs
-            else [part.name for part in self.parts]
-        )
+        names = [part.name for part in self.parts]
+        depends_on_sizes = self.packing.by_inputs or self.packing.count is not None
+        listing = [list(one) for one in zip(names, self._sizes, strict=True)] if depends_on_sizes else names
         mixtures = {id(part.mixture): part.mixture for part in self.parts}.values()
         keys = ",".join(mixture.key(self.policy) for mixture in mixtures)
         return self._digest({"key": keys, **self.packing.params(), "listing": listing})
@@ -116,11 +115,12 @@ class Packed:
             pieces = list((yield self._sort(work, records)).records.values())
             made += pieces
         limit = self.packing.max_bytes
-        groups = (
-            cut_by_inputs(pieces, [part.shard.bytes for part in self.parts], limit)
-            if self.packing.by_inputs
-            else fill_files(pieces, limit)
-        )
+        if self.packing.by_inputs:
+            groups = cut_by_inputs(pieces, self._sizes, limit)
+        elif self.packing.count is not None:
+            groups = spread_files(pieces, self.packing.count)
+        else:
+            groups = fill_files(pieces, limit)
         checksums = [item.checksum for record in records for item in record.inputs]
         plan = self._join(work, groups, self._digest({"whole": self.key, "inputs": checksums}))
         yield from self._retire(plan)
@@ -172,15 +172,25 @@ class Packed:
         return work_key("mix", PACKING_VERSION, params)
 
     @property
+    def _sizes(self) -> list[int]:
+        """Stored bytes of all shards."""
+        return [part.shard.bytes for part in self.parts]
+
+    @property
+    def _member_bytes(self) -> int:
+        """Text of a member of a piece."""
+        shares = {id(part.mixture): part.mixture.recipe.cuts for part in self.parts}.values()
+        kept = max((1.0 if cuts is None else cuts.share for cuts in shares), default=1.0)
+        return self.packing.member_bytes(int(sum(self._sizes) * TEXT_PER_STORED * kept))
+
+    @property
     def _buckets(self) -> int:
         """Buckets of the rows of a shuffle."""
-        return bucket_count(sum(part.shard.bytes for part in self.parts))
+        return bucket_count(sum(self._sizes))
 
     def _read(self, work: WorkDir) -> Pass:
         packing, buckets = self.packing, 1 if self.packing.seed is None else self._buckets
-        output = PieceOutput(
-            self.root, work.url, packing.member_bytes, packing.seed, buckets, self.quarantine
-        )
+        output = PieceOutput(self.root, work.url, self._member_bytes, packing.seed, buckets, self.quarantine)
         stage = DocumentStage((output,), self.policy, verb="mix")
         suffix = packing.file_format if packing.seed is None else "rows"
         key = self._digest({"whole": self.key, "buckets": buckets})
@@ -198,7 +208,7 @@ class Packed:
 
     def _sort(self, work: WorkDir, read: Sequence[Record]) -> Pass:
         key = self._digest({"pieces": [file.checksum for record in read for file in record.files]})
-        stage = SortStage(work.url, tuple(record.unit for record in read), self.packing.member_bytes)
+        stage = SortStage(work.url, tuple(record.unit for record in read), self._member_bytes)
         names = [f"{_SORTED}/{number:08d}.{self.packing.file_format}" for number in range(self._buckets)]
         tasks = [
             Task(f"bucket {number}", (Unit(name, key),), (), number) for number, name in enumerate(names)

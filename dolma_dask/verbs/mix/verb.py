@@ -78,6 +78,7 @@ def mix(
     shuffle: bool = False,
     seed: int = 0,
     max_size: int | None = None,
+    shards: int | None = None,
     name: str = "part",
     attributes: Annotated[Sequence[str], Many] = (),
     format: FileFormat | None = None,
@@ -97,7 +98,7 @@ def mix(
         Root of the new version; its documents/ is written. Not needed if `ragged` or `hdf5` is given.
     ragged : dict, optional
         Options of the verb ragged, to and tokenizer among them: token arrays of the new documents from the same reading, as
-        JSON: '{"to": "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}'. With `shuffle` or `max_size` they are made of the new files.
+        JSON: '{"to": "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}'. With `shuffle`, `max_size` or `shards` they are made of the new files.
     hdf5 : dict, optional
         Options of the verb hdf5, in the same way: '{"to": "out/h5", "tokenizer": "neox.json", "max_seq_length": 2048}'.
     where : str, optional
@@ -144,10 +145,12 @@ def mix(
     shuffle : bool, optional
         Write the documents of all shards in an order drawn by the seed.
     seed : int, optional
-        Seed of the sample and the shuffle.
+        Seed of the hash of `sample` and `downsample`, and of the shuffle.
     max_size : int, optional
         Stored bytes of an output file at most. With it, or with `shuffle`, documents go to files <name>-0000.jsonl.gz, -0001 and so on; without,
         to one file per input file.
+    shards : int, optional
+        Number of output files, of about the same size, in place of `max_size`; fewer if few documents are kept.
     name : str, optional
         Name of these files.
     attributes : list of str, optional
@@ -202,6 +205,7 @@ def mix(
         file_format=format,
         name=name,
         max_size=max_size,
+        shards=shards,
         seed=seed if shuffle else None,
     )
     narrowed = narrow(opened, where, *lists, thresholds, options)
@@ -228,8 +232,7 @@ def mix(
         run_mix(opened, mixture, outputs, shown, notes, {**options, "dry_run": True})
         mixture, table = draw.drawn(outputs.root, outputs.name or name_of(opened), mixture, options)
         shown |= {} if table is None else {PARAMETER: table.to_json()}
-        shards = (len(one.shards) for one in (selection.dataset, opened))
-        notes = (*notes, *draw.notes(table, *shards))
+        notes = (*notes, *draw.notes(table, len(selection.dataset.shards), len(opened.shards)))
     summary = run_mix(opened, mixture, outputs, shown, notes, options)
     return dataclasses.replace(summary, lost=summary.lost or narrowed.lost, downsampled=table)
 

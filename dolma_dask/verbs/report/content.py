@@ -304,6 +304,7 @@ def _note(step: Step, counts: Mapping[str, int]) -> str:
         parts.append(f"from {last_name(params['from'])}")
     parts += [f"{name} {params[name]}" for name in ("tokenizer", "bos", "eos") if params.get(name)]
     parts += ["shuffled"] if params.get("shuffle") else []
+    parts += [f"{params['shards']:,} files"] if params.get("shards") else []
     parts += [f"files of at most {params['max_size']:,} bytes"] if params.get("max_size") else []
     if counts.get("unproved_attribute_files"):
         parts.append(

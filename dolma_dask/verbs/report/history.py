@@ -320,7 +320,7 @@ def _of_tokens(listed: Dataset, step: Step | None) -> Origin:
 
 def _is_cut(step: Step) -> bool:
     """Tell whether the newest mix cut its files by size."""
-    return step.params.get("max_size") is not None or bool(step.params.get("shuffle"))
+    return any(step.params.get(name) for name in ("max_size", "shards", "shuffle"))
 
 
 def _missing_notes(missing: int, parent: str, child: str) -> tuple[str, ...]:

@@ -4,15 +4,20 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dolma_dask as dk
 from dolma_dask.errors import DataError, StageError, UsageError
 from dolma_dask.io import files
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Record
+from dolma_dask.verbs.mix.cutting import Member, members_of, spread_files
 from dolma_dask.verbs.mix.outputs import SortStage
 
 from .conftest import failing, write_lines
@@ -39,6 +44,60 @@ def large(tmp_path: Path) -> str:
         ]
         write_lines(tmp_path / f"v0/documents/{shard}.jsonl.gz", lines)
     return str(tmp_path / "v0")
+
+
+@pytest.mark.parametrize("more", [{}, {"shuffle": True}, {"downsample": 100}])
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_as_many_files_as_were_asked_for(
+    large: str, tmp_path: Path, count: int, more: dict[str, Any]
+) -> None:
+    dk.mix(large, to=str(tmp_path / "v1"), shards=count, **more, **HERE)
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "v1/documents").iterdir())]
+    assert len(sizes) == count
+    assert max(sizes) - min(sizes) < 0.3 * sum(sizes) / count + 1500
+    rows = rows_of(tmp_path / "v1")
+    assert len(rows) == (100 if "downsample" in more else 1200)
+    in_order = sorted(rows, key=lambda row: tuple(map(int, row["id"].split("-"))))
+    assert (rows == in_order) == ("shuffle" not in more)
+
+
+def test_fewer_files_if_few_documents_are_kept(large: str, tmp_path: Path) -> None:
+    dk.mix(large, to=str(tmp_path / "v1"), shards=50, where="id in ('0-1', '1-1')", **HERE)
+    assert [len(data) > 50 for data in bytes_of(tmp_path / "v1").values()] == [True, True]
+    dk.mix(large, to=str(tmp_path / "v2"), shards=50, where="id == ''", **HERE)
+    assert rows_of(tmp_path / "v2") == []
+    for wrong in (0, -1, True, 1_000_000):
+        with pytest.raises(UsageError, match="shards="):
+            dk.mix(large, to=str(tmp_path / "v3"), shards=wrong, **HERE)
+    with pytest.raises(UsageError, match="one of them"):
+        dk.mix(large, to=str(tmp_path / "v3"), shards=2, max_size=1000, **HERE)
+
+
+@given(st.lists(st.lists(st.integers(1, 50), max_size=5), min_size=1, max_size=8), st.integers(1, 12))
+def test_shares_of_members_are_whole_in_order_and_never_empty(pieces: list[list[int]], count: int) -> None:
+    records = [piece_of(f"p{number}", sizes) for number, sizes in enumerate(pieces)]
+    groups = spread_files(records, count)
+    members = [member for record in records for member in members_of(record)]
+    if not members:
+        assert len(groups) == 1
+        return
+    assert [member for group in groups for member in group] == members
+    assert len(groups) == min(count, len(members))
+    assert all(groups)
+    largest, total = max(map(size_of, members)), sum(map(size_of, members))
+    if len(members) >= 3 * count:
+        assert max(sum(map(size_of, group)) for group in groups) <= total / len(groups) + 2 * largest
+
+
+def size_of(member: Member) -> int:
+    return member.stop - member.start
+
+
+def piece_of(name: str, sizes: list[int]) -> Record:
+    ends = [0, *accumulate(sizes)]
+    members = tuple((end, row, row) for row, end in enumerate(ends[:-1]))
+    file = FileRecord(name, ends[-1], "", len(sizes), members)
+    return Record(name, name, "", files=(file,), info={"text_bytes": len(sizes)})
 
 
 def test_files_are_full_and_never_too_large(large: str, tmp_path: Path) -> None:
