@@ -31,7 +31,6 @@ CASES = [
     ("filter", 60),
     ("validate", 60),
     ("attach", 60),
-    ("signals", 60),
 ]
 
 
