@@ -37,6 +37,9 @@ NUM_PERM = 128
 GROUP_ROWS = 5000
 """Rows of a row group."""
 
+_SHOWN = 300
+"""Characters of an id that an error repeats."""
+
 MINHASH_SCHEMA = pa.schema(
     [
         ("shard_id", pa.string()),
@@ -130,7 +133,7 @@ class RisingIds:
             at = int(falls.argmax())
             before = rows[at - 1] if at else self._last
             raise DataError(
-                f"{self._where}: id {ids[at].as_py()!r} comes after row {before}; expected row numbers that rise, as published. Sort the rows by "
+                f"{self._where}: id {_shown(ids[at])} comes after row {before}; expected row numbers that rise, as published. Sort the rows by "
                 "them.",
                 url=self._where,
             )
@@ -138,9 +141,14 @@ class RisingIds:
         return shard_id, rows
 
 
+def _shown(found: pa.Scalar) -> str:
+    """Return an id as errors show it; a hostile one may have megabytes."""
+    return repr(found.as_py() if not found.is_valid else found.as_py()[:_SHOWN])
+
+
 def _of_other_shard(where: str, found: str, other: str, shard_id: str) -> DataError:
     return DataError(
-        f"{where}: id {found!r} beside {other!r}; expected ids of one shard, and rows as plain numbers: {shard_id}/17. RedPajama-V2 has a table "
+        f"{where}: id {found[:_SHOWN]!r} beside {other[:_SHOWN]!r}; expected ids of one shard, and rows as plain numbers: {shard_id[:_SHOWN]}/17. RedPajama-V2 has a table "
         "for each shard.",
         url=where,
     )
@@ -169,7 +177,7 @@ def _row_numbers(ids: pa.Array, url: str) -> Counts:
     if not pc.all(is_number).as_py():
         row = pc.index(is_number, False).as_py()
         raise DataError(
-            f"{url}: id {ids[row].as_py()!r} has no row number; expected ids as 2023-06/0000/en_head.json.gz/17 in a table of RedPajama-V2.",
+            f"{url}: id {_shown(ids[row])} has no row number; expected ids as 2023-06/0000/en_head.json.gz/17 in a table of RedPajama-V2.",
             url=url,
         )
     return np.asarray(tails.cast(pa.int64()))

@@ -142,10 +142,10 @@ def _check_types(url: str, schema: pa.Schema, names: tuple[str, ...]) -> None:
 
 
 def _check_type(url: str, schema: pa.Schema, name: str, expected: pa.DataType, tables: str) -> None:
-    found = schema.field(name).type if name in schema.names else None
+    found = schema.field(name).type if schema.names.count(name) == 1 else None
     if found not in (expected, _LARGE[str(expected)]):
         raise SchemaError(
-            f"{url}: column {name!r} is {found or 'missing'}; expected {expected}, as in the {tables} of RedPajama-V2. "
+            f"{url}: column {name!r} is {found or ('there twice' if name in schema.names else 'missing')}; expected {expected}, as in the {tables} of RedPajama-V2. "
             f"The table has {', '.join(schema.names)}.",
             url=url,
             column=name,

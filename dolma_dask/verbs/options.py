@@ -247,7 +247,7 @@ def skipped_notes(records: Iterable[Record]) -> Iterator[str]:
 
 
 def check_outside(target: str, *roots: str) -> None:
-    """Refuse token files among the documents and attributes of datasets, where readers would take them for such."""
+    """Refuse other files among the documents and attributes of datasets, where readers would take them for such."""
     for root in roots:
         folders = [files.resolved(files.join(root, name)) for name in (layout.DOCUMENTS, layout.ATTRIBUTES)]
         if any(f"{files.resolved(target)}/".startswith(f"{folder}/") for folder in folders):

@@ -117,12 +117,13 @@ def write_tables(
     attributes = words_of("attributes", attributes)
     where = rule_of(where)
     policy = record_policy(options)
-    check_outside(output.root, dataset.root)
     mixture = make_mixture(select(selected(dataset, options), where, attributes))
     stage, key = DocumentStage((output,), policy, output.verb), output.key(mixture.params(), policy)
     shown = {"where": None if where is None else str(where), "source": dataset.source}
     tables = {shard.path: component.path(shard.path) for shard in dataset.shards}
     layout.check_no_collision(list(tables.values()))
+    for folder in {path.rpartition("/")[0] for path in tables.values()}:
+        check_outside(files.join(output.root, folder), dataset.root)
     plan = Plan(
         stage=stage,
         root=output.root,

@@ -1,10 +1,12 @@
 """Sizes of objects before they are fetched, and whether they fit."""
 
 import os
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 from dolma_dask.display import counted
 from dolma_dask.errors import DiskFullError
@@ -33,15 +35,35 @@ def ask(
     if not chosen:
         return {}
     answers: dict[str, Version | None] = {}
-    with (
-        progress_of("download-sizes", 0, count, progress) as bar,
-        ThreadPoolExecutor(min(access.connections, count)) as pool,
-    ):
-        found = pool.map(lambda one: access.source(one.url).look(one.url), chosen)
-        for one, version in zip(chosen, found, strict=True):
-            answers[one.path] = version
+    with progress_of("download-sizes", 0, count, progress) as bar:
+        for path, version in _all_looked_at(access, chosen):
+            answers[path] = version
             bar.advance(0, 1)
     return answers
+
+
+def _all_looked_at(access: Access, wanted: Sequence[Wanted]) -> Iterator[tuple[str, Version | None]]:
+    """Yield what each object is now, by path, as answers come. Ctrl-C waits for none: the threads hold nothing that anybody would miss."""
+    waiting, found = deque(wanted), SimpleQueue[tuple[str, Version | Exception | None]]()
+
+    def look() -> None:
+        with suppress(IndexError):
+            while one := waiting.popleft():
+                try:
+                    found.put((one.path, access.source(one.url).look(one.url)))
+                except Exception as error:  # noqa: BLE001 - raised again below
+                    found.put((one.path, error))
+
+    for _ in range(min(access.connections, len(wanted))):
+        threading.Thread(target=look, name="download-sizes", daemon=True).start()
+    try:
+        for _ in wanted:
+            path, answer = found.get()
+            if isinstance(answer, Exception):
+                raise answer
+            yield path, answer
+    finally:
+        waiting.clear()
 
 
 def sizes(wanted: Sequence[Wanted], known: Mapping[str, Version | None]) -> dict[str, int]:

@@ -133,6 +133,7 @@ def download(
         if not number > 0:
             raise UsageError(f"{name}={number}; expected more than 0.")
     target = files.normalize(to)
+    _check_outside(inputs, target)
     base = None if base is None else files.normalize(base)
     access = Access(connections, timeout, patience)
     wanted = wanted_of(inputs, base, selection, lambda url: lines_of(access.source(url), url))
@@ -144,6 +145,15 @@ def download(
         plan, is_estimate = _planned(stage, wanted, refresh, run.progress)
         plan = replace(plan, params={"inputs": _shown_inputs(inputs, base, selection)})
         return _run(plan, replace(run, workers=run.workers or connections), is_estimate)
+
+
+def _check_outside(inputs: Sequence[str], target: str) -> None:
+    """Refuse to fetch a folder into itself: the next run would fetch what this one has written."""
+    for item in inputs:
+        if f"{files.resolved(target)}/".startswith(
+            f"{files.resolved(files.normalize(item))}/"
+        ) and target != files.normalize(item):
+            raise UsageError(f"{target} lies in {item}, which is fetched; expected another folder or URL.")
 
 
 def _planned(

@@ -403,3 +403,19 @@ def test_status_looks_at_the_tables_too(world):
     shutil.rmtree(world / "signals")
     (row,) = dk.status(str(world / "v0")).rows
     assert (row.done, row.changed) == (2, 0), "they were cleared away after the work"
+
+
+@pytest.mark.parametrize(
+    "names, found, message",
+    [
+        (["doc_id", "doc_id"], ["x"], "column 'doc_id' is there twice"),
+        (["doc_id"], ["x" * 10**6], "has no row number"),
+    ],
+)
+def test_hostile_tables_of_duplicates_are_refused_in_short(world, names, found, message):
+    for shard in SHARDS:
+        table = pa.Table.from_arrays([pa.array(found)] * len(names), names=names)
+        pq.write_table(table, world / f"duplicates/{shard}.duplicates.parquet")
+    with pytest.raises(StageError, match=message) as caught:
+        attach(world, "duplicates", "exact")
+    assert len(str(caught.value)) < 2000

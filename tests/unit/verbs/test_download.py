@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -428,6 +429,25 @@ def test_ctrl_c_keeps_what_was_received(paths, server, tmp_path):
     dk.download(f"{tmp_path}/urls.txt", to=f"{tmp_path}/out", **QUICK)
     assert {one.range for path in paths for one in server.gets(path)} == {"bytes=40000-"}
     assert hidden(tmp_path) == []
+
+
+def test_ctrl_c_waits_for_no_answer_about_sizes(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/a.json.gz"
+        with subprocess.Popen(
+            [sys.executable, "-m", "dolma_dask", "download", url, "--to", f"{tmp_path}/out"]
+        ) as command:
+            silent.accept()
+            command.send_signal(signal.SIGINT)
+            assert command.wait(20) == 130
+
+
+def test_a_folder_is_not_fetched_into_itself(tmp_path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.json.gz").write_bytes(packed(1))
+    with pytest.raises(UsageError, match="which is fetched; expected another folder"):
+        dk.download(f"{tmp_path}/raw", to=f"{tmp_path}/raw/copy", **QUICK)
+    assert dk.download(f"{tmp_path}/raw", to=f"{tmp_path}/raw2", **QUICK).done == 1
 
 
 def test_what_others_hold_stays_theirs(server, tmp_path):

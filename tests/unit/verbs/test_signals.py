@@ -5,7 +5,7 @@ import json
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import StageError
+from dolma_dask.errors import StageError, UsageError
 
 from .conftest import read_lines, write_lines
 
@@ -79,3 +79,9 @@ def test_other_ids_are_refused(tmp_path):
     write_lines(tmp_path / "v0/documents/a.jsonl.gz", [json.dumps({"id": "x", "text": "", "source": "s"})])
     with pytest.raises(StageError, match="has no row number"):
         dk.signals(str(tmp_path / "v0"), str(tmp_path / "out"), **HERE)
+
+
+def test_signals_never_come_among_the_documents(tmp_path):
+    write_lines(tmp_path / f"v0/documents/documents/{SHARD}.jsonl.gz", [])
+    with pytest.raises(UsageError, match="lies among the documents"):
+        dk.signals(str(tmp_path / "v0"), str(tmp_path / "v0"), **HERE)
