@@ -204,6 +204,10 @@ def check_table(content: Any, where: str) -> QuantileTable:
     return content  # type: ignore[no-any-return]
 
 
+_NUMBERS = (float, int, Real)
+"""Real alone would be asked of each number, in Python."""
+
+
 def _is_entry(item: Any) -> bool:
     if (
         not isinstance(item, Mapping)
@@ -211,7 +215,7 @@ def _is_entry(item: Any) -> bool:
         or not isinstance(item.get("q"), Mapping)
     ):
         return False
-    return all(value is None or isinstance(value, float | int | Real) for value in item["q"].values())
+    return all(value is None or isinstance(value, _NUMBERS) for value in item["q"].values())
 
 
 def _parameters(url: str) -> Mapping[str, Any]:
