@@ -27,18 +27,10 @@ NEAR_TO_IT = "2023-06/0001/en_middle.json.gz/19"
 
 @pytest.fixture(scope="module")
 def out(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run over published files, in which documents without lines have no signals: at these the chain's scripts for quantiles ended."""
-    folder, published = tmp_path_factory.mktemp("redpajama"), shared / "conformance/rpv2"
-    raw = folder / "raw"
-    raw.mkdir()
-    (raw / "documents").symlink_to(published / "documents")
-    for path in (published / "quality_signals").rglob("*.json.gz"):
-        lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
-        kept = [line for line in lines if json.loads(line)["quality_signals"]["rps_lines_num_words"]]
-        copy = raw / path.relative_to(published)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(gzip.compress(b"".join(kept)))
-    run(str(CONFIG), variables={"raw": str(raw), "out": str(folder)}, from_="convert", **HERE)
+    """The folder of a run over published files."""
+    folder = tmp_path_factory.mktemp("redpajama")
+    variables = {"raw": str(shared / "conformance/rpv2"), "out": str(folder)}
+    run(str(CONFIG), variables=variables, from_="convert", **HERE)
     return folder
 
 

@@ -288,7 +288,11 @@ READERS = {
     "read_dataframe-attributes": Reader(("read_dataframe-attributes",), ()),
     "read_bag": Reader(("read_bag",), ()),
     "quantiles": Reader(("quantiles",), ("v0/quantiles",)),
-    "filter": Reader(("filter",), ("v0/attributes/quality",)),
+    "filter": Reader(
+        ("filter",),
+        (f"v0/attributes/quality/{SHARD}.jsonl.gz",),
+        ("v0/attributes/quality/a.jsonl.gz", "v0/attributes/quality/y.jsonl.gz"),
+    ),
     "dedupe": Reader(("dedupe",), ("v0/attributes/exact",)),
     "dedupe-rank": Reader(("dedupe-rank",), ("v0/attributes/exact",)),
 }
