@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from dolma_dask.errors import UsageError
 
@@ -115,6 +116,33 @@ def is_sibling(preset_name: str, path: str) -> bool:
     """Tell whether a published data set has such a file besides its documents."""
     words = _SIBLINGS.get(preset_name)
     return words is not None and words.search(path) is not None
+
+
+Combine = Literal["language", "bucket"]
+"""Whose raw files share shards of documents: those of a language, or of a language and a bucket of perplexity."""
+
+_GROUPS: Mapping[str, re.Pattern[str]] = {
+    "redpajama_v2": re.compile(r"(?:.*/)?(?P<bucket>(?P<language>[a-z]+)_(?:head|middle|tail))\.[a-z.]+")
+}
+"""Names of published raw files, with the groups that they are of."""
+
+
+def group_of(preset_name: str, combine: Combine, path: str) -> str:
+    """Return the language, or language and bucket, of a published raw file, as its name says it.
+
+    Raises `UsageError`: names of this mapping say nothing, or this one does not.
+    """
+    if preset_name not in _GROUPS:
+        raise UsageError(
+            f"combine={combine!r} with mapping={preset_name!r}; expected mapping={' or '.join(map(repr, _GROUPS))}, whose files are named by language. "
+            "To put neighbouring files together: shard_bytes."
+        )
+    found = _GROUPS[preset_name].fullmatch(path)
+    if found is None:
+        raise UsageError(
+            f"{path}: the name tells no language and bucket; expected one such as 2023-06/0000/en_head.json.gz. Leave the file out, or combine nothing."
+        )
+    return found[combine]
 
 
 def place_of(url: str) -> str:

@@ -55,6 +55,21 @@ def plan_shards(files: Sequence[FileInfo]) -> list[RawShard]:
     return shards
 
 
+def combined(shards: Sequence[RawShard], group_of: Callable[[str], str], most_bytes: int) -> list[RawShard]:
+    """Put neighbouring raw files of one group together, up to so many stored bytes: shards ``<group>/00000.jsonl.gz`` and so on, each a run of whole files.
+
+    Files that are added behind the others change the last shard of their group alone.
+    """
+    groups: dict[str, list[RawShard]] = {}
+    for shard in shards:
+        groups.setdefault(group_of(shard.files[0].path), []).append(shard)
+    return [
+        RawShard(f"{name}/{number:05d}.jsonl.gz", tuple(file for one in run for file in one.files))
+        for name, members in sorted(groups.items())
+        for number, run in enumerate(grouped(members, lambda shard: shard.bytes, most_bytes))
+    ]
+
+
 def _is_text(file: FileInfo) -> bool:
     return split_suffix(file.path).kind == "text"
 

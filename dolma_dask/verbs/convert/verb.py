@@ -1,7 +1,7 @@
 """convert: raw files of any known kind -> documents in the Dolma layout, with stable ids and nothing lost.
 
 One output shard per input file keeps names traceable; text files, which hold one document each, are put together. With `shard_bytes`
-small inputs share a shard and large ones are cut. Memory: a few blocks per worker.
+small inputs share a shard and large ones are cut; with `combine` published files share one by language. Memory: a few blocks per worker.
 """
 
 import inspect
@@ -9,6 +9,7 @@ import posixpath
 from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, Unpack, get_args
 
 import numpy as np
@@ -30,8 +31,9 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources, plan_shards, preset
-from dolma_dask.sources.mapping import is_sibling, place_of
+from dolma_dask.sources.mapping import Combine, group_of, is_sibling, place_of
 from dolma_dask.sources.naming import list_raw
+from dolma_dask.sources.plan import combined
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
 from dolma_dask.verbs.options import (
@@ -48,6 +50,9 @@ from dolma_dask.verbs.options import (
     words_of,
 )
 from dolma_dask.writers.documents import open_writer
+
+COMBINED_BYTES = 1_000_000_000
+"""Stored bytes of the raw files of a shard in which they are combined, by default."""
 
 VERSION = 2
 """Raised whenever convert writes other bytes for the same raw file."""
@@ -69,6 +74,7 @@ def convert(
     generated_id: str | None = None,
     under: str | None = None,
     shard_bytes: int | None = None,
+    combine: Combine | None = None,
     format: FileFormat = "jsonl.gz",
     attributes: str | None = None,
     form: Form = "nested",
@@ -109,7 +115,11 @@ def convert(
     under : str, optional
         Folder below documents/ to write to, so that several sources can be converted into one dataset.
     shard_bytes : int, optional
-        Bytes of JSON per output shard, about; by default one shard per input file.
+        Bytes of JSON per output shard, about; by default one shard per input file. With `combine`, stored bytes of the input files of a shard; by
+        default 1,000,000,000.
+    combine : {"language", "bucket"}, optional
+        Put the files of each language, or of each language and bucket, of redpajama_v2 together: shards such as en/00000.jsonl.gz or
+        en_head/00000.jsonl.gz, each of neighbouring whole files. Few files are made of many, for file systems that count them.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the documents.
     attributes : str, optional
@@ -141,6 +151,8 @@ def convert(
     inputs = words_of("inputs", inputs)
     check_choice("format", format, layout.FORMATS)
     check_choice("form", form, get_args(Form))
+    if combine is not None:
+        check_choice("combine", combine, get_args(Combine))
     if attributes is not None:
         defaults = inspect.signature(convert).parameters
         raw = [name for name in _RAW_OPTIONS if given[name] != defaults[name].default]
@@ -181,8 +193,14 @@ def convert(
     target = layout.dataset_root(files.normalize(to))
     _check_outside(inputs, target)
     policy = record_policy(options)
-    stage = ConvertStage(target, base, fields, shard_bytes, policy)
-    shards = _outputs(plan_shards(raw_files), shard_bytes, format, folder)
+    planned = plan_shards(raw_files)
+    if combine is None:
+        stage = ConvertStage(target, base, fields, shard_bytes, policy)
+        shards = _outputs(planned, shard_bytes, format, folder)
+    else:
+        stage = ConvertStage(target, base, fields, None, policy, is_combined=True)
+        together = combined(planned, partial(group_of, mapping, combine), shard_bytes or COMBINED_BYTES)
+        shards = _outputs(together, None, format, folder)
     every = frozenset(layout.document_path(shard.path) for shard in shards)
     requested = _selected(shards, tuple(options.get("only", ())), options.get("prune"))
     plan = Plan(
@@ -195,6 +213,7 @@ def convert(
                 "mapping": fields.canonical(),
                 "under": under,
                 "shard_bytes": shard_bytes,
+                "combine": combine,
                 "format": format,
             }
         ),
@@ -208,13 +227,15 @@ def convert(
         max_bad_fraction=budget(policy),
     )
     ran = engine.run(plan, run_options(options))
-    without = (
+    without: tuple[str, ...] = (
         (f"{counted(left_out, 'file')} left out, which hold no documents of {mapping}",) if left_out else ()
     )
+    if combine is not None:
+        without += (f"{counted(len(raw_files), 'raw file')} became {counted(len(shards), 'shard')}",)
     return replace(ran.summary, notes=(*ran.summary.notes, *without, *skipped_notes(ran.records.values())))
 
 
-_RAW_OPTIONS = ("mapping", "id", "text", "source_field", "added", "created", "metadata", "generated_id", "under", "shard_bytes", "format")  # fmt: skip
+_RAW_OPTIONS = ("mapping", "id", "text", "source_field", "added", "created", "metadata", "generated_id", "under", "shard_bytes", "combine", "format")  # fmt: skip
 """Options for raw files alone."""
 
 
@@ -278,6 +299,7 @@ class ConvertStage:
     mapping: FieldMapping  # which field is what
     shard_bytes: int | None  # bytes of JSON after which a further part begins
     policy: RecordPolicy = field(default_factory=RecordPolicy)  # what happens to bad records
+    is_combined: bool = False  # records tell of which published files a shard was made
     verb: str = "convert"
 
     def key(self, **more: Any) -> str:
@@ -294,10 +316,12 @@ class ConvertStage:
     def task(self, shard: RawShard) -> Task:
         """Return the work on one shard."""
         paths = [info.path for info in shard.files]
-        places = [place_of(files.join(self.base, path)) for path in paths]
-        more = {"places": places} if "{place}" in self.mapping.generated_id else {}
+        more = {"places": self._places(shard)} if "{place}" in self.mapping.generated_id else {}
         unit = Unit(layout.document_path(shard.path), self.key(files=paths, **more))
         return Task(shard.path, (unit,), inputs_of(self.base, shard.files), shard)
+
+    def _places(self, shard: RawShard) -> list[str]:
+        return [place_of(files.join(self.base, info.path)) for info in shard.files]
 
     def run_shard(self, task: Task) -> list[Record]:
         """Convert one shard; see `dolma_dask.engine.Stage`."""
@@ -331,7 +355,10 @@ class ConvertStage:
                 "bytes_in": task.bytes,
                 "bytes_out": sum(item.bytes for item in parts.records),
             },
-            info={"skipped_members": quarantine.skipped_names} if quarantine.skipped else {},
+            info={
+                **({"skipped_members": quarantine.skipped_names} if quarantine.skipped else {}),
+                **({"places": self._places(shard)} if self.is_combined else {}),
+            },
         )
         return [record]
 

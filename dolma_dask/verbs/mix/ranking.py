@@ -2,7 +2,7 @@
 
 The first pass counts weights in ranges of hashes, for each group; the range in which the number is reached is counted again, in ever smaller
 ranges, until few documents are left, which are sorted. Where very many share one hash, because they have the same id, they are walked through in the
-order of the dataset. Two passes for any real dataset, each some 20 ns per document. Memory: `MOST_COUNTERS` numbers twice, and `MOST_COLLECTED`
+order of the dataset. Two passes for any real dataset, each some 100 ns per document. Memory: `MOST_COUNTERS` numbers twice, and `MOST_COLLECTED`
 documents.
 """
 

@@ -1,0 +1,96 @@
+"""convert with combine: raw files of one language share shards of a size, whole and in their order, with the ids that they are published under."""
+
+import json
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import UsageError
+
+from .conftest import read_lines, write_lines
+
+HERE = {"progress": False, "scheduler": "synchronous"}
+PLACES = [f"{snapshot}/{shard}" for snapshot in ("2022-49", "2023-06") for shard in ("0000", "0001")]
+ROWS = 7
+
+
+def record(row):
+    return json.dumps(
+        {"raw_content": f"text {row}", "date_download": "2023-01-01T00:00:00Z", "digest": f"sha1:{row}"}
+    )
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """Two snapshots of two shards in two languages and two buckets, published with other files."""
+    for place in PLACES:
+        for name in ("de_head", "de_middle", "en_head", "en_middle"):
+            lines = [record(row) for row in range(ROWS)]
+            write_lines(tmp_path / f"raw/documents/{place}/{name}.json.gz", lines)
+    write_lines(tmp_path / "raw/minhash/2022-49/0000/de_head.minhash.parquet", ["no documents"])
+    return tmp_path / "raw"
+
+
+def combined(raw, to="v0", **options):
+    return dk.convert(str(raw), to=str(raw.parent / to), mapping="redpajama_v2", **options, **HERE)
+
+
+def ids(root):
+    folder = root / "documents"
+    return {
+        path.relative_to(folder).as_posix(): [json.loads(line)["id"] for line in read_lines(path)]
+        for path in sorted(folder.rglob("*.gz"))
+    }
+
+
+def published(*names):
+    return [f"{place}/{name}.json.gz/{row}" for place in PLACES for name in names for row in range(ROWS)]
+
+
+def test_raw_files_of_a_language_share_a_shard(raw):
+    summary = combined(raw, combine="language")
+    assert ids(raw.parent / "v0") == {
+        "de/00000.jsonl.gz": published("de_head", "de_middle"),
+        "en/00000.jsonl.gz": published("en_head", "en_middle"),
+    }
+    assert any("16 raw files became 2 shards" in note for note in summary.notes)
+    assert combined(raw, combine="language").done == 0
+
+
+def test_buckets_are_kept_apart_if_asked(raw):
+    combined(raw, combine="bucket")
+    assert ids(raw.parent / "v0") == {
+        f"{name}/00000.jsonl.gz": published(name) for name in ("de_head", "de_middle", "en_head", "en_middle")
+    }
+
+
+def test_shards_are_runs_of_whole_files_up_to_a_size(raw):
+    size = (raw / "documents/2022-49/0000/de_head.json.gz").stat().st_size
+    combined(raw, combine="language", shard_bytes=3 * size)
+    found = ids(raw.parent / "v0")
+    german = published("de_head", "de_middle")
+    assert [found[f"de/{number:05d}.jsonl.gz"] for number in range(3)] == [
+        german[: 3 * ROWS],
+        german[3 * ROWS : 6 * ROWS],
+        german[6 * ROWS :],
+    ]
+    before = {path: (raw.parent / "v0/documents" / path).read_bytes() for path in found}
+    later = raw / "documents/2023-14/0000/en_head.json.gz"
+    write_lines(later, [record(row) for row in range(ROWS)])
+    done = combined(raw, combine="language", shard_bytes=3 * size).done
+    assert done == 1, "files that come later leave full shards as they are"
+    assert all(
+        (raw.parent / "v0/documents" / path).read_bytes() == before[path]
+        for path in before
+        if "00002" not in path
+    )
+
+
+def test_names_that_tell_no_language_are_refused(raw):
+    write_lines(raw / "documents/2023-14/0000/readme.json.gz", [record(0)])
+    with pytest.raises(UsageError, match=r"readme\.json\.gz.*en_head"):
+        combined(raw, combine="language")
+    with pytest.raises(UsageError, match="redpajama_v2"):
+        dk.convert(str(raw), to=str(raw.parent / "v0"), combine="language", **HERE)
+    with pytest.raises(UsageError, match="combine='snapshot'"):
+        combined(raw, combine="snapshot")
