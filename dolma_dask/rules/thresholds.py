@@ -79,28 +79,13 @@ class Thresholds(And):
         """Return thresholds with these bounds; raise `UsageError` if there is no signal."""
         if not bounds:
             raise UsageError("thresholds of no signals; expected one or more. Name them: signals=[...].")
-        groups = sorted({label for one in bounds for label, _, _ in one.groups if label != ALL})
-        _check_labels(groups, by)
         keeps = nulls == "keep"
         if by is None:
-            rules = [rule for one in bounds for rule in _plain(one, ALL, keeps)]
-        elif len(groups) == 1:
-            member = labelled(labels_of(by, kind), unspelled(groups[0]), one_kind(kind))
-            inside = [rule for one in bounds for rule in _plain(one, groups[0], keeps)]
-            rules = [*(member.rules if isinstance(member, And) else [member]), *inside]
+            rules = _plain(bounds, ALL, keeps)
         else:
+            labels, of = labels_of(by, kind), one_kind(kind)
             ends = f"within {strictness or 'thresholds'} by {shown_by(by)}"
-            rules = [
-                Within(
-                    Name(one.signal),
-                    labels_of(by, kind),
-                    one_kind(kind),
-                    _by_label(one),
-                    f"{short_name(one.signal)} {ends}",
-                    keeps,
-                )
-                for one in bounds
-            ]
+            rules = _of_groups(bounds, labels, of, ends, keeps)
         if nulls == "fail":
             rules = [Required(rule) for rule in rules]
         return cls(tuple(dict.fromkeys(rules)), tuple(bounds), strictness, by, kind, nulls)
@@ -278,13 +263,13 @@ def labels_of(by: str | tuple[str, ...], kind: Kind) -> Value:
     return Labels(tuple(map(Name, by)), kind if isinstance(kind, tuple) else (kind,) * len(by))
 
 
-def _check_labels(groups: Sequence[str], by: By) -> None:
+def _check_labels(groups: Sequence[str], labels: Value) -> None:
     """Refuse labels of several columns that name another number of values."""
-    for group in groups if isinstance(by, tuple) else ():
-        if len(split_label(unspelled(group))) != len(by or ()):
+    for group in groups if isinstance(labels, Labels) else ():
+        if len(split_label(unspelled(group))) != len(list(labels.children())):
             raise UsageError(
-                f"the group {group!r} has another number of values than there are columns in by={list(by or ())!r}; expected one of each, with {BETWEEN} "
-                f"between them. A {BETWEEN} in a value stands behind a backslash."
+                f"the group {group!r} has another number of values than there are columns in {labels}; expected one of each, with {BETWEEN} between them. "
+                f"A {BETWEEN} in a value stands behind a backslash."
             )
 
 
@@ -328,7 +313,37 @@ def _bound(signal: str, group: str, entry: Entry, level: Level, tail: Tail) -> B
     return group, lower, upper
 
 
-def _plain(one: Bounds, group: str, keeps_nulls: bool) -> tuple[Rule, ...]:
+def _of_groups(
+    bounds: Sequence[Bounds], labels: Value, kind: LabelKind, ends: str, keeps_nulls: bool
+) -> list[Rule]:
+    """Return the rules of rows with labels; how people are shown one ends with `ends`."""
+    groups = sorted({label for one in bounds for label, _, _ in one.groups if label != ALL})
+    _check_labels(groups, labels)
+    if len(groups) == 1:
+        member = labelled(labels, unspelled(groups[0]), kind)
+        return [
+            *(member.rules if isinstance(member, And) else [member]),
+            *_plain(bounds, groups[0], keeps_nulls),
+        ]
+    return [
+        Within(
+            Name(one.signal),
+            labels,
+            kind,
+            _by_label(one),
+            f"{short_name(one.signal)} {ends}",
+            keeps_nulls,
+        )
+        for one in bounds
+    ]
+
+
+def _plain(bounds: Sequence[Bounds], group: str, keeps_nulls: bool) -> list[Rule]:
+    """Return the plain rules of one group."""
+    return [rule for one in bounds for rule in _plain_of(one, group, keeps_nulls)]
+
+
+def _plain_of(one: Bounds, group: str, keeps_nulls: bool) -> tuple[Rule, ...]:
     """Return the plain rules of one group of a signal; none of its rows are inside if it had no values."""
     signal = Name(one.signal)
     found = [

@@ -117,7 +117,7 @@ def mix(
     allow : list of str, optional
         Files of the same kind: keep only the listed documents.
     thresholds : str or Thresholds, optional
-        Keep only documents inside of the bounds that quantiles wrote into this file.
+        Keep only documents inside of the bounds that quantiles wrote into this file, or that stand there in the JSON form of the LUMI chain.
     replace : list of dict, optional
         Spans to replace, each with the keys span, min_score, max_score, replacement and syntax, as JSON:
         '{"span": "$.attributes.pii__pii__EMAIL_ADDRESS", "min_score": 0.5, "replacement": "|||EMAIL|||"}'. {} stands for the span's text.

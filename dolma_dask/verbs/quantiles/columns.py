@@ -57,9 +57,8 @@ def find_signals(
         group = find_columns(dataset, group, sets).names  # in full: it may be one of them
     else:
         requested = words_of("signals", signals)
-    for what, words in (("a signal", requested), ("a column of `by`", group)):
-        if len(set(words)) < len(words):
-            raise UsageError(f"{what} was given twice in {list(words)}; expected each once.")
+    _check_once("a signal", requested)
+    _check_once("a column of `by`", group)
     names = list(dict.fromkeys([*requested, *group, *(("source", "id") if sampled else ())]))
     columns = find_columns(dataset, names, sets)
     full = dict(zip(names, columns.names, strict=True))
@@ -71,6 +70,11 @@ def find_signals(
         columns = find_columns(dataset, list(dict.fromkeys([*columns.names, *sorted(rule.names)])), sets)
     columns, groups = _grouped(columns, tuple(full[name] for name in group))
     return columns, tuple(full[name] for name in requested), groups
+
+
+def _check_once(what: str, words: Sequence[str]) -> None:
+    if len(set(words)) < len(words):
+        raise UsageError(f"{what} was given twice in {list(words)}; expected each once.")
 
 
 def _grouped(columns: Columns, by: tuple[str, ...]) -> tuple[Columns, By]:
