@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,21 @@ class Browser:
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
+
+    @contextmanager
+    def in_frame(self) -> Iterator[None]:
+        """Run scripts in the only sandboxed frame of the page, which is a process of its own."""
+        outer, self._session = self._session, None
+        frame = next(t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "iframe")
+        self._session = self.call("Target.attachToTarget", targetId=frame["targetId"], flatten=True)[
+            "sessionId"
+        ]
+        try:
+            for domain in ("Runtime", "Network", "Log"):
+                self.call(f"{domain}.enable")
+            yield
+        finally:
+            self._session = outer
 
     def wait_for(self, condition: str) -> None:
         deadline = time.monotonic() + TIMEOUT_S

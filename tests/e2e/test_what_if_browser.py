@@ -211,3 +211,21 @@ def test_nothing_to_slide(browser: Browser, root: str, tmp_path: Path) -> None:
     opened(browser, path)
     assert "no document belongs" in text_of(browser, "#notes")
     assert_clean(browser, path)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_sliders_inside_of_a_report(browser: Browser, root: str, tmp_path: Path, width: int) -> None:
+    """In a frame of its own, whose script the policy of the page lets run, and no other."""
+    path = tmp_path / "report.html"
+    dk.report(root, to=str(path), **HERE)
+    browser.open(path, width)
+    browser.run("document.querySelector('iframe').scrollIntoView()")
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    with browser.in_frame():
+        browser.wait_for("document.documentElement.dataset.drawn === 'yes'")
+        click(browser, "strictest")
+        kept = {
+            row.level: row.kept.documents for row in dk.what_if(root, **HERE).levels if row.group == "all"
+        }
+        assert text_of(browser, "#kept") == f"{kept['strictest']:,}"
+    assert_clean(browser, path)

@@ -23,6 +23,9 @@ from dolma_dask.text.kernels import Counts, Floats
 TOKENS_PER_BYTE = 0.25
 """Taken for every text: a vocabulary of 50,000 makes a token of some four bytes of English (the RedPajama-V2 tables: 4.3)."""
 
+ASSUMED = "taken for every text; --tokenizer measures it"
+"""Where `TOKENS_PER_BYTE` comes from, in words."""
+
 LENGTHS = ("ccnet_length", "char_length_v1__length", "rps_doc_word_count", "word_count")
 """Columns that grow with the text, best first: characters, then words."""
 
@@ -154,5 +157,5 @@ def ratio_of(
         return float(tokens_per_byte), "as given"
     measured = None if tokenizer is None else measured_ratio(dataset, tokenizer, seed)
     if measured is None:
-        return TOKENS_PER_BYTE, "taken for every text; --tokenizer measures it"
+        return TOKENS_PER_BYTE, ASSUMED
     return measured, f"measured with {tokenizer} on the first documents of some shards"

@@ -35,7 +35,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def render(answer: WhatIf) -> str:
     """Return the page; write it as UTF-8."""
-    script = _part("page.js")
+    script = page_script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
         "policy": f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
@@ -52,7 +52,12 @@ def render(answer: WhatIf) -> str:
 def embedded(answer: WhatIf) -> str:
     """Return the page for a notebook: a frame of its own, which sees nothing of the notebook."""
     page = html.escape(render(answer), quote=True)
-    return f'<iframe srcdoc="{page}" sandbox="allow-scripts" title="What if?" style="width:100%;height:{FRAME_PX}px;border:1px solid #8886;border-radius:8px"></iframe>'
+    return f'<iframe srcdoc="{page}" sandbox="allow-scripts" title="What if?" style="width:100%;height:min({FRAME_PX}px,90vh);border:1px solid #8886;border-radius:8px"></iframe>'
+
+
+def page_script() -> str:
+    """Return the script of every page; a policy of the page around a frame has to let it run too."""
+    return _part("page.js")
 
 
 def _part(name: str) -> str:

@@ -4,16 +4,25 @@ Attribute columns alone are read, in one pass; documents are opened where a colu
 texts of examples.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Unpack
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
+from dolma_dask.engine import RunOptions, Task
 from dolma_dask.errors import UsageError
 from dolma_dask.questions.what_if.answer import WhatIf, answer_of
 from dolma_dask.questions.what_if.examples import with_excerpts
 from dolma_dask.questions.what_if.ladder import Ladder, ThresholdsLike, find_ladder
-from dolma_dask.questions.what_if.measure import find_length, measure_of, ratio_of, text_bytes_of
+from dolma_dask.questions.what_if.measure import (
+    ASSUMED,
+    TOKENS_PER_BYTE,
+    find_length,
+    measure_of,
+    ratio_of,
+    text_bytes_of,
+)
 from dolma_dask.questions.what_if.stage import CountStage, Tally, count_tasks
 from dolma_dask.reading import Columns, find_columns
 from dolma_dask.rules.thresholds import By
@@ -95,20 +104,56 @@ def what_if(
     shown = _check_examples(examples, to)
     found = as_dataset(dataset, source, version)
     part = selected(found, options)
-    ladder, notes = find_ladder(found, thresholds, name)
-    columns, ladder, size = _columns(part, ladder, length)
-    ratio = ratio_of(part, tokens_per_byte, tokenizer, check_seed(seed))
-    stage = CountStage(ladder, ladder.signals, size, shown, seed)
-    tally = Tally.of(ladder, shown)
-    tasks = count_tasks(columns, part.shards, text_bytes_of(part))
-    run = run_options(options)
-    engine.gather(stage, tasks, run, lambda packed: tally.add(packed))
-    measure = measure_of(size, tally.text_bytes, *ratio)
-    notes = (*dataset_notes(found), *notes)
-    answer = answer_of(found.root, ladder, tally, measure, part.shards, notes)
+    asked = ask(part, thresholds, name=name, examples=shown, length=length, seed=check_seed(seed))
+    answer = asked.answer(run_options(options), *ratio_of(part, tokens_per_byte, tokenizer, seed))
+    answer = replace(answer, notes=(*dataset_notes(found), *answer.notes))
     if examples or to is not None:
         answer = with_excerpts(answer, part)
     return answer.written(to) if to is not None else answer
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question about some shards, of which the columns are known and nothing has been read."""
+
+    dataset: Dataset  # the shards
+    columns: Columns
+    ladder: Ladder  # over full names of columns
+    size: str | None  # column that bytes are estimated from
+    examples: int  # documents on each side of each bound
+    seed: int
+    notes: tuple[str, ...]
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        """The work."""
+        return count_tasks(self.columns, self.dataset.shards, text_bytes_of(self.dataset))
+
+    def answer(
+        self, run: RunOptions, tokens_per_byte: float = TOKENS_PER_BYTE, ratio_from: str = ASSUMED
+    ) -> WhatIf:
+        """Read the columns and return the answer, without texts of examples; `ratio_from` says where the number of tokens comes from."""
+        stage = CountStage(self.ladder, self.ladder.signals, self.size, self.examples, self.seed)
+        tally = Tally.of(self.ladder, self.examples)
+        engine.gather(stage, self.tasks, run, lambda packed: tally.add(packed))
+        measure = measure_of(self.size, tally.text_bytes, tokens_per_byte, ratio_from)
+        shards = self.dataset.shards
+        return answer_of(self.dataset.root, self.ladder, tally, measure, shards, self.notes)
+
+
+def ask(
+    dataset: Dataset,
+    thresholds: ThresholdsLike,
+    *,
+    name: str = "quantiles",
+    examples: int = 2,
+    length: str | None = None,
+    seed: int = 0,
+) -> Asked:
+    """Find the thresholds and columns that an answer needs; for the arguments and errors see `what_if`."""
+    ladder, notes = find_ladder(dataset, thresholds, name)
+    columns, ladder, size = _columns(dataset, ladder, length)
+    return Asked(dataset, columns, ladder, size, examples, seed, notes)
 
 
 def _check_examples(examples: int | None, to: str | None) -> int:

@@ -23,6 +23,7 @@ from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.records import RuleCount, merge_rules
 from dolma_dask.journal import Record
+from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.reading import CONVERTED
 from dolma_dask.verbs.dedupe.signatures import FOLDER as SIGNATURES
 from dolma_dask.verbs.report.clusters import SimilarSet, cluster_examples, similar_sets
@@ -39,6 +40,7 @@ from dolma_dask.verbs.report.model import (
 )
 from dolma_dask.verbs.report.results import result_tables
 from dolma_dask.verbs.report.survey import Findings, Survey, View, largest_sources
+from dolma_dask.verbs.report.thresholds import threshold_tables, thresholds_part
 
 SHOWN_SOURCES = 200
 """Rows of the table of sources; the rest share one more row."""
@@ -104,8 +106,9 @@ def report_data(
     findings: Findings,
     note: str | None,
     left_out: Sequence[str],
+    answer: WhatIf | None = None,
 ) -> ReportData:
-    """Put the content of a page together; `note` is what `disagreement` says, `left_out` names attribute sets that are left out."""
+    """Put the content of a page together; `note` is what `disagreement` says, `left_out` names attribute sets that are left out, `answer` is about thresholds."""
     return replace(
         known.data,
         version=dolma_dask.__version__,
@@ -120,6 +123,8 @@ def report_data(
         remarks=remarks(known.recorded, bool(survey.parts), findings),
         quarantine=quarantine_rows(known.quarantine),
         left_out=left_out,
+        results=(*threshold_tables(answer), *known.data.results),
+        thresholds=thresholds_part(answer),
     )
 
 

@@ -7,7 +7,7 @@ Unknown numbers are None, never 0: the page shows a dash for them. Sizes are byt
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -161,6 +161,14 @@ class ClusterExample:
 
 
 @dataclass(frozen=True)
+class ThresholdsPart:
+    """What thresholds drop: the answer of what-if."""
+
+    answer: Mapping[str, Any]  # JSON-able
+    page: str  # as HTML, with sliders
+
+
+@dataclass(frozen=True)
 class ReportData:
     """Everything on the page.
 
@@ -185,3 +193,4 @@ class ReportData:
     clusters: Sequence[ClusterExample] = ()
     remarks: Sequence[str] = ()
     left_out: Sequence[str] = ()
+    thresholds: ThresholdsPart | None = None

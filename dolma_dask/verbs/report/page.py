@@ -27,6 +27,7 @@ from markupsafe import Markup
 
 from dolma_dask import display
 from dolma_dask.display import counted
+from dolma_dask.questions.what_if.page import page_script
 from dolma_dask.verbs.report import plots
 from dolma_dask.verbs.report.model import ReportData, ResultTable, SignalHistogram, StageRow
 
@@ -43,11 +44,13 @@ def render(data: ReportData) -> str:
     drawn = any(view.figure for view in views) or any(view.figure for view in results)
     bokeh = plots.library() if drawn else []
     scripts = [Markup(script) for script in [*bokeh, _part("page.js")]]
+    frames = [page_script()] if data.thresholds else []  # a frame inherits the policy
     context = {
         "data": data,
         "style": Markup(_part("style.css")),
         "scripts": scripts,
-        "policy": _policy(scripts),
+        "policy": _policy([*scripts, *frames]),
+        "frame": Markup(data.thresholds.page) if data.thresholds else None,
         "totals": totals(data.stages),
         "funnel": funnel(data.stages),
         "groups": grouped(data.examples, "rule"),
@@ -62,6 +65,7 @@ def render(data: ReportData) -> str:
 def write_json(data: ReportData) -> bytes:
     """Return the content of the report as UTF-8 JSON; infinite numbers are the strings ``Infinity`` and ``-Infinity``."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **_plain(data)}
+    content["thresholds"] = _plain(data.thresholds.answer) if data.thresholds else None
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode() + b"\n"
 

@@ -49,8 +49,9 @@ from dolma_dask.verbs.report.content import Known, disagreement, known_content, 
 from dolma_dask.verbs.report.history import History, find_origin, last_name, public_name, read_history
 from dolma_dask.verbs.report.model import ReportData
 from dolma_dask.verbs.report.survey import Findings, View, left_out_notes, make_view
+from dolma_dask.verbs.report.thresholds import Found, find_thresholds
 
-VERSION = 5
+VERSION = 6
 """Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
 
 
@@ -116,7 +117,8 @@ def report(
     view = make_view(origin, selected(origin.dataset, options), examples)
     known = known_content(title, public_name(_shown(dataset, listed)), history, origin, view)
     params = without_empty({"to": target, "title": title, "tokens": list(tokens), "examples": examples})
-    page = Page(listed.root, target, known, view, params)
+    thresholds = find_thresholds(view.dataset, view.survey.parts, examples)
+    page = Page(listed.root, target, known, view, thresholds, params)
     run, shards = run_options(options), tuple(shard.path for shard in view.dataset.shards)
     notes = (*dataset_notes(listed), *history.notes, *origin.notes, *view.notes)
     record, done, lost = page.unchanged(run), 0, None
@@ -182,6 +184,7 @@ class Page:
     target: str
     known: Known
     view: View
+    thresholds: Found
     params: Mapping[str, Any]  # of the call, for the journal
 
     @cached_property
@@ -190,13 +193,16 @@ class Page:
         name = self.target
         if files.is_local(self.target) and files.is_local(self.root):
             name = os.path.relpath(files.local_path(self.target), files.local_path(self.root))
-        return Unit(name, work_key("report", VERSION, {**self.known.decides(), "view": self.view.decides()}))
+        decides = {"view": self.view.decides(), "thresholds": self.thresholds.decides()}
+        return Unit(name, work_key("report", VERSION, {**self.known.decides(), **decides}))
 
     def unchanged(self, run: RunOptions) -> Record | None:
         """Return the record of the page if it is as this call would make it; remember new time stamps of its inputs."""
-        read = (item for task in self.view.tasks() for item in task.inputs)
+        read = {item.info.path: item for task in self.view.tasks() for item in task.inputs}
         quarantined = (file for _, file in self.known.quarantine)
-        task = Task(self.unit.name, (self.unit,), (*read, *quarantined))
+        task = Task(
+            self.unit.name, (self.unit,), (*{**self.thresholds.inputs, **read}.values(), *quarantined)
+        )
         state = resume.look_back_at(self.root, "report", [task], overwrite=run.overwrite)
         known = state.finished.get(self.unit.name)
         if known is None or not self._is_as_written(known):
@@ -214,9 +220,13 @@ class Page:
             [key for key, name in self.view.sets_of_keys.items() if name in findings.left_out]
         )
         changed = disagreement(self.known.recorded, survey, findings)
-        left_out = left_out_notes(self.view.dataset.root, findings.left_out)
+        answer, why_not = self.thresholds.answer(run)
+        left_out = (
+            *left_out_notes(self.view.dataset.root, findings.left_out),
+            *filter(None, [why_not]),
+        )
         shards, unread = len(self.view.dataset.shards), (*self.view.notes, *left_out)
-        data = report_data(self.known, shards, survey, findings, changed, unread)
+        data = report_data(self.known, shards, survey, findings, changed, unread, answer)
         written = self._publish(data)
         quarantined = (
             InputRecord(file.info.path, file.info.bytes, file.info.stamp, files.checksum(file.url))
@@ -227,7 +237,7 @@ class Page:
             unit=self.unit.name,
             shard=self.unit.name,
             key=self.unit.key,
-            inputs=(*findings.inputs, *quarantined),
+            inputs=(*findings.inputs, *self._others(findings), *quarantined),
             rows=findings.rows,
             counts={
                 "documents": findings.documents,
@@ -238,6 +248,12 @@ class Page:
             seconds=round(time.monotonic() - started, 4),
             finished=time.time(),
         )
+
+    def _others(self, findings: Findings) -> list[InputRecord]:
+        """Return the files that were read for the thresholds alone."""
+        read = {one.path for one in findings.inputs}
+        others = [one.info for path, one in self.thresholds.inputs.items() if path not in read]
+        return [InputRecord(info.path, info.bytes, info.stamp, "") for info in others]
 
     def remember(self, records: Sequence[Record]) -> str | None:
         """Write records to the journal; return what a person should know if that cannot be."""

@@ -1,0 +1,165 @@
+"""The thresholds of a page: which rule drops what among the documents that were selected from, as the question what-if answers it.
+
+They are those that the selection used, as far as that can be told from its rule, else the newest that `quantiles` wrote beside the documents. Cost: one more
+pass over attributes alone.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dolma_dask.dataset import Dataset
+from dolma_dask.engine import Input, RunOptions
+from dolma_dask.errors import DolmaDaskError, UsageError
+from dolma_dask.formats.levels import LEAST
+from dolma_dask.io import files
+from dolma_dask.journal import Journal
+from dolma_dask.questions.what_if.answer import WhatIf, sentences
+from dolma_dask.questions.what_if.examples import with_excerpts
+from dolma_dask.questions.what_if.page import embedded
+from dolma_dask.questions.what_if.question import Asked, ask
+from dolma_dask.rules.groups import ALL
+from dolma_dask.rules.rules import Compare, Rule
+from dolma_dask.rules.strictness import LEVELS
+from dolma_dask.verbs.quantiles.thresholds import QUANTILES, quantiles_path, read_thresholds
+from dolma_dask.verbs.report.history import last_name
+from dolma_dask.verbs.report.model import ResultTable, ThresholdsPart
+
+SECTION = "Thresholds"
+"""Heading of the section of their tables."""
+
+MOST_GROUPS = 12
+"""Groups that have a column; the page with sliders has more."""
+
+MOST_EXAMPLES = 2
+"""Documents on each side of each bound in each group."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Thresholds for a page, of which nothing has been read but their files."""
+
+    asked: Asked | None = None
+    url: str = ""  # of the file that names them
+    note: str = ""  # why they are left out
+
+    def decides(self) -> list[str]:
+        """Return what decides the section besides the attributes, as JSON-able values."""
+        return [files.checksum(self.url)] if self.asked else [self.note]
+
+    @property
+    def inputs(self) -> Mapping[str, Input]:
+        """Files that are read, by path."""
+        tasks = self.asked.tasks if self.asked else ()
+        return {one.info.path: one for task in tasks for one in task.inputs}
+
+    def answer(self, run: RunOptions) -> tuple[WhatIf | None, str]:
+        """Read the attributes and return the answer, with texts of examples, or why there is none."""
+        if self.asked is None:
+            return None, self.note
+        try:
+            return with_excerpts(self.asked.answer(run), self.asked.dataset), ""
+        except DolmaDaskError as error:
+            return None, _left_out(self.asked.dataset, error)
+
+
+def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) -> Found:
+    """Find the thresholds of a selection by the conditions `parts` from a dataset; `examples` are shown on each side of a bound."""
+    names = frozenset[str]().union(*(part.names for part in parts))
+    try:
+        known = _of_levels(dataset, parts, names) or _of_quantiles(dataset, names)
+        if known is None:
+            return Found()
+        url, thresholds, name = known
+        return Found(ask(dataset, thresholds, name=name, examples=min(examples, MOST_EXAMPLES)), url)
+    except DolmaDaskError as error:
+        return Found(note=_left_out(dataset, error))
+
+
+def _left_out(dataset: Dataset, error: Exception) -> str:
+    return f"thresholds are left out: {str(error).replace(f'{dataset.root}/', '')}"
+
+
+def _of_levels(
+    dataset: Dataset, parts: Collection[Rule], names: Collection[str]
+) -> tuple[str, str, str] | None:
+    """Return the file, the level and the name of the quantiles that the levels were made of which a rule reads; None if it reads none."""
+    for run in reversed(Journal(dataset.root, "filter").runs):
+        made = run.params.get("name", "")
+        if any(name.startswith(f"{made}.") for name in names) and not run.params.get("thresholds"):
+            number = max((_least(part, f"{made}.{LEAST}") for part in parts), default=0)
+            level = list(LEVELS)[min(max(number, 1), len(LEVELS)) - 1]
+            name = str(run.params.get("quantiles", QUANTILES))
+            if not name.endswith(".json"):
+                return dataset.url(quantiles_path(name)), level, name
+    return None
+
+
+def _least(part: Rule, column: str) -> int:
+    """Return the number of a condition that a column is at least that."""
+    if isinstance(part, Compare) and part.sign == ">=" and str(part.left) in (column, f"`{column}`"):
+        value = getattr(part.right, "value", 0)
+        return int(value) if isinstance(value, int | float) else 0
+    return 0
+
+
+def _of_quantiles(dataset: Dataset, names: Collection[str]) -> tuple[str, str, str] | None:
+    """Return a file of thresholds that `quantiles` wrote, twice, and the name of the quantiles: the newest, but first those of all whose signals a rule reads."""
+    found = sorted(_files(dataset), key=lambda one: (_are_read(one[0], names), one[2]))
+    return (found[-1][0], found[-1][0], found[-1][1]) if found else None
+
+
+def _files(dataset: Dataset) -> Iterator[tuple[str, str, float]]:
+    """Yield thresholds that `quantiles` wrote: where they stand, the name of the quantiles, and when they were made."""
+    for record in Journal(dataset.root, QUANTILES).records.values():
+        name, _, level = record.unit.removeprefix(f"{QUANTILES}/").removesuffix(".json").rpartition(".")
+        url = dataset.url(record.unit)
+        if level in LEVELS and name and files.stat(url) is not None:
+            yield url, name, record.finished
+
+
+def _are_read(url: str, names: Collection[str]) -> bool:
+    try:
+        return set(read_thresholds(url).signals) <= set(names)
+    except UsageError:
+        return False
+
+
+# ------------------------------------------------------------------------------------------------ on the page
+
+
+def thresholds_part(answer: WhatIf | None) -> ThresholdsPart | None:
+    """Return the section of an answer: its content, and the page with sliders."""
+    if answer is None:
+        return None
+    return ThresholdsPart({**answer.to_json(), "root": last_name(answer.root)}, embedded(answer))
+
+
+def threshold_tables(answer: WhatIf | None) -> tuple[ResultTable, ...]:
+    """Make the tables of an answer: the documents that each rule drops, and those that each level keeps."""
+    if answer is None:
+        return ()
+    rules = sorted(answer.of_group(ALL), key=lambda row: -row.only.documents)
+    drops = ResultTable(
+        SECTION,
+        "What each rule drops",
+        ("rule", "documents", "no other drops", "one level stricter", "without a value"),
+        [
+            (
+                row.rule,
+                row.alone.documents,
+                row.only.documents,
+                None if row.stricter is None else row.stricter.documents,
+                row.missing,
+            )
+            for row in rules
+        ],
+        " ".join(sentences(answer)),
+    )
+    groups = [row.group for row in answer.groups][: MOST_GROUPS + 1]
+    kept = {(row.level, row.group): row.kept.documents for row in answer.levels}
+    levels: list[Sequence[str | int | None]] = [
+        ("all documents", *(row.documents.documents for row in answer.groups[: len(groups)])),
+        *((level.replace("_", " "), *(kept.get((level, group)) for group in groups)) for level in LEVELS),
+    ]
+    keeps = ResultTable(SECTION, "What each level keeps", ("level", *groups), levels)
+    return (drops, keeps) if kept else (drops,)

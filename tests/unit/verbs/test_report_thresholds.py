@@ -1,0 +1,103 @@
+"""The thresholds of a page: those of the selection, with the counts of what-if; or why they are left out."""
+
+import json
+import shutil
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.verbs.report import page
+
+from .conftest import write_lines
+from .report_pages import LENGTH, QUIET, lines_of, page_of
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Documents with lengths, and quantiles of these."""
+    root = tmp_path_factory.mktemp("thresholds")
+    write_lines(root / "v0/documents/a.jsonl.gz", lines_of(range(80)))
+    dk.tag(str(root / "v0"), ["char_length_v1"], **QUIET)
+    dk.quantiles(str(root / "v0"), [LENGTH], level="regular", **QUIET)
+    dk.quantiles(str(root / "v0"), [LENGTH], level="strictest", name="newer", **QUIET)
+    dk.filter(str(root / "v0"), **QUIET)
+    return root
+
+
+@pytest.fixture
+def world(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "world")
+
+
+def tables(told):
+    return {table["title"]: table for table in told["results"] if table["section"] == "Thresholds"}
+
+
+@pytest.mark.parametrize(
+    "options, level, name",
+    [
+        ({"where": "quality.level >= 2"}, "strict", "quantiles"),
+        ({"where": "length > 30"}, "strictest", "newer"),
+        ({"thresholds": "{}/v0/quantiles/quantiles.regular.json"}, "regular", "quantiles"),
+    ],
+    ids=["levels", "the newest", "file"],
+)
+def test_they_are_those_of_the_selection_or_the_newest(options, level, name, world):
+    options = {key: value.format(world) for key, value in options.items()}
+    if level == "regular":
+        shutil.rmtree(world / "v0/_journal/quantiles")
+        for path in (world / "v0/quantiles").glob("newer*"):
+            path.unlink()
+        dk.quantiles(str(world / "v0"), [LENGTH], level="regular", overwrite=True, **QUIET)
+    dk.mix(str(world / "v0"), to=str(world / "v1"), **options, **QUIET)
+    told, _ = page_of(world / "v1")
+    expected = json.loads(
+        json.dumps(dk.what_if(str(world / "v0"), level, name=name, examples=2, **QUIET).to_json())
+    )
+    for key in ("level", "groups", "rules", "levels", "overlap", "sentences", "examples"):
+        assert told["thresholds"][key] == expected[key], key
+    assert all(row["excerpt"] for row in told["thresholds"]["examples"])
+    kept = tables(told)["What each level keeps"]
+    assert kept["columns"] == ["level", "all", "even", "odd"]
+    assert kept["rows"][0] == ["all documents", 80, 40, 40]
+    assert [row[0] for row in kept["rows"][1:]] == ["regular", "strict", "even stricter", "strictest"]
+    assert kept["rows"][1][1] > kept["rows"][4][1]
+    (row,) = tables(told)["What each rule drops"]["rows"]
+    assert row[:2] == ["length", 80 - expected["groups"][0]["kept"]["documents"]]
+
+
+def test_a_page_without_thresholds(world):
+    shutil.rmtree(world / "v0/quantiles")
+    told, notes = page_of(world / "v0")
+    assert told["thresholds"] is None
+    assert not tables(told)
+    assert not notes
+
+
+def test_thresholds_that_cannot_be_asked_about_are_left_out_with_the_reason(world):
+    shutil.rmtree(world / "v0/attributes/char_length_v1")
+    shutil.rmtree(world / "v0/attributes/quality")
+    told, notes = page_of(world / "v0")
+    assert told["thresholds"] is None
+    (note,) = (note for note in told["left_out"] if note.startswith("thresholds are left out: "))
+    assert note in notes
+    assert LENGTH in note
+
+
+def test_the_page_holds_the_sliders_and_lets_their_script_alone_run(world):
+    page_of(world / "v0")
+    text = (world / "page.html").read_text()
+    assert text.count("<iframe") == 1
+    assert str(world) not in text
+    assert page._policy([page.page_script()]).split("script-src ")[1].split(";")[0].strip("'") in text
+
+
+def test_other_quantiles_make_another_page(world):
+    stamp = {}
+    for _ in range(2):
+        page_of(world / "v0")
+        stamp[(world / "page.html").stat().st_mtime_ns] = True
+    assert len(stamp) == 1
+    dk.quantiles(str(world / "v0"), [LENGTH], level="strict", name="newest", **QUIET)
+    told, _ = page_of(world / "v0")
+    assert told["thresholds"]["level"] == "strict"
