@@ -122,6 +122,7 @@ VERBS = _by_name(
         reads=("dataset",),
         files=("thresholds",),
         writes=("dataset",),
+        tables="dolma_dask.verbs.report.results:levels",
     ),
     Verb(
         "mix",

@@ -205,7 +205,7 @@ class Filtering:
 
     def summarize(self, ran: Ran, known: Record | None) -> FilterSummary:
         """Return the summary, with the documents that each level keeps."""
-        return summarize(ran, self.stage.levels)
+        return summarize(ran.summary, ran.records.values(), self.stage.levels.names)
 
     @property
     def _announced(self) -> str | None:

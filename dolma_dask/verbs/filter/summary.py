@@ -1,14 +1,14 @@
 """The outcome of `filter`: the documents that each rule keeps at each level, and all of them together, by group."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dolma_dask.display import html_table, text_table
-from dolma_dask.engine import Ran
 from dolma_dask.formats.levels import LEAST
+from dolma_dask.journal import Record
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.levels import Levels
 from dolma_dask.summary import Summary
@@ -68,19 +68,27 @@ class FilterSummary(Summary):
             "passed": {group: dict(rules) for group, rules in self.passed.items()},
         }
 
-    def table(self) -> list[tuple[str, ...]]:
-        """Return the lines of the table, its heading first: rule, group, documents kept at each level, and those without a value."""
-        heading = ("rule", "group", *(f">= {level}" for level in range(1, self.levels + 1)), "no value")
-        groups = [None, *self.passed] if len(self.passed) > 1 else [None]
-        lines = [self._line(rule, group) for rule in (LEAST, *self.names) for group in groups]
-        more = (f"and {len(lines) - MOST_SHOWN:,} more", *[""] * (len(heading) - 1))
-        return [heading, *lines[:MOST_SHOWN], *([more] if len(lines) > MOST_SHOWN else [])]
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Headings of the table."""
+        return ("rule", "group", *(f">= {level}" for level in range(1, self.levels + 1)), "no value")
 
-    def _line(self, rule: str, group: str | None) -> tuple[str, ...]:
-        kept = (f"{self.kept(level, rule, group):,}" for level in range(1, self.levels + 1))
-        missing = sum(rules[rule][-1] for name, rules in self.passed.items() if group in (None, name))
-        shown = ALL if group is None else group or "none"
-        return (TOGETHER if rule == LEAST else rule, shown, *kept, "" if rule == LEAST else f"{missing:,}")
+    def lines(self) -> Iterator[tuple[str | int | None, ...]]:
+        """Yield the lines of the table: rule, group, documents kept at each level, and those without a value."""
+        groups = [None, *self.passed] if len(self.passed) > 1 else [None]
+        for rule in (LEAST, *self.names):
+            for group in groups:
+                kept = (self.kept(level, rule, group) for level in range(1, self.levels + 1))
+                rules = [own for name, own in self.passed.items() if group in (None, name)]
+                missing = None if rule == LEAST else sum(own[rule][-1] for own in rules)
+                shown = ALL if group is None else group or "none"
+                yield (TOGETHER if rule == LEAST else rule, shown, *kept, missing)
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Return the lines of the table as words, its heading first."""
+        lines = [tuple(map(_word, line)) for line in self.lines()]
+        more = (f"and {len(lines) - MOST_SHOWN:,} more", *[""] * (len(self.columns) - 1))
+        return [self.columns, *lines[:MOST_SHOWN], *([more] if len(lines) > MOST_SHOWN else [])]
 
     def __str__(self) -> str:
         table = [f"  {line}" for line in text_table(self.table())] if self.passed else []
@@ -92,14 +100,19 @@ class FilterSummary(Summary):
         return super()._repr_html_() + (html_table("documents kept", self.table()) if self.passed else "")
 
 
-def summarize(ran: Ran, levels: Levels) -> FilterSummary:
-    """Return the summary of a run with the sums over all finished shards."""
+def _word(value: str | int | None) -> str:
+    return f"{value:,}" if isinstance(value, int) else value or ""
+
+
+def summarize(summary: Summary, records: Iterable[Record], rules: Sequence[str]) -> FilterSummary:
+    """Return a summary with the sums over the records of shards, which have levels of these rules."""
     sums: dict[str, dict[str, Any]] = {}
-    for record in ran.records.values():
-        for group, rules in record.info.get("passed", {}).items():
-            own = sums.setdefault(group, {})
-            for rule, numbers in rules.items():
-                own[rule] = own.get(rule, 0) + np.array(numbers)
-    order = [group for group in levels.groups if group in sums]
+    for record in records:
+        for group, own in record.info.get("passed", {}).items():
+            known = sums.setdefault(group, {})
+            for rule, numbers in own.items():
+                known[rule] = known.get(rule, 0) + np.array(numbers)
+    order = sorted(sums, key=lambda group: (not group, group))
     passed = {group: {rule: sum_.tolist() for rule, sum_ in sums[group].items()} for group in order}
-    return FilterSummary(**vars(ran.summary), names=levels.names, levels=levels.count, passed=passed)
+    count = max((len(own[LEAST]) - 2 for own in passed.values()), default=0)
+    return FilterSummary(**vars(summary), names=tuple(rules), levels=count, passed=passed)

@@ -1,4 +1,4 @@
-"""Results of validate, quantiles and dedupe as tables of the page; all of them stand in journals and small files.
+"""Results of validate, quantiles, filter and dedupe as tables of the page; all of them stand in journals and small files.
 
 Cost: a file of quantiles per call of that verb; nothing is read of documents or attributes.
 """
@@ -10,6 +10,7 @@ import numpy as np
 
 from dolma_dask.display import byte_size, counted, percent
 from dolma_dask.errors import DolmaDaskError
+from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.journal import Record
 from dolma_dask.registry import VERBS, load
@@ -17,6 +18,7 @@ from dolma_dask.summary import Summary
 from dolma_dask.verbs.dedupe.comparison import Comparison, comparison_of
 from dolma_dask.verbs.dedupe.sizes import SIZE_EDGES, size_words
 from dolma_dask.verbs.dedupe.summary import LEFT_OUT, summarize
+from dolma_dask.verbs.filter.summary import summarize as summarize_levels
 from dolma_dask.verbs.mix.drawn import PARAMETER, DrawnTable
 from dolma_dask.verbs.quantiles.thresholds import read_table
 from dolma_dask.verbs.report.history import History, Step, last_name
@@ -242,6 +244,25 @@ def quantiles(step: Step) -> Iterator[ResultTable]:
             ("Signal", "Group", "Values", *(f"p{float(name) * 100:g}" for name in SHOWN_QUANTILES)),
             rows[:MOST_GROUPS],
             caption,
+        )
+
+
+def levels(step: Step) -> Iterator[ResultTable]:
+    """Make a table for each set of levels: the documents that each rule keeps at each level, and all rules together."""
+    known = {
+        record.unit.split("/")[1]: record.info["rules"] for record in step.records if "rules" in record.info
+    }
+    for name, rules in known.items():
+        own = [record for record in step.records if record.unit.startswith(f"{layout.ATTRIBUTES}/{name}/")]
+        found = summarize_levels(Summary("filter", step.root), own, rules)
+        rows = list(found.lines())
+        more = f" The first {MOST_GROUPS} of {len(rows):,} lines." if len(rows) > MOST_GROUPS else ""
+        yield ResultTable(
+            "Levels",
+            f"{name} in {last_name(step.root)}",
+            ("Rule", "Group", *found.columns[2:-1], "No value"),
+            rows[:MOST_GROUPS],
+            f"Documents that pass at least so many levels of thresholds, from the loosest on.{more}",
         )
 
 

@@ -14,6 +14,7 @@ from dolma_dask.rules.thresholds import LEVELS
 from dolma_dask.verbs.filter.job import FilterStage
 
 from .conftest import document, failing, read_lines, write_lines
+from .report_pages import page_of
 from .test_quantiles import ROWS, X, Y, ask, make_rows, write_attributes, write_dataset
 
 HERE = {"scheduler": "synchronous", "progress": False}
@@ -259,3 +260,14 @@ def test_what_is_missing_is_named(corpus):
     with pytest.raises(UsageError, match="thresholds=3 is of type int"):
         filter(corpus, 3)
     write_attributes(corpus / "attributes/s/1.jsonl.gz", ROWS)
+
+
+def test_the_report_shows_what_each_level_keeps(corpus, plain, tmp_path):
+    summary = filter(corpus)
+    mixed = dk.mix(str(corpus), to=str(tmp_path / "v1"), where="quality.level >= 2", **HERE)
+    told, _ = page_of(mixed.target)
+    table = next(table for table in told["results"] if table["title"] == "quality in v0")
+    assert table["rows"] == [list(line) for line in summary.lines()]
+    assert table["rows"][0] == ["all rules", "all", *(summary.kept(level) for level in range(1, 5)), None]
+    assert len(table["rows"]) == 3 * 4, "two signals and both together, in all documents and three sources"
+    assert "quality.level" in json.dumps(told["signals"]), "what the rule names has a distribution"
