@@ -431,7 +431,7 @@ CASES = {
     "attach duplicates": Case("attach rpv2 tables/duplicates --name exact --only '2023-06*'"),
     "quantiles": Case("quantiles v0 @signals", needs="tag", everywhere=True),
     "quantiles level": Case("quantiles v0 @signals --by metadata.language --level regular --name language", needs="tag", everywhere=True),
-    "quantiles some": Case("quantiles v0 @signals --by source metadata.language --where 'word_count > 5' --level strict word_count=regular web/en=strictest --nulls keep --name some", needs="tag", everywhere=True),
+    "quantiles some": Case("quantiles v0 @signals --by source metadata.language --where 'gopher_v2__gopher_v2__word_count > 5' --level strict word_count=regular web/en=strictest --nulls keep --name some", needs="tag", everywhere=True),
     "quantiles all signals": Case("quantiles v0 --attributes gopher_v2 whitespace_tokenizer_v1 --by none --probabilities 0 0.25 0.5 1 --name all", needs="tag"),
     "quantiles sampled": Case("quantiles v0 @signals metadata.perplexity --sample 0.4 --seed 3 --level strict --name sampled", needs="tag"),
     "quantiles attribute": Case("quantiles v0 --signals metadata.n --by columns__whitespace_tokenizer_v1__length --only books --name attribute", needs="tag parquet"),
