@@ -51,6 +51,7 @@ SCRIPTS = {
     "minhash_redpajama": "Signatures of RedPajama-V2 and datasketch, beside hashlib with NumPy and datasketch itself.",
     "gopher": "Rule signals of RedPajama-V2 beside datatrove's Gopher filters, as whole commands.",
     "attach": "Published quality signals to attributes, beside isal's inflate.",
+    "what_if": "what-if beside reading the same Parquet columns with pyarrow.",
     "s3": "Requests per shard and per run on an S3 server.",
     "pipeline": "A pipeline on disk and on an S3 server: the same bytes, and what each stage costs.",
     "redpajama": "The chain of RedPajama-V2 on a synthetic tree, killed and resumed, on disk and on an S3 server: the same bytes, memory.",

@@ -85,8 +85,9 @@ def apply_rule(
     lower: Floats,
     upper: Floats,
     following: Counts,
+    given: int,
     keeps_missing: bool,
-    fails: Counts,
+    outside: Counts,
     missing: Counts,
     fractions: Counts,
     bins: Counts,
@@ -95,6 +96,8 @@ def apply_rule(
     passed: Levels,
 ) -> None:
     """Apply one rule to documents (n,): count them, and note in their words and levels whether they fail.
+
+    A value is compared with the bounds of all steps without a branch: the steps at which it is outside are the bits of a number, one for each end.
 
     Parameters
     ----------
@@ -108,8 +111,10 @@ def apply_rule(
         Bounds as given and at each level; NaN where nothing is inside.
     following : (groups,)
         Step that is stricter than the given bounds; 0 if there is none.
-    fails : (groups, steps, 2, 2)
-        Documents and units outside, below and above.
+    given :
+        Step whose bounds are the given ones, which then are not looked at; 0: none.
+    outside : (groups, 2, 2**steps, 2)
+        Documents and units, below and above, by the steps at which they are outside.
     missing : (groups, 2)
         Documents and units without a value.
     fractions : (1,)
@@ -122,8 +127,12 @@ def apply_rule(
         Levels that it has passed so far.
     """
     steps = lower.shape[1]
-    flag = _ONE << np.uint64(rule)
+    shift = np.uint64(rule)
+    flag = _ONE << shift
     rest = bins.shape[0]
+    parts = 0
+    may_be_whole = fractions[0] == 0
+    first = 1 if given > 0 else 0
     for i in range(values.size):
         value, group, size = values[i], codes[i], sizes[i]
         if value != value:
@@ -139,26 +148,24 @@ def apply_rule(
             at = bin_of(bits[i])
             bins[place, at, 0] += 1
             bins[place, at, 1] += size
-        if value != np.floor(value):
-            fractions[0] += 1
-        next_step = following[group]
-        for step in range(steps):
-            if value >= lower[group, step]:
-                if value <= upper[group, step]:
-                    continue
-                side = 1
-            else:
-                side = 0
-            fails[group, step, side, 0] += 1
-            fails[group, step, side, 1] += size
-            if step == 0:
-                dropped[i] |= flag
-                stricter[i] |= flag
-            else:
-                if step == next_step:
-                    stricter[i] |= flag
-                if passed[i] >= step:
-                    passed[i] = step - 1
+        if may_be_whole and value != np.floor(value):
+            parts += 1
+        below, above = 0, 0
+        for step in range(first, steps):
+            below |= (not value >= lower[group, step]) << step  # also where the bound is NaN
+            above |= (value > upper[group, step]) << step
+        below |= (below >> given) & first
+        above = (above | (above >> given) & first) & ~below  # of bounds that nothing is inside of
+        outside[group, 0, below, 0] += 1
+        outside[group, 0, below, 1] += size
+        outside[group, 1, above, 0] += 1
+        outside[group, 1, above, 1] += size
+        fails = below | above
+        dropped[i] |= np.uint64(fails & 1) << shift
+        stricter[i] |= np.uint64((fails | (fails >> following[group])) & 1) << shift
+        # the lowest bit above that of the given bounds is the first level that it fails
+        passed[i] = min(passed[i], first_bit((fails >> 1) | (1 << (steps - 1))))
+    fractions[0] += parts
 
 
 @kernel
@@ -234,6 +241,7 @@ def find_nearest(
     rule: Int,
     first: Int,
     rows: Counts,
+    near: Counts,
     values: Floats,
     codes: Codes,
     places: Counts,
@@ -246,12 +254,12 @@ def find_nearest(
 ) -> None:
     """Keep the documents that are nearest to the given bounds of a rule: kept ones inside, those that it alone drops outside.
 
-    `first` is added to `rows` (n,) for their locations; `lower` and `upper` are (groups,); `distances`, values `found` and `locations`
+    `near` (m,) are the documents that at most one rule drops. `first` is added to `rows` (n,) for their locations; `lower` and `upper` are (groups,); `distances`, values `found` and `locations`
     (places, 4, k) hold what is known so far, nearest first. Of equally near ones the earlier stay.
     """
     rest, most = distances.shape[0], distances.shape[2]
     flag = _ONE << np.uint64(rule)
-    for i in range(values.size):
+    for i in near:
         value, word, group = values[i], dropped[i], codes[i]
         place = places[group]
         if value != value or place >= rest or (word != _ZERO and word != flag):

@@ -61,7 +61,7 @@ def cuts_of(ladder: Ladder, tally: Tally, rule: int, group: int | None) -> Cuts:
     if group is not None:
         for step in range(len(ladder.levels) + 1):
             low, high = ladder.lower[rule, group, step], ladder.upper[rule, group, step]
-            fails = tally.fails[rule, group, step]
+            fails = tally.fails(rule, step)[group]
             lower.append(_take(known, low, fails[0]))
             upper.append(_take(known, np.nextafter(high, np.inf), whole - fails[1]))
     values = np.array(sorted(known))

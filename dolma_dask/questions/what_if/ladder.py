@@ -62,6 +62,7 @@ class Ladder:
     following: (
         Counts  # (rules, groups) step that is one level stricter than the given bounds; 0 if there is none
     )
+    sizes: Mapping[str, int]  # documents of the groups, as far as the quantiles tell
     places: (
         Counts  # (groups,) of the groups among the `MOST_PLACES`; the others, and group 0, come behind them
     )
@@ -126,6 +127,7 @@ def ladder_of(given: Thresholds, levels: Mapping[Level, Thresholds], sizes: Mapp
         lower,
         upper,
         _following(lower, upper, labels, list(levels), given),
+        sizes,
         _places(labels, sizes),
     )
 

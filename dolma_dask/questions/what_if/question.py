@@ -23,7 +23,7 @@ from dolma_dask.questions.what_if.measure import (
     ratio_of,
     text_bytes_of,
 )
-from dolma_dask.questions.what_if.stage import CountStage, Tally, count_tasks
+from dolma_dask.questions.what_if.stage import CountStage, Tally, count_tasks, sample_limits
 from dolma_dask.reading import Columns, find_columns
 from dolma_dask.rules.thresholds import By
 from dolma_dask.verbs.options import (
@@ -105,6 +105,8 @@ def what_if(
     found = as_dataset(dataset, source, version)
     part = selected(found, options)
     asked = ask(part, thresholds, name=name, examples=shown, length=length, seed=check_seed(seed))
+    if len(part.shards) < len(found.shards):  # the quantiles are of all
+        asked = replace(asked, ladder=replace(asked.ladder, sizes={}))
     answer = asked.answer(run_options(options), *ratio_of(part, tokens_per_byte, tokenizer, seed))
     answer = replace(answer, notes=(*dataset_notes(found), *answer.notes))
     if examples or to is not None:
@@ -133,9 +135,11 @@ class Asked:
         self, run: RunOptions, tokens_per_byte: float = TOKENS_PER_BYTE, ratio_from: str = ASSUMED
     ) -> WhatIf:
         """Read the columns and return the answer, without texts of examples; `ratio_from` says where the number of tokens comes from."""
-        stage = CountStage(self.ladder, self.ladder.signals, self.size, self.examples, self.seed)
+        limits = sample_limits(self.ladder)
+        stage = CountStage(self.ladder, self.ladder.signals, limits, self.size, self.examples, self.seed)
         tally = Tally.of(self.ladder, self.examples)
         engine.gather(stage, self.tasks, run, lambda packed: tally.add(packed))
+        tally.sample = tally.sample.ordered()
         measure = measure_of(self.size, tally.text_bytes, tokens_per_byte, ratio_from)
         shards = self.dataset.shards
         return answer_of(self.dataset.root, self.ladder, tally, measure, shards, self.notes)

@@ -62,11 +62,30 @@ class Sample:
         return Sample(self.most, *columns)
 
     def reduced(self) -> "Sample":
-        """Return the rows that stay, by place and hash; of equal hashes the first in the order of the dataset."""
+        """Return the rows that stay, in any order; of equal hashes the first in the order of the dataset."""
+        if len(self) <= self.most:
+            return self
+        kept = [self._smallest(np.flatnonzero(self.places == place)) for place in np.unique(self.places)]
+        rows = np.concatenate(kept)
+        return (
+            self
+            if len(rows) == len(self)
+            else Sample(self.most, *(getattr(self, name)[rows] for name in _COLUMNS))
+        )
+
+    def _smallest(self, rows: Counts) -> Counts:
+        """Return those of the rows of a place that stay."""
+        if len(rows) <= self.most:
+            return rows
+        known = self.hashes[rows]
+        last = np.partition(known, self.most - 1)[self.most - 1]
+        below, equal = rows[known < last], rows[known == last]
+        first = np.argsort(self.locations[equal], kind="stable")[: self.most - len(below)]
+        return np.concatenate([below, equal[first]])
+
+    def ordered(self) -> "Sample":
+        """Return the rows by place and hash."""
         order = np.lexsort((self.locations, self.hashes, self.places))
-        places = self.places[order]
-        starts = np.searchsorted(places, places)
-        order = order[np.arange(len(order)) - starts < self.most]
         return Sample(self.most, *(getattr(self, name)[order] for name in _COLUMNS))
 
     def limits(self, places: int) -> Words:
@@ -75,7 +94,7 @@ class Sample:
         for place in range(places):
             rows = np.flatnonzero(self.places == place)
             if len(rows) >= self.most:
-                limits[place] = self.hashes[rows[-1]]
+                limits[place] = self.hashes[rows].max()
         limits[places] = 0
         return limits
 
@@ -87,7 +106,7 @@ _COLUMNS = ("hashes", "places", "groups", "locations", "sizes", "values")
 class Tally:
     """Sums over documents; see the kernels of `counting` for the shapes. A unit is what the column of sizes counts."""
 
-    fails: Counts  # (rules, groups, steps, 2, 2)
+    outside: Counts  # (rules, groups, 2, 2**steps, 2)
     missing: Counts  # (rules, groups, 2)
     fractions: Counts  # (rules, 1)
     total: Counts  # (groups, 2)
@@ -119,7 +138,7 @@ class Tally:
 
         near = (rules, places, 4, max(examples, 1))
         return cls(
-            zeros(rules, groups, steps, 2, 2),
+            zeros(rules, groups, 2, 1 << steps, 2),
             zeros(rules, groups, 2),
             zeros(rules, 1),
             zeros(groups, 2),
@@ -157,11 +176,17 @@ class Tally:
         self.ids |= other.ids
         self.forget()
 
+    def fails(self, rule: int, step: int) -> Counts:
+        """Return the documents and units (groups, 2, 2) below and above the bounds of a rule at a step."""
+        at = np.arange(self.outside.shape[3])
+        found: Counts = self.outside[rule][:, :, (at >> step) & 1 == 1].sum(axis=2)
+        return found
+
     def alone(self, rule: int, ladder: Ladder) -> Counts:
         """Return the documents and units (groups, 2) that a rule drops by itself with the given bounds."""
         has_bounds = ~np.isnan(ladder.lower[rule, :, GIVEN])
         keeps = has_bounds if ladder.nulls == "keep" else np.zeros_like(has_bounds)
-        found: Counts = self.fails[rule, :, GIVEN].sum(axis=1) + self.missing[rule] * ~keeps[:, None]
+        found: Counts = self.fails(rule, GIVEN).sum(axis=1) + self.missing[rule] * ~keeps[:, None]
         return found
 
     def forget(self) -> None:
@@ -171,7 +196,7 @@ class Tally:
 
 
 _SUMS = (
-    "fails",
+    "outside",
     "missing",
     "fractions",
     "total",
@@ -208,7 +233,7 @@ class Packed:
         used = np.flatnonzero(bins[:, 0])
         sums = {name: getattr(tally, name) for name in _SUMS}
         near = tally.distances, tally.found, tally.locations, tally.ids
-        return cls(sums, used, bins[used], *near, tally.sample.reduced(), tally.unreadable)
+        return cls(sums, used, bins[used], *near, tally.sample, tally.unreadable)
 
 
 @dataclass(frozen=True)
@@ -217,6 +242,7 @@ class CountStage:
 
     ladder: Ladder
     names: tuple[str, ...]  # columns of the rules
+    limits: tuple[int, ...]  # greatest hash of the sample of each place, and of documents without one
     size: str | None  # column of the units of text; None: every document is one
     examples: int  # documents on each side of each bound
     seed: int
@@ -250,7 +276,7 @@ class _Counter:
     def __init__(self, stage: CountStage, tally: Tally) -> None:
         self._stage, self._tally, self._ladder = stage, tally, stage.ladder
         self._waiting: list[Sample] = []
-        self._limits = tally.sample.limits(stage.ladder.shown)
+        self._limits = np.minimum(tally.sample.limits(stage.ladder.shown), stage.limits)
         self._scratch = np.zeros(64, np.int64)
         self._rules = range(len(stage.names))
         self._bounds = [
@@ -291,8 +317,9 @@ class _Counter:
                 ladder.lower[rule],
                 ladder.upper[rule],
                 ladder.following[rule],
+                ladder.step,
                 ladder.nulls == "keep",
-                tally.fails[rule],
+                tally.outside[rule],
                 tally.missing[rule],
                 tally.fractions[rule],
                 tally.bins[rule],
@@ -329,12 +356,14 @@ class _Counter:
         if not self._stage.examples:
             return
         tally, (lower, upper) = self._tally, self._bounds
+        candidates = np.flatnonzero(dropped & (dropped - np.uint64(1)) == 0)
         for rule, values in enumerate(columns):
             near = tally.distances[rule], tally.found[rule], tally.locations[rule]
             counting.find_nearest(
                 rule,
                 first,
                 rows,
+                candidates,
                 values,
                 codes,
                 self._ladder.places,
@@ -365,7 +394,7 @@ class _Counter:
         tally = self._tally
         tally.sample = tally.sample.joined(self._waiting).reduced()
         self._waiting = []
-        self._limits = tally.sample.limits(self._ladder.shown)
+        self._limits = np.minimum(self._limits, tally.sample.limits(self._ladder.shown))
 
     def finish(self) -> Tally:
         """Return the sums of all blocks."""
@@ -395,6 +424,22 @@ def count_tasks(columns: Columns, shards: Sequence[Shard], text_bytes: dict[str,
     return [
         _task(columns.dataset.root, works[start : start + size]) for start in range(0, len(works), size or 1)
     ]
+
+
+SLACK = 1.1, 100
+"""Documents that are looked at for the sample of a group of known size, over those that it has room for: times, and more."""
+
+
+def sample_limits(ladder: Ladder) -> tuple[int, ...]:
+    """Return the greatest hash that may come into the sample of each place: as many as there is room for lie below, if the quantiles know the groups."""
+    most, top = -(-SAMPLE_ROWS // max(ladder.shown, 1)), 2**64 - 1
+    limits = [top] * ladder.shown
+    for group in np.flatnonzero(ladder.places < ladder.shown).tolist():
+        size = ladder.sizes.get(ladder.groups[group], 0)
+        if size:
+            share = (SLACK[0] * most + SLACK[1]) / size
+            limits[ladder.places[group]] = int(top * share) if share < 1 else top
+    return (*limits, 0)
 
 
 def _task(root: str, works: Sequence[tuple[AlignedShard, int, Any]]) -> Task:
