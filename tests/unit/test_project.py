@@ -28,7 +28,9 @@ def test_layers_are_kept(monkeypatch):
 def test_every_module_stands_in_a_layer():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
-    named = {name.strip(" ()").removeprefix("dolma_dask.") for line in layers for name in re.split("[|:]", line)}
+    named = {
+        name.strip(" ()").removeprefix("dolma_dask.") for line in layers for name in re.split("[|:]", line)
+    }
     found = {module.name for module in pkgutil.iter_modules(dolma_dask.__path__)} - {"__main__"}
     assert found == named
 
