@@ -6,9 +6,10 @@ per worker. No text is read for signals.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Literal, Self, Unpack, get_args
 
 import numpy as np
@@ -49,7 +50,16 @@ from dolma_dask.verbs.options import (
     selected,
     without_empty,
 )
-from dolma_dask.verbs.published import B, PublishedTables, Stretch, TableRows, list_tables, missing_table
+from dolma_dask.verbs.published import (
+    B,
+    CombinedRows,
+    PublishedTables,
+    Stretch,
+    TableRows,
+    is_combined,
+    list_tables,
+    missing_table,
+)
 from dolma_dask.writers.attributes import AttributeWriter
 
 VERSION = 1
@@ -116,7 +126,7 @@ def attach(
     check_format(format)
     opened = as_dataset(dataset, source, version)
     shards = selected(opened, options).shards
-    published = _find_tables(files.normalize(tables), [shard.path for shard in opened.shards])
+    published = _find_tables(opened.root, files.normalize(tables), [shard.path for shard in opened.shards])
     stage = AttachStage(
         opened.root, opened.source, name, published.component, missing, format, record_policy(options)
     )
@@ -139,8 +149,8 @@ def attach(
     return engine.run(plan, run_options(options)).summary
 
 
-def _find_tables(url: str, shards: list[str]) -> PublishedTables:
-    found = list_tables(url, (QUALITY_SIGNALS, DUPLICATES), shards)
+def _find_tables(root: str, url: str, shards: list[str]) -> PublishedTables:
+    found = list_tables(root, url, (QUALITY_SIGNALS, DUPLICATES), shards)
     if len(found) == 1:
         return found[0]
     example = shards[0] if shards else "2023-06/0000/en_head"
@@ -192,7 +202,7 @@ class AttachStage:
             "name": self.name,
             "source": self.source,
             "max_record_bytes": self.policy.max_record_bytes,
-            "missing": None if table else self.missing,
+            "missing": None if table and shard.path not in published.incomplete else self.missing,
         }
         unit = Unit(self.path(shard), work_key(self.verb, VERSION, params))
         documents = inputs_of(self.root, [shard_info(shard)])
@@ -246,18 +256,39 @@ class AttachStage:
         return ("id", "source", "text") if self.component == DUPLICATES else ("id", "source")
 
     def _values(self, task: Task) -> "_Values[Any]":
-        table = task.inputs[1] if len(task.inputs) > 1 else None
-        if table is None and self.missing == "fail":
-            raise missing_table(self.component, task.work, task.shard)
-        if self.component == DUPLICATES:
-            return _Flags(self.name, task.shard, table)
-        return _Signals(task.shard, table, self.policy.max_record_bytes)
+        tables = task.inputs[1:]
+        if not tables:
+            self._miss(task.work, task.shard)
+        open_table: Callable[[str, Input], TableRows[Any]] = _open_duplicates
+        if self.component == QUALITY_SIGNALS:
+            open_table = partial(_open_signals, max_record_bytes=self.policy.max_record_bytes)
+        rows: TableRows[Any] | CombinedRows[Any] | None = None
+        if is_combined(self.component, task.shard, tables):
+            rows = CombinedRows(self.component, tables, open_table, partial(self._miss, task.work))
+        elif tables:
+            rows = open_table(task.shard, tables[0])
+        return _Flags(self.name, rows) if self.component == DUPLICATES else _Signals(rows)
+
+    def _miss(self, url: str, shard: str) -> None:
+        """Refuse documents without a table, unless they may have no values."""
+        if self.missing == "fail":
+            raise missing_table(self.component, url, shard)
+
+
+def _open_signals(shard: str, table: Input, max_record_bytes: int) -> TableRows[SignalBlock]:
+    stored = StoredFile(table.url)
+    # rows may always have `MAX_RECORD_BYTES`: they are longer than their texts
+    return TableRows(shard, table, stored, read_signals(stored, max(max_record_bytes, MAX_RECORD_BYTES)))
+
+
+def _open_duplicates(shard: str, table: Input) -> TableRows[TableBlock]:
+    return TableRows(shard, table, StoredFile(table.url), read_duplicates(table.url))
 
 
 class _Values(Generic[B]):
     """What a table says of the documents of its shard, written block by block; without a table nothing."""
 
-    def __init__(self, rows: TableRows[B] | None) -> None:
+    def __init__(self, rows: TableRows[B] | CombinedRows[B] | None) -> None:
         self._rows = rows
         self.kinds: dict[str, AttributeKind] = {}  # of the keys that were written
         self.counts = Counter[str]()
@@ -282,19 +313,13 @@ class _Values(Generic[B]):
             self.counts["shards_without_table"] = 1
             return ()
         read, self.counts["rows_without_document"] = self._rows.finish()
-        return (read,)
+        return read
 
 
 class _Signals(_Values[SignalBlock]):
     """Quality signals under their own names."""
 
-    def __init__(self, shard: str, table: Input | None, max_record_bytes: int) -> None:
-        rows = None
-        if table is not None:
-            stored = StoredFile(table.url)
-            # rows may always have `MAX_RECORD_BYTES`: they are longer than their texts
-            blocks = read_signals(stored, max(max_record_bytes, MAX_RECORD_BYTES))
-            rows = TableRows(shard, table, stored, blocks)
+    def __init__(self, rows: TableRows[SignalBlock] | CombinedRows[SignalBlock] | None) -> None:
         super().__init__(rows)
         self.counts["documents_without_row"] = 0
         self._learn(self._rows.block if self._rows else None)
@@ -330,9 +355,8 @@ def _members(part: Stretch[SignalBlock], size: int) -> pa.LargeStringArray:
 class _Flags(_Values[TableBlock]):
     """Flags of the documents that a table lists."""
 
-    def __init__(self, name: str, shard: str, table: Input | None) -> None:
-        url = table.url if table else ""
-        super().__init__(TableRows(shard, table, StoredFile(url), read_duplicates(url)) if table else None)
+    def __init__(self, name: str, rows: TableRows[TableBlock] | CombinedRows[TableBlock] | None) -> None:
+        super().__init__(rows)
         self._name = name
         self.kinds[name] = "document"
         self.counts["duplicates"] = 0

@@ -1,11 +1,13 @@
 """Tables that RedPajama-V2 publishes beside its documents, read beside shards of these.
 
 A table lies below the folder of its component as the shard lies below ``documents/``. Rows are joined by the number at the end of the id, which
-rises in both, so that memory depends on neither. A document may have no row, and a row no document.
+rises in both, so that memory depends on neither. A document may have no row, and a row no document. A shard in which `convert` has combined
+published files has the tables of all of them, one after another.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Generic, Self, TypeVar
 
 import numpy as np
@@ -21,6 +23,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.io.redpajama import TableBlock
 from dolma_dask.io.stored import StoredFile
+from dolma_dask.journal import Journal
 from dolma_dask.text.kernels import Counts
 
 B = TypeVar("B", bound=TableBlock)
@@ -34,39 +37,54 @@ class PublishedTables:
 
     component: Component
     url: str  # of their folder
-    tables: Mapping[str, FileInfo]  # by shard; those that are there
+    tables: Mapping[str, tuple[FileInfo, ...]]  # by shard; those that are there
+    incomplete: frozenset[str] = frozenset()  # shards of several published files, of which some have no table
 
     @property
     def listing(self) -> Sequence[Sequence[object]]:
         """The tables that there are; whether they have changed is known where they are read."""
-        return [[shard, info.bytes] for shard, info in sorted(self.tables.items())]
+        return [[shard, *(info.bytes for info in found)] for shard, found in sorted(self.tables.items())]
 
     def of_shard(self, shard: str) -> tuple[Input, ...]:
-        """Return the table of a shard as input of a task; nothing if it is not there."""
-        found = self.tables.get(shard)
-        if found is None:
-            return ()
+        """Return the tables of a shard as inputs of a task; nothing if there are none."""
+        return tuple(map(self._input, self.tables.get(shard, ())))
+
+    def _input(self, found: FileInfo) -> Input:
         name = f"{self.component.name}:{found.path}"  # no file of the dataset
-        return (Input(files.join(self.url, found.path), FileInfo(name, found.bytes, found.stamp)),)
+        return Input(files.join(self.url, found.path), FileInfo(name, found.bytes, found.stamp))
 
 
-def list_tables(url: str, components: Iterable[Component], shards: Sequence[str]) -> list[PublishedTables]:
-    """Return the tables of shards below `url`, for each of the components that has any."""
+def list_tables(
+    root: str, url: str, components: Iterable[Component], shards: Sequence[str]
+) -> list[PublishedTables]:
+    """Return the tables of shards of the dataset at `root`, below `url`, for each of the components that has any."""
     listed = {info.path: info for info in files.list_files(url)}
+    places = _combined_places(root)
     every = [
-        PublishedTables(
-            component,
-            url,
-            {
-                shard: listed[path]
-                for shard in shards
-                for path in reversed(component.candidates(shard))
-                if path in listed
-            },
-        )
+        _tables_of(url, component, {shard: places.get(shard, [shard]) for shard in shards}, listed)
         for component in components
     ]
     return [found for found in every if found.tables]
+
+
+def _combined_places(root: str) -> dict[str, list[str]]:
+    """Return the published files that shards were made of, where `convert` has combined them."""
+    records = Journal(root, "convert").records.values()
+    return {record.shard: record.info["places"] for record in records if "places" in record.info}
+
+
+def _tables_of(
+    url: str, component: Component, places: Mapping[str, Sequence[str]], listed: Mapping[str, FileInfo]
+) -> PublishedTables:
+    tables: dict[str, tuple[FileInfo, ...]] = {}
+    for shard, names in places.items():
+        paths = (
+            next((path for path in component.candidates(name) if path in listed), None) for name in names
+        )
+        tables[shard] = tuple(listed[path] for path in paths if path is not None)
+    found = {shard: infos for shard, infos in tables.items() if infos}
+    incomplete = (shard for shard, infos in found.items() if len(infos) < len(places[shard]))
+    return PublishedTables(component, url, found, frozenset(incomplete))
 
 
 def missing_table(component: Component, folder: str, shard: str) -> CorruptFileError:
@@ -148,7 +166,7 @@ class TableRows(Generic[B]):
         self._rows += len(self.block.rows)
         self.block = next(self._blocks, None)
 
-    def finish(self) -> tuple[InputRecord, int]:
+    def finish(self) -> tuple[tuple[InputRecord, ...], int]:
         """Read the rest; return the table as it was read, and how many of its rows have no document.
 
         Several shards that are parts of one raw file share its table: their rows are not counted.
@@ -159,4 +177,96 @@ class TableRows(Generic[B]):
         self._stored.check_unchanged()
         record = self._stored.record(self._table.info.path)
         is_own = record.path.partition(":")[2].startswith(f"{layout.stem_of(self._shard)}.")
-        return record, self._rows - self._matched if is_own else 0
+        return (record,), self._rows - self._matched if is_own else 0
+
+
+class CombinedRows(Generic[B]):
+    """The rows of several tables beside the documents of one shard, in which published files were combined; see `TableRows`."""
+
+    def __init__(
+        self,
+        component: Component,
+        tables: Sequence[Input],
+        open_table: Callable[[str, Input], TableRows[B]],
+        missing: Callable[[str], None],
+    ) -> None:
+        """Open nothing yet. `missing` is called with the name of a published file that has documents and no table."""
+        self._open_table, self._missing = open_table, missing
+        self._left = {_stem(component, table): table for table in tables}  # not yet opened
+        self._order = {table.info.path: number for number, table in enumerate(tables)}
+        self._places: set[str] = set()  # whose documents have come
+        self._place: str | None = None  # whose documents were the last
+        self._current: TableRows[B] | None = None
+        self._read: list[InputRecord] = []
+        self._unmatched = 0
+
+    block: None = None  # none is at hand before the first documents
+
+    def close(self) -> None:
+        """Close the table that is open."""
+        if self._current is not None:
+            self._current.close()
+
+    def beside(self, ids: pa.LargeStringArray) -> Iterator[Stretch[B]]:
+        """Yield the next documents in stretches; see `TableRows.beside`."""
+        for start, stop, place in _runs(ids):
+            part = ids.slice(start, stop - start)
+            self._go_to(place)
+            stretches = (
+                self._current.beside(part) if self._current else [Stretch[B].without_rows(0, stop - start)]
+            )
+            for one in stretches:
+                yield replace(one, start=one.start + start, stop=one.stop + start)
+
+    def _go_to(self, place: str | None) -> None:
+        if place is None or place == self._place:
+            return
+        if place in self._places:
+            raise DataError(
+                f"documents of {place} stand before and behind others; expected those of each published file together. Convert the files anew."
+            )
+        self._finish_current()
+        self._place = place
+        self._places.add(place)
+        table = self._left.pop(layout.stem_of(place), None)
+        if table is None:
+            self._missing(place)
+        else:
+            self._current = self._open_table(place, table)
+
+    def _finish_current(self) -> None:
+        if self._current is not None:
+            read, unmatched = self._current.finish()
+            self._read += read
+            self._unmatched += unmatched
+            self._current.close()
+            self._current = None
+
+    def finish(self) -> tuple[tuple[InputRecord, ...], int]:
+        """Read the rest; return the tables as they were read, and how many of their rows have no document."""
+        for stem in list(self._left):  # of files none of whose documents is there
+            self._finish_current()
+            self._current = self._open_table(stem, self._left.pop(stem))
+        self._finish_current()
+        return tuple(sorted(self._read, key=lambda one: self._order[one.path])), self._unmatched
+
+
+def is_combined(component: Component, shard: str, tables: Sequence[Input]) -> bool:
+    """Tell whether tables are of the published files that were combined in a shard, not of the shard itself."""
+    own = {layout.stem_of(shard), layout.stem_of(layout.unit_of(shard))}
+    return any(_stem(component, table) not in own for table in tables)
+
+
+def _stem(component: Component, table: Input) -> str:
+    path = table.info.path.partition(":")[2]
+    return path.removesuffix(next(suffix for suffix in component.suffixes if path.endswith(suffix)))
+
+
+def _runs(ids: pa.LargeStringArray) -> Iterator[tuple[int, int, str | None]]:
+    """Yield where neighbouring documents of one published file begin and end, and its name in their ids; documents that could not be read go with those before them."""
+    places = pc.replace_substring_regex(ids, r"/[^/]*$", "").dictionary_encode()
+    names = places.dictionary.to_pylist()
+    codes = pc.fill_null(pc.fill_null_forward(places.indices), -1).to_numpy(zero_copy_only=False)
+    firsts = np.flatnonzero(np.diff(codes, prepend=-2)).tolist()
+    for start, stop in pairwise([*firsts, len(ids)]):
+        yield start, stop, None if codes[start] < 0 else names[codes[start]]

@@ -69,7 +69,7 @@ class Call:
         published = None
         if self.signatures is not None:
             paths = (shard.path for shard in dataset.shards)
-            published = find_tables(self.signatures, self.comparison.minhash, paths)
+            published = find_tables(dataset.root, self.signatures, self.comparison.minhash, paths)
         return FuzzyDeduplication(**common, comparison=self.comparison, choice=choice, published=published)
 
     def _params(self, others: Sequence[str]) -> dict[str, Any]:

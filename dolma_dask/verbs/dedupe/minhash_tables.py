@@ -13,21 +13,28 @@ from dolma_dask.io.redpajama import MinHashBlock, read_minhash
 from dolma_dask.io.stored import StoredFile
 from dolma_dask.minhash.redpajama import PUBLISHED
 from dolma_dask.minhash.schemes import ABSENT, SHORT, SIGNED, MinHash, Signatures
-from dolma_dask.verbs.published import PublishedTables, TableRows, list_tables, missing_table
+from dolma_dask.verbs.published import (
+    CombinedRows,
+    PublishedTables,
+    TableRows,
+    is_combined,
+    list_tables,
+    missing_table,
+)
 
 _COLUMN = "signature_sim1.0"
 """The column that holds all values."""
 
 
-def find_tables(url: str, minhash: MinHash, shards: Iterable[str]) -> PublishedTables:
-    """Find the tables of shards below `url`. Raises `UsageError`: signatures with other parameters are requested, or there is no table."""
+def find_tables(root: str, url: str, minhash: MinHash, shards: Iterable[str]) -> PublishedTables:
+    """Find the tables of shards of the dataset at `root`, below `url`. Raises `UsageError`: signatures with other parameters are requested, or there is no table."""
     if minhash != PUBLISHED:
         raise UsageError(
             f"signatures={url!r} with {minhash.label}; expected scheme='redpajama_v2', ngram={PUBLISHED.ngram}, num_perm={PUBLISHED.num_perm} and "
             f"seed={PUBLISHED.seed}: "
             "these tables hold no others. Leave signatures out to make them of the texts."
         )
-    found = list_tables(url, [MINHASH], list(shards))
+    found = list_tables(root, url, [MINHASH], list(shards))
     if not found:
         raise UsageError(
             f"signatures={url!r}: no MinHash table of these documents there; expected files such as {MINHASH.path('2023-06/0000/en_head')}, in folders as the "
@@ -36,16 +43,25 @@ def find_tables(url: str, minhash: MinHash, shards: Iterable[str]) -> PublishedT
     return found[0]
 
 
+def _open_table(shard: str, table: Input) -> TableRows[MinHashBlock]:
+    return TableRows(shard, table, StoredFile(table.url), read_minhash(table.url, _COLUMN))
+
+
 class TableReader:
     """Signatures of documents from the table of their shard."""
 
     def __init__(self, folder: str, shard: str, table: Sequence[Input]) -> None:
         if not table:
             raise missing_table(MINHASH, folder, shard)
-        url = table[0].url
-        self._rows: TableRows[MinHashBlock] = TableRows(
-            shard, table[0], StoredFile(url), read_minhash(url, _COLUMN)
+        self._folder = folder
+        self._rows: TableRows[MinHashBlock] | CombinedRows[MinHashBlock] = (
+            CombinedRows(MINHASH, table, _open_table, self._miss)
+            if is_combined(MINHASH, shard, table)
+            else _open_table(shard, table[0])
         )
+
+    def _miss(self, shard: str) -> None:
+        raise missing_table(MINHASH, self._folder, shard)
 
     def sign(self, ids: pa.LargeStringArray) -> Signatures:
         """Return the signatures of neighbouring documents (n,), of which those that could not be read have null for an id."""
@@ -58,8 +74,8 @@ class TableReader:
                 kinds[at] = np.where(part.block.valid[part.found], SIGNED, SHORT)
         return Signatures(values, kinds)
 
-    def finish(self) -> tuple[InputRecord, int]:
-        """Read the rest; return the table as it was read, and how many of its rows have no document."""
+    def finish(self) -> tuple[tuple[InputRecord, ...], int]:
+        """Read the rest; return the tables as they were read, and how many of its rows have no document."""
         read = self._rows.finish()
         self._rows.close()
         return read

@@ -58,7 +58,7 @@ def signature_key(
 
 @dataclass(frozen=True)
 class SignatureStage:
-    """Signs the documents of one shard; ``task.work`` is its `ShardKeys`, and its second input the table, if signatures are `published`.
+    """Signs the documents of one shard; ``task.work`` is its `ShardKeys`, and its further inputs the tables, if signatures are `published`.
 
     See `dolma_dask.engine.Stage`.
     """
@@ -84,13 +84,13 @@ class SignatureStage:
         known = reading.result.record
         read, counts = known.inputs, {"short_texts": kinds[SHORT], "empty_texts": kinds[EMPTY]}
         if table:
-            record, alone = table.finish()
+            tables, alone = table.finish()
             counts = {
                 "without_signature": kinds[SHORT],
                 "not_in_tables": kinds[ABSENT],
                 "rows_without_document": alone,
             }
-            read = (*read, record)
+            read = (*read, *tables)
         return [
             msgspec.structs.replace(
                 known,

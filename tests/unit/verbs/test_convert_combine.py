@@ -5,7 +5,7 @@ import json
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import StageError, UsageError
 
 from .conftest import read_lines, write_lines
 
@@ -94,3 +94,52 @@ def test_names_that_tell_no_language_are_refused(raw):
         dk.convert(str(raw), to=str(raw.parent / "v0"), combine="language", **HERE)
     with pytest.raises(UsageError, match="combine='snapshot'"):
         combined(raw, combine="snapshot")
+
+
+def signals(raw, missing=()):
+    """Publish a word count for every document but the second of each file, and no table for some files."""
+    for path in (raw / "documents").rglob("*.json.gz"):
+        place = path.relative_to(raw / "documents").as_posix()
+        rows = [
+            {"id": f"{place}/{row}", "id_int": row, "quality_signals": {"rps_doc_word_count": [[0, 6, row]]}}
+            for row in range(ROWS)
+            if row != 1
+        ]
+        if place not in missing:
+            name = place.replace(".json.gz", ".signals.json.gz")
+            write_lines(
+                raw / "quality_signals" / name, [json.dumps(row, separators=(",", ":")) for row in rows]
+            )
+
+
+def test_tables_of_all_files_of_a_shard_are_attached(raw):
+    absent = "2022-49/0001/de_head.json.gz"
+    signals(raw, missing=[absent])
+    combined(raw, combine="language")
+    root, tables = str(raw.parent / "v0"), str(raw / "quality_signals")
+    with pytest.raises(StageError) as caught:
+        dk.attach(root, tables, name="rps", **HERE)
+    assert "2022-49/0001/de_head.signals.json.gz: no such file" in str(caught.value)
+    counts = dk.attach(root, tables, name="rps", missing="null", **HERE).counts
+    assert counts["documents_without_row"] == 16 + ROWS - 1
+    assert counts["rows_without_document"] == 0
+    for path, own in ids(raw.parent / "v0").items():
+        rows = [json.loads(line) for line in read_lines(raw.parent / f"v0/attributes/rps/{path}")]
+        assert [row["id"] for row in rows] == own
+        for row in rows:
+            place, _, number = row["id"].rpartition("/")
+            is_there = place != absent and number != "1"
+            expected = {"rps_doc_word_count": [[0, 6, int(number)]]} if is_there else {}
+            assert row["attributes"] == expected
+    signals(raw)
+    assert dk.attach(root, tables, name="rps", **HERE).done == 1, "the shard whose table is there now"
+
+
+def test_rows_of_files_without_documents_are_counted(raw):
+    signals(raw)
+    path = raw / "documents/2022-49/0001/de_head.json.gz"
+    write_lines(path, [])
+    combined(raw, combine="bucket")
+    counts = dk.attach(str(raw.parent / "v0"), str(raw / "quality_signals"), name="rps", **HERE).counts
+    assert counts["rows_without_document"] == ROWS - 1
+    assert counts["documents_without_row"] == 15
