@@ -1,6 +1,7 @@
 """filter: levels of thresholds as attributes that other commands see as columns, never stale, the same bytes always."""
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -170,6 +171,19 @@ def test_signals_that_were_made_again_make_the_levels_stale(proved):
         match=r"char_length_v1/a.jsonl.gz, of which it was made, is gone since. Re-run: dolma-dask filter",
     ):
         frame(proved, "quality.level")
+
+
+def test_levels_of_a_copied_dataset_hold_and_no_attributes_are_hashed_for_that(proved, tmp_path, monkeypatch):
+    filter(proved)
+    shutil.copytree(proved, tmp_path / "copy", copy_function=shutil.copyfile)
+    hashed = []
+    monkeypatch.setattr("dolma_dask.reading.catalog.is_same_file", lambda *_: hashed.append(1))
+    assert len(frame(tmp_path / "copy", "quality.level")) == 80
+    assert not hashed
+    monkeypatch.undo()
+    dk.tag(str(tmp_path / "copy"), ["gopher_v2"], experiment="char_length_v1", overwrite=True, **HERE)
+    with pytest.raises(StaleAttributesError, match="of which it was made, has changed since"):
+        frame(tmp_path / "copy", "quality.level")
 
 
 def test_other_documents_make_the_levels_stale(proved):
