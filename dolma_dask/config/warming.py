@@ -124,7 +124,7 @@ def _compare(root: str) -> None:
     dedupe(root, **_QUIET)
     block(root, str(listed), name="listed", **_QUIET)
     quantiles(root, ["own__own__score", "own__own__count"], level="regular", **_QUIET)
-    what_if(root, "regular", **_QUIET)
+    what_if(root, "regular", to=f"{root}/what_if.html", **_QUIET)
 
 
 def _select(root: str) -> None:
