@@ -117,6 +117,7 @@ def _compare(root: str) -> None:
     from dolma_dask.questions.what_if.question import what_if
     from dolma_dask.verbs.block.verb import block
     from dolma_dask.verbs.dedupe.verb import dedupe
+    from dolma_dask.verbs.filter.verb import filter
     from dolma_dask.verbs.quantiles.verb import quantiles
 
     listed = Path(root, "ids.txt")
@@ -124,6 +125,7 @@ def _compare(root: str) -> None:
     dedupe(root, **_QUIET)
     block(root, str(listed), name="listed", **_QUIET)
     quantiles(root, ["own__own__score", "own__own__count"], level="regular", **_QUIET)
+    filter(root, **_QUIET)
     what_if(root, "regular", to=f"{root}/what_if.html", **_QUIET)
 
 

@@ -12,6 +12,8 @@ RARE = {
     "_valid_utf8", "mark_invalid_utf8",  # texts that are not UTF-8
     "_write_numbers",  # attributes in Parquet
     "count_not_above", "match_sorted", "_count", "_count_cells",  # more than fits in memory
+    "_count_first", "bin_of", "_cell_of", "_collect_cells", "_append",
+    "_longest_of",  # dictionaries in Parquet
     "_character_end",  # texts of characters that are signed in parts
     "_fill_keys",  # dedupe --audit
 }  # fmt: skip
