@@ -8,7 +8,7 @@ per group, is a record of the journal below what the mix writes; each of its out
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xxhash
@@ -41,9 +41,6 @@ from dolma_dask.verbs.mix.measure import Measure
 from dolma_dask.verbs.mix.ranking import RANKED, FoundCut, Ranked, find_cuts
 from dolma_dask.verbs.mix.transform import MixSource, Mixture
 from dolma_dask.verbs.sinks import DocumentRows, ShardFacts
-
-if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a start
-    pass
 
 VERSION = 1
 """Raised whenever other documents are kept for the same options."""
