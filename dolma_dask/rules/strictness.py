@@ -71,6 +71,12 @@ class Strictness:
     def __str__(self) -> str:
         return shlex.join([self.default, *(f"{name}={level}" for name, level in self.others)])
 
+    def among(self, signals: list[str], groups: Sequence[str]) -> "Strictness":
+        """Return the same without the levels for what is not there."""
+        return Strictness(
+            self.default, tuple(one for one in self.others if _is_known(one[0], signals, groups))
+        )
+
     def places(self, signals: list[str], groups: Sequence[str]) -> dict[Place, Level]:
         """Return the levels by group and signal; raise `UsageError`: a name is none of either, or of both."""
         return {
@@ -120,6 +126,13 @@ def _place(name: str, signals: list[str], groups: Sequence[str]) -> Place:
         f"level: no signal or group is called {name!r}; {hint}expected one of {some(known)}, or GROUP.SIGNAL.",
         name=name,
     )
+
+
+def _is_known(name: str, signals: list[str], groups: Sequence[str]) -> bool:
+    try:
+        return bool(_place(name, signals, groups))
+    except UsageError:
+        return False
 
 
 def check_level(level: str) -> Level:

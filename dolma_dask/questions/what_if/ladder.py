@@ -18,8 +18,18 @@ from dolma_dask.rules.quantile_table import QuantileTable
 from dolma_dask.rules.signal_names import matching
 from dolma_dask.rules.strictness import LEVELS, Level, Strictness, level_at
 from dolma_dask.rules.tails import Tail
-from dolma_dask.rules.thresholds import Bounds, By, Kind, NullPolicy, Thresholds, labels_of, thresholds_of
+from dolma_dask.rules.thresholds import (
+    Bounds,
+    By,
+    Kind,
+    NullPolicy,
+    Thresholds,
+    labels_of,
+    one_kind,
+    thresholds_of,
+)
 from dolma_dask.rules.values import Columns
+from dolma_dask.rules.within import check_kind
 from dolma_dask.text.kernels import Counts, Floats
 from dolma_dask.verbs.quantiles.summary import QuantilesSummary
 from dolma_dask.verbs.quantiles.thresholds import (
@@ -37,6 +47,9 @@ MOST_RULES = 64
 
 MOST_PLACES = 24
 """Groups that have histograms, overlaps and examples of their own: the largest, as far as the quantiles tell; all have counts."""
+
+MOST_LABELS = 2**16 - 2
+"""Groups that have a code."""
 
 GIVEN = 0
 """Step of the bounds as they were given; levels come behind it."""
@@ -93,6 +106,7 @@ class Ladder:
         if self.by is None:
             return np.ones(count, np.uint16)
         value = labels_of(self.by, self.kind).evaluate(columns)
+        check_kind(value.kind, one_kind(self.kind), value.called)
         if value.kind == "missing":
             return np.zeros(count, np.uint16)
         places = places_of(nearest(value.data), [unspelled(label) for label in self.labels])
@@ -106,16 +120,21 @@ def ladder_of(given: Thresholds, levels: Mapping[Level, Thresholds], sizes: Mapp
             f"thresholds of {len(given.bounds):,} signals; expected at most {MOST_RULES}. Choose some: thresholds.inside([...])."
         )
     labels = (ALL,) if given.by is None else tuple(label for label in given.groups if label != ALL)
+    if len(labels) > MOST_LABELS:
+        raise UsageError(
+            f"thresholds of {len(labels):,} groups; expected at most {MOST_LABELS:,}. Leave out those that no document has."
+        )
+    numbers = {label: number for number, label in enumerate(labels, 1)}
     steps = [given, *levels.values()]
     shape = (len(given.bounds), len(labels) + 1, len(steps))
     lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
     for step, each in enumerate(steps):
         for rule, bounds in enumerate(each.bounds):
             for label, low, high in bounds.groups:
-                if label in labels:
-                    group = labels.index(label) + 1
+                if group := numbers.get(label):
                     lower[rule, group, step] = -np.inf if low is None else low
                     upper[rule, group, step] = np.inf if high is None else high
+    named = _named_steps(lower, upper, labels, list(levels), given)
     return Ladder(
         given.signals,
         given.by,
@@ -123,26 +142,37 @@ def ladder_of(given: Thresholds, levels: Mapping[Level, Thresholds], sizes: Mapp
         given.nulls,
         labels,
         tuple(levels),
-        given.strictness,
+        given.strictness if named is not None or not levels else None,
         lower,
         upper,
-        _following(lower, upper, labels, list(levels), given),
+        _stricter_steps(lower, upper) if named is None else (named + (named > 0)) % (len(levels) + 1),
         sizes,
         _places(labels, sizes),
     )
 
 
-def _following(
+def _named_steps(
     lower: Floats, upper: Floats, labels: Sequence[str], levels: Sequence[Level], given: Thresholds
-) -> Counts:
-    """Return the step behind that of the given bounds, or the first that is stricter on one side and milder on none if these are of no level."""
-    if given.strictness is not None and levels:
-        known = Strictness.of(given.strictness).places(list(given.signals), labels)
-        steps = np.zeros(lower.shape[:2], np.int64)
-        for rule, signal in enumerate(given.signals):
-            for group, label in enumerate(labels, 1):
-                steps[rule, group] = (levels.index(level_at(known, label, signal)) + 2) % (len(levels) + 1)
-        return steps
+) -> Counts | None:
+    """Return the steps (rules, groups) of the level that the given bounds are called after; None if they are not those of its steps: a person has changed
+    them, or they are of other quantiles."""
+    if given.strictness is None or not levels:
+        return None
+    signals = list(given.signals)
+    known = Strictness.of(given.strictness).among(signals, labels).places(signals, labels)
+    steps = np.zeros(lower.shape[:2], np.int64)
+    for rule, signal in enumerate(signals):
+        for group, label in enumerate(labels, 1):
+            steps[rule, group] = levels.index(level_at(known, label, signal)) + 1
+    for ends in (lower, upper):
+        named = np.take_along_axis(ends, steps[..., None], axis=-1)
+        if not np.array_equal(named, ends[..., : GIVEN + 1], equal_nan=True):
+            return None
+    return steps
+
+
+def _stricter_steps(lower: Floats, upper: Floats) -> Counts:
+    """Return the first steps (rules, groups) that are stricter than the given bounds on one side and milder on none; 0 where there is none."""
     tighter = (lower >= lower[..., :1]) & (upper <= upper[..., :1])
     differs = (lower > lower[..., :1]) | (upper < upper[..., :1])
     stricter = tighter & differs
@@ -178,8 +208,11 @@ def find_ladder(dataset: Dataset, requested: ThresholdsLike, name: str) -> tuple
         for groups in list(table.values())[:1]
         for label, entry in groups.items()
     }
-    return ladder_of(given, levels, sizes), ()
+    ladder = ladder_of(given, levels, sizes)
+    return ladder, () if ladder.strictness == given.strictness else (_OTHER_BOUNDS.format(given.strictness),)
 
+
+_OTHER_BOUNDS = "the bounds are called {}, and are not what the quantiles give for that: they were changed, or made of other quantiles"
 
 _NO_LEVELS = "what stricter levels would cost is not known: {}. Make quantiles of the same signals and groups: dolma-dask quantiles"
 
@@ -194,7 +227,8 @@ def _levels_beside(file: str, given: Thresholds) -> dict[Level, Thresholds]:
     if any(files.stat(files.normalize(url)) is None for url in urls.values()):
         return {}
     levels = {level: read_thresholds(url) for level, url in urls.items()}
-    return levels if all(each.signals == given.signals for each in levels.values()) else {}
+    columns = given.signals, given.by, given.kind
+    return levels if all((each.signals, each.by, each.kind) == columns for each in levels.values()) else {}
 
 
 def _requested(
@@ -240,6 +274,10 @@ def _levels(given: Thresholds, table: QuantileTable) -> dict[Level, Thresholds]:
         if len(found) != 1:
             raise UsageError(f"the quantiles have no {signal}")
         chosen[signal] = found[0]
+    for bounds in given.bounds:
+        groups = table[chosen[bounds.signal]]
+        if unknown := [label for label, _, _ in bounds.groups if label not in groups]:
+            raise UsageError(f"the quantiles of {bounds.signal} have no group {unknown[0]!r}")
     part = {found: table[found] for found in chosen.values()}
     tails = {chosen[bounds.signal]: _tail(bounds) for bounds in given.bounds}
     return {level: thresholds_of(part, level, given.by, given.kind, tails, given.nulls) for level in LEVELS}

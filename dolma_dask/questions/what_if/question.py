@@ -35,6 +35,7 @@ from dolma_dask.verbs.options import (
     run_options,
     selected,
 )
+from dolma_dask.verbs.quantiles.columns import check_signal
 from dolma_dask.verbs.quantiles.verb import check_name, check_seed
 
 MOST_EXAMPLES = 20
@@ -174,14 +175,17 @@ def _columns(dataset: Dataset, ladder: Ladder, length: str | None) -> tuple[Colu
     names = list(dict.fromkeys([*ladder.signals, *groups]))
     known = find_columns(dataset, names)
     full = dict(zip(names, known.names, strict=True))
-    size = find_length(dataset, known.names) if length is None else length
-    if size is not None and size not in (*full, *known.names):
+    for name in known.names[: len(ladder.signals)]:
+        check_signal(known, name)
+    size = find_length(dataset, known.names) if length is None else find_columns(dataset, [length]).names[0]
+    if size is not None and size not in known.names:
         known = find_columns(dataset, [*names, size])
-        full[size] = known.names[-1]
+    if size is not None:
+        check_signal(known, size)
     by: By = (
         tuple(full.get(name, name) for name in ladder.by_columns) if isinstance(ladder.by, tuple) else None
     )
     if isinstance(ladder.by, str):
         by = full.get(ladder.by, ladder.by)
     signals = tuple(full[signal] for signal in ladder.signals)
-    return known, replace(ladder, signals=signals, by=by), None if size is None else full.get(size, size)
+    return known, replace(ladder, signals=signals, by=by), size

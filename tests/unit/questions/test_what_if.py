@@ -12,7 +12,7 @@ import xxhash
 
 import dolma_dask as dk
 from dolma_dask import cli
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import documents as documents_module
 from dolma_dask.questions.what_if import measure, stage
 from dolma_dask.questions.what_if.page import page_data
@@ -368,3 +368,50 @@ def test_estimates_of_bytes_say_where_they_come_from(tmp_path: Path) -> None:
     assert unknown.groups[0].documents.bytes is None
     assert "not known" in unknown.measure
     assert not math.isnan(unknown.scale.tokens_per_byte)
+
+
+def test_bounds_that_a_person_changed_count_and_not_the_level_that_they_are_called_after(
+    root: str, tmp_path: Path
+) -> None:
+    cuts = dk.thresholds(root, "regular").to_json()
+    cuts["bounds"]["own__words"]["en"]["lower"] += 2
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(cuts))
+    changed = Thresholds.from_json(cuts)
+    answer = dk.what_if(root, str(path), **HERE)
+    kept = [row for row in ROWS if not any(fails(row, changed, signal) for signal in SIGNALS)]
+    assert answer.groups[0].kept.documents == len(kept)
+    assert answer.level is None
+    assert any("the bounds are called regular, and are not what the quantiles give" in note for note in answer.notes)  # fmt: skip
+    assert next(row for row in answer.of_group("en") if row.rule == "words").stricter_level == "strict"
+
+
+def test_some_signals_of_several_levels(root: str) -> None:
+    cuts = dk.thresholds(root, "strict words=regular de.share=regular").inside(["share", "mark"])
+    answer = dk.what_if(root, cuts, **HERE)
+    following = {row.group: row.stricter_level for row in answer.rules if row.rule == "share"}
+    assert following == {
+        "all": None,
+        "(no thresholds)": None,
+        "en": "even_stricter",
+        "de": "strict",
+        "fr": "even_stricter",
+    }
+
+
+def test_columns_and_groups_of_other_types_are_refused(root: str, tmp_path: Path) -> None:
+    by_number = {"by": "lang", "kind": "number", "bounds": {"words": {"1": {"lower": 1}}}}
+    with pytest.raises(StageError, match="need column own__lang to be a number, it is a string"):
+        dk.what_if(root, Thresholds.from_json(by_number), **HERE)
+    with pytest.raises(UsageError, match="'own__lang' holds strings; expected one number per document"):
+        dk.what_if(root, Thresholds.from_json({"bounds": {"lang": {"all": {"lower": 1}}}}), **HERE)
+    with pytest.raises(UsageError, match="'own__lang' holds strings"):
+        dk.what_if(root, "regular", length="lang", **HERE)
+    assert "words" in dk.what_if(root, "regular", length="words", **HERE).measure
+    of_others = {"by": "lang", "bounds": {"words": {"en": {"lower": 1}}}}
+    answer = dk.what_if(root, Thresholds.from_json(of_others), name="plain", **HERE)
+    assert answer.levels == ()
+    assert "the quantiles of words have no group 'en'" in answer.notes[0]
+    many = {"by": "lang", "bounds": {"words": {str(number): {} for number in range(66_000)}}}
+    with pytest.raises(UsageError, match=r"thresholds of 66,000 groups; expected at most 65,534"):
+        dk.what_if(root, Thresholds.from_json(many), **HERE)
