@@ -413,6 +413,7 @@ CASES = {
     "convert tar": Case("convert raw/tar --to many --under tar --id content.title --text content.body --source tar --format jsonl.zst"),
     "convert table": Case("convert raw/table --to many --under table --id key --text docstring --source table --metadata where.module where.line --format parquet"),
     "convert ids": Case("convert raw/c4 --to numbered --text text --created timestamp --source c4 --generated-id '{path}#{row}' --format jsonl"),
+    "convert combined": Case("convert rpv2/documents --to combined --mapping redpajama_v2 --id id --text text --combine language", everywhere=True, kills=(1, 2)),
     "convert bad": Case("convert raw/broken --to broken @budget", everywhere=True),
     "convert bad refused": Case("convert raw/broken --to refused"),
     "tag": Case("tag v0 @taggers", everywhere=True, kills=(2, 8)),

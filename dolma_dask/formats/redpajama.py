@@ -65,8 +65,14 @@ class Component:
 
     def candidates(self, shard: str) -> list[str]:
         """Return where the table of a shard may lie, the best place first; a part of a raw file may share the table of the whole."""
-        stems = dict.fromkeys(layout.stem_of(name) for name in (shard, layout.unit_of(shard)))
+        stems = dict.fromkeys((*own_stems(shard), *own_stems(layout.unit_of(shard))))
         return [stem + suffix for stem in stems for suffix in self.suffixes]
+
+
+def own_stems(shard: str) -> list[str]:
+    """Return the names of the table of a shard without its suffix: as the shard, or without the folders above those that are published."""
+    stem = layout.stem_of(shard)
+    return list(dict.fromkeys((stem, "/".join(stem.split("/")[-3:]))))
 
 
 _LEAVE_OUT = "Fetch it, or attach its documents without values: --missing null."
@@ -149,7 +155,7 @@ def _shown(found: pa.Scalar) -> str:
 def _of_other_shard(where: str, found: str, other: str, shard_id: str) -> DataError:
     return DataError(
         f"{where}: id {found[:_SHOWN]!r} beside {other[:_SHOWN]!r}; expected ids of one shard, and rows as plain numbers: {shard_id[:_SHOWN]}/17. RedPajama-V2 has a table "
-        "for each shard.",
+        "for each shard. Documents of files that were combined have no such table: make it of files that are not.",
         url=where,
     )
 

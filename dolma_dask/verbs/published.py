@@ -1,6 +1,6 @@
 """Tables that RedPajama-V2 publishes beside its documents, read beside shards of these.
 
-A table lies below the folder of its component as the shard lies below ``documents/``. Rows are joined by the number at the end of the id, which
+A table lies below the folder of its component as the shard lies below ``documents/``, or below a folder there. Rows are joined by the number at the end of the id, which
 rises in both, so that memory depends on neither. A document may have no row, and a row no document. A shard in which `convert` has combined
 published files has the tables of all of them, one after another.
 """
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from dolma_dask.engine import Input
 from dolma_dask.errors import CorruptFileError, DataError
 from dolma_dask.formats import layout
-from dolma_dask.formats.redpajama import Component, RisingIds
+from dolma_dask.formats.redpajama import Component, RisingIds, own_stems
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
@@ -59,7 +59,7 @@ def list_tables(
 ) -> list[PublishedTables]:
     """Return the tables of shards of the dataset at `root`, below `url`, for each of the components that has any."""
     listed = {info.path: info for info in files.list_files(url)}
-    places = _combined_places(root)
+    places = combined_places(root)
     every = [
         _tables_of(url, component, {shard: places.get(shard, [shard]) for shard in shards}, listed)
         for component in components
@@ -67,7 +67,7 @@ def list_tables(
     return [found for found in every if found.tables]
 
 
-def _combined_places(root: str) -> dict[str, list[str]]:
+def combined_places(root: str) -> dict[str, list[str]]:
     """Return the published files that shards were made of, where `convert` has combined them."""
     records = Journal(root, "convert").records.values()
     return {record.shard: record.info["places"] for record in records if "places" in record.info}
@@ -176,7 +176,8 @@ class TableRows(Generic[B]):
         self._stored.hash_rest()
         self._stored.check_unchanged()
         record = self._stored.record(self._table.info.path)
-        is_own = record.path.partition(":")[2].startswith(f"{layout.stem_of(self._shard)}.")
+        path = record.path.partition(":")[2]
+        is_own = any(path.startswith(f"{stem}.") for stem in own_stems(self._shard))
         return (record,), self._rows - self._matched if is_own else 0
 
 
@@ -253,7 +254,7 @@ class CombinedRows(Generic[B]):
 
 def is_combined(component: Component, shard: str, tables: Sequence[Input]) -> bool:
     """Tell whether tables are of the published files that were combined in a shard, not of the shard itself."""
-    own = {layout.stem_of(shard), layout.stem_of(layout.unit_of(shard))}
+    own = {*own_stems(shard), *own_stems(layout.unit_of(shard))}
     return any(_stem(component, table) not in own for table in tables)
 
 

@@ -13,6 +13,7 @@ import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Plan, Unit
+from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.redpajama import MINHASH, Component, RisingIds
 from dolma_dask.io import files
@@ -39,6 +40,7 @@ from dolma_dask.verbs.options import (
     without_empty,
     words_of,
 )
+from dolma_dask.verbs.published import combined_places
 from dolma_dask.verbs.selection import rule_notes, select
 from dolma_dask.verbs.sinks import DocumentRows, DocumentStage, Output, ShardFacts, WriterSink
 from dolma_dask.writers.redpajama import MinHashTable
@@ -86,11 +88,12 @@ def sign(
     StageError
         Some shards failed; one with other ids does.
     UsageError
-        An argument is unknown, or has a value that it cannot have.
+        Published files were combined in the shards; or an argument is unknown, or has a value that it cannot have.
 
     Notes
     -----
-    13 words to an n-gram, 128 values, seed 42; a document of fewer words has a row without signature.
+    13 words to an n-gram, 128 values, seed 42; a document of fewer words has a row without signature. Tables are of published files, one each: of a
+    dataset in which `convert` has combined them there are none. `dedupe` needs no tables.
     """
     options = checked(sign, options, ReadArgs)
     opened = as_dataset(dataset, source, version)
@@ -113,7 +116,11 @@ def write_tables(
     attributes: Sequence[str],
     options: ReadArgs,
 ) -> Summary:
-    """Write a table for each shard, beside those of other components."""
+    """Write a table for each shard, beside those of other components.
+
+    Raises `UsageError`: published files were combined in the shards.
+    """
+    _check_not_combined(dataset)
     attributes = words_of("attributes", attributes)
     where = rule_of(where)
     policy = record_policy(options)
@@ -139,6 +146,15 @@ def write_tables(
     )
     summary = engine.run(plan, run_options(options)).summary
     return replace(summary, notes=(*summary.notes, *rule_notes(summary)))
+
+
+def _check_not_combined(dataset: Dataset) -> None:
+    shards = combined_places(dataset.root).keys() & {shard.path for shard in dataset.shards}
+    if shards:
+        raise UsageError(
+            f"{dataset.root}/documents/{min(shards)} has the documents of several published files; expected one file in each shard, since RedPajama-V2 has "
+            "a table for each. Convert the same files without combine into another dataset, and make the tables of that."
+        )
 
 
 @dataclass(frozen=True)

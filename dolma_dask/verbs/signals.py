@@ -78,7 +78,11 @@ def signals(
     StageError
         Some shards failed; one with other ids does.
     UsageError
-        An argument is unknown, or has a value that it cannot have.
+        Published files were combined in the shards; or an argument is unknown, or has a value that it cannot have.
+
+    Notes
+    -----
+    Files are those of published files, one each: of a dataset in which `convert` has combined them there are none. `tag` needs no such files.
     """
     options = checked(signals, options, ReadArgs)
     opened = as_dataset(dataset, source, version)

@@ -135,6 +135,36 @@ def test_tables_of_all_files_of_a_shard_are_attached(raw):
     assert dk.attach(root, tables, name="rps", **HERE).done == 1, "the shard whose table is there now"
 
 
+@pytest.mark.parametrize("verb", [dk.sign, dk.signals])
+def test_tables_of_single_files_are_refused_of_files_that_are_combined(raw, verb):
+    combined(raw, combine="language")
+    with pytest.raises(
+        UsageError, match=r"de/00000\.jsonl\.gz has .* several published files.*without combine"
+    ):
+        verb(str(raw.parent / "v0"), str(raw.parent / "tables"), **HERE)
+    assert not (raw.parent / "tables").exists()
+    dk.mix(str(raw.parent / "v0"), to=str(raw.parent / "v1"), **HERE)
+    with pytest.raises(StageError, match="files that were combined"):
+        verb(str(raw.parent / "v1"), str(raw.parent / "tables"), **HERE)
+
+
+@pytest.mark.parametrize("under", [None, "rpv2"])
+def test_tables_are_found_where_the_whole_tree_was_converted(raw, under):
+    """Its shards are called documents/2022-49/..., and the folder of tables has no such folder."""
+    signals(raw)
+    combined(raw, under=under)
+    root = str(raw.parent / "v0")
+    counts = dk.attach(root, str(raw / "quality_signals"), name="rps", **HERE).counts
+    assert counts["documents_without_row"] == 16
+    assert counts["rows_without_document"] == 0
+    (raw / "quality_signals/2022-49/0000/de_head.signals.json.gz").unlink()
+    signals_of_more = raw / "quality_signals/2022-49/0001/de_head.signals.json.gz"
+    extra = {"id": f"2022-49/0001/de_head.json.gz/{ROWS}", "id_int": 0, "quality_signals": {}}
+    write_lines(signals_of_more, [*read_lines(signals_of_more), json.dumps(extra, separators=(",", ":"))])
+    counts = dk.attach(root, str(raw / "quality_signals"), name="rps", missing="null", **HERE).counts
+    assert counts["rows_without_document"] == 1
+
+
 def test_rows_of_files_without_documents_are_counted(raw):
     signals(raw)
     path = raw / "documents/2022-49/0001/de_head.json.gz"
