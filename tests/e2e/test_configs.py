@@ -191,7 +191,7 @@ def check_redpajama_v2(out: Path) -> None:
     levels = read_dataframe("redpajama/v0", columns=["quality.level", "quality.stop_words"]).compute()
     assert set(levels["quality.level"]) == {0.0, 1.0, 2.0, 3.0, 4.0}
     assert set(levels["quality.stop_words"]) == {4.0}
-    assert (out / "redpajama/report.html").exists()
+    assert (out / "redpajama/v1.html").exists()
 
 
 def make_cerebras() -> None:

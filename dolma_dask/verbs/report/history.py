@@ -169,9 +169,27 @@ def read_history(root: str, tokens: Sequence[str] = ()) -> History:
     Raises `UsageError`: a folder of `tokens` has no journal.
     """
     roots, notes = _lineage(root)
-    steps = [step for one in roots for step in _steps(one)]
+    steps, outdated = list[Step](), list[str]()
+    for one in roots:
+        found = _steps(one)
+        looked = [step for step in found if _looked_at_others(step, found)]
+        steps += [step for step in found if step not in looked]
+        outdated += [
+            f"{step.verb} of {last_name(one)} looked at documents that were made again since: its result is left out"
+            for step in looked
+        ]
     steps += [_token_step(folder) for folder in dict.fromkeys(map(files.normalize, tokens))]
-    return History(tuple(steps), roots[-2] if len(roots) > 1 else None, notes, tuple(roots))
+    parent = roots[-2] if len(roots) > 1 else None
+    return History(tuple(steps), parent, (*notes, *outdated), tuple(roots))
+
+
+def _looked_at_others(step: Step, steps: Sequence[Step]) -> bool:
+    """Tell whether validate read other documents than those that `steps`, of the same dataset, have made."""
+    if step.verb != "validate":
+        return False
+    made = {file.path: file.checksum for other in steps for record in other.records for file in record.files}
+    read = (item for record in step.records for item in record.inputs)
+    return any(made.get(item.path, item.checksum) != item.checksum for item in read)
 
 
 def _lineage(root: str) -> tuple[list[str], tuple[str, ...]]:

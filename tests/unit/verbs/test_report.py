@@ -506,6 +506,20 @@ def test_a_stale_set_of_duplicates_is_left_out_by_name(dataset, plain, how):
         )
 
 
+def test_checks_of_documents_that_were_made_again_are_left_out(dataset, plain):
+    root, v1 = str(dataset), str(dataset.with_name("v1"))
+    dk.mix(root, to=v1, where="id != 'd0'", **QUIET)
+    dk.validate(v1, **QUIET)
+    told, notes = page_of(v1)
+    assert [row["verb"] for row in told["stages"]][-1] == "validate"
+    assert not any("made again" in note for note in notes)
+    dk.mix(root, to=v1, where="id != 'd0' and id != 'd1'", overwrite=True, **QUIET)
+    told, notes = page_of(v1)
+    assert [row["verb"] for row in told["stages"]][-1] == "mix", "its count is what is left"
+    assert not [table for table in told["results"] if table["section"] == "Checks"]
+    assert any("validate of v1 looked at documents that were made again" in note for note in notes)
+
+
 def test_problems_that_validate_found_are_an_alarm(dataset, plain):
     lines = read_lines(dataset / "documents/x/a.jsonl.gz")
     write_lines(dataset / "documents/x/a.jsonl.gz", [*lines, lines[0]])
