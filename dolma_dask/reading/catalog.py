@@ -6,7 +6,7 @@ knows.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import msgspec
@@ -390,12 +390,9 @@ def _proof(verb: str, path: str, record: Record) -> Proof:
     file = next(file for file in record.files if file.path == path)
     written = InputRecord(path, file.bytes, file.stamp, file.checksum)
     levels = tuple(record.info.get("levels", ()))
-    # a file made of an unproved one is unproved too
-    if not record.ids_digest or record.info.get("unproved") is True:
-        return Proof(written, record.rows, "", "", reads_text=False, verb=verb, levels=levels)
     reads = set(record.info.get("reads", ["text"]))
     document = layout.document_path(record.shard)
-    return Proof(
+    proof = Proof(
         file=written,
         rows=record.rows,
         ids_digest=record.ids_digest,
@@ -408,6 +405,10 @@ def _proof(verb: str, path: str, record: Record) -> Proof:
         is_dataset_wide=record.info.get("dataset_wide") is True,
         levels=levels,
     )
+    if record.ids_digest and record.info.get("unproved") is not True:
+        return proof
+    # a file made of an unproved one is unproved too
+    return replace(proof, ids_digest="", content_digest="", reads_text=False, members=())
 
 
 def _agree(path: str, key: str, one: AttributeKind, other: AttributeKind) -> AttributeKind:

@@ -360,7 +360,12 @@ class AlignedReader:
 
 def _is_made_from(proof: Proof | None, url: str) -> bool:
     """Tell whether attributes were made from the document file as it is now."""
-    return proof is not None and proof.documents is not None and is_still(proof.documents, url)
+    return (
+        proof is not None
+        and proof.ids_digest != ""
+        and proof.documents is not None
+        and is_still(proof.documents, url)
+    )
 
 
 def _first_unreadable(block: Block) -> int | None:

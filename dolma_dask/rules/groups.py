@@ -100,6 +100,14 @@ def value_of(label: str, kind: LabelKind) -> str | float | bool:
     return float(label) if kind == "number" else label
 
 
+def is_label(label: str, kind: LabelKind) -> bool:
+    """Tell whether a label is that of a value of this type, spelled as `label_of` does."""
+    try:
+        return label_of(value_of(label, kind)) == label
+    except ValueError:
+        return False
+
+
 def spelled(label: str) -> str:
     """Return how JSON names the group of a label: as it is, but "all" is "=all", "=all" is "==all" and so on.
 

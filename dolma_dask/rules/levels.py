@@ -134,7 +134,7 @@ class Levels:
         outside = np.full((1, self.count), np.nan)
         return [
             (np.concatenate([ends[..., 0], outside]), np.concatenate([ends[..., 1], outside]))
-            for ends in (np.array(rule.bounds, np.float64) for rule in self.rules)
+            for ends in (np.array(rule.bounds, np.float64).reshape(-1, self.count, 2) for rule in self.rules)
         ]
 
     def _groups(self, columns: Columns, rows: int) -> Counts:

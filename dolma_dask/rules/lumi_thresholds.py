@@ -27,6 +27,7 @@ def is_lumi(content: Any) -> bool:
     return (
         isinstance(content, dict)
         and len(content) > 0
+        and "bounds" not in content
         and all(isinstance(metrics, dict) for metrics in content.values())
         and all(
             isinstance(ends, dict) and ends.keys() <= {_LOWER, _UPPER}
@@ -86,7 +87,7 @@ def _number(value: Any, where: str) -> float | None:
         return None
     try:
         number = float("nan" if isinstance(value, bool) else value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not abs(number) < float("inf"):
         raise UsageError(f'{where}: found {value!r}; expected a number, or one as a string: {{">": "62.5"}}.')

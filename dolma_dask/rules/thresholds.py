@@ -4,13 +4,14 @@
 that had no values are not inside; of a missing value the policy for nulls decides.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from dolma_dask.display import html_table, text_table
 from dolma_dask.errors import UsageError
-from dolma_dask.rules.groups import ALL, LabelKind, unspelled
+from dolma_dask.rules.groups import ALL, LabelKind, is_label, unspelled
 from dolma_dask.rules.labels import BETWEEN, Labels, split_label
 from dolma_dask.rules.quantile_table import Entry, QuantileTable, probability_name
 from dolma_dask.rules.rules import And, Constant, Required, Rule
@@ -186,6 +187,7 @@ class Thresholds(And):
             _read_bounds(name, groups, f"{where}, {name!r}", expected)
             for name, groups in content["bounds"].items()
         ]
+        _check_groups(bounds, by, kind, where)
         strictness = None if level is None else str(Strictness.of(level))
         nulls = check_nulls(content.get("nulls", "drop"), where)
         return cls.of(bounds, strictness, _tuples(by), _tuples(kind), nulls)
@@ -271,6 +273,25 @@ def _check_labels(groups: Sequence[str], labels: Value) -> None:
                 f"the group {group!r} has another number of values than there are columns in {labels}; expected one of each, with {BETWEEN} between them. "
                 f"A {BETWEEN} in a value stands behind a backslash."
             )
+
+
+def _check_groups(bounds: Sequence[Bounds], by: object, kind: object, where: str) -> None:
+    """Refuse groups of no column, and groups that are no values of the type of their column."""
+    for one in bounds:
+        labels = [label for label, _, _ in one.groups]
+        if by is None and labels and ALL not in labels:
+            raise UsageError(
+                f'{where}, {one.signal!r}: found the group {labels[0]!r} and no column of groups; expected its name: "by": "source". The bounds of all rows are '
+                f"those of {ALL!r}."
+            )
+        for label in labels if by is not None else ():
+            kinds = kind if isinstance(kind, list) else [kind] * (len(by) if isinstance(by, list) else 1)
+            parts = split_label(unspelled(label)) if isinstance(by, list) else [unspelled(label)]
+            if label != ALL and not all(map(is_label, parts, kinds)):
+                raise UsageError(
+                    f"{where}, {one.signal!r}: the group {label!r} is no {BETWEEN.join(map(str, kinds))}, which kind={kind!r} says; expected such a value, spelled as "
+                    "by quantiles: 2, 0.5, true or false."
+                )
 
 
 def one_kind(kind: Kind) -> LabelKind:
@@ -376,5 +397,5 @@ def _read_bounds(signal: str, groups: Any, where: str, expected: str) -> Bounds:
 
 def _is_bound(value: Any) -> bool:
     return value is None or (
-        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     )

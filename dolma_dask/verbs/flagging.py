@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import dolma_dask
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Input, Plan, Stage, Task, Unit, group_name, grouped, inputs_of
+from dolma_dask.errors import UsageError
 from dolma_dask.exchange import Exchanged
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
@@ -31,6 +32,15 @@ GROUP_SHARDS = 256
 def dataset_unit(name: str) -> str:
     """Return the unit of the dataset-wide record of an attribute set; it is the name of no file."""
     return f"{layout.ATTRIBUTES}/{name}/"
+
+
+def check_written(columns: Columns, name: str) -> None:
+    """Refuse to write the attribute set that is read."""
+    if columns.sets is not None and name in columns.sets.files:
+        read = [column for column in columns.names if column in columns.sets.kinds[name]]
+        raise UsageError(
+            f"attribute set {name!r} would be written and is read for {' and '.join(read)}; expected another set. Choose another --name."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

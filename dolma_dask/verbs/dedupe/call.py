@@ -18,6 +18,7 @@ from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.minhash_tables import find_tables
 from dolma_dask.verbs.dedupe.shards import KeyRecipe
 from dolma_dask.verbs.flag_rows import COLUMNS
+from dolma_dask.verbs.flagging import check_written
 from dolma_dask.verbs.options import RecordArgs, record_policy, selected, without_empty
 from dolma_dask.verbs.selection import select
 
@@ -53,7 +54,7 @@ class Call:
 
     def _job(self, dataset: Dataset, others: Sequence[str]) -> Deduplication:
         columns, choice, column = self._resolved(dataset)
-        _check_written(columns, self.name)
+        check_written(columns, self.name)
         common: dict[str, Any] = {
             "dataset": dataset,
             "selected": selected(dataset, self.options),
@@ -133,12 +134,3 @@ def _check_kinds(kinds: Mapping[str, str], by: str, choice: Choice) -> None:
     if rank is not None and kinds[rank] not in wanted:
         expected = "a number or a time" if wanted is _VALUES else "a number"
         raise UsageError(f"rank={rank!r} is of kind {kinds[rank]}; expected {expected} per document.")
-
-
-def _check_written(columns: Columns, name: str) -> None:
-    """Refuse to write the attribute set that is read."""
-    if columns.sets is not None and name in columns.sets.files:
-        read = [column for column in columns.names if column in columns.sets.kinds[name]]
-        raise UsageError(
-            f"attribute set {name!r} would be written and is read for {' and '.join(read)}; expected another set. Choose another --name."
-        )

@@ -27,11 +27,12 @@ Passed = Mapping[str, Mapping[str, list[int]]]
 def counts_by_group(levels: Levels, counts: Counts) -> dict[str, dict[str, list[int]]]:
     """Return counts of `Levels.passed` (groups, rules + 1, levels + 2) by name, without groups that no document has."""
     rules = (*levels.names, LEAST)
-    return {
-        group: {rule: numbers.tolist() for rule, numbers in zip(rules, own, strict=True)}
-        for group, own in (zip(levels.groups, counts, strict=True) if counts.ndim else ())
-        if own[-1].any()
-    }
+    found: dict[str, dict[str, list[int]]] = {}
+    for group in dict.fromkeys(levels.groups if counts.ndim else ()):
+        own = counts[[name == group for name in levels.groups]].sum(axis=0)  # a label may be empty too
+        if own[-1].any():
+            found[group] = {rule: numbers.tolist() for rule, numbers in zip(rules, own, strict=True)}
+    return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,8 +46,8 @@ class FilterSummary(Summary):
     levels : int
         Number of levels.
     passed : Mapping
-        By group, "" for documents in none, and rule, "level" for all together: documents by number of levels passed, 0 first, and last those without a
-        value, which also count at the level that the policy for them gives.
+        By group, "" for documents in none and in the group of that name, and rule, "level" for all together: documents by number of levels passed, 0
+        first, and last those without a value, which also count at the level that the policy for them gives.
     """
 
     names: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from dolma_dask.rules.strictness import LEVELS
 from dolma_dask.rules.thresholds import NullPolicy, Thresholds
 from dolma_dask.verbs.filter.job import Filtering, FilterStage
 from dolma_dask.verbs.filter.summary import FilterSummary
+from dolma_dask.verbs.flagging import check_written
 from dolma_dask.verbs.options import (
     DatasetLike,
     Many,
@@ -114,6 +115,7 @@ def filter(
     levels = Levels.of(_all_levels(found, thresholds, quantiles, tails), nulls)
     columns = find_columns(found, levels.columns, words_of("attributes", attributes))
     levels = levels.renamed(dict(zip(levels.columns, columns.names, strict=True)))
+    check_written(columns, name)
     for rule in levels.rules:
         check_signal(columns, rule.signal)
     job = Filtering(

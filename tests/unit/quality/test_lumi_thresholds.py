@@ -49,14 +49,15 @@ def test_a_language_without_bounds_of_a_metric():
     assert from_lumi(form, "t.json").mask(columns).to_pylist() == [True, True, False]
 
 
-@pytest.mark.parametrize("value", ["x", True, "nan", [], {}, "1e999"])
+@pytest.mark.parametrize("value", ["x", True, "nan", [], {}, "1e999", 10**400])
 def test_what_is_no_number_is_named(value):
     with pytest.raises(UsageError, match=r"t.json, 'en', 'perplexity': found"):
         from_lumi({"en": {"perplexity": {"<": value}}}, "t.json")
 
 
 @pytest.mark.parametrize(
-    "content", [{}, [], {"bounds": {"x": {"all": {"lower": 1}}}}, {"en": 3}, {"en": {"x": 3}}]
+    "content",
+    [{}, [], {"bounds": {"x": {}}}, {"bounds": {"x": {"all": {"lower": 1}}}}, {"en": 3}, {"en": {"x": 3}}],
 )
 def test_other_json_is_not_the_form(content):
     assert not is_lumi(content)

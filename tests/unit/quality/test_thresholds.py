@@ -191,6 +191,7 @@ def test_json_of_a_person():
         {"bounds": {"x": {"all": {"lower": True}}}},
         {"bounds": {"x": {}}, "kind": "float"},
         {"bounds": {"x": {}}, "level": "lax"},
+        {"bounds": {"x": {"all": {"lower": 10**400}}}},
     ],
 )
 def test_json_of_something_else(content):
@@ -321,3 +322,25 @@ def test_labels_of_another_number_of_columns_are_named():
 def test_json_with_wrong_columns_levels_and_policies(change):
     with pytest.raises(UsageError):
         Thresholds.from_json({"bounds": {"x": {"all": {"lower": 1}}}, **change})
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({}, "found the group 'en' and no column of groups"),
+        ({"by": "g", "kind": "number"}, "the group 'en' is no number"),
+        ({"by": "g", "kind": "bool"}, "the group 'en' is no bool"),
+        ({"by": ["g", "h"], "kind": ["string", "number"]}, "the group 'en/x' is no string/number"),
+    ],
+)
+def test_groups_of_no_column_or_of_another_type_are_named(groups, message):
+    label = "en/x" if isinstance(groups.get("by"), list) else "en"
+    with pytest.raises(UsageError, match=message):
+        Thresholds.from_json({"bounds": {"x": {label: {"lower": 1}}}, **groups})
+
+
+def test_groups_of_numbers_are_spelled_as_by_quantiles():
+    cuts = {"by": "g", "kind": "number", "bounds": {"x": {"0.5": {}, "2": {"lower": 1.0}}}}
+    assert Thresholds.from_json(cuts).groups == ("0.5", "2")
+    with pytest.raises(UsageError, match=r"the group '2\.0' is no number"):
+        Thresholds.from_json({**cuts, "bounds": {"x": {"2.0": {"lower": 1.0}}}})

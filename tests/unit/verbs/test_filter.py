@@ -11,12 +11,12 @@ import dolma_dask as dk
 from dolma_dask.errors import AlignmentError, StageError, StaleAttributesError, UsageError
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.journal import Journal
-from dolma_dask.rules.thresholds import LEVELS
+from dolma_dask.rules.thresholds import LEVELS, Thresholds
 from dolma_dask.verbs.filter.job import FilterStage
 
 from .conftest import document, failing, read_lines, write_lines
 from .report_pages import page_of
-from .test_quantiles import ROWS, X, Y, ask, make_rows, write_attributes, write_dataset
+from .test_quantiles import LANG, ROWS, X, Y, ask, make_rows, write_attributes, write_dataset
 
 HERE = {"scheduler": "synchronous", "progress": False}
 
@@ -285,3 +285,37 @@ def test_the_report_shows_what_each_level_keeps(corpus, plain, tmp_path):
     assert table["rows"][0] == ["all rules", "all", *(summary.kept(level) for level in range(1, 5)), None]
     assert len(table["rows"]) == 3 * 4, "two signals and both together, in all documents and three sources"
     assert "quality.level" in json.dumps(told["signals"]), "what the rule names has a distribution"
+
+
+def test_levels_depend_on_the_metadata_also_where_signals_are_unproved(corpus):
+    ask(corpus, [X], by="metadata.lang", overwrite=True)
+    filter(corpus)
+    path = corpus / "documents/1.jsonl.gz"
+    lines = read_lines(path)
+    write_lines(path, [line.replace('"lang": "en"', '"lang": "de"') for line in lines])
+    assert read_lines(path) != lines
+    with pytest.raises(StaleAttributesError, match="it depends on metadata"):
+        frame(corpus, "quality.level")
+    assert filter(corpus).done == 1
+    assert len(frame(corpus, "quality.level")) == len(ROWS)
+
+
+def test_a_set_is_not_replaced_by_its_own_levels(corpus):
+    filter(corpus)
+    ask(corpus, ["quality.x"], by="none", name="levels")
+    with pytest.raises(UsageError, match=r"'quality' would be written and is read for quality\.x"):
+        filter(corpus, quantiles="levels")
+    assert filter(corpus, quantiles="levels", name="of_levels").kept(0) == len(ROWS)
+
+
+def test_thresholds_of_no_groups_keep_nothing(corpus):
+    nothing = Thresholds.from_json({"by": "source", "bounds": {X: {"all": {"lower": 0}}}})
+    assert filter(corpus, [nothing]).passed == {"": {"x": [len(ROWS), 0, 0], "level": [len(ROWS), 0, 0]}}
+
+
+def test_documents_of_no_group_and_of_the_empty_one_are_counted_together(tmp_path):
+    rows = [(f"d{number}", "s", {X: 1.0, **({LANG: ""} if number < 3 else {})}) for number in range(10)]
+    root = write_dataset(tmp_path / "v0", rows)
+    bounds = {X: {"": {"lower": 0}, "en": {"lower": 0}}}
+    cuts = Thresholds.from_json({"by": LANG, "bounds": bounds})
+    assert filter(root, [cuts]).passed == {"": {"x": [7, 3, 0], "level": [7, 3, 0]}}
