@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from dolma_dask.display import html_table, text_table
+from dolma_dask.display import html_table, listed, text_table
 from dolma_dask.errors import UsageError
 from dolma_dask.rules.groups import ALL, LabelKind, is_label, unspelled
 from dolma_dask.rules.labels import BETWEEN, Labels, split_label
@@ -23,6 +23,9 @@ from dolma_dask.rules.within import Bound, Within, bounded, labelled
 
 MOST_SHOWN = 30
 """Lines of a table; how many more there are is told."""
+
+MOST_NAMED = 5
+"""Groups that a warning names."""
 
 NullPolicy = Literal["drop", "keep", "fail"]
 """Fate of a document without a value: it is outside, it is inside, or it is an error."""
@@ -302,6 +305,15 @@ def one_kind(kind: Kind) -> LabelKind:
 def shown_by(by: By) -> str:
     """Return how tables call the column of the groups."""
     return short_name(by or "") if not isinstance(by, tuple) else BETWEEN.join(map(short_name, by))
+
+
+def note_without_values(rule: str, groups: Sequence[str], is_dropped: bool) -> str:
+    """Return a warning that no document has a value of a rule, or none in some groups."""
+    shown = [*groups[:MOST_NAMED], *([f"{len(groups) - MOST_NAMED:,} more"] if groups[MOST_NAMED:] else [])]
+    where = f" of {listed(shown)}" if groups else ""
+    if not is_dropped:
+        return f"{rule} has no value in any document{where}: it drops none of them"
+    return f"{rule} has no value in any document{where}, so it drops all of them; make or attach its signal, then the quantiles again, or leave the rule out"
 
 
 def _plain_json(value: Any) -> Any:

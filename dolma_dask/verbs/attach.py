@@ -8,7 +8,7 @@ per worker. No text is read for signals.
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, Literal, Self, Unpack, get_args
 
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Shard, shard_info
+from dolma_dask.display import counted
 from dolma_dask.engine import Input, Plan, Task, Unit, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -146,7 +147,21 @@ def attach(
         bad_is_loss=True,
         notes=dataset_notes(opened),
     )
-    return engine.run(plan, run_options(options)).summary
+    return _with_note(engine.run(plan, run_options(options)).summary)
+
+
+def _with_note(summary: Summary) -> Summary:
+    """Say which documents have no values or flags because there is no table."""
+    missing = int(summary.counts.get("shards_without_table", 0))
+    if not missing:
+        return summary
+    without = int(summary.counts.get("documents_without_row", 0))
+    effect = (
+        f"{counted(without, 'document')} without values in all"
+        if without
+        else "none of their documents is flagged"
+    )
+    return replace(summary, notes=(*summary.notes, f"{counted(missing, 'shard')} without a table: {effect}"))
 
 
 def _find_tables(root: str, url: str, shards: list[str]) -> PublishedTables:

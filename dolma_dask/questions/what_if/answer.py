@@ -15,7 +15,7 @@ from dolma_dask.questions.what_if.measure import Amount, Measure
 from dolma_dask.questions.what_if.stage import Tally
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.signal_names import short_names
-from dolma_dask.rules.thresholds import By, shown_by
+from dolma_dask.rules.thresholds import By, note_without_values, shown_by
 from dolma_dask.text.kernels import Counts
 
 MOST_SHOWN = 12
@@ -207,11 +207,22 @@ def answer_of(
         examples=tuple(_examples(ladder, tally, names, shards)),
         unreadable=tally.unreadable,
         measure=scale.how,
-        notes=tuple(notes),
+        notes=(*notes, *_notes(ladder, tally, names)),
         ladder=ladder,
         tally=tally,
         scale=scale,
     )
+
+
+def _notes(ladder: Ladder, tally: Tally, names: Sequence[str]) -> Iterator[str]:
+    """Warn of rules without a value in all documents, or in all of some groups."""
+    documents = tally.total[:, 0]
+    for rule, name in enumerate(names):
+        empty = (documents > 0) & (tally.missing[rule, :, 0] == documents)
+        if empty.any():
+            groups = [ladder.groups[group] for group in np.flatnonzero(empty)]
+            some = groups if (documents[~empty] > 0).any() else []
+            yield note_without_values(name, some, bool(tally.alone(rule, ladder)[empty, 0].any()))
 
 
 Rows = slice | list[int]
@@ -383,7 +394,7 @@ def _lines(answer: WhatIf) -> Iterator[str]:
         yield ""
         yield "  of the documents that a rule drops, the share that another drops too"
         yield from _table(_overlap_table(answer))
-    if answer.examples and any(row.excerpt for row in answer.examples):
+    if not answer.page and any(row.excerpt for row in answer.examples):
         yield ""
         yield from _table(_example_table(answer))
     notes = [answer.measure, *answer.notes]

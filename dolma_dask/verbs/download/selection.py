@@ -98,6 +98,7 @@ def wanted_of(inputs: Sequence[str], base: str | None, selection: Selection, lin
     """
     found = {one.url: one for item in inputs for one in _of_input(item, base, selection, lines)}
     if not found:
+        _check_there(inputs)
         asked = ", ".join(f"{name} {' '.join(words)}" for name, words in vars(selection).items() if words)
         raise UsageError(
             f"{shown(inputs[0])}: nothing is selected; expected files{f' of {asked}' if asked else ''}. Look at the list, and at what it is filtered by."
@@ -105,6 +106,14 @@ def wanted_of(inputs: Sequence[str], base: str | None, selection: Selection, lin
     kept = sorted(found.values(), key=lambda one: one.path.encode())
     _check_paths(kept)
     return kept
+
+
+def _check_there(inputs: Sequence[str]) -> None:
+    for url in map(files.normalize, inputs):
+        if files.is_local(url) and not files.local_path(url).exists():
+            raise UsageError(
+                f"{url}: no such folder or file; expected a tree with listings, a list of URLs, or a store. Look at its path."
+            )
 
 
 def _check_paths(wanted: Sequence[Wanted]) -> None:

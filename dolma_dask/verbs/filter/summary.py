@@ -11,6 +11,7 @@ from dolma_dask.formats.levels import LEAST
 from dolma_dask.journal import Record
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.levels import Levels
+from dolma_dask.rules.thresholds import note_without_values
 from dolma_dask.summary import Summary
 from dolma_dask.text.kernels import Counts
 
@@ -77,13 +78,17 @@ class FilterSummary(Summary):
     def lines(self) -> Iterator[tuple[str | int | None, ...]]:
         """Yield the lines of the table: rule, group, documents kept at each level, and those without a value."""
         groups = [None, *self.passed] if len(self.passed) > 1 else [None]
-        for rule in (LEAST, *self.names):
-            for group in groups:
-                kept = (self.kept(level, rule, group) for level in range(1, self.levels + 1))
-                rules = [own for name, own in self.passed.items() if group in (None, name)]
-                missing = None if rule == LEAST else sum(own[rule][-1] for own in rules)
-                shown = ALL if group is None else group or "none"
-                yield (TOGETHER if rule == LEAST else rule, shown, *kept, missing)
+        of_groups = [(rule, group) for rule in self.names for group in groups[1:]]  # the longest part is last
+        for rule, group in (
+            *((LEAST, group) for group in groups),
+            *((rule, None) for rule in self.names),
+            *of_groups,
+        ):
+            kept = (self.kept(level, rule, group) for level in range(1, self.levels + 1))
+            rules = [own for name, own in self.passed.items() if group in (None, name)]
+            missing = None if rule == LEAST else sum(own[rule][-1] for own in rules)
+            shown = ALL if group is None else group or "none"
+            yield (TOGETHER if rule == LEAST else rule, shown, *kept, missing)
 
     def table(self) -> list[tuple[str, ...]]:
         """Return the lines of the table as words, its heading first."""
@@ -116,4 +121,14 @@ def summarize(summary: Summary, records: Iterable[Record], rules: Sequence[str])
     order = sorted(sums, key=lambda group: (not group, group))
     passed = {group: {rule: sum_.tolist() for rule, sum_ in sums[group].items()} for group in order}
     count = max((len(own[LEAST]) - 2 for own in passed.values()), default=0)
-    return FilterSummary(**vars(summary), names=tuple(rules), levels=count, passed=passed)
+    known = vars(summary) | {"notes": (*summary.notes, *_notes(rules, passed))}
+    return FilterSummary(**known, names=tuple(rules), levels=count, passed=passed)
+
+
+def _notes(rules: Sequence[str], passed: Passed) -> Iterator[str]:
+    """Warn of rules without a value in all documents, or in all of some groups."""
+    for rule in rules:
+        empty = [group for group, own in passed.items() if own[rule][-1] == sum(own[rule][:-1])]
+        if empty:
+            some = [group or "none" for group in empty] if len(empty) < len(passed) else []
+            yield note_without_values(rule, some, any(passed[group][rule][0] for group in empty))

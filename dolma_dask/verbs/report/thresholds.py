@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Input, RunOptions
-from dolma_dask.errors import DolmaDaskError, UsageError
+from dolma_dask.errors import DolmaDaskError, InterruptedStageError, UsageError
 from dolma_dask.formats.levels import LEAST
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
@@ -58,6 +58,8 @@ class Found:
             return None, self.note
         try:
             return with_excerpts(self.asked.answer(run), self.asked.dataset), ""
+        except InterruptedStageError:  # ctrl-C is for the whole report
+            raise
         except DolmaDaskError as error:
             return None, _left_out(self.asked.dataset, error)
 

@@ -329,6 +329,7 @@ def test_tables_json_and_a_page_on_the_command_line(root: str, tmp_path: Path, c
     shown = capsys.readouterr().out
     assert "is the rule that costs most" in shown
     assert "next stricter level (strict)" in shown
+    assert " inside " not in shown, "the page shows documents beside the bounds"
     assert Path(page).stat().st_size < 1_000_000
     assert cli.main(["what-if", root, "regular", "--to", page, "--json", *here]) == 0
     found = json.loads(capsys.readouterr().out)

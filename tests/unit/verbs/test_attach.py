@@ -268,7 +268,9 @@ def test_a_table_that_is_missing_fails_its_shard_or_is_counted(world, tables):
     with pytest.raises(StageError, match=r"de_head\..*: no such file; expected the table of") as caught:
         attach(world, tables)
     assert [failure.shard for failure in caught.value.failures] == [f"{SHARDS[0]}.jsonl.gz"]
-    counts = attach(world, tables, missing="null").counts
+    summary = attach(world, tables, missing="null")
+    counts = summary.counts
+    assert summary.notes[-1].startswith("1 shard without a table: ")
     assert counts["shards_without_table"] == 1
     assert all(row["attributes"] == {} for row in rows_of(world))
     with pytest.raises(StageError, match="no such file"):

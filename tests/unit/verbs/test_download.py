@@ -114,6 +114,11 @@ def hidden(root):
     return list(Path(root).rglob(".*"))
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UsageError, match="nowhere: no such folder or file"):
+        dk.download(str(tmp_path / "nowhere"), to=str(tmp_path / "to"), **QUICK)
+
+
 def test_a_tree_is_fetched_by_its_listings(server, tmp_path):
     summary = fetch(server, tmp_path)
     assert files_of(tmp_path) == wanted(server)

@@ -130,6 +130,22 @@ def test_rows_hold_one_number_and_the_record_holds_the_names(corpus):
     assert table.column("quality")[0].as_py() == x | y << 3
 
 
+def test_a_rule_without_values_is_named(tmp_path):
+    every = [(f"d{n}", "web" if n % 2 else "books", {X: float(n), Y: 1.0}) for n in range(20)]
+    some = [(one, source, a if source == "web" else {X: a[X]}) for one, source, a in every]
+    root, other = write_dataset(tmp_path / "v0", some), write_dataset(tmp_path / "other", every)
+    ask(root, by="source")
+    (note,) = filter(root).notes
+    assert note.startswith("y has no value in any document of books, so it drops all of them;")
+    assert dk.what_if(str(root), **HERE).notes == (note,)
+    ask(other, by="source")
+    cuts = dk.thresholds(str(other), "regular")
+    (note,) = filter(root, [cuts], nulls="keep", name="kept").notes
+    assert note == "y has no value in any document of books: it drops none of them"
+    ask(root, by="none", name="all")
+    assert not filter(root, quantiles="all", name="all").notes, "half of the documents have a value"
+
+
 def test_more_than_17_rules_take_more_numbers(tmp_path):
     rows = [
         (identity, source, {X: 1.0, **{f"s__t__r{k}": float((number * (k + 3)) % 50) for k in range(19)}})

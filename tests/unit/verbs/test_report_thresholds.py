@@ -6,6 +6,8 @@ import shutil
 import pytest
 
 import dolma_dask as dk
+from dolma_dask.errors import InterruptedStageError
+from dolma_dask.questions.what_if.stage import CountStage
 from dolma_dask.verbs.report import page
 
 from .conftest import write_lines
@@ -82,6 +84,18 @@ def test_thresholds_that_cannot_be_asked_about_are_left_out_with_the_reason(worl
     (note,) = (note for note in told["left_out"] if note.startswith("thresholds are left out: "))
     assert note in notes
     assert LENGTH in note
+
+
+def test_ctrl_c_while_they_are_counted_stops_the_report(world, monkeypatch):
+    def stop(self, task):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CountStage, "run_shard", stop)
+        with pytest.raises(InterruptedStageError):
+            page_of(world / "v0")
+    assert not (world / "page.html").exists()
+    assert page_of(world / "v0")[0]["thresholds"]
 
 
 def test_the_page_holds_the_sliders_and_lets_their_script_alone_run(world):
