@@ -57,6 +57,7 @@ from dolma_dask.verbs.published import (
     PublishedTables,
     Stretch,
     TableRows,
+    combined_places,
     is_combined,
     list_tables,
     missing_table,
@@ -168,7 +169,8 @@ def _find_tables(root: str, url: str, shards: list[str]) -> PublishedTables:
     found = list_tables(root, url, (QUALITY_SIGNALS, DUPLICATES), shards)
     if len(found) == 1:
         return found[0]
-    example = shards[0] if shards else "2023-06/0000/en_head"
+    shard = shards[0] if shards else "2023-06/0000/en_head"
+    example = combined_places(root).get(shard, [shard])[0]
     if found:
         raise UsageError(
             f"{url} has quality signals and duplicates of these documents; expected tables of one kind. Name the folder of one, and attach the other "
@@ -176,7 +178,8 @@ def _find_tables(root: str, url: str, shards: list[str]) -> PublishedTables:
         )
     raise UsageError(
         f"{url} has no quality signals or duplicates of these documents; expected files such as {QUALITY_SIGNALS.path(example)} or "
-        f"{DUPLICATES.path(example)}, in folders as the shards below documents/."
+        f"{DUPLICATES.path(example)}, in folders as the published files. Was a "
+        "single folder of them converted, such as documents/2023-06? Then name the folder of tables that is like it."
     )
 
 

@@ -212,6 +212,10 @@ class Mixture:
         """Documents of all shards."""
         return tuple(map(self.source, self.dataset.shards))
 
+    def of(self, dataset: Dataset) -> "Mixture":
+        """Return the same of some of the shards."""
+        return replace(self, selection=replace(self.selection, dataset=dataset))
+
     def source(self, shard: Shard, name: str | None = None) -> MixSource:
         """Return the documents of one shard; one with a name of its own is known by paths with roots."""
         sources = tuple(map(self._attributes, self.sets.sources(shard, ()))) if self.sets else ()

@@ -135,7 +135,7 @@ def mix(
         Keep this many documents (bytes or tokens, see `unit`) of each group: 100000; or a share of it: 0.3; or of some groups, as words or as a map:
         en=100000 de=0.3, while the others are kept whole. Of the documents that rules and filters keep, those with the smallest hash of source and id
         are taken, equal ones in order, until the next would exceed the number: documents stay whole, and a smaller number takes some of those of a
-        larger one. All are read twice: first to find what to keep.
+        larger one. All are read twice: first to find what to keep, in the whole dataset also where `only` names the shards to write.
     by : str, optional
         Column of the groups of `downsample`: source, an attribute key or metadata.<field>; by default all documents are one group. Documents without
         a value are in a group with an empty name.
@@ -212,7 +212,10 @@ def mix(
     of_rule = (
         (*attributes, *(name for name in narrowed.names if name not in attributes)) if attributes else ()
     )
-    selection = select(selected(opened, options).with_current_attributes(), narrowed.where, of_rule)
+    # what is kept of a group does not depend on the shards that one call is asked for; a trial need not read all
+    is_whole = downsample is not None and downsample != () and options.get("prune") is None
+    ranked = opened if is_whole else selected(opened, options)
+    selection = select(ranked.with_current_attributes(), narrowed.where, of_rule)
     draw = _draw(selection.dataset, downsample, by, unit, changes, tokens, attributes)
     beside = None if draw is None else draw.columns
     mixture = make_mixture(selection, changes, attributes, in_order=merge_attributes, beside=beside)
@@ -229,8 +232,10 @@ def mix(
     table = None
     if draw is not None:
         # what is in the way is refused before all documents are ranked
-        run_mix(opened, mixture, outputs, shown, notes, {**options, "dry_run": True})
+        asked = selected(selection.dataset, options)
+        run_mix(opened, mixture.of(asked), outputs, shown, notes, {**options, "dry_run": True})
         mixture, table = draw.drawn(outputs.root, outputs.name or name_of(opened), mixture, options)
+        mixture = mixture.of(asked)
         shown |= {} if table is None else {PARAMETER: table.to_json()}
         notes = (*notes, *draw.notes(table, len(selection.dataset.shards), len(opened.shards)))
     summary = run_mix(opened, mixture, outputs, shown, notes, options)

@@ -267,3 +267,36 @@ def test_replaced_spans_count_as_they_are_written(corpus):
     mixed(corpus.parent / "own", "v1", replace=[replacing], downsample=300, unit="bytes")
     wanted = oracle(documents(corpus.parent / "all"), 300, "bytes", by=lambda row: "")
     assert documents(corpus.parent / "v1") == wanted
+
+
+@pytest.mark.parametrize("more", [{}, {"block": ["LIST"]}, {"where": "length >= 3", "ragged": {}}])
+def test_shards_that_are_asked_for_one_by_one_are_those_of_one_call(corpus, tokenizer, more):
+    (corpus.parent / "list.txt").write_text("d3\nd5\n")
+    block = (str(corpus.parent / "list.txt"),) * ("block" in more)
+    tokens = {"tokenizer": str(tokenizer)} if "ragged" in more else None
+
+    def run(to, **options):
+        ragged = tokens and {"ragged": {**tokens, "to": str(corpus.parent / f"{to}-tokens"), "name": "t"}}
+        where = more.get("where")
+        return mixed(
+            corpus, to, downsample=20, by="source", where=where, block=block, **options, **ragged or {}
+        )
+
+    run("whole")
+    for name in ("a*", "b/*", "d*"):
+        assert run("single", only=[name]).done == 1
+    assert documents(corpus.parent / "single") == documents(corpus.parent / "whole")
+    assert len(documents(corpus.parent / "single")) == 40
+    assert run("whole", only=["a*"]).done == 0
+    assert run("single").done == 0
+    trial = run("trial", prune=1)
+    assert any("1 of 3 shards alone" in note for note in trial.notes)
+    assert trial.counts["documents_out"] == 40
+
+
+def test_a_count_whose_sum_could_overflow_is_an_error(corpus):
+    row = {**document(1), "metadata": {"tokens": 2**31}}
+    write_lines(corpus / "documents/e.jsonl.gz", [json.dumps(row)])
+    with pytest.raises(StageError) as caught:
+        mixed(corpus, downsample=5, unit="metadata.tokens")
+    assert "from 0 to 2,147,483,647" in caught.value.failures[0].message
