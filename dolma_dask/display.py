@@ -43,13 +43,14 @@ def pointed(text: str, start: int, end: int) -> str:
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines of aligned cells: columns of numbers to the right, others to the left.
+    """Return lines of aligned cells: columns of numbers to the right, others to the left. Characters that move or color others are spelled as Python does.
 
     Parameters
     ----------
     rows : sequence of sequence of str
         All of one length; the first is the heading.
     """
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     signs = [">" if all(map(_is_number, column[1:])) else "<" for column in zip(*rows, strict=True)]
     return [
@@ -58,6 +59,13 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def printable(text: str) -> str:
+    """Return a text of somebody else's for a terminal: without what controls it."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _is_number(cell: str) -> bool:

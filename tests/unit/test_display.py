@@ -74,3 +74,9 @@ def test_real(value, text):
 def test_counts():
     assert display.integer(1234567) == "1,234,567"
     assert display.integer(None) == "\N{EN DASH}"
+
+
+def test_what_would_control_a_terminal_is_spelled():
+    assert (
+        text_table([["name"], ["a\x1b[31m\nb\u202e\u2028\ud800é"]])[1] == r"a\x1b[31m\nb\u202e\u2028\ud800é"
+    )

@@ -193,8 +193,8 @@ def answer_of(
             for group, rows in parts
         ),
         rules=tuple(
-            _rule_row(ladder, tally, scale, names[rule], rule, group, rows)
-            for rule in range(len(names))
+            _rule_row(ladder, tally, scale, alone, names[rule], rule, group, rows)
+            for rule, alone in ((rule, tally.alone(rule, ladder)) for rule in range(len(names)))
             for group, rows in parts
         ),
         levels=tuple(
@@ -239,15 +239,19 @@ def _parts(ladder: Ladder, tally: Tally) -> Iterator[tuple[str, Rows]]:
 
 def _amount(scale: Measure, counts: Counts, rows: Rows) -> Amount:
     """Return what some groups of counts (groups, 2) make."""
-    chosen = np.zeros_like(counts)
-    chosen[rows] = counts[rows]
-    return scale.amount(chosen)
+    return scale.amount(counts[rows], rows)
 
 
 def _rule_row(
-    ladder: Ladder, tally: Tally, scale: Measure, name: str, rule: int, group: str, rows: Rows
+    ladder: Ladder,
+    tally: Tally,
+    scale: Measure,
+    alone: Counts,
+    name: str,
+    rule: int,
+    group: str,
+    rows: Rows,
 ) -> RuleRow:
-    alone = tally.alone(rule, ladder)
     following = np.unique(ladder.following[rule][rows][tally.kept[rows][:, 0] > 0])
     levels = [ladder.levels[step - 1] for step in following if step]
     return RuleRow(

@@ -48,6 +48,9 @@ MOST_RULES = 64
 MOST_PLACES = 24
 """Groups that have histograms, overlaps and examples of their own: the largest, as far as the quantiles tell; all have counts."""
 
+MOST_HISTOGRAMS = 256
+"""Rules times groups that have histograms, of 0.4 MB each while they are counted; one group has them in any case."""
+
 MOST_LABELS = 2**16 - 2
 """Groups that have a code."""
 
@@ -147,7 +150,7 @@ def ladder_of(given: Thresholds, levels: Mapping[Level, Thresholds], sizes: Mapp
         upper,
         _stricter_steps(lower, upper) if named is None else (named + (named > 0)) % (len(levels) + 1),
         sizes,
-        _places(labels, sizes),
+        _places(labels, sizes, len(given.bounds)),
     )
 
 
@@ -179,10 +182,9 @@ def _stricter_steps(lower: Floats, upper: Floats) -> Counts:
     return np.where(stricter.any(axis=-1), stricter.argmax(axis=-1), 0).astype(np.int64)
 
 
-def _places(labels: Sequence[str], sizes: Mapping[str, int]) -> Counts:
-    shown = sorted(range(len(labels)), key=lambda number: (-sizes.get(labels[number], 0), number))[
-        :MOST_PLACES
-    ]
+def _places(labels: Sequence[str], sizes: Mapping[str, int], rules: int) -> Counts:
+    most = min(MOST_PLACES, max(MOST_HISTOGRAMS // rules, 1))
+    shown = sorted(range(len(labels)), key=lambda number: (-sizes.get(labels[number], 0), number))[:most]
     places = np.full(len(labels) + 1, len(shown), np.int64)
     for place, number in enumerate(sorted(shown)):
         places[number + 1] = place

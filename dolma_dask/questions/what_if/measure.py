@@ -52,16 +52,10 @@ class Measure:
     tokens_per_byte: float
     how: str  # for people
 
-    def bytes(self, units: Counts) -> Floats:
-        """Return the bytes of units (groups, ...)."""
-        shape = (-1, *[1] * (units.ndim - 1))
-        found: Floats = units * self.per_unit.reshape(shape)
-        return found
-
-    def amount(self, counts: Counts) -> Amount:
-        """Return what the documents and units of all groups (groups, 2) make."""
+    def amount(self, counts: Counts, groups: slice | list[int]) -> Amount:
+        """Return what the documents and units (n, 2) of some groups make."""
         documents, units = int(counts[:, 0].sum()), counts[:, 1]
-        text = float(np.sum(self.bytes(units)[units > 0]))
+        text = float(np.sum((units * self.per_unit[groups])[units > 0]))
         if np.isnan(text):
             return Amount(documents)
         return Amount(documents, round(text), round(text * self.tokens_per_byte))

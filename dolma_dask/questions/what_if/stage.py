@@ -2,7 +2,7 @@
 
 Beside the counts of the kernels there are the documents nearest to each bound, and of each group the documents whose ids have the smallest
 hashes: a sample that depends on the seed alone. The sum depends neither on the order of shards nor on how they are cut into blocks. Memory: a block,
-1 MB of bins for each rule, and `SAMPLE_ROWS` rows of values.
+0.4 MB of bins for each rule and group with a place, at most 100 MB, and `SAMPLE_ROWS` rows of values.
 """
 
 from collections.abc import Sequence

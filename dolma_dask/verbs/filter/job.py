@@ -7,6 +7,7 @@ been made again since.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -169,7 +170,7 @@ class Filtering:
         """Files of all shards."""
         return tuple(item for shard in self.dataset.shards for item in self._inputs_of(shard))
 
-    @property
+    @cached_property
     def levels_key(self) -> str:
         """Key of every shard's levels."""
         params = {

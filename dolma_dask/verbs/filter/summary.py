@@ -28,12 +28,14 @@ Passed = Mapping[str, Mapping[str, list[int]]]
 def counts_by_group(levels: Levels, counts: Counts) -> dict[str, dict[str, list[int]]]:
     """Return counts of `Levels.passed` (groups, rules + 1, levels + 2) by name, without groups that no document has."""
     rules = (*levels.names, LEAST)
-    found: dict[str, dict[str, list[int]]] = {}
-    for group in dict.fromkeys(levels.groups if counts.ndim else ()):
-        own = counts[[name == group for name in levels.groups]].sum(axis=0)  # a label may be empty too
+    sums: dict[str, Counts] = {}
+    for group, own in zip(levels.groups, counts, strict=True) if counts.ndim else ():
         if own[-1].any():
-            found[group] = {rule: numbers.tolist() for rule, numbers in zip(rules, own, strict=True)}
-    return found
+            sums[group] = sums.get(group, 0) + own  # a label may be empty too
+    return {
+        group: {rule: numbers.tolist() for rule, numbers in zip(rules, own, strict=True)}
+        for group, own in sums.items()
+    }
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,7 +14,7 @@ import dolma_dask as dk
 from dolma_dask import cli
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import documents as documents_module
-from dolma_dask.questions.what_if import measure, stage
+from dolma_dask.questions.what_if import ladder, measure, stage
 from dolma_dask.questions.what_if.page import page_data
 from dolma_dask.rules.strictness import LEVELS
 from dolma_dask.rules.thresholds import Thresholds
@@ -416,3 +416,13 @@ def test_columns_and_groups_of_other_types_are_refused(root: str, tmp_path: Path
     many = {"by": "lang", "bounds": {"words": {str(number): {} for number in range(66_000)}}}
     with pytest.raises(UsageError, match=r"thresholds of 66,000 groups; expected at most 65,534"):
         dk.what_if(root, Thresholds.from_json(many), **HERE)
+
+
+def test_many_rules_share_the_memory_of_histograms(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = dk.what_if(root, "regular", **HERE)
+    monkeypatch.setattr(ladder, "MOST_HISTOGRAMS", 2 * len(SIGNALS))
+    answer = dk.what_if(root, "regular", **HERE)
+    assert (every.tally.bins.shape[:2], answer.tally.bins.shape[:2]) == ((3, 3), (3, 2))
+    assert (answer.groups, answer.rules, answer.levels) == (every.groups, every.rules, every.levels)
+    sizes = sorted((row.documents.documents, row.group) for row in answer.groups[1:] if row.group in GROUPS)
+    assert {group["name"] for group in page_data(answer)["groups"]} == {group for _, group in sizes[1:]}
