@@ -52,6 +52,7 @@ from dolma_dask.verbs.options import (
     without_empty,
 )
 from dolma_dask.verbs.published import (
+    PLACED,
     B,
     CombinedRows,
     PublishedTables,
@@ -178,8 +179,7 @@ def _find_tables(root: str, url: str, shards: list[str]) -> PublishedTables:
         )
     raise UsageError(
         f"{url} has no quality signals or duplicates of these documents; expected files such as {QUALITY_SIGNALS.path(example)} or "
-        f"{DUPLICATES.path(example)}, in folders as the published files. Was a "
-        "single folder of them converted, such as documents/2023-06? Then name the folder of tables that is like it."
+        f"{DUPLICATES.path(example)}, {PLACED}"
     )
 
 

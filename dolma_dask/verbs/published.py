@@ -30,6 +30,12 @@ B = TypeVar("B", bound=TableBlock)
 
 _NONE = np.empty(0, np.int64)
 
+PLACED = (
+    "in folders as the shards below documents/, or as the published files. Those of files that were combined are known in the dataset that convert "
+    "wrote, not in a mix of it."
+)
+"""What errors say of the folders of tables."""
+
 
 @dataclass(frozen=True)
 class PublishedTables:
@@ -212,14 +218,14 @@ class CombinedRows(Generic[B]):
         """Yield the next documents in stretches; see `TableRows.beside`."""
         for start, stop, place in _runs(ids):
             part = ids.slice(start, stop - start)
-            self._go_to(place)
+            self._go_to(place, part)
             stretches = (
                 self._current.beside(part) if self._current else [Stretch[B].without_rows(0, stop - start)]
             )
             for one in stretches:
                 yield replace(one, start=one.start + start, stop=one.stop + start)
 
-    def _go_to(self, place: str | None) -> None:
+    def _go_to(self, place: str | None, ids: pa.LargeStringArray) -> None:
         if place is None or place == self._place:
             return
         if place in self._places:
@@ -231,6 +237,7 @@ class CombinedRows(Generic[B]):
         self._places.add(place)
         table = self._left.pop(layout.stem_of(place), None)
         if table is None:
+            RisingIds(place).split(pc.drop_null(ids))  # other ids have no table anywhere
             self._missing(place)
         else:
             self._current = self._open_table(place, table)

@@ -14,6 +14,7 @@ from dolma_dask.io.stored import StoredFile
 from dolma_dask.minhash.redpajama import PUBLISHED
 from dolma_dask.minhash.schemes import ABSENT, SHORT, SIGNED, MinHash, Signatures
 from dolma_dask.verbs.published import (
+    PLACED,
     CombinedRows,
     PublishedTables,
     TableRows,
@@ -37,8 +38,8 @@ def find_tables(root: str, url: str, minhash: MinHash, shards: Iterable[str]) ->
     found = list_tables(root, url, [MINHASH], list(shards))
     if not found:
         raise UsageError(
-            f"signatures={url!r}: no MinHash table of these documents there; expected files such as {MINHASH.path('2023-06/0000/en_head')}, in folders as the "
-            "shards below documents/. Write them with: dolma-dask sign DATASET FOLDER."
+            f"signatures={url!r}: no MinHash table of these documents there; expected files such as {MINHASH.path('2023-06/0000/en_head')}, {PLACED} "
+            "Write them with: dolma-dask sign DATASET FOLDER."
         )
     return found[0]
 

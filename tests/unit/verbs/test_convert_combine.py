@@ -165,6 +165,22 @@ def test_tables_are_found_where_the_whole_tree_was_converted(raw, under):
     assert counts["rows_without_document"] == 1
 
 
+@pytest.mark.parametrize("missing", ["fail", "null"])
+def test_documents_with_other_ids_have_no_tables(raw, missing):
+    signals(raw)
+    combined(raw, combine="language", generated_id="{stem}-{row}")
+    with pytest.raises(StageError, match=r"de_head-0' has no row number"):
+        dk.attach(str(raw.parent / "v0"), str(raw / "quality_signals"), name="rps", missing=missing, **HERE)
+
+
+def test_a_mix_of_combined_documents_names_the_dataset_that_knows_their_tables(raw):
+    signals(raw)
+    combined(raw, combine="language")
+    dk.mix(str(raw.parent / "v0"), to=str(raw.parent / "v1"), **HERE)
+    with pytest.raises(UsageError, match="the dataset that convert wrote, not in a mix of it"):
+        dk.attach(str(raw.parent / "v1"), str(raw / "quality_signals"), name="rps", **HERE)
+
+
 def test_rows_of_files_without_documents_are_counted(raw):
     signals(raw)
     path = raw / "documents/2022-49/0001/de_head.json.gz"
