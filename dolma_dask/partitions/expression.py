@@ -93,7 +93,8 @@ class ReadPartitions(FromMapProjectable):
         """Leave out of the graph what a projection does not need."""
         if substitutions.get("columns") is not None:
             (source,), (partitions,) = self.args, self.iterables
-            sets = {column.set for column in source.select(substitutions["columns"])}
+            selected = source.select(substitutions["columns"])
+            sets = {part.set for column in selected for part in column.stored}
             substitutions = {**substitutions, "iterables": [partitions.reading(sets)]}
         return super().substitute_parameters(substitutions)
 

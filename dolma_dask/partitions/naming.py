@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from dolma_dask.dataset import Dataset
@@ -11,7 +11,17 @@ from dolma_dask.formats.documents import METADATA, STRINGS
 from dolma_dask.formats.layout import format_of
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io.attributes import AttributeFile
-from dolma_dask.reading import AlignedShard, AttributeSets, Catalog, Kind, find_fields, find_keys, full_name
+from dolma_dask.reading import (
+    AlignedShard,
+    AttributeSets,
+    Catalog,
+    Kind,
+    find_fields,
+    find_keys,
+    find_metrics,
+    full_name,
+)
+from dolma_dask.rules.values import Value
 
 DEFAULT = ("id", "source", "text")
 """Columns that are read where none are named."""
@@ -28,6 +38,13 @@ class Column:
     kind: Kind  # what it holds
     set: str | None  # attribute set that it is read from; None: the documents
     key: str  # its name there
+    value: Value | None = None  # of a metric, over the paths of `made_of`
+    made_of: tuple["Column", ...] = ()  # what a metric is computed from
+
+    @property
+    def stored(self) -> tuple["Column", ...]:
+        """Columns of files that are read for it."""
+        return self.made_of or (self,)
 
     @property
     def path(self) -> str:
@@ -51,7 +68,10 @@ def select_columns(
     given = catalog.open(selected) if selected else None
     if given is not None:
         check_keyless(dataset, given)
-    addresses = [_address(catalog, name, selected) for name in names]
+    metrics = find_metrics(catalog, names)
+    addresses: list[_Address] = [
+        (None, name) if name in metrics else _address(catalog, name, selected) for name in names
+    ]
     _check_unique(
         [(name, "/".join(filter(None, address))) for name, address in zip(names, addresses, strict=True)]
     )
@@ -66,13 +86,27 @@ def select_columns(
         raise UsageError(
             "no columns and no attributes are requested; expected one or more, such as columns=['id'] or attributes=['gopher_v2']."
         )
-    used = tuple(dict.fromkeys(name for name, _ in addresses if name is not None))
+    parts = {
+        metric: [_address(catalog, name, selected) for name in sorted(value.names)]
+        for metric, value in metrics.items()
+    }
+    read = [*addresses, *(address for own in parts.values() for address in own)]
+    used = tuple(dict.fromkeys(name for name, _ in read if name is not None))
     sets = given if used == selected else catalog.open(used)
-    fields = find_fields(dataset, [key for name, key in addresses if name is None and is_field(key)])
+    fields = find_fields(
+        dataset, list(dict.fromkeys(key for name, key in read if name is None and is_field(key)))
+    )
     name_of = partial(_name, prefix=prefix, short=short)
-    result = tuple(_column(address, fields, sets, name_of, spans=spans) for address in addresses)
+    result = []
+    for address in addresses:
+        column = _column(address, fields, sets, name_of, spans=spans)
+        if column.set is None and column.key in metrics:
+            made_of = tuple(_column(part, fields, sets, name_of, spans=False) for part in parts[column.key])
+            value = metrics[column.key].value.renamed({part.key: part.path for part in made_of})
+            column = replace(column, kind="number", value=value, made_of=made_of)
+        result.append(column)
     _check_names(result)
-    return result, sets
+    return tuple(result), sets
 
 
 _Address = tuple[str | None, str]

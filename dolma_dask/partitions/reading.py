@@ -66,7 +66,9 @@ class PartitionSource:
     def read(self, partition: Partition, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         """Yield batches with the given columns, one or more, in their order."""
         for piece in partition.pieces:
-            work = self._work(piece, columns)
+            stored = tuple(dict.fromkeys(part for column in columns for part in column.stored))
+            metrics = {column.path: column.value for column in columns if column.value is not None}
+            work = replace(self._work(piece, stored), computed=metrics)
             for info in work.files:
                 self._check_listed(info)
             reader = work.open(max_record_bytes=self.max_record_bytes)

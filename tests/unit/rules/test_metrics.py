@@ -120,6 +120,23 @@ def test_metrics_stand_wherever_signals_are_named(signals: Path, tmp_path: Path)
     ]
 
 
+def test_dataframes_and_bags_have_metrics(signals: Path):
+    names = ["words_per_line_mean", "short_line_ratio"]
+    expected = [["0", 1.5, 1.0], ["1", None, None], ["2", 3.0, 1.0]]
+    frame = dk.read_dataframe(str(signals), ["id", *names, "ccnet_nlines"])
+    found = frame.compute(scheduler="synchronous")
+    assert (
+        found[["id", *names]].astype(object).where(found[["id", *names]].notna(), None).values.tolist()
+        == expected
+    )
+    assert frame["short_line_ratio"].sum().compute(scheduler="synchronous") == 2.0
+    assert list(dk.read_dataframe(str(signals), [names[0]], ["rps"]).columns)[0] == names[0]
+    rows = dk.read_bag(str(signals), ["id", *names]).compute(scheduler="synchronous")
+    assert [list(row.values()) for row in rows] == expected
+    with pytest.raises(ExpressionError, match="rps_doc_word_count is missing"):
+        dk.read_dataframe(str(signals), ["number_of_words"])
+
+
 def test_a_metric_without_its_signals_is_refused_before_a_shard_is_read(signals: Path, tmp_path: Path):
     for call in (
         lambda: dk.quantiles(str(signals), ["perplexity"], **HERE),
