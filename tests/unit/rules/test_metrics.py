@@ -130,7 +130,7 @@ def test_dataframes_and_bags_have_metrics(signals: Path):
         == expected
     )
     assert frame["short_line_ratio"].sum().compute(scheduler="synchronous") == 2.0
-    assert list(dk.read_dataframe(str(signals), [names[0]], ["rps"]).columns)[0] == names[0]
+    assert dk.read_dataframe(str(signals), [names[0]], ["rps"]).columns[0] == names[0]
     rows = dk.read_bag(str(signals), ["id", *names]).compute(scheduler="synchronous")
     assert [list(row.values()) for row in rows] == expected
     with pytest.raises(ExpressionError, match="rps_doc_word_count is missing"):
