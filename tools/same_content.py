@@ -436,7 +436,7 @@ CASES = {
     "quantiles all signals": Case("quantiles v0 --attributes gopher_v2 whitespace_tokenizer_v1 --by none --probabilities 0 0.25 0.5 1 --name all", needs="tag"),
     "quantiles sampled": Case("quantiles v0 @signals metadata.perplexity --sample 0.4 --seed 3 --level strict --name sampled", needs="tag"),
     "quantiles attribute": Case("quantiles v0 --signals metadata.n --by columns__whitespace_tokenizer_v1__length --only books --name attribute", needs="tag parquet"),
-    "filter": Case("filter v0", needs="quantiles", everywhere=True, kills=(2, 6)),
+    "filter": Case("filter v0", needs="quantiles", everywhere=True),
     "filter groups": Case("filter v0 --quantiles language --tails word_count=lower --nulls keep --name language --format parquet", needs="quantiles level", everywhere=True),
     "mix levels": Case("mix v0 --to mix/levels --where 'quality.level >= 2 and language.word_count >= 1'", needs="filter, filter groups"),
     "dedupe": Case("dedupe v0", everywhere=True, kills=(2, 7, 14)),
