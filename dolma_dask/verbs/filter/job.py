@@ -36,6 +36,11 @@ VERSION = 1
 """Raised whenever other bytes are written for the same signals and thresholds."""
 
 
+def thresholds_key(levels: Levels) -> str:
+    """Return a digest of thresholds, by which they are known again."""
+    return work_key("filter", VERSION, {"levels": levels.canonical()})
+
+
 @dataclass(frozen=True)
 class FilterStage:
     """The work of `filter` on one shard; see `dolma_dask.engine.Stage`."""
@@ -199,6 +204,7 @@ class Filtering:
                 "key": self.levels_key,
                 "depends_on": "attributes",
                 "rules": list(self.stage.levels.names),
+                "thresholds": thresholds_key(self.stage.levels),
             }
             yield Announce(Record(unit, shard, self.levels_key, (), (), info=info))
         ran: Ran = yield self._plan(self.levels_key)

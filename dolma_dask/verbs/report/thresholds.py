@@ -18,9 +18,13 @@ from dolma_dask.questions.what_if.examples import with_excerpts
 from dolma_dask.questions.what_if.page import embedded
 from dolma_dask.questions.what_if.question import Asked, ask
 from dolma_dask.rules.groups import ALL
+from dolma_dask.rules.levels import Levels
 from dolma_dask.rules.rules import Compare, Rule
 from dolma_dask.rules.strictness import LEVELS
-from dolma_dask.verbs.quantiles.thresholds import QUANTILES, quantiles_path, read_thresholds
+from dolma_dask.rules.thresholds import Thresholds
+from dolma_dask.verbs.filter.job import thresholds_key
+from dolma_dask.verbs.flagging import dataset_unit
+from dolma_dask.verbs.quantiles.thresholds import QUANTILES, quantiles_path, read_thresholds, thresholds
 from dolma_dask.verbs.report.history import last_name
 from dolma_dask.verbs.report.model import ResultTable, ThresholdsPart
 
@@ -83,16 +87,32 @@ def _left_out(dataset: Dataset, error: Exception) -> str:
 
 def _of_levels(
     dataset: Dataset, parts: Collection[Rule], names: Collection[str]
-) -> tuple[str, str, str] | None:
-    """Return the file, the level and the name of the quantiles that the levels were made of which a rule reads; None if it reads none."""
-    for run in reversed(Journal(dataset.root, "filter").runs):
+) -> tuple[str, Thresholds, str] | None:
+    """Return the file and the name of the quantiles that the levels were made of which a rule reads, and their thresholds at the level; None if it reads none.
+
+    Raises `UsageError`: the levels were made of others.
+    """
+    journal = Journal(dataset.root, "filter")
+    for run in reversed(journal.runs):
         made = run.params.get("name", "")
-        if any(name.startswith(f"{made}.") for name in names) and not run.params.get("thresholds"):
-            number = max((_least(part, f"{made}.{LEAST}") for part in parts), default=0)
-            level = list(LEVELS)[min(max(number, 1), len(LEVELS)) - 1]
-            name = str(run.params.get("quantiles", QUANTILES))
-            if not name.endswith(".json"):
-                return dataset.url(quantiles_path(name)), level, name
+        name = str(run.params.get("quantiles", QUANTILES))
+        if not any(one.startswith(f"{made}.") for one in names):
+            continue
+        if run.params.get("thresholds") or name.endswith(".json"):
+            return None
+        url = dataset.url(quantiles_path(name))
+        tails = run.params.get("tails")
+        levels = [
+            thresholds(url, level, tails=tails, nulls=run.params.get("nulls", "drop")) for level in LEVELS
+        ]
+        record = journal.records.get(dataset_unit(made))
+        if record is None or record.info.get("thresholds") != thresholds_key(Levels.of(levels)):
+            raise UsageError(
+                f"the levels of {made} are not those of {quantiles_path(name)}; expected levels of the quantiles that are there. Make them again: "
+                f"dolma-dask filter --quantiles {name} --name {made}."
+            )
+        number = max((_least(part, f"{made}.{LEAST}") for part in parts), default=0)
+        return url, levels[min(max(number, 1), len(levels)) - 1], name
     return None
 
 

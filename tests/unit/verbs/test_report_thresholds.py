@@ -115,3 +115,19 @@ def test_other_quantiles_make_another_page(world):
     dk.quantiles(str(world / "v0"), [LENGTH], level="strict", name="newest", **QUIET)
     told, _ = page_of(world / "v0")
     assert told["thresholds"]["level"] == "strict"
+
+
+def test_levels_by_tails_of_their_own_and_of_other_thresholds(world):
+    root = str(world / "v0")
+    dk.filter(root, tails=[f"{LENGTH}=lower"], name="lower", **QUIET)
+    dk.mix(root, to=str(world / "v1"), where="lower.level >= 2", **QUIET)
+    told, _ = page_of(world / "v1")
+    cuts = dk.thresholds(root, "strict", tails={LENGTH: "lower"})
+    kept = dk.what_if(root, cuts, **QUIET).to_json()["groups"]
+    assert told["thresholds"]["groups"] == kept
+    assert kept[0]["kept"]["documents"] == 64
+    dk.filter(root, [cuts], name="other", **QUIET)
+    dk.mix(root, to=str(world / "v2"), where="other.level >= 1", **QUIET)
+    told, notes = page_of(world / "v2")
+    assert told["thresholds"] is None
+    assert any("the levels of other are not those of quantiles/quantiles.json" in note for note in notes)
