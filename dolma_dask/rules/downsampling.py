@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import UsageError
-from dolma_dask.rules.groups import ALL, places_of
+from dolma_dask.rules.groups import ALL, label_of, places_of
 from dolma_dask.rules.sampling import document_hashes
 
 Amount = int | float
@@ -72,7 +72,9 @@ def downsampling(
 def read_amounts(given: Amount | Mapping[str, Amount] | Sequence[str]) -> Amount | Mapping[str, Amount]:
     """Return how much to keep, from numbers or from words such as ``1000``, ``0.3`` or ``en=1000``; raise `UsageError` for anything else."""
     if isinstance(given, Mapping):
-        amounts = {str(label): _amount(value) for label, value in given.items()}
+        amounts = {label_of(label) or NO_LABEL: _amount(value) for label, value in given.items()}
+        if len(amounts) < len(given):
+            raise UsageError(f"downsample={dict(given)!r} names a group twice; expected each once.")
     elif isinstance(given, int | float):
         return _amount(given)
     else:

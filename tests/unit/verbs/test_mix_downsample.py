@@ -205,6 +205,7 @@ def test_a_rehearsal_ranks_nothing(corpus):
         ({"downsample": True}, "found True"),
         ({"downsample": {}}, "nothing in it"),
         ({"downsample": ["en=5", "en=6"], "by": "source"}, "twice"),
+        ({"downsample": {2: 5, "2": 7}, "by": "metadata.tokens"}, "twice"),
         ({"downsample": ["en=many"], "by": "source"}, "'many'"),
         ({"downsample": ["en", "de"], "by": "source"}, "'en'"),
         ({"downsample": {"en": 5}}, "expected `by`"),
@@ -292,6 +293,12 @@ def test_shards_that_are_asked_for_one_by_one_are_those_of_one_call(corpus, toke
     trial = run("trial", prune=1)
     assert any("1 of 3 shards alone" in note for note in trial.notes)
     assert trial.counts["documents_out"] == 40
+
+
+def test_numbers_name_groups_as_columns_have_them(corpus):
+    mixed(corpus, downsample={2.0: 3, 3: 1}, by="metadata.tokens")
+    wanted = oracle(documents(corpus), {"2": 3, "3": 1}, by=lambda row: str(row["metadata"]["tokens"]))
+    assert documents(corpus.parent / "v1") == wanted
 
 
 def test_a_count_whose_sum_could_overflow_is_an_error(corpus):
