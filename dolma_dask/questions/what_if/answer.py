@@ -328,7 +328,7 @@ def sentences(answer: WhatIf) -> tuple[str, ...]:
 def _most_costly(answer: WhatIf, every: GroupRow) -> str:
     rows = answer.of_group(ALL)
     if not any(row.alone.documents for row in rows):
-        return f"No rule drops anything: all {counted(every.documents.documents, 'document')} are kept."
+        return f"No rule drops anything of the {counted(every.documents.documents, 'document')}."
     most = max(rows, key=lambda row: (row.only.documents, row.alone.documents))
     dropped = percent(most.alone.documents, every.documents.documents)
     back = (

@@ -40,6 +40,10 @@ from dolma_dask.verbs.quantiles.verb import check_name, check_seed
 
 MOST_EXAMPLES = 20
 
+FAILS = (
+    "documents without a value count as dropped; mix and filter fail on the first of them, as nulls is fail"
+)
+
 
 def what_if(
     dataset: DatasetLike,
@@ -158,7 +162,8 @@ def ask(
     """Find the thresholds and columns that an answer needs; for the arguments and errors see `what_if`."""
     ladder, notes = find_ladder(dataset, thresholds, name)
     columns, ladder, size = _columns(dataset, ladder, length)
-    return Asked(dataset, columns, ladder, size, examples, seed, notes)
+    fails = (FAILS,) if ladder.nulls == "fail" else ()
+    return Asked(dataset, columns, ladder, size, examples, seed, (*notes, *fails))
 
 
 def _check_examples(examples: int | None, to: str | None) -> int:

@@ -104,8 +104,8 @@ def filter(
     Notes
     -----
     Readers see a column NAME.SIGNAL for each signal, from 0 to 4 (1: it passes regular, 4: strictest too), and NAME.level, the least of all rules:
-    mix --where "quality.level >= 2 and quality.perplexity >= 3". Bounds are inclusive. When signals or thresholds are made again, the levels made before
-    are refused by readers until filter has run.
+    mix --where "quality.level >= 2 and quality.perplexity >= 3". Bounds are inclusive. When signals are made again, the levels made before are
+    refused by readers until filter has run; quantiles that are made again change no level before that.
     """
     options = checked(filter, options, RecordArgs)
     check_format(format)

@@ -418,6 +418,12 @@ def test_columns_and_groups_of_other_types_are_refused(root: str, tmp_path: Path
         dk.what_if(root, Thresholds.from_json(many), **HERE)
 
 
+def test_what_fails_elsewhere_is_noted(root: str) -> None:
+    answer = dk.what_if(root, dk.thresholds(root, nulls="fail"), **HERE)
+    assert "documents without a value count as dropped; mix and filter fail" in answer.notes[-1]
+    assert answer.rules == dk.what_if(root, dk.thresholds(root), **HERE).rules
+
+
 def test_many_rules_share_the_memory_of_histograms(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     every = dk.what_if(root, "regular", **HERE)
     monkeypatch.setattr(ladder, "MOST_HISTOGRAMS", 2 * len(SIGNALS))
