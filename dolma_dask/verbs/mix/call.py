@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import dolma_dask
 from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.display import counted
 from dolma_dask.engine import Job, MapJob, Plan, Unit, remove_abandoned, run_jobs
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -154,7 +155,9 @@ def run_mix(
     Files of every kind are made for each shard from one reading; token files of packed documents are made from these.
     """
     policy, documents, tokens = record_policy(options), outputs.documents, outputs.tokens
-    name = name_of(dataset)
+    name, asked = name_of(dataset), len(mixture.dataset.shards)
+    if outputs.packing is not None and asked < len(dataset.shards):
+        notes = (*notes, f"the files hold {asked:,} of {counted(len(dataset.shards), 'shard')} alone")
     jobs: dict[str, Job[Summary]] = {}
     if documents is not None:
         parts = [Part(mixture, shard, shard.path) for shard in mixture.dataset.shards]

@@ -295,6 +295,12 @@ def test_shards_that_are_asked_for_one_by_one_are_those_of_one_call(corpus, toke
     assert trial.counts["documents_out"] == 40
 
 
+@pytest.mark.parametrize("more", [{"shards": 2}, {"shuffle": True}])
+def test_files_of_some_shards_alone_say_so(corpus, more):
+    assert not any("alone" in note for note in mixed(corpus, **more).notes)
+    assert "the files hold 1 of 3 shards alone" in mixed(corpus, only=["a*"], **more).notes
+
+
 def test_numbers_name_groups_as_columns_have_them(corpus):
     mixed(corpus, downsample={2.0: 3, 3: 1}, by="metadata.tokens")
     wanted = oracle(documents(corpus), {"2": 3, "3": 1}, by=lambda row: str(row["metadata"]["tokens"]))
