@@ -241,14 +241,20 @@ class _Writer:
             "ccnet_perplexity": record["perplexity"],
             "rps_doc_ut1_blacklist": None,
             "rps_doc_word_count": len(text.split()),
+            "rps_doc_ldnoobw_words": float(text.count("kill")),
             **{
                 key: round(most * value, 8)
                 for (key, most), value in zip(_DOC_SIGNALS.items(), drawn, strict=True)
             },
         }
-        ends = list(itertools.accumulate(len(line) for line in text.splitlines(keepends=True)))
-        sizes = [len(line.split()) for line in text.splitlines()]
-        spans = zip([0, *ends], ends, sizes, strict=False)
+        lines = text.splitlines(keepends=True)
+        ends = list(itertools.accumulate(map(len, lines)))
+        of_lines: dict[str, Sequence[float]] = {
+            "rps_lines_num_words": [len(line.split()) for line in lines],
+            "rps_lines_ending_with_terminal_punctution_mark": [
+                float(line.rstrip().endswith((".", "!", "?", "\u201d"))) for line in lines
+            ],
+        }
         return {
             "id": name,
             "id_int": int.from_bytes(hashlib.sha1(name.encode()).digest()[:8], "little"),
@@ -262,7 +268,10 @@ class _Writer:
             },
             "quality_signals": {
                 **{key: [[0, length, score]] for key, score in scores.items()},
-                "rps_lines_num_words": [list(span) for span in spans],
+                **{
+                    key: [list(span) for span in zip([0, *ends], ends, found, strict=False)]
+                    for key, found in of_lines.items()
+                },
             },
         }
 
