@@ -90,7 +90,7 @@ VERBS = _by_name(
     Verb(
         "sign",
         "dolma_dask.verbs.sign:sign",
-        "Write MinHash signatures as RedPajama-V2 publishes them.",
+        "Write MinHash signatures, or tables of duplicates, as RedPajama-V2 publishes them.",
         reads=("dataset",),
     ),
     Verb(

@@ -50,6 +50,9 @@ MINHASH_SCHEMA = pa.schema(
 )
 
 
+DUPLICATES_SCHEMA = pa.schema([(name, pa.string()) for name in ("shard_id", "doc_id", "digest")])
+
+
 @dataclass(frozen=True)
 class Component:
     """A kind of files that are published beside those of the documents, a table for each."""
@@ -108,6 +111,12 @@ def minhash_columns(shard_id: str, rows: Counts, values: Values, valid: Bools) -
     ids = _joined_ids(shard_id, rows)
     signatures = [_banded(values, valid, *shape) for shape in BANDS.values()]
     return [pa.repeat(pa.scalar(shard_id), len(rows)), ids, pa.array(id_numbers(ids)), *signatures]
+
+
+def duplicate_columns(shard_id: str, rows: Counts, digests: pa.Array) -> list[pa.Array]:
+    """Return the columns of `DUPLICATES_SCHEMA` for documents with these row numbers and digests (n,); a digest has no ``sha1:`` there."""
+    plain = pc.replace_substring_regex(digests, r"^sha1:", "").cast(pa.string())
+    return [pa.repeat(pa.scalar(shard_id), len(rows)), _joined_ids(shard_id, rows), plain]
 
 
 def id_numbers(ids: pa.Array) -> Words:

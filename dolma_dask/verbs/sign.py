@@ -1,4 +1,4 @@
-"""sign: documents -> the MinHash tables of RedPajama-V2, a table for each shard, for tools that read these.
+"""sign: documents -> the MinHash tables of RedPajama-V2, or its tables of duplicates, one for each shard, for tools that read these.
 
 `dedupe` needs none: it keeps signatures of its own, of any scheme, beside the documents, and reads such tables too. Ids are the published ones,
 ``<snapshot>/<shard>/<file>/<row>``; rows of a table are numbered by them, so that a selection of documents keeps its numbers. Memory: a few blocks, and 5,000 rows
@@ -7,7 +7,7 @@ of 2 kB.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Protocol, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Unpack
 
 import dolma_dask
 from dolma_dask import engine
@@ -15,7 +15,8 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Plan, Unit
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.formats.redpajama import MINHASH, Component, RisingIds
+from dolma_dask.formats.metadata import PREFIX, scan_metadata
+from dolma_dask.formats.redpajama import DUPLICATES, MINHASH, Component, RisingIds
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
@@ -43,7 +44,7 @@ from dolma_dask.verbs.options import (
 from dolma_dask.verbs.published import combined_places
 from dolma_dask.verbs.selection import rule_notes, select
 from dolma_dask.verbs.sinks import DocumentRows, DocumentStage, Output, ShardFacts, WriterSink
-from dolma_dask.writers.redpajama import MinHashTable
+from dolma_dask.writers.redpajama import DuplicateTable, MinHashTable
 
 VERSION = 1
 """Raised whenever sign writes other rows for the same documents."""
@@ -54,13 +55,14 @@ def sign(
     to: str,
     /,
     *,
+    component: Literal["minhash", "duplicates"] = "minhash",
     where: RuleLike = None,
     attributes: Annotated[Sequence[str], Many] = (),
     source: str | None = None,
     version: str | None = None,
     **options: Unpack[ReadArgs],
 ) -> Summary:
-    """Write the MinHash signatures of all documents as RedPajama-V2 publishes them: <snapshot>/<shard>/<lang>_<bucket>.minhash.parquet.
+    """Write MinHash signatures of documents, or a list of duplicates, as RedPajama-V2 publishes them: <snapshot>/<shard>/<lang>_<bucket>.minhash.parquet.
 
     Example: dolma-dask sign corpus/rpv2/v0 out/minhash
 
@@ -70,8 +72,11 @@ def sign(
         Folder or URL with documents/ in it, whose ids are those of RedPajama-V2 (convert --mapping redpajama_v2 makes them).
     to : str
         Output folder. `dedupe` takes signatures from there: --how fuzzy --scheme redpajama_v2 --signatures FOLDER.
+    component : {"minhash", "duplicates"}
+        What to write. Duplicates are documents for which `where` holds, in .duplicates.parquet files: --where "exact is not None" for those
+        that dedupe has flagged.
     where : str, optional
-        Sign only documents for which this holds, as in mix.
+        Only documents for which this holds, as in mix.
     attributes : list of str, optional
         Attribute sets to read; by default those that the rule needs.
     source : str, optional
@@ -88,7 +93,7 @@ def sign(
     StageError
         Some shards failed; one with other ids does.
     UsageError
-        Published files were combined in the shards; or an argument is unknown, or has a value that it cannot have.
+        Published files were combined in the shards; duplicates lack a rule; or an argument is unknown, or has a value that it cannot have.
 
     Notes
     -----
@@ -97,7 +102,15 @@ def sign(
     """
     options = checked(sign, options, ReadArgs)
     opened = as_dataset(dataset, source, version)
-    return write_tables(opened, TableOutput(files.normalize(to)), MINHASH, where, attributes, options)
+    if component == "minhash":
+        return write_tables(opened, TableOutput(files.normalize(to)), MINHASH, where, attributes, options)
+    if component != "duplicates":
+        raise UsageError(f"component={component!r}; expected minhash or duplicates.")
+    if where is None:
+        raise UsageError(
+            'which documents are duplicates is not said; expected a rule. Name the flags of dedupe: --where "exact is not None".'
+        )
+    return write_tables(opened, DuplicateOutput(files.normalize(to)), DUPLICATES, where, attributes, options)
 
 
 class PublishedOutput(Output, Protocol):
@@ -210,3 +223,51 @@ class TableSink(WriterSink[MinHashTable]):
             content_digest=facts.content_digest,
             counts={"without_signature": self._rows - self._signed, "bytes_out": file.bytes},
         )
+
+
+@dataclass(frozen=True)
+class DuplicateOutput:
+    """A table of duplicates for each shard of documents."""
+
+    root: str
+    verb: ClassVar[str] = "sign"
+    columns: ClassVar[tuple[str, ...]] = ("id", "metadata")
+
+    def open(self, unit: Unit, shard: str) -> "DuplicateSink":
+        """See `dolma_dask.verbs.sinks.Output`."""
+        return DuplicateSink(self.root, unit.name, shard)
+
+    def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
+        """See `PublishedOutput`."""
+        params = {
+            **documents,
+            "component": DUPLICATES.name,
+            "max_record_bytes": policy.max_record_bytes,
+            "on_bad_record": policy.on_bad_record,
+        }
+        return work_key(self.verb, VERSION, params)
+
+
+class DuplicateSink(WriterSink[DuplicateTable]):
+    """Writes the table of duplicates of one shard."""
+
+    def __init__(self, root: str, path: str, shard: str) -> None:
+        super().__init__(DuplicateTable(root, path))
+        self._ids = RisingIds(layout.document_path(shard))
+        self._rows = 0
+
+    def write(self, rows: DocumentRows) -> None:
+        """See `dolma_dask.verbs.sinks.Sink`."""
+        if not len(rows.batch):
+            return
+        shard_id, numbers = self._ids.split(rows.batch.column("id"))
+        fields, _ = scan_metadata(rows.batch.column("metadata"), {f"{PREFIX}digest": "string"})
+        self.writer.add(shard_id, numbers, fields[f"{PREFIX}digest"])
+        self._rows += len(numbers)
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.verbs.sinks.Sink`."""
+        file = self.writer.record
+        counts = {"duplicates": self._rows, "bytes_out": file.bytes}
+        digests = {"ids_digest": facts.ids_digest, "content_digest": facts.content_digest}
+        return facts.record(unit, (file, *quarantined), self._rows, **digests, counts=counts)

@@ -62,3 +62,23 @@ def test_published_tables_are_taken_whole(published: Path, dataset: Path) -> Non
     assert listed == ALL - LEFT
     groups = [table.metadata.row_group(0).num_rows for table in tables if table.metadata.num_row_groups]
     assert 0 in groups
+
+
+def test_tables_are_written_in_the_published_layout(published: Path, dataset: Path, tmp_path: Path) -> None:
+    """From the published flags they hold the published rows, file by file; read again, they make the same flags."""
+    dk.sign(
+        str(dataset), str(tmp_path / "tables"), component="duplicates", where="published is not None", **HERE
+    )
+    paths = sorted(
+        path.relative_to(published / "duplicates") for path in (published / "duplicates").rglob("*.parquet")
+    )
+    assert len(paths) == 30
+    for path in paths:
+        ours, theirs = (
+            pq.read_table(root / path) for root in (tmp_path / "tables", published / "duplicates")
+        )
+        assert ours.schema.equals(theirs.schema)
+        assert ours.to_pylist() == theirs.to_pylist(), path
+    dk.attach(str(dataset), str(tmp_path / "tables"), name="again", **HERE)
+    frame = dk.read_dataframe(str(dataset), ["id", "published", "again"]).compute(scheduler="synchronous")
+    assert frame["again"].equals(frame["published"])

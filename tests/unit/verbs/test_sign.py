@@ -227,3 +227,29 @@ def test_an_empty_shard_has_an_empty_table(world):
     dk.sign(str(world / "v0"), str(world / "tables"), **HERE)
     assert pq.read_table(world / "tables/empty.minhash.parquet").num_rows == 0
     assert published(world).counts["duplicates"] > 0
+
+
+def test_tables_of_duplicates(world):
+    """Documents that a rule names, with their digests, which may be missing; a shard without any has a table without rows."""
+    path = world / f"v0/documents/{SHARDS[0]}.jsonl.gz"
+    rows = [json.loads(line) for line in read_lines(path)]
+    for number, row in enumerate(rows):
+        row["metadata"] = {"digest": f"sha1:D{number}"} if number % 2 else {}
+    write_lines(path, map(json.dumps, rows))
+    named = [f"{SHARDS[0]}.json.gz/{number}" for number in (4, 7)]
+    options = {"component": "duplicates", **HERE}
+    summary = dk.sign(
+        str(world / "v0"), str(world / "d"), where=f"id in ({named[0]!r}, {named[1]!r})", **options
+    )
+    assert summary.counts["duplicates"] == 2
+    table, empty = (pq.read_table(world / f"d/{shard}.duplicates.parquet") for shard in SHARDS)
+    assert table.to_pylist() == [
+        {"shard_id": f"{SHARDS[0]}.json.gz", "doc_id": named[0], "digest": None},
+        {"shard_id": f"{SHARDS[0]}.json.gz", "doc_id": named[1], "digest": "D7"},
+    ]
+    assert (empty.num_rows, empty.schema) == (0, table.schema)
+    assert dk.attach(str(world / "v0"), str(world / "d"), name="same", **HERE).counts["duplicates"] == 2
+    with pytest.raises(UsageError, match="which documents are duplicates is not said"):
+        dk.sign(str(world / "v0"), str(world / "other"), **options)
+    with pytest.raises(UsageError, match="component='x'; expected minhash or duplicates"):
+        dk.sign(str(world / "v0"), str(world / "other"), **{**options, "component": "x"})
