@@ -6,18 +6,20 @@ import threading
 from types import FrameType
 
 _LATER_SECONDS = 0.01
-"""Until Ctrl-C that fell into the machinery of imports is tried again."""
+"""Until Ctrl-C is tried again that fell into the machinery of imports, or into a callback that nothing can leave."""
 
 
 def entry() -> None:
     """Run the command of this process, and exit with its status."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
+        sys.unraisablehook = _not_lost
     try:
         from dolma_dask.cli import main
 
         status = main()
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stderr.write("interrupted; the same command goes on from here\n")
         status = 130
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to stop
@@ -28,7 +30,19 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     """Stop the command; within the machinery of imports a little later, since it would lose the exception or keep a lock."""
     if frame is None or not frame.f_code.co_filename.startswith("<frozen importlib."):
         raise KeyboardInterrupt
-    threading.Timer(_LATER_SECONDS, signal.raise_signal, [number]).start()
+    _interrupt_later()
+
+
+def _interrupt_later() -> None:
+    threading.Timer(_LATER_SECONDS, signal.raise_signal, [signal.SIGINT]).start()
+
+
+def _not_lost(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Stop the command after a callback, such as that of a weak reference, which Ctrl-C could not leave."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+    elif signal.getsignal(signal.SIGINT) is _interrupt:
+        _interrupt_later()
 
 
 if __name__ == "__main__":
