@@ -61,6 +61,9 @@ class Case:
     passes: bool = False
     replaces: bool = True  # refuses to replace files that it did not make, without --overwrite
     asks: bool = False  # refuses to replace its own files of other options too
+    repeats: bool = (
+        False  # has the stages of another case: what that one shows with other processes is left out
+    )
 
     def command(self, world: Path, *more: str) -> list[str]:
         """Return the words in a certain world; options in `more` stand for those of that name."""
@@ -302,11 +305,12 @@ class VerbLaws:
         assert "Traceback" not in command.output, "what Dask says about a killed worker is noise to the user"
         self.check(name, world, worlds)
 
+    @_cases(lambda case: not case.repeats)
     def test_killed_with_a_cluster(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
         """Nothing that runs in other processes outlives the command, and none of them is missed."""
         self.disturbed(name, "cluster", world, worlds, tmp_path / "log")
 
-    @_cases(lambda case: not case.passes)
+    @_cases(lambda case: not (case.passes or case.repeats))
     def test_killed_with_processes(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
         """The same for processes without a cluster."""
         self.disturbed(name, "processes", world, worlds, tmp_path / "log")
@@ -399,6 +403,7 @@ class VerbLaws:
         self.run(self.cases[name].command(world, "--overwrite"))
         self.check(name, world, worlds)
 
+    @_cases(lambda case: not case.repeats)
     def test_a_reader_sees_whole_files_only(
         self, name: str, world: Path, done: Path, worlds: Worlds, tmp_path: Path
     ) -> None:
@@ -421,6 +426,7 @@ class VerbLaws:
             assert command.wait() == 0, command.output
         assert seen
 
+    @_cases(lambda case: not case.repeats)
     def test_two_commands_at_once_do_no_harm(
         self, name: str, world: Path, worlds: Worlds, tmp_path: Path
     ) -> None:
