@@ -244,6 +244,7 @@ def _spelled(name: object, value: object) -> str:
 # ------------------------------------------------------------------------------------------------ what only verbs know
 
 _CHECKS = {
+    "function": "dolma_dask.functions.places:find_object",
     "taggers": "dolma_dask.taggers.registry:get_tagger",
     "where": "dolma_dask.rules.where:parse",
     "mapping": "dolma_dask.sources.mapping:preset",

@@ -32,18 +32,16 @@ class BadRecord:
 
     url: str  # file it stands in
     row: int  # 0-based line number
-    byte_offset: int  # where the line starts, in bytes of decompressed data
-    # ``blank_line``, ``invalid_utf8``, ``nul_byte``, ``invalid_json``, ``not_an_object``, ``missing_field``, ``wrong_type`` or
-    # ``too_large``
+    byte_offset: int  # where the line starts, in bytes of decompressed data; -1 if nobody knows any more
+    # ``blank_line``, ``invalid_utf8``, ``nul_byte``, ``invalid_json``, ``not_an_object``, ``missing_field``, ``wrong_type``,
+    # ``too_large``, ``function_failed`` or ``wrong_document``
     reason: str
     expected: str  # what should have been there
     raw: bytes  # the line without its newline; only its head when it is ``too_large``
 
     def __str__(self) -> str:
-        return (
-            f"{self.url}, row {self.row}, byte {self.byte_offset}: {self.reason.replace('_', ' ')}; "
-            f"expected {self.expected}"
-        )
+        place = f", byte {self.byte_offset}" if self.byte_offset >= 0 else ""
+        return f"{self.url}, row {self.row}{place}: {self.reason.replace('_', ' ')}; expected {self.expected}"
 
     def error(self, advice: str) -> BadRecordError:
         """Return it as an error that says what to do next."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dolma_dask.formats.documents import RAW, REQUIRED, schema_of
+from dolma_dask.functions.calls import UserFunction
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, InputRecord, too_large
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES, LineBlock, StoredFile
 from dolma_dask.sources.mapping import FieldMapping
@@ -61,6 +62,7 @@ class RawFile:
         MAX_RECORD_BYTES  # a longer record is bad (``too_large``); one of lines or text is not held in memory
     )
     lines: LineConverter | None = None  # of JSON; None: documents by the mapping
+    function: UserFunction | None = None  # that makes documents of records, in place of the mapping
 
 
 class BlockBuilder:
@@ -81,7 +83,8 @@ class BlockBuilder:
     def add(self, row: Sequence[Any] | None) -> None:
         """Append a row; None: it is null in every column."""
         self._rows.append(row)
-        self.size += len(row[-1]) if row else 0
+        last = row[-1] if row else b""
+        self.size += sum(map(len, last)) if isinstance(last, list) else len(last)
 
     def refuse(self, url: str, byte_offset: int, reason: str, expected: str, raw: bytes) -> None:
         """Append a row that is null in every column, and the record of why; see `BadRecord` for the parameters."""

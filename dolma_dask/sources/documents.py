@@ -98,7 +98,11 @@ class RecordConverter:
             return _required(record, self.mapping.id)
         if (identity := _value(record, "id")) is not None:
             return identity
-        return _encode(self.mapping.generated_id.format(**self._named, row=row))
+        return _encode(self.generated_id(row))
+
+    def generated_id(self, row: int) -> str:
+        """Return the id of a record without one."""
+        return self.mapping.generated_id.format(**self._named, row=row)
 
     def _source_of(self, record: Record) -> bytes:
         source = _value(record, self._source) if self._source else None

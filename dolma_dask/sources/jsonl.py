@@ -15,7 +15,7 @@ from dolma_dask.formats.json.exact import LineError
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import Compression, LineBlock, StoredFile, compression_of, read_lines
 from dolma_dask.sources.base import BlockBuilder, LineConverter, RawFile, finish
-from dolma_dask.sources.documents import RecordConverter
+from dolma_dask.sources.functions import converter_of
 
 
 class JsonLines(RawFile):
@@ -30,7 +30,10 @@ class JsonLines(RawFile):
 
 def read_json_lines(raw: RawFile, stored: StoredFile, compression: Compression | None) -> Iterator[Block]:
     """Yield the rows of an open file, or member of an archive, that is stored as `compression` says."""
-    converter, most = raw.lines or RecordConverter(raw.mapping, raw.path, raw.url), raw.max_record_bytes
+    converter, most = (
+        raw.lines or converter_of(raw.function, raw.mapping, raw.path, raw.url),
+        raw.max_record_bytes,
+    )
     is_fast = True
     for lines in read_lines(stored, compression, block_bytes=raw.block_bytes, max_record_bytes=most):
         if lines.oversize_bytes:

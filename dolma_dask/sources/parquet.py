@@ -24,6 +24,7 @@ from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import StoredFile
 from dolma_dask.sources.base import BlockBuilder, RawFile, finish
 from dolma_dask.sources.documents import Record, RecordConverter, join_members
+from dolma_dask.sources.functions import FunctionConverter, converter_of
 from dolma_dask.sources.mapping import FieldMapping
 
 _MAX_BLOCK_ROWS = 16_384
@@ -46,10 +47,11 @@ class ParquetTable(RawFile):
         """Yield the documents; see `dolma_dask.sources.base.Source`. Bad rows have byte offset 0: a table has no lines."""
         with closing(StoredFile(self.url)) as stored, open_parquet(self.url) as file:
             schema = file.schema_arrow
-            self._check_columns(schema.names)
-            is_documents = self.mapping.is_default and is_ours(schema)
-            converter = RecordConverter(self.mapping, self.path, self.url)
-            builder = BlockBuilder()
+            if self.function is None:
+                self._check_columns(schema.names)
+            is_documents = (self.mapping.is_default or self.function is not None) and is_ours(schema)
+            converter = converter_of(self.function, self.mapping, self.path, self.url)
+            builder = BlockBuilder(schema=converter.schema)
             for batch in read_batches(
                 self.url, file, None, self.block_bytes, max_bytes=self.max_record_bytes
             ):
@@ -60,7 +62,11 @@ class ParquetTable(RawFile):
             finish(stored, self.path, inputs)
 
     def _add(
-        self, builder: BlockBuilder, converter: RecordConverter, record: Record | None, is_document: bool
+        self,
+        builder: BlockBuilder,
+        converter: RecordConverter | FunctionConverter,
+        record: Record | None,
+        is_document: bool,
     ) -> None:
         """Append the document of a row, or say why it is none."""
         line = b""

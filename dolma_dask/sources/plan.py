@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from dolma_dask.errors import UsageError
+from dolma_dask.functions.calls import UserFunction
 from dolma_dask.io.files import FileInfo, grouped, join
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES
 from dolma_dask.sources.base import LineConverter, Source
@@ -98,16 +99,18 @@ def open_sources(
     *,
     max_record_bytes: int = MAX_RECORD_BYTES,
     lines: LineConverter | None = None,
+    function: UserFunction | None = None,
 ) -> Iterator[Source]:
     """Yield the sources of files below the raw folder `root`, in their order; nothing is read yet. Ids are made from the files' paths.
 
-    `lines` makes other rows than documents of JSON lines. Raises `UsageError`: a suffix is not known.
+    `lines` makes other rows than documents of JSON lines; with a `function` each row holds all documents of a record (`dolma_dask.sources.functions`).
+    Raises `UsageError`: a suffix is not known.
     """
     for group in read_together(files):
         paths = tuple(file.path for file in group)
         urls = tuple(join(root, path) for path in paths)
         kind = split_suffix(paths[0]).kind
         if kind == "text":
-            yield TextFiles(urls, paths, mapping, BLOCK_BYTES, max_record_bytes)
+            yield TextFiles(urls, paths, mapping, BLOCK_BYTES, max_record_bytes, function)
         else:
-            yield _SOURCES[kind](urls[0], paths[0], mapping, BLOCK_BYTES, max_record_bytes, lines)
+            yield _SOURCES[kind](urls[0], paths[0], mapping, BLOCK_BYTES, max_record_bytes, lines, function)

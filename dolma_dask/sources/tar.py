@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import IO, Self, cast
 
+import pyarrow as pa
 import xxhash
 
 from dolma_dask.errors import CorruptFileError
@@ -19,6 +20,7 @@ from dolma_dask.io.files import READ_BYTES, FileInfo
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import Member, Section, StoredFile
 from dolma_dask.sources.base import SCHEMA, BlockBuilder, RawFile, finish
+from dolma_dask.sources.functions import DOCUMENTS
 from dolma_dask.sources.jsonl import read_json_lines
 from dolma_dask.sources.naming import RawName, split_suffix
 from dolma_dask.sources.text import add_text
@@ -45,6 +47,10 @@ class TarArchive(RawFile):
             yield from self._members(stored)
             finish(stored, self.path, inputs)
 
+    @property
+    def _schema(self) -> pa.Schema:
+        return self.lines.schema if self.lines else DOCUMENTS if self.function else SCHEMA
+
     def _members(self, stored: StoredFile) -> Iterator[Block]:
         row = 0
         try:
@@ -59,7 +65,7 @@ class TarArchive(RawFile):
                 while (member := archive.next()) is not None:
                     archive.members.clear()
                     if reason := _reason_to_skip(member):
-                        nothing = BlockBuilder(row, self.lines.schema if self.lines else SCHEMA).take()
+                        nothing = BlockBuilder(row, self._schema).take()
                         yield replace(nothing, skipped=(f"{self.url}#{member.name} ({reason})",))
                     elif content := archive.extractfile(member):
                         for block in self._read(_MemberFile(self.url, member, content, row)):
@@ -81,7 +87,7 @@ class TarArchive(RawFile):
             yield from read_json_lines(self, file, name.compression)
 
     def _text(self, file: "_MemberFile", name: RawName) -> Block:
-        builder = BlockBuilder(file.section.start.row)
+        builder = BlockBuilder(file.section.start.row, self._schema)
         path = f"{split_suffix(self.path).stem}/{file.name}"
         add_text(builder, self, file, name.compression, path)
         return builder.take()

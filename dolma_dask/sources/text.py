@@ -13,6 +13,7 @@ import msgspec
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.exact import LineError
+from dolma_dask.functions.calls import UserFunction
 from dolma_dask.io.records import QUARANTINE_HEAD, Block, InputRecord
 from dolma_dask.io.stream import (
     BLOCK_BYTES,
@@ -22,8 +23,9 @@ from dolma_dask.io.stream import (
     compression_of,
     read_pieces,
 )
-from dolma_dask.sources.base import BlockBuilder, RawFile, finish
+from dolma_dask.sources.base import SCHEMA, BlockBuilder, RawFile, finish
 from dolma_dask.sources.documents import Document, RecordConverter
+from dolma_dask.sources.functions import DOCUMENTS, Documents, FunctionConverter
 from dolma_dask.sources.mapping import FieldMapping
 
 _BOM = b"\xef\xbb\xbf"
@@ -40,10 +42,13 @@ class TextFiles:
     mapping: FieldMapping = field(default_factory=FieldMapping)
     block_bytes: int = BLOCK_BYTES  # bytes per block, about
     max_record_bytes: int = MAX_RECORD_BYTES  # a longer file is bad (``too_large``) and not held in memory
+    function: UserFunction | None = (
+        None  # that makes documents of the text, see `dolma_dask.sources.functions`
+    )
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`."""
-        builder = BlockBuilder()
+        builder = BlockBuilder(schema=DOCUMENTS if self.function else SCHEMA)
         for url, path in zip(self.urls, self.paths, strict=True):
             with closing(StoredFile(url)) as stored:
                 add_text(builder, self, stored, compression_of(url.lower()), path)
@@ -65,7 +70,7 @@ def add_text(
 
     Raises `UsageError`: the mapping has no `source_name`.
     """
-    if raw.mapping.source_name is None:
+    if raw.mapping.source_name is None and raw.function is None:
         raise UsageError(
             f"{stored.url}: a text file does not say what source it is from; expected a name for all of them: --source NAME.",
             path=path,
@@ -75,7 +80,7 @@ def add_text(
         builder.refuse_size(stored.url, 0, size, raw.max_record_bytes, data)
         return
     try:
-        builder.add(_document(data.removeprefix(_BOM), path, raw.mapping))
+        builder.add(_documents(data.removeprefix(_BOM), path, raw))
     except LineError as error:
         builder.refuse(stored.url, 0, error.reason, error.expected, data)
 
@@ -93,7 +98,7 @@ def _read_limited(stored: StoredFile, compression: Compression | None, limit: in
     return b"".join(pieces), size
 
 
-def _document(data: bytes, path: str, mapping: FieldMapping) -> Document:
+def _documents(data: bytes, path: str, raw: "RawFile | TextFiles") -> Document | Documents:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -105,6 +110,7 @@ def _document(data: bytes, path: str, mapping: FieldMapping) -> Document:
             "nul_byte", f"text without NUL bytes, found one at byte {nul}; is it UTF-16, or no text?"
         )
     identity = _encode(path)
-    return RecordConverter(mapping, path).convert(
-        {"id": identity, "text": _encode(text), "path": identity}, 0
-    )
+    record = {"id": identity, "text": _encode(text), "path": identity}
+    if raw.function is not None:
+        return FunctionConverter(raw.function, raw.mapping, path).convert(record, 0, identity=path)
+    return RecordConverter(raw.mapping, path).convert(record, 0)

@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from dolma_dask.errors import DataError
+from dolma_dask.functions.calls import is_imported
+from dolma_dask.functions.digest import digest, surroundings
 from dolma_dask.taggers.base import Kind
-from dolma_dask.taggers.digest import digest, surroundings
 
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
 """Arrow type of a ``spans`` column."""
@@ -57,8 +58,8 @@ class FunctionTagger:
         return digest(self.source, surroundings(self.function), shape)
 
     def __getstate__(self) -> dict[str, Any]:
-        is_imported = self.fixed_version is None and self.function.__module__ != "__main__"
-        return {**vars(self), "fixed_version": self.version, "is_imported": is_imported}
+        checks = self.fixed_version is None and is_imported(self.function)
+        return {**vars(self), "fixed_version": self.version, "is_imported": checks}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update({**state, "fixed_version": None})

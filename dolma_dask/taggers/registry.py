@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, get_args
 import pyarrow as pa
 
 from dolma_dask.errors import UsageError
+from dolma_dask.functions.digest import source_of
+from dolma_dask.functions.places import find_object, is_place
 from dolma_dask.taggers.base import Kind, Tagger, ViewTagger
-from dolma_dask.taggers.digest import source_of
 from dolma_dask.taggers.functions import SCALARS, FunctionTagger
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def tagger(
         Columns it looks at; the function gets one str for each, in this order.
     version : int or str, optional
         By default a digest of the function's source and of what it names in its module; see
-        `dolma_dask.taggers.digest` for what that does not cover.
+        `dolma_dask.functions.digest` for what that does not cover.
     batch : bool, optional
         Whether the function takes and returns a whole `pyarrow.RecordBatch`; by default seen from the annotation
         of its first parameter.
@@ -132,13 +133,17 @@ def register_tagger(new: Tagger) -> Tagger:
 
 
 def get_tagger(name: str) -> Tagger:
-    """Find a tagger by name.
+    """Find a tagger by name, or a tagger or function of yours by ``file.py:name`` or ``module:name``.
 
     Raises
     ------
     UsageError
         If no tagger has this name (near names are listed), or its plug-in cannot be loaded.
     """
+    if is_place(name):
+        from dolma_dask.taggers.lifting import as_tagger  # which makes taggers with this module
+
+        return as_tagger(find_object(name), name)
     if name in BUILT_IN:
         return _built_in(name)
     if name in _REGISTERED:
@@ -315,7 +320,7 @@ def _unknown(name: str) -> UsageError:
     near = difflib.get_close_matches(name, names, n=3)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(names)}."
     return UsageError(
-        f"there is no tagger {name!r}; {hint} A plug-in must be installed in this environment; a tagger of your own "
-        "can be passed as an object.",
+        f"there is no tagger {name!r}; {hint} A plug-in must be installed in this environment; one of your own "
+        "is named by its place, file.py:name, or passed as an object.",
         near=near,
     )

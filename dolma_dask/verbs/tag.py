@@ -4,7 +4,7 @@ Memory: a few blocks per worker. The attribute file has the document file's path
 proves which documents it belongs to. A document that cannot be read keeps its row, with an error in it, and makes the exit status 1.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Unpack
@@ -31,7 +31,8 @@ from dolma_dask.io.records import Block
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.summary import Summary
 from dolma_dask.taggers.base import Tagger, ViewTagger
-from dolma_dask.taggers.registry import check_tagger, get_tagger
+from dolma_dask.taggers.lifting import as_tagger
+from dolma_dask.taggers.registry import get_tagger
 from dolma_dask.text.view import TextView
 from dolma_dask.verbs.artifacts import Artifacts
 from dolma_dask.verbs.options import (
@@ -53,10 +54,14 @@ VERSION = 2
 """Raised whenever the bytes of an attribute file change for the same tagger output."""
 
 
+TaggerLike = str | Tagger | Callable[..., Any]
+"""A tagger, a function that becomes one, or the name or place of either."""
+
+
 def tag(
     dataset: DatasetLike,
     /,
-    taggers: Annotated[Sequence[str | Tagger] | str | Tagger, Many],
+    taggers: Annotated[Sequence[TaggerLike] | TaggerLike, Many],
     *,
     experiment: str | None = None,
     artifacts: str | None = None,
@@ -74,7 +79,8 @@ def tag(
     dataset : str or Dataset
         Folder or URL with documents/ in it.
     taggers : list of str
-        Names of taggers (see: dolma-dask list). From Python also tagger objects, or one of either without a list.
+        Names of taggers (see: dolma-dask list), or places of yours, file.py:name or module:name: a tagger, or a function of one text with a type
+        for what it returns. From Python also the objects, or one without a list.
     experiment : str, optional
         Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.
     artifacts : str, optional
@@ -158,11 +164,8 @@ def _lost(dataset: Dataset, stage: "TagStage") -> dict[str, list[str]]:
     return lost
 
 
-def _tagger(item: str | Tagger) -> Tagger:
-    if isinstance(item, str):
-        return get_tagger(item)
-    check_tagger(item)
-    return item
+def _tagger(item: TaggerLike) -> Tagger:
+    return get_tagger(item) if isinstance(item, str) else as_tagger(item)
 
 
 def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[Tagger, ...]]:

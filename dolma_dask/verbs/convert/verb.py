@@ -18,7 +18,7 @@ import pyarrow as pa
 import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import matches
-from dolma_dask.display import counted
+from dolma_dask.display import counted, listed
 from dolma_dask.engine import Plan, Task, Unit, grouped, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -26,11 +26,13 @@ from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.json.attributes import Form
 from dolma_dask.formats.layout import FileFormat
+from dolma_dask.functions.calls import FunctionLike, UserFunction, user_function
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources, plan_shards, preset
+from dolma_dask.sources.functions import FUNCTION_VERSION, documents_of
 from dolma_dask.sources.mapping import Combine, group_of, is_sibling, place_of
 from dolma_dask.sources.naming import list_raw
 from dolma_dask.sources.plan import combined
@@ -72,6 +74,7 @@ def convert(
     source: str | None = None,
     metadata: Annotated[Sequence[str] | None, Many] = None,
     generated_id: str | None = None,
+    function: FunctionLike | None = None,
     under: str | None = None,
     shard_bytes: int | None = None,
     combine: Combine | None = None,
@@ -112,6 +115,10 @@ def convert(
         Pattern of the ids of records without one, over {path} and {stem} (below the input folder), {place} (the file and two folders
         above it) and {row}; default "{stem}-{row:08d}".
         With `under`, that folder stands before it, so that ids of different sources differ; not with {place}.
+    function : str, optional
+        A function of yours in place of a mapping, file.py:name or module:name. From Python also the function itself. It gets each record, the parsed JSON object or the
+        same of a table's row (of a text file: id, text and path), and returns a document, a dict with text and whatever else it should hold, a list of
+        documents, or None. From the second document of a record on, generated ids end in -1, -2 and so on.
     under : str, optional
         Folder below documents/ to write to, so that several sources can be converted into one dataset.
     shard_bytes : int, optional
@@ -140,7 +147,7 @@ def convert(
     BadRecordBudgetError
         More records are bad than `max_bad_fraction` allows; other verbs refuse the dataset until it is mended.
     UsageError
-        A file has an unknown suffix, or no file was found; or an argument is unknown, or has a value that it cannot have.
+        A file has an unknown suffix, or no file was found; the function cannot be used; or an argument is unknown, or has a value that it cannot have.
 
     Notes
     -----
@@ -168,13 +175,18 @@ def convert(
         raise UsageError(
             f"shard_bytes={shard_bytes}; expected a number of bytes from 1 on, such as 1000000000."
         )
+    made_by = None
+    if function is not None:
+        defaults = inspect.signature(convert).parameters
+        check_alone([name for name in MAPPING_OPTIONS if given[name] != defaults[name].default])
+        made_by = user_function(function, ("record",))
     published = preset(mapping)
-    base, listed = list_raw(inputs)
-    raw_files = [info for info in listed if not is_sibling(mapping, info.path)]
-    left_out = len(listed) - len(raw_files)
+    base, found = list_raw(inputs)
+    raw_files = [info for info in found if not is_sibling(mapping, info.path)]
+    left_out = len(found) - len(raw_files)
     if not raw_files:
         raise UsageError(
-            f"{base} holds {counted(left_out, 'file')} of signals, MinHash or duplicates of {mapping}, the first {listed[0].path}; expected documents. Name their folder."
+            f"{base} holds {counted(left_out, 'file')} of signals, MinHash or duplicates of {mapping}, the first {found[0].path}; expected documents. Name their folder."
         )
     folder = _folder(under)
     fields = _mapping(
@@ -195,10 +207,10 @@ def convert(
     policy = record_policy(options)
     planned = plan_shards(raw_files)
     if combine is None:
-        stage = ConvertStage(target, base, fields, shard_bytes, policy)
+        stage = ConvertStage(target, base, fields, shard_bytes, policy, function=made_by)
         shards = _outputs(planned, shard_bytes, format, folder)
     else:
-        stage = ConvertStage(target, base, fields, None, policy, is_combined=True)
+        stage = ConvertStage(target, base, fields, None, policy, is_combined=True, function=made_by)
         together = combined(planned, partial(group_of, mapping, combine), shard_bytes or COMBINED_BYTES)
         shards = _outputs(together, None, format, folder)
     every = frozenset(layout.document_path(shard.path) for shard in shards)
@@ -211,6 +223,7 @@ def convert(
             {
                 "inputs": base,
                 "mapping": fields.canonical(),
+                "function": made_by and f"{made_by.name} {made_by.version}",
                 "under": under,
                 "shard_bytes": shard_bytes,
                 "combine": combine,
@@ -235,8 +248,20 @@ def convert(
     return replace(ran.summary, notes=(*ran.summary.notes, *without, *skipped_notes(ran.records.values())))
 
 
-_RAW_OPTIONS = ("mapping", "id", "text", "source_field", "added", "created", "metadata", "generated_id", "under", "shard_bytes", "combine", "format")  # fmt: skip
+MAPPING_OPTIONS = ("mapping", "id", "text", "source_field", "added", "created", "metadata")
+"""Options that say which field is what."""
+
+_RAW_OPTIONS = (*MAPPING_OPTIONS, "generated_id", "function", "under", "shard_bytes", "combine", "format")  # fmt: skip
 """Options for raw files alone."""
+
+
+def check_alone(given: Sequence[str]) -> None:
+    """Refuse options of a mapping beside a function."""
+    if given:
+        raise UsageError(
+            f"function and {', '.join(given)} both say which field becomes what; expected one of them. Leave {listed(given)} out; source and "
+            "generated_id fill in what a document of the function lacks."
+        )
 
 
 def _folder(under: str | None) -> str:
@@ -300,17 +325,20 @@ class ConvertStage:
     shard_bytes: int | None  # bytes of JSON after which a further part begins
     policy: RecordPolicy = field(default_factory=RecordPolicy)  # what happens to bad records
     is_combined: bool = False  # records tell of which published files a shard was made
+    function: UserFunction | None = None  # in place of the mapping
     verb: str = "convert"
 
     def key(self, **more: Any) -> str:
         """Return the digest of the options and of `more`."""
-        params = {
+        params: dict[str, Any] = {
             "mapping": self.mapping.canonical(),
             "converter": CONVERTER_VERSION,
             "shard_bytes": self.shard_bytes,
             "max_record_bytes": self.policy.max_record_bytes,
             "on_bad_record": self.policy.on_bad_record,
         }
+        if self.function is not None:
+            params |= {"function": self.function.version, "function_version": FUNCTION_VERSION}
         return work_key(self.verb, VERSION, {**params, **more})
 
     def task(self, shard: RawShard) -> Task:
@@ -329,7 +357,8 @@ class ConvertStage:
         unit = task.units[0]
         quarantine = Quarantine(self.policy)
         digests = DocumentDigests()
-        counts = dict.fromkeys(("documents_in", "documents_out", "text_bytes_out"), 0)
+        names = ("documents_in", "documents_out", "text_bytes_out")
+        counts = dict.fromkeys((*names, *(("records_dropped", "records_split") if self.function else ())), 0)
         inputs: list[InputRecord] = []
         with _Parts(self.target, unit.name, self.shard_bytes) as parts:
             for batch in self._documents(shard, quarantine, counts, inputs):
@@ -366,10 +395,19 @@ class ConvertStage:
         self, shard: RawShard, quarantine: Quarantine, counts: dict[str, int], inputs: list[InputRecord]
     ) -> Iterator[pa.RecordBatch]:
         limit = self.policy.max_record_bytes
-        for source in open_sources(self.base, shard.files, self.mapping, max_record_bytes=limit):
+        sources = open_sources(
+            self.base, shard.files, self.mapping, max_record_bytes=limit, function=self.function
+        )
+        for source in sources:
             for block in source.read(inputs):
                 quarantine.admit(block)
                 counts["documents_in"] += block.num_rows
+                if self.function is not None:
+                    sizes = block.batch.column("id").value_lengths().drop_null().to_numpy()
+                    counts["records_dropped"] += int((sizes == 0).sum())
+                    counts["records_split"] += int((sizes > 1).sum())
+                    yield documents_of(block.batch)
+                    continue
                 yield block.batch.filter(block.batch.column("id").is_valid()) if block.bad else block.batch
 
     def _remove_left_over(self, unit: str, written: Set[str]) -> None:

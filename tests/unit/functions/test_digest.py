@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dolma_dask.taggers.digest import digest, source_of, surroundings
+from dolma_dask.functions.digest import digest, source_of, surroundings
 from dolma_dask.taggers.registry import tagger
 
 LIMIT = 5

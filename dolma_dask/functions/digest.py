@@ -1,10 +1,9 @@
-"""The default version of a tagger made from a function: a digest that changes when the function would do something else.
+"""The default version of a user's function, or a tagger made from one: a digest that changes when it would do something else.
 
-Finished work is known by the tagger's version, so a version that stays the same after an edit would leave wrong
-attributes in place. The digest therefore covers the source of the function, its default and bound values, and the
-constants, compiled patterns and functions of the same module that it names, as they are when the digest is taken
-(in a notebook: after the last cell that was run). It does not cover other packages, files or models that the
-function uses: whoever depends on these gives a version by hand.
+Finished work is known by the version, so one that stays the same after an edit would leave wrong documents or attributes in place. The digest
+therefore covers the source of the function, its default and bound values, and the constants, compiled patterns, functions and classes of the same
+module that it names, as they are when the digest is taken (in a notebook: after the last cell that was run). It does not cover other packages,
+files or models that the function uses: whoever depends on these gives a version by hand.
 """
 
 import dataclasses
@@ -32,7 +31,8 @@ def digest(*parts: object) -> str:
 def source_of(function: Callable[..., object]) -> str:
     """Return the source text of a function, or its byte code and constants where there is no source."""
     try:
-        return textwrap.dedent(inspect.getsource(function))
+        # of its own code, also where it wraps another function
+        return textwrap.dedent(inspect.getsource(getattr(function, "__code__", function)))
     except (OSError, TypeError, IndentationError):
         code = getattr(function, "__code__", None)
         return type(function).__qualname__ if code is None else _code_text(code)
@@ -73,7 +73,44 @@ def surroundings(function: Callable[..., object]) -> dict[str, object]:
 def _by_name(value: object, module: str) -> object:
     if isinstance(value, types.FunctionType) and value.__module__ != module:
         return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, type) and value.__module__ == module:
+        return _Class(value)
     return value
+
+
+class _Class:
+    """A class of the module of a function: known by what it defines, others by name."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+
+    def members(self) -> dict[str, object]:
+        """Return what decides what its objects do."""
+        own = {
+            name: _plain_member(value) for name, value in vars(self.cls).items() if name not in _NO_MEMBERS
+        }
+        return {name: value for name, value in own.items() if isinstance(value, (*_PLAIN, *_CONTAINERS))}
+
+
+def _plain_member(value: Any) -> Any:
+    """Return the function of a method or property."""
+    for name in ("__func__", "fget", "func"):
+        value = getattr(value, name, value)
+    return value
+
+
+_NO_MEMBERS = frozenset(
+    {
+        "__dict__",
+        "__weakref__",
+        "__doc__",
+        "__module__",
+        "__annotations__",
+        "__firstlineno__",
+        "__static_attributes__",
+    }
+)
+_CONTAINERS = (tuple, list, set, frozenset, dict, re.Pattern, np.ndarray, types.FunctionType)
 
 
 def _canonical(value: Any, seen: set[int]) -> str:
@@ -96,6 +133,15 @@ def _canonical(value: Any, seen: set[int]) -> str:
         return f"dict({', '.join(sorted(items))})"
     if isinstance(value, functools.partial):
         return f"partial({_canonical((value.func, value.args, value.keywords), seen)})"
+    if isinstance(value, _Class):
+        if id(value.cls) in seen:
+            return "again"
+        seen.add(id(value.cls))  # a method may name its class
+        bases = [_by_name(base, value.cls.__module__) for base in value.cls.__bases__]
+        return f"class({value.cls.__qualname__}, {_canonical([bases, value.members()], seen)})"
+    wrapped = getattr(value, "__wrapped__", None)
+    if isinstance(wrapped, types.FunctionType) and not isinstance(value, types.FunctionType):
+        return f"{type(value).__qualname__}({_canonical(wrapped, seen)})"  # of functools.cache
     if isinstance(value, types.FunctionType):
         return f"function({source_of(value)!r}, {_canonical(surroundings(value), seen)})"
     if isinstance(value, types.ModuleType):
