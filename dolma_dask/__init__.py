@@ -75,6 +75,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/te
     from dolma_dask.verbs.sign import sign as sign
     from dolma_dask.verbs.signals import signals as signals
     from dolma_dask.verbs.tag import tag as tag
+    from dolma_dask.verbs.transform.verb import transform as transform
     from dolma_dask.verbs.validate.verb import validate as validate
 
 __all__ = sorted(_EXPORTS)

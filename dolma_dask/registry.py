@@ -136,6 +136,13 @@ VERBS = _by_name(
         toolkit="dolma_dask.config.dolma_mix:mix_config",
     ),
     Verb(
+        "transform",
+        "dolma_dask.verbs.transform.verb:transform",
+        "Rewrite the texts of documents by a function of yours.",
+        reads=("dataset",),
+        makes="documents",
+    ),
+    Verb(
         "ragged",
         "dolma_dask.verbs.ragged:ragged",
         "Tokenize documents into ragged NumPy arrays.",

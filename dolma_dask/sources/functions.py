@@ -112,9 +112,9 @@ class FunctionConverter:
                 raise self._wrong(f"a string in field {name!r}{hint}", "none")
         for name in ("id", "text", "source", "added", "created"):
             if name in fields and type(fields[name]) is not str:
-                raise self._wrong(f"a string in field {name!r}", _kind(fields[name]))
+                raise self._wrong(f"a string in field {name!r}", kind_in_words(fields[name]))
         if type(fields.get("metadata", {})) is not dict:
-            raise self._wrong("an object (dict) in field 'metadata'", _kind(fields["metadata"]))
+            raise self._wrong("an object (dict) in field 'metadata'", kind_in_words(fields["metadata"]))
         ordered = {name: fields[name] for name in _ORDER if name in fields}
         line = self._line({**ordered, **fields})
         documents.ids.append(fields["id"])
@@ -124,7 +124,7 @@ class FunctionConverter:
 
     def _line(self, document: dict[str, Any]) -> bytes:
         try:
-            problem = _problem(document, "")
+            problem = json_problem(document, "")
         except RecursionError:
             raise self._wrong(
                 "values that JSON has", "objects that are nested too deeply, or in themselves"
@@ -154,11 +154,12 @@ def _several(made: Any) -> list[Any]:
     return list(made)
 
 
-def _kind(value: Any) -> str:
+def kind_in_words(value: Any) -> str:
+    """Return the type of a value, and its beginning."""
     return f"{type(value).__name__} {value!r:.60}"
 
 
-def _problem(value: Any, path: str) -> tuple[str, str] | None:
+def json_problem(value: Any, path: str) -> tuple[str, str] | None:
     """Return the path of the first value that JSON has not, and what it is."""
     kind = type(value)
     if kind is str:
@@ -174,16 +175,16 @@ def _problem(value: Any, path: str) -> tuple[str, str] | None:
     if kind is dict:
         for name, inner in value.items():
             if type(name) is not str:
-                return path, f"the key {_kind(name)}, which is no string"
+                return path, f"the key {kind_in_words(name)}, which is no string"
             inside = f"{path}.{name}" if path else name
-            found = _problem(name, inside) or _problem(inner, inside)
+            found = json_problem(name, inside) or json_problem(inner, inside)
             if found is not None:
                 return found
         return None
     if kind is list or kind is tuple:
-        found_in = (_problem(inner, f"{path}[{index}]") for index, inner in enumerate(value))
+        found_in = (json_problem(inner, f"{path}[{index}]") for index, inner in enumerate(value))
         return next((found for found in found_in if found is not None), None)
-    return path, f"{_kind(value)}; expected str, int, float, bool, None, dict or list"
+    return path, f"{kind_in_words(value)}; expected str, int, float, bool, None, dict or list"
 
 
 def _has_surrogate(text: str) -> bool:

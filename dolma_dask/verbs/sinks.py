@@ -154,7 +154,7 @@ class DocumentStage:
                 stack.enter_context(output.open(unit, name))
                 for output, unit in zip(outputs, task.units, strict=True)
             ]
-            for rows in work.source.read(columns, self.policy, quarantine, facts):
+            for rows in self.rows(work.source, columns, quarantine, facts):
                 digests.update(rows.batch)
                 with _shared_encoding(len(sinks)):
                     for sink in sinks:
@@ -166,6 +166,12 @@ class DocumentStage:
             sink.record(unit, facts, files)
             for sink, unit, files in zip(sinks, task.units, quarantined, strict=True)
         ]
+
+    def rows(
+        self, source: DocumentSource, columns: frozenset[str], quarantine: Quarantine, facts: ShardFacts
+    ) -> Iterator[DocumentRows]:
+        """Yield the documents for the sinks; a stage may change them."""
+        return source.read(columns, self.policy, quarantine, facts)
 
 
 def _shared_encoding(sinks: int) -> AbstractContextManager[None]:

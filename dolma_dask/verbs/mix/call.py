@@ -226,14 +226,14 @@ def documents_job(
     return MapJob(plan)
 
 
-def check_apart(root: str, target: str) -> None:
+def check_apart(root: str, target: str, verb: str = "mix") -> None:
     """Refuse a target that is the input, or lies among its documents, or holds it among the new ones."""
     ours, theirs = (
         files.resolved(files.join(layout.dataset_root(url), layout.DOCUMENTS)) for url in (root, target)
     )
     if f"{ours}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{ours}/"):
         raise UsageError(
-            f"mix to {target} would write over its own input {root}; expected another folder or URL in --to."
+            f"{verb} to {target} would write over its own input {root}; expected another folder or URL in --to."
         )
 
 
