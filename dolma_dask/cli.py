@@ -7,7 +7,8 @@ failed or was lost, 2 the call is wrong, 130 stopped by the user.
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -140,7 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in words
     words = [word for word in words if word != "--json"]
     try:
-        return _show(_call(words), as_json)
+        with _apart_from_json() if as_json else nullcontext():
+            result = _call(words)
+        return _show(result, as_json)
     except CycloptsError as error:
         return _show_error(UsageError(_wrong_words(error, words)), as_json)
     except KeyboardInterrupt:
@@ -150,6 +153,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (DolmaDaskError, OSError) as error:
         return _show_error(error, as_json)
+
+
+@contextmanager
+def _apart_from_json() -> Iterator[None]:
+    """Send what functions of users print, here and in processes that are started, to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _call(words: Sequence[str]) -> Any:

@@ -264,8 +264,8 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 _PLACES = ("from", "inputs")
 """Parameters that say where the input is: `check_origin` compares it."""
 
-_RESULTS = ("downsampled",)
-"""Parameters that were not requested, but follow from others and the input."""
+_RESULTS = ("downsampled", "function_version")
+"""Parameters that were not requested, but follow from others, the input and the source of a function: one that was edited does its work again."""
 
 
 def _brief(value: object) -> str:

@@ -15,7 +15,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io.files import READ_BYTES, join, open_read, remove
 from dolma_dask.io.publish import publish
-from dolma_dask.io.records import BadRecord, Block, FileRecord
+from dolma_dask.io.records import OF_FUNCTIONS, BadRecord, Block, FileRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 
 OnBadRecord = Literal["fail", "quarantine"]
@@ -117,7 +117,10 @@ class Quarantine:
         self.skipped_names += block.skipped[: NAMED_MEMBERS - len(self.skipped_names)]
         for record in block.bad:
             if self._policy.on_bad_record == "fail":
-                raise record.error("Mend the file, or set such rows aside with --on-bad-record quarantine.")
+                mend = "function" if record.reason in OF_FUNCTIONS else "file"
+                raise record.error(
+                    f"Mend the {mend}, or set such rows aside with --on-bad-record quarantine."
+                )
             self._waiting.write(msgspec.json.encode(record.to_json()) + b"\n")
             self.count += 1
 

@@ -20,6 +20,9 @@ QUARANTINE_HEAD = 64 * 1024
 TOO_LARGE = "too_large"
 """Reason of a record that was not read because it is longer than allowed."""
 
+OF_FUNCTIONS = ("function_failed", "wrong_document")
+"""Reasons of a record of which a function of the user makes no document."""
+
 
 def too_large(found: int, max_record_bytes: int) -> str:
     """Return what was expected instead of a record of `found` bytes."""

@@ -130,7 +130,7 @@ class FunctionConverter:
                 "values that JSON has", "objects that are nested too deeply, or in themselves"
             ) from None
         if problem is not None:
-            raise self._wrong("values that JSON has", f"{problem[1]} in field {problem[0]!r}")
+            raise self._wrong("values that JSON has", problem_in_words(problem))
         return _encode(document) + b"\n"
 
     def _wrong(self, expected: str, found: str) -> LineError:
@@ -185,6 +185,12 @@ def json_problem(value: Any, path: str) -> tuple[str, str] | None:
         found_in = (json_problem(inner, f"{path}[{index}]") for index, inner in enumerate(value))
         return next((found for found in found_in if found is not None), None)
     return path, f"{kind_in_words(value)}; expected str, int, float, bool, None, dict or list"
+
+
+def problem_in_words(problem: tuple[str, str]) -> str:
+    """Return what `json_problem` found."""
+    path, found = problem
+    return f"{found} in field {path!r}" if path else found
 
 
 def _has_surrogate(text: str) -> bool:

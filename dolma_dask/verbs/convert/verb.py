@@ -116,9 +116,9 @@ def convert(
         above it) and {row}; default "{stem}-{row:08d}".
         With `under`, that folder stands before it, so that ids of different sources differ; not with {place}.
     function : str, optional
-        A function of yours in place of a mapping, file.py:name or module:name. From Python also the function itself. It gets each record, the parsed JSON object or the
-        same of a table's row (of a text file: id, text and path), and returns a document, a dict with text and whatever else it should hold, a list of
-        documents, or None. From the second document of a record on, generated ids end in -1, -2 and so on.
+        A function of yours in place of a mapping, file.py:name or module:name. From Python also the function itself. It gets each record as a dict, the
+        JSON object or a table's row (of a text file id, text and path), and returns a document, a dict with text and whatever else it should hold, several
+        in a list, or nothing. From the second document of a record on, generated ids end in -1, -2 and so on.
     under : str, optional
         Folder below documents/ to write to, so that several sources can be converted into one dataset.
     shard_bytes : int, optional
@@ -223,7 +223,8 @@ def convert(
             {
                 "inputs": base,
                 "mapping": fields.canonical(),
-                "function": made_by and f"{made_by.name} {made_by.version}",
+                "function": made_by and made_by.name,
+                "function_version": made_by and made_by.version,
                 "under": under,
                 "shard_bytes": shard_bytes,
                 "combine": combine,

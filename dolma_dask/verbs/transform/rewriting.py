@@ -26,7 +26,7 @@ from dolma_dask.io.attributes import member_texts
 from dolma_dask.io.records import BadRecord
 from dolma_dask.rules.splicing import Edit, splice
 from dolma_dask.sources.documents import join_members
-from dolma_dask.sources.functions import json_problem, kind_in_words
+from dolma_dask.sources.functions import json_problem, kind_in_words, problem_in_words
 from dolma_dask.verbs.sinks import DocumentRows
 
 Shape = Literal["text", "document", "texts"]
@@ -238,7 +238,7 @@ class Rewriter:
         except RecursionError:
             problem = "", "objects that are nested too deeply, or in themselves"
         if problem is not None:
-            raise self._wrong("values that JSON has", f"{problem[1]} in field {problem[0]!r}")
+            raise self._wrong("values that JSON has", problem_in_words(problem))
         if type(made.get(METADATA, {})) is not dict and METADATA in new:
             raise self._wrong(f"an object (dict) in field {METADATA!r}", kind_in_words(made[METADATA]))
         members = {name: value for name, value in parse_object(line).items() if name not in gone}
@@ -258,7 +258,7 @@ class Rewriter:
         return BadRecord(self._url, int(rows.numbers[row]), -1, found.reason, expected, raw)
 
     def _raised(self, error: CallError) -> LineError:
-        return LineError("function_failed", f"what {self._function.name} returns; it raised {error}")
+        return LineError("function_failed", f"a return value of {self._function.name}, which raised {error}")
 
     def _wrong(self, expected: str, found: str) -> LineError:
         return LineError("wrong_document", f"{expected} from {self._function.name}, found {found}")

@@ -65,9 +65,9 @@ def transform(
     dataset : str or Dataset
         Folder or URL with documents/ in it.
     function : str
-        Where the function is: file.py:name or module:name. From Python also the function itself. It gets a text and returns a text, or None to drop the
-        document. If its first parameter has the type dict, or the name document, doc or record, it gets the whole document and returns it or None; with the type
-        pyarrow.Array, or the name texts, all texts of a block, and returns as many, null where a document is dropped.
+        Where the function is: file.py:name or module:name. From Python also the function itself. It gets a text and returns a text, or nothing to drop
+        the document. If its first parameter has the type dict, or the name document, doc or record, it gets the whole document and returns that; with the
+        type pyarrow.Array, or the name texts, all texts of a block, and returns as many, null where a document is dropped.
     to : str
         Root of the new version; its documents/ is written.
     where : str, optional
@@ -128,7 +128,8 @@ def transform(
         params=without_empty(
             {
                 "from": opened.root,
-                "function": rewriting.label,
+                "function": rewriting.function.name,
+                "function_version": rewriting.function.version,
                 "where": None if rule is None else str(rule),
                 "attributes": list(names),
                 "provenance": bool(provenance) or None,
