@@ -244,7 +244,6 @@ def _spelled(name: object, value: object) -> str:
 # ------------------------------------------------------------------------------------------------ what only verbs know
 
 _CHECKS = {
-    "function": "dolma_dask.functions.places:find_object",
     "taggers": "dolma_dask.taggers.registry:get_tagger",
     "where": "dolma_dask.rules.where:parse",
     "mapping": "dolma_dask.sources.mapping:preset",
@@ -279,6 +278,10 @@ def check_stages(file: str, stages: Sequence[StagePlan], every: Sequence[StagePl
 def _check_value(name: str, value: Any, stage: StagePlan) -> None:
     if name in _CHECKS:
         load(_CHECKS[name])(value)
+    elif name == "function":
+        load("dolma_dask.functions.calls:user_function")(
+            value, ("text" if stage.verb == "transform" else "record",)
+        )
     elif name in ("include", "exclude"):
         syntax = stage.arguments.get("syntax", "jsonpath")
         load("dolma_dask.rules.filters:check_expression")(value, syntax)

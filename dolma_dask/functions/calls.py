@@ -4,6 +4,7 @@ The version is a digest of the source (`dolma_dask.functions.digest`), or what t
 finished work, so that an edited function does its work again. What a function raises is told with the line of the user's file.
 """
 
+import copyreg
 import functools
 import inspect
 import sys
@@ -30,6 +31,20 @@ def is_imported(function: object) -> bool:
     """Tell whether other processes import a function, which is not sent to them then."""
     module = getattr(function, "__module__", None) or type(function).__module__
     return module != "__main__" and module in sys.modules
+
+
+def _reduce_cached(function: Any) -> Any:
+    """Send a function of `functools.cache` as others are sent: by value where nobody can import it, which pickle alone cannot."""
+    if is_imported(function):
+        return function.__qualname__
+    return _cached, (function.__wrapped__, function.cache_parameters())
+
+
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+copyreg.pickle(functools._lru_cache_wrapper, _reduce_cached)
 
 
 @dataclass(frozen=True, eq=False)

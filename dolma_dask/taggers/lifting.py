@@ -61,7 +61,7 @@ def _kind(function: Callable[..., Any], name: str) -> Any:
         return kind
     if isinstance(kind, type) and issubclass(kind, Mapping):
         return "dict"
-    if isinstance(kind, type) and issubclass(kind, Sequence):
+    if kind in (list, tuple, Sequence):
         return "spans"
     raise UsageError(
         f"{name} does not say what it returns; expected a type such as {_EXPECTED}. Or make it a tagger: @dolma_dask.tagger(types=...)."
