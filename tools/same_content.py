@@ -333,6 +333,24 @@ setup: {input_dir: raw/pages, output_dir: zoo, processes: 1}
 processing: {tokenizer_type: NeoXTokenizer, encoder_file: tokenizer.json, eos_id: 0, pad_id: 1, max_seq_length: 64, seed: 0}
 dataset: {use_ftfy: True, ftfy_normalizer: NFC, jsonl_key: body, pack_sequences: True}
 """
+FUNCTIONS = """\
+def halves(record):
+    body = record["body"]
+    parts = [body[: len(body) // 2], body[len(body) // 2 :]]
+    if body:
+        yield {"text": parts[0], "metadata": {"key": record["key"]}}
+    if len(body) > 400:
+        yield {**record, "text": parts[1]}
+
+
+def shorten(text: str) -> str | None:
+    return None if text.startswith("the ") else text.replace("people ", "")
+
+
+def without_language(document):
+    (document.get("metadata") or {}).pop("language", None)
+    return None if document["source"] == "books" else document
+"""
 PIPELINE = """\
 variables: {out: pipe}
 stages:
@@ -356,7 +374,12 @@ def make_world() -> None:
     make_raw(draw)
     make_published()
     make_tokenizer("tokenizer.json")
-    for path, text in {"mixer.yaml": MIXER, "zoo.yaml": MODELZOO, "pipeline.yaml": PIPELINE}.items():
+    for path, text in {
+        "clean.py": FUNCTIONS,
+        "mixer.yaml": MIXER,
+        "zoo.yaml": MODELZOO,
+        "pipeline.yaml": PIPELINE,
+    }.items():
         Path(path).write_text(text)
 
 
@@ -455,6 +478,9 @@ CASES = {
     "mix": Case("mix v0 --to v1 --where @rule", needs="tag", everywhere=True),
     "mix parquet": Case("""mix v0 --to mix/parquet --where "columns__gopher_v2__word_count >= 12 and metadata.n < 40 or source == 'books'" --format parquet""", needs="tag parquet"),
     "mix zstd": Case("mix v0 --to mix/zstd --where 'columns__gopher_v2__word_count < 100 and not (metadata.n in (1, 2, 3))' --format jsonl.zst", needs="tag parquet"),
+    "convert function": Case("convert raw/pages --to made --function clean.py:halves --source web", everywhere=True),
+    "transform": Case("transform v0 --function clean.py:shorten --to rewritten --where @rule", needs="tag", everywhere=True),
+    "transform documents": Case("transform v0 --function clean.py:without_language --to changed --format parquet"),
     "mix packed": Case("mix v0 --to mix/packed --where @rule --max-size 20000 --format jsonl.gz", needs="tag", everywhere=True),
     "mix packed zstd": Case("mix v0 --to mix/packed_zstd --max-size 30000 --format jsonl.zst --name piece"),
     "mix shuffled": Case("mix v0 --to mix/shuffled --shuffle --seed 3 --max-size 20000 --format jsonl.gz", everywhere=True, kills=(2, 8, 15)),

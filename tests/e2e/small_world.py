@@ -125,6 +125,10 @@ def make_served(root: Path, seed: int) -> None:
 TOKENS = "--tokenizer WORLD/tokenizer.json"
 ROWS = '"tokenizer": "WORLD/tokenizer.json", "max_seq_length": 64, "max_rows_per_file": 900'
 SHUFFLE = "--shuffle --seed 3 --max-size 100000"
+FUNCTIONS = """\
+def shorten(text: str) -> str | None:
+    return None if text.startswith("the ") else text.replace("people ", "")
+"""
 CHOICE = "--where 'length < 3000' --within source --keep newest --rank added"
 
 
@@ -152,6 +156,7 @@ class Verbs(VerbLaws):
         "block": Case("block WORLD/v0 WORLD/list.txt --name takedown", ["v0/attributes/takedown"], passes=True),
         "validate": Case("validate WORLD/v0 --attributes gopher_v2 --to WORLD/report.json", ["report.json"], passes=True, replaces=False),
         "mix": Case(f"mix WORLD/v0 --to WORLD/v1 --where '{RULE}'", ["v1"], others=["--where 'char_length_v1__length < 500'"], asks=True, redone=2),
+        "transform": Case(f"transform WORLD/v0 --function WORLD/clean.py:shorten --to WORLD/rewritten --where '{RULE}'", ["rewritten"], others=["--where 'char_length_v1__length < 500'"], asks=True, redone=2),
         "packed": Case(f"mix WORLD/v0 --to WORLD/packed --where '{RULE}' --max-size 100000", ["packed"], others=["--max-size 300000", "--max-size 40000", "--format jsonl.zst"], asks=True, passes=True),
         "shuffled": Case(f"mix WORLD/v0 --to WORLD/shuffled --where '{RULE}' {SHUFFLE}", ["shuffled"], others=["--seed 4", "--max-size 300000", "--format jsonl.zst"], asks=True, passes=True),
         "downsampled": Case(f"mix WORLD/v0 --to WORLD/drawn --where '{RULE}' --downsample books=50000 web=0.3 --by source --unit bytes --shuffle --seed 3 --shards 5", ["drawn"], others=["--seed 4", "--shards 2", "--downsample 70000", "--unit documents"], asks=True, passes=True),
@@ -203,6 +208,7 @@ class Verbs(VerbLaws):
         }
         bounds = {name: {"all": {"lower": low, "upper": high}} for name, (low, high) in ends.items()}
         (world / "v0/bounds.json").write_text(json.dumps({"bounds": bounds}))
+        (world / "clean.py").write_text(FUNCTIONS)
         (world / "list.txt").write_text("".join(f"{identity}\n" for identity in listed))
         cls.tag(world)
 

@@ -19,6 +19,7 @@ from dolma_dask.formats import ragged as ragged_format
 from dolma_dask.minhash import schemes
 from dolma_dask.minhash.schemes import Scheme
 from dolma_dask.sources import base as sources
+from dolma_dask.sources import functions
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
 from dolma_dask.verbs import attach, ragged, signals, tag
 from dolma_dask.verbs.block import job as block_run
@@ -32,6 +33,7 @@ from dolma_dask.verbs.hdf5 import job as hdf5_packing
 from dolma_dask.verbs.mix import cutting as mix_packing
 from dolma_dask.verbs.mix import transform as mix_transform
 from dolma_dask.verbs.quantiles import job as quantile_run
+from dolma_dask.verbs.transform import stage as transform
 from dolma_dask.verbs.validate import shard as validation_shard
 from dolma_dask.writers.documents import open_writer
 
@@ -96,6 +98,18 @@ GOLDEN = {
         digest="57e662a745a93e6ef592f1c987437b3c",
     ),
     "hdf5": Golden(versions={"verbs.hdf5.job.VERSION": 1}, digest="ba629a1730cf4a382b65618766bb0349"),
+    "convert function": Golden(
+        versions={
+            "verbs.convert.verb.VERSION": 2,
+            "sources.base.CONVERTER_VERSION": 2,
+            "sources.functions.FUNCTION_VERSION": 1,
+        },
+        digest="3ebfab0fb7bc90b0db6a99e6106088a2",
+    ),
+    "transform": Golden(
+        versions={"verbs.transform.stage.VERSION": 1, "verbs.mix.transform.VERSION": 3},
+        digest="db509292fa9c9a3fa7acc342197563e4",
+    ),
     "mix": Golden(versions={"verbs.mix.transform.VERSION": 3}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
     "mix packed": Golden(
         versions={"verbs.mix.transform.VERSION": 3, "verbs.mix.cutting.PACKING_VERSION": 1},
@@ -180,6 +194,11 @@ def current_versions() -> dict[str, dict[str, int | str]]:
             "verbs.mix.transform.VERSION": mix_transform.VERSION,
             "verbs.mix.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
         },
+        "transform": {
+            "verbs.transform.stage.VERSION": transform.VERSION,
+            "verbs.mix.transform.VERSION": mix_transform.VERSION,
+        },
+        "convert function": {**conversion, "sources.functions.FUNCTION_VERSION": functions.FUNCTION_VERSION},
         "hdf5": {"verbs.hdf5.job.VERSION": hdf5_packing.VERSION},
         "ragged": {
             "verbs.ragged.VERSION": ragged.VERSION,
@@ -309,6 +328,20 @@ def write_published(root: Path) -> None:
     pq.write_table(pa.table({"doc_id": ids[3::7]}), root / "listed/2023-06/0000/en_head.duplicates.parquet")
 
 
+def _without_words(text: str) -> str | None:
+    return text.replace("the ", "") if len(text) < 600 else None
+
+
+def _halves(record):
+    half = len(record["text"]) // 2
+    record["created"] = record.pop("timestamp")
+    return (
+        []
+        if half > 150
+        else [record | {"text": record["text"][:half]}, {"text": record["text"][half:], "metadata": record}]
+    )
+
+
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory) -> dict[str, list[Path]]:
     """Run everything once; return the files of each output."""
@@ -368,6 +401,12 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
     rule_of = {"where": rule, "attributes": ["gopher_v2"]}
     dk.mix(f"{root}/v0", to=f"{root}/v1", **rule_of, **options)
     made["mix"] = root / "v1/documents"
+    dk.transform(f"{root}/v0", _without_words, to=f"{root}/rewritten", **rule_of, **options)
+    made["transform"] = root / "rewritten/documents"
+    dk.convert(
+        f"{root}/raw/lines", to=f"{root}/made", function=_halves, source="s", format="jsonl", **options
+    )
+    made["convert function"] = root / "made/documents"
     write_tokenizer(root / "tokenizer.json")
     dk.ragged(
         f"{root}/v0",
