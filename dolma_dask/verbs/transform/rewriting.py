@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_origin
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,16 +17,16 @@ import pyarrow.compute as pc
 
 from dolma_dask.errors import DataError
 from dolma_dask.formats.documents import METADATA
-from dolma_dask.formats.json.exact import LineError, parse_object
+from dolma_dask.formats.json.exact import LineError
 from dolma_dask.formats.json.lines import Lines
 from dolma_dask.formats.json.write import string_texts
 from dolma_dask.functions.calls import CallError, FunctionLike, UserFunction, user_function
 from dolma_dask.io.attributes import member_texts
 from dolma_dask.io.records import BadRecord
 from dolma_dask.rules.splicing import Edit, splice
-from dolma_dask.sources.documents import join_members
-from dolma_dask.sources.functions import json_problem, kind_in_words, problem_in_words
+from dolma_dask.sources.functions import json_problem, kind_in_words
 from dolma_dask.verbs.sinks import DocumentRows
+from dolma_dask.verbs.transform.documents import Change, WrongResultError, applied, change_of, decoded
 
 Shape = Literal["text", "document", "texts"]
 """What a function takes."""
@@ -41,9 +40,6 @@ _BY_NAME: dict[str, Shape] = {
     "record": "document",
     "texts": "texts",
 }
-_KEPT = ("id", "source")
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True)
@@ -150,7 +146,7 @@ class Rewriter:
         for row, text in enumerate(old.to_pylist()):
             try:
                 new.append(self._text(self._function(text)))
-            except (CallError, LineError) as error:
+            except (CallError, WrongResultError) as error:
                 new.append(None)
                 bad.append(self._bad(rows, row, error))
         return pa.array(new, pa.large_string()), bad
@@ -159,10 +155,10 @@ class Rewriter:
         if made is None:
             return None
         if type(made) is not str:
-            raise self._wrong("a text (str), or None to drop the document", kind_in_words(made))
+            raise WrongResultError("a text (str), or None to drop the document", kind_in_words(made))
         problem = json_problem(made, "text")
         if problem:
-            raise self._wrong("characters", problem[1])
+            raise WrongResultError("characters", problem[1])
         return made
 
     def _of_block(self, rows: DocumentRows, old: pa.Array) -> tuple[pa.Array, list[BadRecord]]:
@@ -191,94 +187,41 @@ class Rewriter:
 
     def _of_documents(self, rows: DocumentRows) -> tuple[pa.Array, pa.Array, list[BadRecord]]:
         assert rows.lines is not None
-        texts: list[str | None] = []
-        lines: list[bytes] = []
-        bad: list[BadRecord] = []
-        for row, line in enumerate(rows.lines.to_pylist()):
+        lines, changes, bad = rows.lines.to_pylist(), [], []
+        for row, line in enumerate(lines):
             try:
-                text, line = self._document(line)
-            except (CallError, LineError) as error:
-                text = None
+                changes.append(change_of(line, self._function(decoded(line))))
+            except (CallError, LineError, WrongResultError) as error:
+                changes.append(Change())
                 bad.append(self._bad(rows, row, error))
-            texts.append(text)
-            lines.append(line)
-        return pa.array(texts, pa.large_string()), pa.array(lines, pa.large_binary()), bad
+        return pa.array([change.text for change in changes], pa.large_string()), applied(lines, changes), bad
 
-    def _document(self, line: bytes) -> tuple[str | None, bytes]:
-        """Return the text of what the function makes of a line, and the line with what it changed."""
-        try:
-            before, given = _decode(line), _decode(line)  # the function may change its own
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise LineError("wrong_type", f"numbers and depths that Python's values have: {error}") from error
-        made = self._function(given)
-        if made is None:
-            return None, line
-        if not isinstance(made, dict):
-            raise self._wrong("a document (dict), or None to drop it", kind_in_words(made))
-        for name in _KEPT:
-            if name in before and made.get(name) != before[name]:
-                raise self._wrong(f"the same {name!r}", kind_in_words(made.get(name)))
-        text = self._text(made.get("text"))
-        if text is None:
-            raise self._wrong("a string in field 'text'", "none")
-        return text, self._spliced(line, before, made)
-
-    def _spliced(self, line: bytes, before: dict[str, Any], made: dict[str, Any]) -> bytes:
-        """Return a line with the members that differ written anew."""
-        new = {
-            name: value
-            for name, value in made.items()
-            if name not in before or not _same(value, before[name])
-        }
-        gone = before.keys() - made.keys()
-        if not new and not gone:
-            return line
-        try:
-            problem = json_problem(new, "")
-        except RecursionError:
-            problem = "", "objects that are nested too deeply, or in themselves"
-        if problem is not None:
-            raise self._wrong("values that JSON has", problem_in_words(problem))
-        if type(made.get(METADATA, {})) is not dict and METADATA in new:
-            raise self._wrong(f"an object (dict) in field {METADATA!r}", kind_in_words(made[METADATA]))
-        members = {name: value for name, value in parse_object(line).items() if name not in gone}
-        if gone:
-            members |= {name: _encode(value) for name, value in new.items()}
-            return (join_members(members) or b"{}") + b"\n"
-        edits = [Edit(name, pa.array([_encode(value)], pa.large_binary())) for name, value in new.items()]
-        return bytes(splice(pa.array([line], pa.large_binary()), edits)[0].as_py())
-
-    def _bad(self, rows: DocumentRows, row: int, error: CallError | LineError) -> BadRecord:
+    def _bad(
+        self, rows: DocumentRows, row: int, error: CallError | LineError | WrongResultError
+    ) -> BadRecord:
         """Return the record of a document on which the function failed."""
         assert rows.lines is not None
-        identity = rows.batch.column("id")[row].as_py()
-        found = error if isinstance(error, LineError) else self._raised(error)
-        expected = f"{found.expected} for the document {identity!r}"
-        raw = rows.lines[row].as_py().removesuffix(b"\n")
-        return BadRecord(self._url, int(rows.numbers[row]), -1, found.reason, expected, raw)
-
-    def _raised(self, error: CallError) -> LineError:
-        return LineError("function_failed", f"a return value of {self._function.name}, which raised {error}")
-
-    def _wrong(self, expected: str, found: str) -> LineError:
-        return LineError("wrong_document", f"{expected} from {self._function.name}, found {found}")
+        name = self._function.name
+        if isinstance(error, LineError):
+            reason, expected = str(error.reason), error.expected
+        elif isinstance(error, CallError):
+            reason, expected = "function_failed", f"a return value of {name}, which raised {error}"
+        else:
+            reason, expected = "wrong_document", f"{error.args[0]} from {name}, found {error.args[1]}"
+        expected += f" for the document {rows.batch.column('id')[row].as_py()!r}"
+        return BadRecord(
+            self._url,
+            int(rows.numbers[row]),
+            -1,
+            reason,
+            expected,
+            rows.lines[row].as_py().removesuffix(b"\n"),
+        )
 
 
 def _is_text(kind: pa.DataType) -> bool:
     types = pa.types
     return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
-
-
-def _same(new: Any, old: Any) -> bool:
-    """Tell whether a value is written as before; 1 and True are equal in Python alone."""
-    if type(new) is not type(old):
-        return False
-    if isinstance(new, str):
-        return bool(new == old)
-    try:
-        return bool(new == old) and _encode(new) == _encode(old)
-    except (TypeError, UnicodeEncodeError, RecursionError):
-        return False
 
 
 def _differ(new: pa.Array, old: pa.Array) -> npt.NDArray[np.bool_]:
