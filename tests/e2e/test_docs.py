@@ -5,12 +5,14 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from dolma_dask import cli
 from dolma_dask.testing.tokenizer import train_tokenizer
 
 pytestmark = pytest.mark.e2e
@@ -69,6 +71,40 @@ def test_the_guide(place):
     before = {path: path.read_bytes() for path in (place / "corpus/v1/documents").rglob("*.gz")}
     subprocess.run([sys.executable, "-m", "dolma_dask", *words], check=True, timeout=120)
     assert {path: path.read_bytes() for path in (place / "corpus/v1/documents").rglob("*.gz")} == before
+
+
+def test_functions_of_users(place):
+    """Blocks that begin with the name of a file are that file; the commands and the pipeline find each other's work done."""
+    records = [
+        {
+            "title": f"Page {number}",
+            "revision": {"time": "2024-01-01"},
+            "sections": [
+                {"heading": "a", "body": f"Home | About\nText {number}"},
+                {"body": "SHOUTING" if number % 4 else "two  words"},
+            ],
+        }
+        for number in range(20)
+    ]
+    shutil.rmtree("raw")
+    (place / "raw").mkdir()
+    lines = [json.dumps(one) + "\n" for one in [*records, {"title": "moved", "redirect": "Page 1"}]]
+    (place / "raw/a.jsonl").write_text("".join(lines))
+    text, names = (ROOT / "docs/functions.md").read_text(), {}
+    for kind, code in re.findall(r"```(python|sh|yaml)\n(.*?)```", text, re.DOTALL):
+        if file := re.match(r"# (\S+)\n", code):
+            (place / file[1]).write_text(code)
+        elif kind == "python":
+            exec(code, names)
+        else:
+            assert cli.main([*shlex.split(code)[1:], "--scheduler", "synchronous"]) == 0, code
+    counts = names["squeezed"].counts
+    assert (counts["documents_in"], counts["documents_changed"], counts["documents_unchanged"]) == (25, 5, 20)
+    lines = gzip.decompress((place / "corpus/v2/documents/a.jsonl.gz").read_bytes()).splitlines()
+    first, second = map(json.loads, lines[:2])
+    assert (first["id"], first["text"], first["metadata"]["words"]) == ("a-00000000", "Text 0", 2)
+    assert (second["id"], second["text"]) == ("a-00000000-1", "two words")
+    assert second["metadata"]["transformed"].startswith("squeeze@")
 
 
 def test_the_example_of_configs(place):
