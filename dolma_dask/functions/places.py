@@ -43,9 +43,9 @@ def find_object(place: str) -> Any:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            known = _names(module) if found is module else f"no {part!r} in {found!r:.80}"
-            hint = near_or_all(part, _defined(module)) if _defined(module) else "it defines nothing."
-            raise UsageError(f"{where} has no {part!r}: {hint} It has {known}.", place=place)
+            known = _defined(found)
+            hint = near_or_all(part, known) if known else "it defines nothing that can be called."
+            raise UsageError(f"{where} has no {name!r}: {hint}", place=place)
         found = getattr(found, part)
     return found
 
@@ -121,12 +121,13 @@ def _parents(name: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
-def _defined(module: types.ModuleType) -> list[str]:
-    """Return the public callables that a module itself defines."""
+def _defined(owner: Any) -> list[str]:
+    """Return the public callables that a module, or a class in it, itself defines."""
+    home = getattr(owner, "__module__", getattr(owner, "__name__", ""))
     return [
         name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and callable(value) and _home(value) in (module.__name__, "")
+        for name, value in getattr(owner, "__dict__", {}).items()
+        if not name.startswith("_") and callable(value) and _home(value) in (home, "")
     ]
 
 

@@ -2,7 +2,7 @@
 
 The record is the parsed JSON object, or a row of a table as the same object; of a text file ``{"id": path, "text": ..., "path": path}``. What comes
 back is checked strictly, and an error names file, row and field. One row of a block holds all documents of a record, so that rows stay records.
-Cost: Python objects for every value; 60 to 90 MB of JSON per CPU-second besides the function's own work.
+Cost: Python objects for every value; 50 MB of JSON per CPU-second besides the function's own work.
 """
 
 import math

@@ -68,6 +68,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "urls/minhash-urls.txt").write_text(f"{table}\n")
     mixer = {"name": "w", "documents": ["corpus/wiki/v0/documents/*"], "output": {"path": "mixed"}}
     (tmp_path / "mixer.yaml").write_text(json.dumps({"streams": [mixer]}))
+    (tmp_path / "clean.py").write_text("def strip_menus(text):\n    return text.strip()\n")
     (tmp_path / "takedown.txt").write_text("3\n7\n")
     train_tokenizer(texts, tmp_path / "neox.json", vocab_size=300)
     (tmp_path / "t5.json").write_text((tmp_path / "neox.json").read_text().replace("<|endoftext|>", "</s>"))

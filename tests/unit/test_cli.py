@@ -495,3 +495,20 @@ def test_ctrl_c_is_not_lost_in_callbacks(file):
     assert ended.returncode == 130
     assert ended.stderr.splitlines()[-1].endswith("interrupted; the same command goes on from here")
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_what_a_function_prints_stays_out_of_json(tmp_path, capfd):
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    (tmp_path / "loud.py").write_text("def f(record):\n    print('printed')\n    return record\n")
+    words = [
+        "convert",
+        f"{tmp_path}/a.jsonl",
+        "--to",
+        f"{tmp_path}/v0",
+        "--function",
+        f"{tmp_path}/loud.py:f",
+    ]
+    assert cli.main([*words, "--source", "s", "--scheduler", "synchronous", "--json"]) == 0
+    shown, said = capfd.readouterr()
+    assert json.loads(shown)["counts"]["documents_out"] == 1
+    assert "printed" in said

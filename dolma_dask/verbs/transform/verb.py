@@ -1,7 +1,7 @@
 """transform: rewrite the texts of documents by a function of the user, and write them as a new version.
 
 Ids, sources and everything else of a document stay as they are, byte for byte, unless the function takes whole documents and changes them. It costs
-what mix costs, and the function: with one Python call per text some 100 MB of text per CPU-second besides its own work.
+what mix costs, and the function: with one Python call per text some 90 MB of text per CPU-second besides its own work.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def transform(
 ) -> Summary:
     """Rewrite the texts of documents by a function of yours, and write them as a new version of the dataset.
 
-    Example: dolma-dask transform corpus/wiki/v0 --function clean.py:strip_menus --to corpus/wiki/v1
+    Example: dolma-dask transform corpus/wiki/v0 --function clean.py:strip_menus --to corpus/wiki/clean
 
     Parameters
     ----------

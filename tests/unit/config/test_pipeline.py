@@ -235,3 +235,22 @@ def test_token_files_of_a_mix_count_as_its_work(world):
     assert states(run("p.yaml", **HERE)) == ["done before"] * 4
     next((world / "tokens").glob("*.data.npy")).unlink()
     assert states(run("p.yaml", **HERE))[2:] == ["done before", "done"]
+
+
+def test_functions_are_looked_up_before_anything_runs(world):
+    (world / "mine.py").write_text("def f(text):\n    return text\n\nasync def g(record): pass\n")
+    stages = (
+        'stages:\n  - convert: {inputs: raw, to: new, function: "mine.py:g"}\n'
+        '  - tag: {dataset: new, taggers: ["mine.py:f", "mine.py:h"]}\n'
+        '  - transform: {dataset: new, to: newer, function: "gone.py:f"}\n'
+    )
+    (world / "p.yaml").write_text(stages)
+    said = refused()
+    for expected in (
+        "line 2, column 47: convert.function: mine.py:g is declared with `async`",
+        "line 3, column 34: tag.taggers: mine.py:f does not say what it returns",
+        "line 3, column 34: tag.taggers: mine.py has no 'h': expected one of f, g",
+        "line 4, column 52: transform.function: gone.py: No such file",
+    ):
+        assert expected in said, said
+    assert not (world / "new").exists()
