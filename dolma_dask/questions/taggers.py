@@ -5,7 +5,8 @@ from typing import Any
 
 from dolma_dask.display import text_table
 from dolma_dask.errors import UsageError
-from dolma_dask.taggers.registry import get_tagger, list_taggers
+from dolma_dask.functions.places import is_place
+from dolma_dask.taggers.registry import describe, get_tagger, list_taggers
 
 KINDS = {"document": "number", "spans": "spans", "scalar": "value", "dict": "numbers by name"}
 """Kinds of attributes as people call them."""
@@ -86,7 +87,7 @@ def show_taggers(tagger: str | None = None, /) -> TaggerTable:
     Parameters
     ----------
     tagger : str, optional
-        Name of a tagger; by default all are listed.
+        Name of a tagger, or the place of yours, file.py:name; by default all are listed.
 
     Returns
     -------
@@ -94,6 +95,7 @@ def show_taggers(tagger: str | None = None, /) -> TaggerTable:
     """
     if tagger is not None:
         _check(tagger)
+    listed = [describe(get_tagger(tagger), tagger)] if tagger and is_place(tagger) else list_taggers()
     rows = tuple(
         TaggerRow(
             item.name,
@@ -106,7 +108,7 @@ def show_taggers(tagger: str | None = None, /) -> TaggerTable:
                 for name, kind in item.types.items()
             ),
         )
-        for item in list_taggers()
-        if tagger in (None, item.name) and not (tagger and item.error)
+        for item in listed
+        if tagger in (None, item.name, item.origin) and not (tagger and item.error)
     )
     return TaggerTable(rows) if tagger is None else AttributeTable(rows)

@@ -161,14 +161,14 @@ def get_tagger(name: str) -> Tagger:
 
 def list_taggers() -> list[TaggerInfo]:
     """Describe every tagger there is, sorted by name; plug-ins that cannot be used have their `error` set."""
-    infos = [_describe(_built_in(name), "dolma-dask") for name in BUILT_IN]
+    infos = [describe(_built_in(name), "dolma-dask") for name in BUILT_IN]
     points = _entry_points()
     for point in points:
         infos.append(_describe_plug_in(point, clash=sum(other.name == point.name for other in points) > 1))
     installed = {(point.name, point.module) for point in points}
     for name, known in _REGISTERED.items():
         if (name, _module(known)) not in installed:
-            infos.append(_describe(known, _module(known)))
+            infos.append(describe(known, _module(known)))
     return sorted(infos, key=lambda info: (info.name, info.origin))
 
 
@@ -286,7 +286,7 @@ def _load(point: "EntryPoint") -> Tagger:
     return loaded  # type: ignore[no-any-return]
 
 
-def _describe(known: Tagger, origin: str) -> TaggerInfo:
+def describe(known: Tagger, origin: str) -> TaggerInfo:
     """Describe a tagger by its attribute ``description``, or the first line of the docstring of its function, or of its class."""
     source = known.function if isinstance(known, (FunctionTagger, ViewTagger)) else type(known)
     text = getattr(known, "description", None) or (inspect.getdoc(source) or "").partition("\n")[0]
@@ -305,7 +305,7 @@ def _describe_plug_in(point: "EntryPoint", clash: bool) -> TaggerInfo:
     if clash:
         return unusable(f"several plug-ins bring a tagger {point.name!r}")
     try:
-        return _describe(_load(point), _origin(point))
+        return describe(_load(point), _origin(point))
     except UsageError as error:
         return unusable(str(error))
 

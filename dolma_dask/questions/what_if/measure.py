@@ -17,6 +17,7 @@ from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.journal import Journal
 from dolma_dask.reading import Catalog, look_up
+from dolma_dask.registry import names_of
 from dolma_dask.rules.signal_names import short_name
 from dolma_dask.text.kernels import Counts, Floats
 
@@ -97,7 +98,7 @@ def text_bytes_of(dataset: Dataset) -> dict[str, int]:
     """Return the bytes of text of each shard, as the verbs that read it have counted them; without shards that have changed since."""
     sizes = {shard.path: shard.bytes for shard in dataset.shards}
     found: dict[str, int] = {}
-    for verb in ("convert", "mix"):
+    for verb in names_of("documents"):
         for record in Journal(dataset.root, verb).records.values():
             path = record.unit.removeprefix(f"{layout.DOCUMENTS}/")
             written = [file.bytes for file in record.files if file.path == record.unit]

@@ -192,17 +192,21 @@ def _looked_at_others(step: Step, steps: Sequence[Step]) -> bool:
     return any(made.get(item.path, item.checksum) != item.checksum for item in read)
 
 
+_VERSIONS = ("mix", "transform")
+"""Verbs that make a version of another one."""
+
+
 def _lineage(root: str) -> tuple[list[str], tuple[str, ...]]:
     """Return the roots from the first version to `root`, and a note if the first cannot be reached."""
     roots = [root]
     while len(roots) < MOST_LINKS:
-        runs = Journal(roots[-1], "mix").runs
+        runs = [run for verb in _VERSIONS for run in Journal(roots[-1], verb).runs]
         recorded = runs[-1].params.get("from") if runs else None
         if not isinstance(recorded, str):
             break
         parent = _parent(roots[-1], recorded, runs[-1].origin)
         if parent is None:
-            note = f"{last_name(roots[-1])} was mixed from {last_name(recorded)}, which is not there any more: what came before is left out"
+            note = f"{last_name(roots[-1])} was made from {last_name(recorded)}, which is not there any more: what came before is left out"
             return roots[::-1], (note,)
         if parent in roots:
             break

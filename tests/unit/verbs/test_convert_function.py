@@ -10,6 +10,9 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
+from dolma_dask.functions.calls import user_function
+from dolma_dask.sources.mapping import FieldMapping
+from dolma_dask.sources.text import TextFiles
 
 RUN = {"scheduler": "synchronous", "progress": False}
 CODE = """
@@ -180,3 +183,14 @@ def test_options_of_a_mapping_are_refused_beside_it(tmp_path):
             function=lambda record: None,
             **RUN,
         )
+
+
+def test_texts_that_a_function_takes_apart_come_in_blocks(tmp_path):
+    """Memory does not grow with the number of files."""
+    paths = [f"{number}.txt" for number in range(6)]
+    for path in paths:
+        (tmp_path / path).write_text("x" * 100)
+    made = user_function(lambda record: [{"text": record["text"]}] * 2, ("record",))
+    urls = tuple(f"{tmp_path}/{path}" for path in paths)
+    source = TextFiles(urls, tuple(paths), FieldMapping(source_name="s"), block_bytes=500, function=made)
+    assert [block.num_rows for block in source.read()] == [2, 2, 2]
