@@ -15,7 +15,7 @@ from dolma_dask.formats.json.exact import LineError
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import Compression, LineBlock, StoredFile, compression_of, read_lines
 from dolma_dask.sources.base import BlockBuilder, LineConverter, RawFile, finish
-from dolma_dask.sources.functions import converter_of
+from dolma_dask.sources.functions import Documents, converter_of
 
 
 class JsonLines(RawFile):
@@ -61,7 +61,14 @@ def convert_lines(lines: LineBlock, url: str, converter: LineConverter, max_reco
             builder.refuse_size(url, offset, len(line), max_record_bytes, line[:-1])
             continue
         try:
-            builder.add(converter.convert_line(line, builder.row))
+            made = converter.convert_line(line, builder.row)
+            longest = (
+                len(made.raw) if isinstance(made, Documents) else 0
+            )  # of a function, which may make more of less
+            if longest > max_record_bytes:
+                builder.refuse_size(url, offset, longest, max_record_bytes, line[:-1])
+            else:
+                builder.add(made)
         except LineError as error:
             builder.refuse(url, offset, error.reason, error.expected, line[:-1])
     return builder.take()

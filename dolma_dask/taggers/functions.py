@@ -4,6 +4,7 @@ A function of one text costs a Python call per document, about 1 microsecond bes
 checked and converted here, and any error names the tagger, the row and the document's id.
 """
 
+import inspect
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ import pyarrow as pa
 from dolma_dask.errors import DataError
 from dolma_dask.functions.calls import is_imported
 from dolma_dask.functions.digest import digest, surroundings
+from dolma_dask.functions.places import what_failed
 from dolma_dask.taggers.base import Kind
 
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
@@ -139,7 +141,9 @@ class FunctionTagger:
     def _row_error(self, batch: pa.RecordBatch, row: int, error: Exception) -> DataError:
         identity = batch.column("id")[row].as_py() if "id" in batch.schema.names else None
         known = "" if identity is None else f" (id {identity!r})"
-        what = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        file = code.co_filename if code else ""
+        what = str(error) if isinstance(error, DataError) else what_failed(error, file)
         return DataError(
             f"tagger {self.name!r} failed on row {row} of the batch{known}: {what}. "
             "Call its `.function` on this text to see why; let it return None where there is no value.",

@@ -217,6 +217,6 @@ def test_a_taggers_own_description_counts():
         name, version, params, types, reads = "described_v1", 1, "{}", {"n": "document"}, ("text",)
         function = len
 
-    assert registry._describe(Described(), "here").description == "Docstring of the class."
+    assert registry.describe(Described(), "here").description == "Docstring of the class."
     Described.description = "Words of its own."
-    assert registry._describe(Described(), "here").description == "Words of its own."
+    assert registry.describe(Described(), "here").description == "Words of its own."

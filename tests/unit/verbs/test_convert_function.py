@@ -149,6 +149,15 @@ def test_what_is_no_document_is_refused_with_its_place(tmp_path, made, expected)
         )
 
 
+def test_a_document_that_no_verb_would_read_is_a_bad_record(tmp_path):
+    write(tmp_path / "raw", [{}])
+    call = {"function": lambda record: {"text": "x" * 500}, "source": "s", "max_record_bytes": 400, **RUN}
+    with pytest.raises(
+        StageError, match=r"row 0, byte 0: too large; expected at most 400 bytes .*, found 5\d\d"
+    ):
+        dk.convert(f"{tmp_path}/raw", to=f"{tmp_path}/v0", **call)
+
+
 def test_a_source_is_needed(tmp_path):
     write(tmp_path / "raw", [{}])
     with pytest.raises(

@@ -193,7 +193,7 @@ def test_a_moved_chain_is_still_followed_and_a_lost_parent_is_said(chain, tmp_pa
         hidden.rename(chain)
     assert list(stages(told)) == ["mix"]
     assert told["rules"] == told["signals"] == []
-    assert any("mixed from v0, which is not there" in note for note in notes)
+    assert any("made from v0, which is not there" in note for note in notes)
 
 
 def test_only_some_shards(chain, plain):
