@@ -98,6 +98,7 @@ class MoveStage:
 
     verb: str
     root: str  # where they appear
+    quarantine: str = ""  # root of the files of bad records, if it is another one
 
     def run_shard(self, task: Task) -> list[Record]:
         """Move the files of one unit."""
@@ -107,7 +108,8 @@ class MoveStage:
         return [msgspec.structs.replace(record, key=unit.key, files=moved)]
 
     def _move(self, folder: str, file: FileRecord) -> FileRecord:
-        source, target = files.join(folder, file.path), files.join(self.root, file.path)
+        root = (self.quarantine or self.root) if file.path.startswith("_") else self.root
+        source, target = files.join(folder, file.path), files.join(root, file.path)
         try:
             move(source, target)
         except FileNotFoundError:

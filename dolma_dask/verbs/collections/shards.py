@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dolma_dask.engine import Plan, Task
+from dolma_dask.engine import Plan, Task, WorkDir
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.summary import Summary
@@ -53,14 +53,14 @@ def _write(writer: PartitionWriter, part: Any, task: Task) -> Staged:
 
 
 def written(
-    rows: Rows, tasks: Sequence[Task], output: Output, writing: Writing, places: tuple[str, ...] = ("root",)
+    rows: Rows, tasks: Sequence[Task], output: Output, work: WorkDir, places: tuple[str, ...] = ("root",)
 ) -> "list[Delayed]":
     """Return a task of Dask for each partition; its result is `Staged`."""
     from dask import delayed
 
-    writer = PartitionWriter(output, rows.policy, rows.source, writing.work.url, places)
+    writer = PartitionWriter(output, rows.policy, rows.source, work.url, places)
     shared = delayed(writer, traverse=False, pure=False)
-    named = f"{output.verb}-{{}}-{writing.work.key}"
+    named = f"{output.verb}-{{}}-{work.key}"
     return [
         delayed(_write, traverse=False, pure=False)(shared, part, task, dask_key_name=named.format(task.shard))
         for part, task in zip(rows.collection.delayed(), tasks, strict=True)
@@ -73,7 +73,7 @@ def write_each(
     """Write the units of a plan, one for each partition."""
     writing = Writing(plan, work_folder(plan.root, plan.verb), overwrite)
     writing.check()
-    last = last_task(plan.verb, writing.publish, written(rows, plan.tasks, output, writing))
+    last = last_task(plan.verb, writing.publish, written(rows, plan.tasks, output, writing.work))
     return computed(last, writing.work, plan.root, compute, scheduler)
 
 
