@@ -9,7 +9,7 @@ run has left are those of the verbs. Cost: a rename per file (in stores a copy, 
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +156,8 @@ def _working(work: WorkDir, output: str) -> Iterator[None]:
             try:
                 yield
             finally:
-                work.clear()
+                with suppress(OSError):  # after a failure other tasks may still write there; the next call removes it
+                    work.clear()
     except KeyboardInterrupt:
         raise InterruptedStageError(
             f"{work.verb} was stopped before all partitions were computed; what had been in {output} is as it was. Call it again: all of it is "

@@ -6,6 +6,7 @@ What all tasks share, such as the tokenizer, is one node of the graph; a task re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask.engine import Plan, Task, WorkDir
@@ -62,7 +63,7 @@ def written(
     shared = delayed(writer, traverse=False, pure=False)
     named = f"{output.verb}-{{}}-{work.key}"
     return [
-        delayed(_write, traverse=False, pure=False)(shared, part, task, dask_key_name=named.format(task.shard))
+        delayed(partial(_write, task=task), pure=False)(shared, part, dask_key_name=named.format(task.shard))
         for part, task in zip(rows.collection.delayed(), tasks, strict=True)
     ]
 
