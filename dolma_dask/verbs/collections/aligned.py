@@ -81,7 +81,7 @@ class RowFeed:
 
 @dataclass(frozen=True)
 class AttributesWriter:
-    """Writes the attribute files of one set; goes to workers once."""
+    """Writes the attribute files of one set; goes to workers with each partition."""
 
     root: str  # of the dataset
     name: str  # of the set
@@ -119,18 +119,30 @@ class AttributesWriter:
         assert piece.part is not None
         if len(table) != piece.part.rows:
             place = f"rows {piece.part.first_row:,} to {piece.part.first_row + piece.part.rows - 1:,} of {piece.shard.path}"
-            raise _misaligned(f"partition {number} has {len(table):,} rows; expected the {piece.part.rows:,} of {place}", f"partition {number}")
+            raise _misaligned(
+                f"partition {number} has {len(table):,} rows; expected the {piece.part.rows:,} of {place}",
+                f"partition {number}",
+            )
         url = files.join(self._attempt(), f"{number}.arrow")
-        with publish(url, synced=False) as out, pa.ipc.new_stream(pa.PythonFile(ArrowSink(out), mode="w"), table.schema) as stream:
+        with (
+            publish(url, synced=False) as out,
+            pa.ipc.new_stream(pa.PythonFile(ArrowSink(out), mode="w"), table.schema) as stream,
+        ):
             for _, batch in blocks_of(table):
                 stream.write_batch(batch)
         return StagedRows(url, number)
 
     def _shard(self, shard: Shard, feed: RowFeed, folder: str, where: str) -> Record:
         """Write the attribute file of a shard below `folder`, from the rows that come next."""
-        document, path = layout.document_path(shard.path), layout.attribute_path(self.name, shard.path, self.file_format)
+        document, path = (
+            layout.document_path(shard.path),
+            layout.attribute_path(self.name, shard.path, self.file_format),
+        )
         reader = DocumentFile(
-            files.join(self.root, document), _PROVED, source=self.source, max_record_bytes=self.policy.max_record_bytes
+            files.join(self.root, document),
+            _PROVED,
+            source=self.source,
+            max_record_bytes=self.policy.max_record_bytes,
         )
         quarantine, digests = Quarantine(self.policy), DocumentDigests()
         kinds: dict[str, AttributeKind] = {}
@@ -165,7 +177,9 @@ class AttributesWriter:
         """Return the attributes of a block of documents, once it is proved that they are of them."""
         if sum(map(len, batches)) < block.num_rows:
             row = block.first_row + sum(map(len, batches))
-            raise _misaligned(f"{where} has no row for row {row:,} of the documents and those behind it", where)
+            raise _misaligned(
+                f"{where} has no row for row {row:,} of the documents and those behind it", where
+            )
         if not block.num_rows:
             return []
         batch = _joined(batches, where)
@@ -188,7 +202,9 @@ def _needed(table: pa.Table, where: str) -> pa.Table:
     """Return the columns that are compared or written."""
     names = table.column_names
     if len(table) and not {"id", "source"} <= {*names}:
-        raise SchemaError(f"{where} has the columns {', '.join(names)}; expected id and source among them, which prove the rows.")
+        raise SchemaError(
+            f"{where} has the columns {', '.join(names)}; expected id and source among them, which prove the rows."
+        )
     return table.select([name for name in names if name in _PROVED or not is_of_documents(name)])
 
 
@@ -197,9 +213,14 @@ def _joined(batches: list[pa.RecordBatch], where: str) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     try:
-        table = pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive")
+        table = pa.concat_tables(
+            [pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive"
+        )
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise SchemaError(f"{where}: {error}; expected columns of one type. Convert them first, such as with astype.", partition=where) from error
+        raise SchemaError(
+            f"{where}: {error}; expected columns of one type. Convert them first, such as with astype.",
+            partition=where,
+        ) from error
     (batch,) = table.combine_chunks().to_batches()
     return batch
 
@@ -215,8 +236,12 @@ def _check_same(block: Block, batch: pa.RecordBatch, where: str) -> None:
         if name not in batch.schema.names or batch.column(name).equals(block.batch.column(name)):
             continue
         found, expected = batch.column(name), block.batch.column(name)
-        differs = np.asarray(pc.fill_null(pc.not_equal(found, expected), False).to_numpy(zero_copy_only=False), np.bool_)
-        differs |= (found.is_null().to_numpy(zero_copy_only=False) != expected.is_null().to_numpy(zero_copy_only=False))
+        differs = np.asarray(
+            pc.fill_null(pc.not_equal(found, expected), False).to_numpy(zero_copy_only=False), np.bool_
+        )
+        differs |= found.is_null().to_numpy(zero_copy_only=False) != expected.is_null().to_numpy(
+            zero_copy_only=False
+        )
         row = int(differs.argmax())
         if name == "text":
             raise AlignmentError(
@@ -225,12 +250,15 @@ def _check_same(block: Block, batch: pa.RecordBatch, where: str) -> None:
                 partition=where,
             )
         raise _misaligned(
-            f"{where}: row {block.first_row + row:,} of the documents has {name} {expected[row].as_py()!r}, found {found[row].as_py()!r}", where
+            f"{where}: row {block.first_row + row:,} of the documents has {name} {expected[row].as_py()!r}, found {found[row].as_py()!r}",
+            where,
         )
 
 
 def _write(writer: AttributeWriter, block: Block, columns: Sequence[AttributeColumn]) -> None:
-    errors = {record.row - block.first_row: f"{record.reason}: expected {record.expected}" for record in block.bad}
+    errors = {
+        record.row - block.first_row: f"{record.reason}: expected {record.expected}" for record in block.bad
+    }
     lengths = code_point_lengths(pc.fill_null(block.batch.column("text"), ""))
     try:
         writer.write(block.batch.column("id"), block.batch.column("source"), lengths, columns, errors)
@@ -250,13 +278,3 @@ def _check_listed(reader: DocumentFile, shard: Shard) -> None:
 
 def _misaligned(found: str, where: str) -> AlignmentError:
     return AlignmentError(f"{found}. {ADVICE}", partition=where)
-
-
-def write_task(writer: AttributesWriter, part: Any, number: int, partition: Partition) -> Staged | StagedRows:
-    """Call `AttributesWriter.write`; a function, so that the writer is one node of the graph."""
-    return writer.write(part, number, partition)
-
-
-def assemble_task(writer: AttributesWriter, shard: Shard, parts: Sequence[StagedRows]) -> Staged:
-    """Call `AttributesWriter.assemble` likewise."""
-    return writer.assemble(shard, parts)

@@ -20,11 +20,18 @@ from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Journal, work_key
 from dolma_dask.partitions.cutting import PARTITION_BYTES, Partitions, cut
 from dolma_dask.summary import Summary
-from dolma_dask.verbs.collections.aligned import ADVICE, AttributesWriter, assemble_task, write_task
+from dolma_dask.verbs.collections.aligned import ADVICE, AttributesWriter
 from dolma_dask.verbs.collections.partitions import Collection, collection_of
 from dolma_dask.verbs.collections.publishing import MoveStage, Writing, computed, last_task, work_folder
 from dolma_dask.verbs.collections.values import is_of_documents, key_of, value_columns
-from dolma_dask.verbs.options import DatasetLike, as_dataset, check_format, dataset_notes, without_empty, words_of
+from dolma_dask.verbs.options import (
+    DatasetLike,
+    as_dataset,
+    check_format,
+    dataset_notes,
+    without_empty,
+    words_of,
+)
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
@@ -114,9 +121,17 @@ def write_attributes(
     writing = Writing(plan, work_folder(opened.root, VERB, name), overwrite)
     writing.check()
     writer = AttributesWriter(opened.root, name, format, policy, opened.source, writing.work.url)
-    needed = [column for column in collection.columns or () if column == "text" or not is_of_documents(column)]
+    needed = [
+        column for column in collection.columns or () if column == "text" or not is_of_documents(column)
+    ]
     written = _tasks(collection.select(["id", "source", *needed]), partitions, writer, writing.work)
-    return computed(last_task(VERB, writing.publish, written), writing.work, f"{opened.root}, attributes/{name}", compute, scheduler)
+    return computed(
+        last_task(VERB, writing.publish, written),
+        writing.work,
+        f"{opened.root}, attributes/{name}",
+        compute,
+        scheduler,
+    )
 
 
 def _keys(collection: Collection, name: str) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -127,13 +142,19 @@ def _keys(collection: Collection, name: str) -> tuple[dict[str, str], tuple[str,
     for column in value_columns(collection.columns):
         other = keys.setdefault(key_of(name, column), column)
         if other != column:
-            raise UsageError(f"columns {other!r} and {column!r} would both become {key_of(name, column)!r}; expected one. Rename or drop one.")
+            raise UsageError(
+                f"columns {other!r} and {column!r} would both become {key_of(name, column)!r}; expected one. Rename or drop one."
+            )
     if not keys:
         raise UsageError(
             f"{VERB}: the dataframe has the columns {', '.join(collection.columns)}, all of documents; expected one more or more, which become attributes."
         )
-    left_out = [item for item in collection.columns if is_of_documents(item) and item not in ("id", "source", "text")]
-    return keys, (f"columns of documents are no attributes, left out: {', '.join(left_out)}",) if left_out else ()
+    left_out = [
+        item for item in collection.columns if is_of_documents(item) and item not in ("id", "source", "text")
+    ]
+    return keys, (
+        f"columns of documents are no attributes, left out: {', '.join(left_out)}",
+    ) if left_out else ()
 
 
 def _check_partitions(collection: Collection, partitions: Partitions, partition_bytes: int | None) -> None:
@@ -181,7 +202,9 @@ def _plan(
             Task(shard.path, (Unit(path(shard), key),), inputs_of(opened.root, [shard_info(shard)]))
             for shard in selected.shards
         ],
-        params=without_empty({"name": name, "format": file_format, "source": opened.source, "keys": list(keys)}),
+        params=without_empty(
+            {"name": name, "format": file_format, "source": opened.source, "keys": list(keys)}
+        ),
         writes=(f"{layout.ATTRIBUTES}/{name}/",),
         version=dolma_dask.__version__,
         other_formats=layout.other_formats(map(path, selected.shards), map(path, opened.shards)),
@@ -196,17 +219,18 @@ def _tasks(
     """Return a task for each partition of whole shards, and for each shard that several partitions are ranges of."""
     from dask import delayed
 
-    shared = delayed(writer, traverse=False, pure=False)
     tasks: list[Delayed] = []
     parts: dict[Shard, list[Delayed]] = {}
     for number, (part, partition) in enumerate(zip(collection.delayed(), partitions, strict=True)):
         named = f"{VERB}-{partition.pieces[0].shard.path if partition.pieces else ''}-{number}-{work.key}"
-        task = delayed(partial(write_task, number=number, partition=partition), pure=False)(shared, part, dask_key_name=named)
+        task = delayed(partial(writer.write, number=number, partition=partition), pure=False)(
+            part, dask_key_name=named
+        )
         if partition.pieces and partition.pieces[0].part is not None:
             parts.setdefault(partition.pieces[0].shard, []).append(task)
         else:
             tasks.append(task)
     for shard, staged in parts.items():
         named = f"{VERB}-{shard.path}-{work.key}"
-        tasks.append(delayed(partial(assemble_task, shard=shard), pure=False)(shared, parts=staged, dask_key_name=named))
+        tasks.append(delayed(partial(writer.assemble, shard), pure=False)(staged, dask_key_name=named))
     return tasks

@@ -103,14 +103,16 @@ def write_hdf5(
     documents = Rows(collection.select(required(source)), policy, source)
     tokens = written(documents, wanted, output, work, places=("root", "folder"))
     last = last_task(job.verb, partial(_finish, job, work, overwrite), _tasks(job, work, tokens))
-    return computed(last, work, job.root, compute, scheduler)  # type: ignore[return-value]
+    return computed(last, work, job.root, compute, scheduler)
 
 
 def _check_names(rows: Mapping[str, Any]) -> None:
     known = [item.name for item in fields(LmOptions)]
     unknown = [name for name in rows if name not in known]
     if unknown:
-        raise UsageError(f"write_hdf5() takes no argument {unknown[0]!r}; expected one of {', '.join(known)}.")
+        raise UsageError(
+            f"write_hdf5() takes no argument {unknown[0]!r}; expected one of {', '.join(known)}."
+        )
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,9 @@ class CollectedJob(Hdf5Job):
 
     def of(self, tokens: Tokens, rows: Sequence[Staged] = ()) -> "CollectedJob":
         """Return the job of what was tokenized: its key holds the content."""
-        content = [file.checksum for each in tokens.staged for record in each.records for file in record.files]
+        content = [
+            file.checksum for each in tokens.staged for record in each.records for file in record.files
+        ]
         documents = replace(self.documents, params={"source": self.source, "collection": content})
         return replace(self, documents=documents, tokens=tokens, rows=tuple(rows))
 
@@ -158,7 +162,12 @@ class CollectedJob(Hdf5Job):
         """Return the pass that moves the staging files of some partitions into the work folder of the job."""
         parts, staged = self.documents.parts, self.tokens.staged if self.tokens else ()
         tasks = [
-            Task(parts[number].name, (Unit(staging_name(number), self.key),), (), staged[number] if staged else None)
+            Task(
+                parts[number].name,
+                (Unit(staging_name(number), self.key),),
+                (),
+                staged[number] if staged else None,
+            )
             for number in numbers
         ]
         allowed = budget(self.policy) if max_bad_fraction is None else max_bad_fraction

@@ -77,7 +77,9 @@ def _on_one_line(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     if not broken.true_count:
         return texts
     return pc.replace_with_mask(
-        texts, broken, pa.array([_compact(text) for text in texts.filter(broken).to_pylist()], pa.large_string())
+        texts,
+        broken,
+        pa.array([_compact(text) for text in texts.filter(broken).to_pylist()], pa.large_string()),
     )
 
 
@@ -91,7 +93,12 @@ def _compact(text: str) -> str:
 def _json(name: str, values: pa.Array) -> pa.LargeStringArray:
     """Return the values of a further column as JSON; numbers, truth values and strings without a Python object each."""
     kind = values.type
-    if pa.types.is_large_string(kind) or pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+    if (
+        pa.types.is_large_string(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+    ):
         return column_texts(name, "scalar", values)
     texts = [None if value is None else encode_value(value).decode() for value in values.to_pylist()]
     return pa.array(texts, pa.large_string())
@@ -115,14 +122,18 @@ def _check_absent(name: str, given: pa.LargeStringArray) -> None:
 def _unreadable(lines: pa.LargeStringArray, given: pa.LargeStringArray) -> Errors:
     """Read the lines back; return those that have other metadata than they were given, or no object."""
     (read,), errors = scan(Lines.of(lines), [Field(METADATA, "raw")])
-    found = {row: (error.reason, error.expected) for row, error in errors}
+    found: Errors = {row: (error.reason, error.expected) for row, error in errors}
     same = pc.and_(pc.starts_with(read, "{"), pc.equal(read, pc.utf8_trim_whitespace(given)))
     is_other = pc.and_(pc.is_valid(given), pc.invert(pc.fill_null(same, False)))
     for row in np.flatnonzero(is_other.to_numpy(zero_copy_only=False)).tolist():
-        found.setdefault(row, ("wrong_type", f"a JSON object in {METADATA!r}, found {given[row].as_py()[:60]}"))
+        found.setdefault(
+            row, ("wrong_type", f"a JSON object in {METADATA!r}, found {given[row].as_py()[:60]}")
+        )
     return found
 
 
 def _too_large(lines: pa.LargeStringArray, most: int) -> Errors:
     sizes = pc.binary_length(lines).to_numpy(zero_copy_only=False)
-    return {row: (TOO_LARGE, too_large(int(sizes[row]), most)) for row in np.flatnonzero(sizes > most).tolist()}
+    return {
+        row: (TOO_LARGE, too_large(int(sizes[row]), most)) for row in np.flatnonzero(sizes > most).tolist()
+    }

@@ -17,7 +17,7 @@ from dolma_dask.errors import BadRecordError, SchemaError, UsageError
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS, encode_value, is_string, text_bytes
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import TOO_LARGE, BadRecord, Block, too_large
+from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large
 from dolma_dask.text.columns import large_bytes, string_parts
 from dolma_dask.verbs.collections.lines import document_lines
 from dolma_dask.verbs.sinks import DocumentRows, ShardFacts
@@ -50,7 +50,9 @@ class Collection:
 
     def delayed(self) -> "list[Delayed]":
         """Return each partition as a task."""
-        parts: list[Delayed] = (self.frame.map_partitions(list) if self.columns is None else self.frame).to_delayed()
+        parts: list[Delayed] = (
+            self.frame.map_partitions(list) if self.columns is None else self.frame
+        ).to_delayed()
         return parts
 
     def check(self, required: Sequence[str], function: str) -> None:
@@ -79,9 +81,13 @@ def collection_of(frame: object, function: str) -> Collection:
             columns = tuple(names)
             odd = [name for name in columns if not isinstance(name, str) or columns.count(name) > 1]
             if odd:
-                raise UsageError(f"{function}: column {odd[0]!r} is no string or stands twice; expected names that differ.")
+                raise UsageError(
+                    f"{function}: column {odd[0]!r} is no string or stands twice; expected names that differ."
+                )
             return Collection(frame, columns)
-    raise UsageError(f"{function}: the frame is of type {kind}; expected a dask.dataframe.DataFrame or a dask.bag.Bag.")
+    raise UsageError(
+        f"{function}: the frame is of type {kind}; expected a dask.dataframe.DataFrame or a dask.bag.Bag."
+    )
 
 
 def table_of(part: Any, where: str) -> pa.Table:
@@ -99,7 +105,9 @@ def table_of(part: Any, where: str) -> pa.Table:
             f"{where}: {error}; expected one type of values in each column. Convert the column first, such as with astype.",
             partition=where,
         ) from error
-    columns = [_as_text(column, name, where) for name, column in zip(table.column_names, table.columns, strict=True)]
+    columns = [
+        _as_text(column, name, where) for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
     return pa.table(columns, table.column_names)
 
 
@@ -107,7 +115,9 @@ def _columns_of(rows: list[Any]) -> Mapping[str, pa.Array]:
     """Return the values of dicts by name; metadata may be objects."""
     odd = next((row for row in rows if not isinstance(row, dict)), None)
     if odd is not None:
-        raise SchemaError(f"a row of the bag is of type {type(odd).__name__}; expected dicts such as {{'id': ..., 'text': ...}}.")
+        raise SchemaError(
+            f"a row of the bag is of type {type(odd).__name__}; expected dicts such as {{'id': ..., 'text': ...}}."
+        )
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: pa.array([_value(name, row.get(name)) for row in rows]) for name in names}
 
@@ -153,7 +163,9 @@ class PartitionDocuments:
     ) -> Iterator[DocumentRows]:
         """Yield the documents; those that are none go to the quarantine, or raise `BadRecordError`."""
         table = _with_required(table_of(self.part, self.name), self.source)
-        counts = facts.counts = dict.fromkeys(("documents_in", "documents_out", "text_bytes_in", "text_bytes_out", "bad_records"), 0.0)
+        counts = facts.counts = dict.fromkeys(
+            ("documents_in", "documents_out", "text_bytes_in", "text_bytes_out", "bad_records"), 0.0
+        )
         for first, batch in blocks_of(table):
             found = _unfit(batch, policy.max_record_bytes)
             kept = batch.filter(pa.array(~_mask(found, len(batch)))) if found else batch
@@ -164,7 +176,11 @@ class PartitionDocuments:
                 found |= {int(numbers[row] - first): error for row, error in errors.items()}
                 if errors:
                     good = pa.array(~_mask(errors, len(kept)))
-                    kept, lines, numbers = kept.filter(good), lines.filter(good), numbers[good.to_numpy(zero_copy_only=False)]
+                    kept, lines, numbers = (
+                        kept.filter(good),
+                        lines.filter(good),
+                        numbers[good.to_numpy(zero_copy_only=False)],
+                    )
                 lines = large_bytes(*string_parts(lines))
             self._admit(quarantine, policy, batch, first, found)
             counts["documents_in"] += len(batch)
@@ -175,7 +191,12 @@ class PartitionDocuments:
         counts["bad_records"] = quarantine.count
 
     def _admit(
-        self, quarantine: Quarantine, policy: RecordPolicy, batch: pa.RecordBatch, first: int, found: Mapping[int, tuple[str, str]]
+        self,
+        quarantine: Quarantine,
+        policy: RecordPolicy,
+        batch: pa.RecordBatch,
+        first: int,
+        found: Mapping[int, tuple[str, str]],
     ) -> None:
         bad = tuple(
             BadRecord(self.name, first + row, 0, reason, expected, _shown(batch, row))
@@ -223,8 +244,8 @@ def _unfit(batch: pa.RecordBatch, most: int) -> dict[int, tuple[str, str]]:
 
 
 def _shown(batch: pa.RecordBatch, row: int) -> bytes:
-    """Return the row as JSON for the quarantine, without a text that is too long for it."""
-    return encode_value({name: value for name, value in batch.slice(row, 1).to_pylist()[0].items()})[: 64 << 10]
+    """Return the row as JSON for the quarantine, or its head."""
+    return encode_value(batch.slice(row, 1).to_pylist()[0])[:QUARANTINE_HEAD]
 
 
 def required(source: str | None) -> tuple[str, ...]:

@@ -58,9 +58,7 @@ class Writing:
         summary = run(plan, run_options(self.plan.root, self.overwrite)).summary
         self.work.clear()
         lease.remove_dead(self.work.parent)
-        return replace(
-            summary, seconds=time.time() - self.started, notes=(*summary.notes, *self.notes)
-        )
+        return replace(summary, seconds=time.time() - self.started, notes=(*summary.notes, *self.notes))
 
 
 def work_folder(root: str, verb: str, name: str = "collection") -> WorkDir:
@@ -129,11 +127,19 @@ def _holds(url: str, file: FileRecord) -> bool:
 
 
 def last_task(name: str, finish: Callable[[list[Any]], Summary], written: Sequence["Delayed"]) -> "Delayed":
-    """Return the task that takes what all others return."""
-    from dask import delayed
+    """Return the task that takes what all others return.
 
-    named = f"{name}-finish-{uuid.uuid4().hex}"
-    return delayed(finish, pure=False)(list(written), dask_key_name=named)
+    A task that writes is made one with those that compute its partition: rows never go from task to task, and so neither to the process that called
+    (under ``processes``) nor to another worker. Dask does that for dataframes, but not for what follows them.
+    """
+    from dask import delayed
+    from dask._task_spec import convert_legacy_graph, fuse_linear_task_spec
+    from dask.delayed import Delayed
+
+    key = f"{name}-finish-{uuid.uuid4().hex}"
+    last = delayed(finish, pure=False)(list(written), dask_key_name=key)
+    graph = convert_legacy_graph(dict(last.__dask_graph__()))
+    return Delayed(key, fuse_linear_task_spec(graph, {key}))
 
 
 def computed(
@@ -156,7 +162,9 @@ def _working(work: WorkDir, output: str) -> Iterator[None]:
             try:
                 yield
             finally:
-                with suppress(OSError):  # after a failure other tasks may still write there; the next call removes it
+                with suppress(
+                    OSError
+                ):  # after a failure other tasks may still write there; the next call removes it
                     work.clear()
     except KeyboardInterrupt:
         raise InterruptedStageError(

@@ -1,6 +1,6 @@
 """A file for each partition: the outputs of the verbs (`dolma_dask.verbs.sinks`) take the rows of a collection, a task of Dask each.
 
-What all tasks share, such as the tokenizer, is one node of the graph; a task returns records alone.
+A task returns records alone. It is fused with what computes its partition (`publishing.last_task`), so that rows never travel.
 """
 
 import uuid
@@ -32,7 +32,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class PartitionWriter:
-    """Writes the files of partitions; goes to workers once."""
+    """Writes the files of partitions; goes to workers with each."""
 
     output: Output  # of the verb
     policy: RecordPolicy
@@ -49,10 +49,6 @@ class PartitionWriter:
         return Staged(folder, tuple(stage.run_shard(replace(task, work=DocumentWork(documents)))))
 
 
-def _write(writer: PartitionWriter, part: Any, task: Task) -> Staged:
-    return writer.write(part, task)
-
-
 def written(
     rows: Rows, tasks: Sequence[Task], output: Output, work: WorkDir, places: tuple[str, ...] = ("root",)
 ) -> "list[Delayed]":
@@ -60,10 +56,9 @@ def written(
     from dask import delayed
 
     writer = PartitionWriter(output, rows.policy, rows.source, work.url, places)
-    shared = delayed(writer, traverse=False, pure=False)
     named = f"{output.verb}-{{}}-{work.key}"
     return [
-        delayed(partial(_write, task=task), pure=False)(shared, part, dask_key_name=named.format(task.shard))
+        delayed(partial(writer.write, task=task), pure=False)(part, dask_key_name=named.format(task.shard))
         for part, task in zip(rows.collection.delayed(), tasks, strict=True)
     ]
 

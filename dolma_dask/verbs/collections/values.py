@@ -42,7 +42,10 @@ def attribute_columns(name: str, batch: pa.RecordBatch) -> list[AttributeColumn]
 
     Raises `SchemaError`: a column has a type that no attribute has, or an integer that no double holds.
     """
-    return [_column(key_of(name, column), column, batch.column(column)) for column in value_columns(batch.schema.names)]
+    return [
+        _column(key_of(name, column), column, batch.column(column))
+        for column in value_columns(batch.schema.names)
+    ]
 
 
 def kinds_of(columns: Iterable[AttributeColumn]) -> dict[str, AttributeKind]:
@@ -73,7 +76,11 @@ def _column(key: str, name: str, values: pa.Array) -> AttributeColumn:
 
 
 def _check_exact(name: str, values: pa.Array) -> None:
-    rows = np.flatnonzero(inexact(as_exact(values))) if pa.types.is_integer(values.type) else ()
+    rows = (
+        np.flatnonzero(inexact(as_exact(values)))
+        if pa.types.is_integer(values.type)
+        else np.empty(0, np.int64)
+    )
     if len(rows):
         raise SchemaError(
             f"column {name!r} holds {values[int(rows[0])].as_py()}; expected integers that float64 holds, as scores are. Convert it to strings: "
@@ -96,14 +103,17 @@ def _spans(name: str, values: pa.Array) -> pa.Array:
     elif pa.types.is_null(inner) and not len(flat):
         return _list_of(values, _triples(pa.array([], pa.float64())))
     raise SchemaError(
-        f"column {name!r} holds {values.type}; expected lists of spans: [[start, end, score], ...], of code points.", column=name
+        f"column {name!r} holds {values.type}; expected lists of spans: [[start, end, score], ...], of code points.",
+        column=name,
     )
 
 
 def _triples(numbers: pa.Array) -> pa.StructArray:
-    starts, ends, scores = (numbers.take(pa.array(np.arange(at, len(numbers), 3))) for at in range(3))
-    whole = [column.cast(pa.int64()) for column in (starts, ends)]
-    return pa.StructArray.from_arrays([*whole, scores.cast(pa.float64())], fields=list(SPAN))
+    types = (pa.int64(), pa.int64(), pa.float64())
+    columns = [
+        numbers.take(pa.array(np.arange(at, len(numbers), 3))).cast(kind) for at, kind in enumerate(types)
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(SPAN))
 
 
 def _list_of(values: pa.Array, items: pa.Array) -> pa.ListArray:
