@@ -112,7 +112,7 @@ def write_attributes(
     collection.check(("id", "source"), VERB)
     keys, notes = _keys(collection, name)
     opened = as_dataset(dataset, source, version)
-    selected = opened.select(words_of("only", tuple(only)), prune)
+    selected = opened.select(words_of("only", only), prune)
     partitions = cut(selected, None, partition_bytes, with_text=False)
     _check_partitions(collection, partitions, partition_bytes)
     if keys and not overwrite:
