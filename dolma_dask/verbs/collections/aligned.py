@@ -54,13 +54,14 @@ class StagedRows:
 
 
 class RowFeed:
-    """Rows in order, taken as many at a time as are asked for."""
+    """Rows in order, taken as many at a time as are asked for; their columns have one type for the whole of a shard, and none is null throughout."""
 
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._batches = iter(batches)
+    def __init__(self, batches: Iterable[pa.RecordBatch], schemas: Sequence[pa.Schema], where: str) -> None:
+        self._schema = _one_schema(schemas, where)
+        self._batches = (self._as_one(batch) for batch in batches)
         self._held: list[pa.RecordBatch] = []
 
-    def take(self, count: int) -> list[pa.RecordBatch]:
+    def take(self, count: int) -> pa.RecordBatch:
         """Return the next `count` rows, or those that are left."""
         taken: list[pa.RecordBatch] = []
         while count and (batch := self._next()) is not None:
@@ -68,7 +69,7 @@ class RowFeed:
             if len(batch) > count:
                 self._held.append(batch.slice(count))
             count -= len(taken[-1])
-        return taken
+        return pa.concat_batches(taken) if taken else pa.RecordBatch.from_pylist([], self._schema)
 
     @property
     def left(self) -> int:
@@ -77,6 +78,27 @@ class RowFeed:
 
     def _next(self) -> pa.RecordBatch | None:
         return self._held.pop() if self._held else next(self._batches, None)
+
+    def _as_one(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        names = batch.schema.names
+        columns = [
+            batch.column(field.name).cast(field.type)
+            if field.name in names
+            else pa.nulls(len(batch), field.type)
+            for field in self._schema
+        ]
+        return pa.record_batch(columns, schema=self._schema)
+
+
+def _one_schema(schemas: Sequence[pa.Schema], where: str) -> pa.Schema:
+    try:
+        schema = pa.unify_schemas(list(schemas), promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SchemaError(
+            f"{where}: {error}; expected columns of one type. Convert them first, such as with astype.",
+            partition=where,
+        ) from error
+    return pa.schema([field for field in schema if not pa.types.is_null(field.type)])
 
 
 @dataclass(frozen=True)
@@ -98,7 +120,7 @@ class AttributesWriter:
         if partition.pieces and partition.pieces[0].part is not None:
             return self._stage(table, number, partition.pieces[0])
         folder = self._attempt()
-        feed = RowFeed(batch for _, batch in blocks_of(table))
+        feed = RowFeed((batch for _, batch in blocks_of(table)), [table.schema], where)
         records = tuple(self._shard(piece.shard, feed, folder, where) for piece in partition.pieces)
         if extra := feed.left:
             last = partition.pieces[-1].shard.path if partition.pieces else "no documents"
@@ -109,7 +131,8 @@ class AttributesWriter:
         """Write the file of a shard whose rows were staged, in order."""
         folder, first, last = self._attempt(), parts[0].partition, parts[-1].partition
         where = f"partitions {first} to {last}"
-        feed = RowFeed(batch for part in parts for batch in _staged(part.url))
+        batches = (batch for part in parts for batch in _staged(part.url))
+        feed = RowFeed(batches, [_schema_of(part.url) for part in parts], where)
         return Staged(folder, (self._shard(shard, feed, folder, where),))
 
     def _attempt(self) -> str:
@@ -152,7 +175,8 @@ class AttributesWriter:
             for block in reader:
                 quarantine.admit(block)
                 digests.update(block.batch)
-                columns = self._columns(block, feed.take(block.num_rows), f"{where} ({document})", kinds)
+                columns = self._columns(block, feed.take(block.num_rows), f"{where} ({document})")
+                kinds.update(kinds_of(columns))
                 _write(writer, block, columns)
                 rows += block.num_rows
                 text += text_bytes(block.batch.column("text"))
@@ -171,31 +195,18 @@ class AttributesWriter:
             info={"reads": ["id", "source", "text"], "kinds": kinds},
         )
 
-    def _columns(
-        self, block: Block, batches: list[pa.RecordBatch], where: str, kinds: dict[str, AttributeKind]
-    ) -> list[AttributeColumn]:
+    def _columns(self, block: Block, rows: pa.RecordBatch, where: str) -> list[AttributeColumn]:
         """Return the attributes of a block of documents, once it is proved that they are of them."""
-        if sum(map(len, batches)) < block.num_rows:
-            row = block.first_row + sum(map(len, batches))
+        if len(rows) < block.num_rows:
+            row = block.first_row + len(rows)
             raise _misaligned(
                 f"{where} has no row for row {row:,} of the documents and those behind it", where
             )
-        if not block.num_rows:
-            return []
-        batch = _joined(batches, where)
-        _check_same(block, batch, where)
+        _check_same(block, rows, where)
         try:
-            columns = attribute_columns(self.name, batch)
+            return attribute_columns(self.name, rows)
         except SchemaError as error:
             raise SchemaError(f"{where}: {error}", **error.details) from error
-        for key, kind in kinds_of(columns).items():
-            if kinds.setdefault(key, kind) != kind:
-                raise SchemaError(
-                    f"{where}: attribute {key!r} is of kind {kind} from row {block.first_row:,} on and {kinds[key]} before; expected one. Give the "
-                    "column one type, such as with astype.",
-                    key=key,
-                )
-        return columns
 
 
 def _needed(table: pa.Table, where: str) -> pa.Table:
@@ -208,26 +219,14 @@ def _needed(table: pa.Table, where: str) -> pa.Table:
     return table.select([name for name in names if name in _PROVED or not is_of_documents(name)])
 
 
-def _joined(batches: list[pa.RecordBatch], where: str) -> pa.RecordBatch:
-    """Return batches as one; a column of nulls takes the type that it has in another."""
-    if len(batches) == 1:
-        return batches[0]
-    try:
-        table = pa.concat_tables(
-            [pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive"
-        )
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise SchemaError(
-            f"{where}: {error}; expected columns of one type. Convert them first, such as with astype.",
-            partition=where,
-        ) from error
-    (batch,) = table.combine_chunks().to_batches()
-    return batch
-
-
 def _staged(url: str) -> Iterator[pa.RecordBatch]:
     with closing(files.open_read(url)) as handle, pa.ipc.open_stream(handle) as stream:
         yield from stream
+
+
+def _schema_of(url: str) -> pa.Schema:
+    with closing(files.open_read(url)) as handle, pa.ipc.open_stream(handle) as stream:
+        return stream.schema
 
 
 def _check_same(block: Block, batch: pa.RecordBatch, where: str) -> None:

@@ -6,7 +6,7 @@ on the documents in the same order, however they are partitioned. Disk: the stag
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -179,6 +179,10 @@ class CollectedJob(Hdf5Job):
         found = {record.unit: Staged(each.folder, (record,)) for each in self.rows for record in each.records}
         tasks = [replace(task, work=found.get(task.shard)) for task in plan.tasks]
         return replace(plan, stage=MoveStage(self.verb, self.root), tasks=tasks)
+
+    def _needed(self, plan: Plan, left: Set[str]) -> list[int]:
+        """Return all partitions: the tokens are there, and the tasks of files do not name theirs any more."""
+        return list(range(len(self.documents.parts)))
 
 
 def _with_key(record: Record, key: str) -> Record:

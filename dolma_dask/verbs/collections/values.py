@@ -49,8 +49,8 @@ def attribute_columns(name: str, batch: pa.RecordBatch) -> list[AttributeColumn]
 
 
 def kinds_of(columns: Iterable[AttributeColumn]) -> dict[str, AttributeKind]:
-    """Return under which kind readers find each key; nothing for a key that no document has."""
-    return {column.key: _read_kind(column) for column in columns if not pa.types.is_null(column.values.type)}
+    """Return under which kind readers find each key."""
+    return {column.key: _read_kind(column) for column in columns}
 
 
 def _read_kind(column: AttributeColumn) -> AttributeKind:
@@ -63,7 +63,7 @@ def _column(key: str, name: str, values: pa.Array) -> AttributeColumn:
     kind = values.type
     if pa.types.is_boolean(kind) or pa.types.is_large_string(kind):
         return AttributeColumn(key, "scalar", values)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         _check_exact(name, values)
         return AttributeColumn(key, "document", values)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

@@ -43,7 +43,12 @@ def test_the_bytes_are_those_of_tag_for_the_same_values_however_it_is_cut(root, 
     expected = files_of(root)
     for partition_bytes in (MANY, None, 64_000_000):
         summary = dk.write_attributes(
-            scored(root, partition_bytes), root, "mine", format=file_format, partition_bytes=partition_bytes, overwrite=True
+            scored(root, partition_bytes),
+            root,
+            "mine",
+            format=file_format,
+            partition_bytes=partition_bytes,
+            overwrite=True,
         )
         assert files_of(root) == expected
         assert (summary.done + summary.skipped, summary.exit_status) == (5, 0)
@@ -58,14 +63,18 @@ def test_readers_prove_the_set_and_it_is_stale_when_documents_change(root, tmp_p
     kept = sum(len(row["text"]) / 7 > 3 for rows in ROWS.values() for row in rows)
     assert (v1.counts["documents_out"], v1.counts["unproved_attribute_files"]) == (kept, 0)
     assert dk.validate(root, **HERE).exit_status == 0
-    rewrite(Path(root) / "documents/z.jsonl.gz", lambda lines: [line.replace(b"the", b"eht") for line in lines])
+    rewrite(
+        Path(root) / "documents/z.jsonl.gz", lambda lines: [line.replace(b"the", b"eht") for line in lines]
+    )
     with pytest.raises(StaleAttributesError, match=r"Call write_attributes again.*attribute set mine"):
         dk.read_dataframe(root, ["text", "mine/length"]).compute()
 
 
 def test_a_bag_gives_what_a_dataframe_gives(root):
     values = {"length": lambda row: len(row["text"]) / 7, "first": lambda row: row["text"][:1] or None}
-    bag = dk.read_bag(root, partition_bytes=MANY).map(lambda row: {**row, **{name: f(row) for name, f in values.items()}})
+    bag = dk.read_bag(root, partition_bytes=MANY).map(
+        lambda row: {**row, **{name: f(row) for name, f in values.items()}}
+    )
     dk.write_attributes(bag, root, "mine", partition_bytes=MANY)
     expected = files_of(root)
     df = scored(root)
@@ -87,13 +96,27 @@ def test_forms_follow_from_types(root):
             a__b__c=np.float32(1.5),
         )
 
-    meta = {"id": str, "source": str, "whole": float, "spans": object, "yes": bool, "word": str, "nothing": object, "metadata": str, "a__b__c": "f4"}
+    meta = {
+        "id": str,
+        "source": str,
+        "whole": float,
+        "spans": object,
+        "yes": bool,
+        "word": str,
+        "nothing": object,
+        "metadata": str,
+        "a__b__c": "f4",
+    }
     df = dk.read_dataframe(root, partition_bytes=MANY).map_partitions(add, meta=meta)
     summary = dk.write_attributes(df, root, "mine", partition_bytes=MANY)
     assert summary.notes == ("columns of documents are no attributes, left out: metadata",)
     first, second = gzip.decompress(files_of(root)["a.jsonl.gz"]).splitlines()[:2]
     size = len(ROWS["a"][1]["text"])
-    assert json.loads(first)["attributes"] == {"mine__mine__spans": [], "mine__mine__yes": False, "a__b__c": [[0, len(ROWS["a"][0]["text"]), 1.5]]}
+    assert json.loads(first)["attributes"] == {
+        "mine__mine__spans": [],
+        "mine__mine__yes": False,
+        "a__b__c": [[0, len(ROWS["a"][0]["text"]), 1.5]],
+    }
     assert json.loads(second)["attributes"] == {
         "mine__mine__whole": [[0, size, 1.0]],
         "mine__mine__spans": [[0, 1, 0.5], [1, 2, 2.0]],
@@ -101,7 +124,7 @@ def test_forms_follow_from_types(root):
         "mine__mine__word": "a\u2028",
         "a__b__c": [[0, size, 1.5]],
     }
-    assert b'[[0,1,0.5],[1,2,2.0]]' in second
+    assert b"[[0,1,0.5],[1,2,2.0]]" in second
     assert key_of("mine", "n-1") == "mine__mine__n_1"
 
 
@@ -110,7 +133,10 @@ REFUSED = {
     "repartitioned": (lambda df: df.repartition(npartitions=3), "3 partitions; expected 10"),
     "reversed": (lambda df: df.map_partitions(lambda part: part.iloc[::-1]), "has id 'a-0', found 'a-10'"),
     "shuffled": (lambda df: df.shuffle("id"), "Expected all rows of the documents in their order"),
-    "twice": (lambda df: df.map_partitions(lambda part: pd.concat([part, part])), "has 12 rows; expected the 6 of rows 34 to 39 of a.jsonl.gz|expected the"),
+    "twice": (
+        lambda df: df.map_partitions(lambda part: pd.concat([part, part])),
+        "has 12 rows; expected the 6 of rows 34 to 39 of a.jsonl.gz|expected the",
+    ),
     "other ids": (lambda df: df.assign(id=df.id + "x"), "has id 'a-0', found 'a-0x'"),
     "other source": (lambda df: df.assign(source="mine"), "has source '.*', found 'mine'"),
     "other text": (lambda df: df.assign(text=df.text + "."), "has another text"),
@@ -131,7 +157,9 @@ def test_rows_of_other_documents_are_refused_and_nothing_appears(root, name, par
 def test_other_cuts_are_refused(root):
     df = scored(root)
     for options in ({}, {"partition_bytes": MANY, "prune": 1}, {"partition_bytes": MANY, "only": ["n/*"]}):
-        with pytest.raises(AlignmentError, match=r"10 partitions; expected .*Give partition_bytes, only and prune"):
+        with pytest.raises(
+            AlignmentError, match=r"10 partitions; expected .*Give partition_bytes, only and prune"
+        ):
             dk.write_attributes(df, root, "mine", **options)
     part = dk.read_dataframe(root, ["id", "source", LENGTH], only=["n/*"], prune=2)
     assert dk.write_attributes(part, root, "mine", only="n/*", prune=2).done == 2
@@ -181,11 +209,17 @@ def test_calls_that_cannot_be_are_refused_before_anything_is_computed(root):
 )
 def test_values_that_no_attribute_has(root, values, error, said):
     def add(part: pd.DataFrame) -> pd.DataFrame:
-        return part.assign(x=pd.Series((values * len(part))[: len(part)], dtype=None if len({*map(type, values)}) == 1 else object))
+        return part.assign(
+            x=pd.Series(
+                (values * len(part))[: len(part)], dtype=None if len({*map(type, values)}) == 1 else object
+            )
+        )
 
     df = dk.read_dataframe(root, partition_bytes=MANY)
     with pytest.raises(error, match=said):
-        dk.write_attributes(df.map_partitions(add, meta=df._meta.assign(x=1.0)), root, "mine", partition_bytes=MANY)
+        dk.write_attributes(
+            df.map_partitions(add, meta=df._meta.assign(x=1.0)), root, "mine", partition_bytes=MANY
+        )
     assert not files_of(root)
 
 
@@ -197,7 +231,9 @@ def test_documents_that_are_written_meanwhile_are_refused(root):
         rewrite(path, lambda lines: [line.replace(b"the", b"eht") for line in lines])
         return part
 
-    df = df[["id", "source", "length"]].map_partitions(rewrite_then, meta=df._meta[["id", "source", "length"]])
+    df = df[["id", "source", "length"]].map_partitions(
+        rewrite_then, meta=df._meta[["id", "source", "length"]]
+    )
     with pytest.raises(SourceChangedError, match="as when write_attributes was called"):
         dk.write_attributes(df, root, "mine", partition_bytes=MANY)
     assert not files_of(root)
@@ -207,7 +243,9 @@ def test_documents_that_cannot_be_read_keep_their_row(root):
     rewrite(Path(root) / "documents/n/b.jsonl.gz", lambda lines: [lines[0], b"{\n", *lines[2:]])
     df = dk.read_dataframe(root, only=["n/b"], on_bad_record="null", partition_bytes=None)
     df["length"] = df.text.str.len()
-    summary = dk.write_attributes(df, root, "mine", only=["n/b"], partition_bytes=None, on_bad_record="quarantine")
+    summary = dk.write_attributes(
+        df, root, "mine", only=["n/b"], partition_bytes=None, on_bad_record="quarantine"
+    )
     assert (summary.exit_status, summary.counts["bad_records"]) == (1, 1)
     row = json.loads(gzip.decompress(files_of(root)["n/b.jsonl.gz"]).splitlines()[1])
     assert (row["id"], row["attributes"]) == (None, {})
