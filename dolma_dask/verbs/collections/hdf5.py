@@ -100,7 +100,7 @@ def write_hdf5(
     work = work_folder(job.root, job.verb)
     output = StagingOutput(job.root, "", job.mode)
     wanted = [Task(part.name, (Unit(staging_name(number), ""),), ()) for number, part in enumerate(parts)]
-    documents = Rows(collection.select(required(source)), policy, source)
+    documents = Rows(collection.texts(), policy, source)
     tokens = written(documents, wanted, output, work, places=("root", "folder"))
     last = last_task(job.verb, partial(_finish, job, work, overwrite), _tasks(job, work, tokens))
     return computed(last, work, job.root, compute, scheduler)

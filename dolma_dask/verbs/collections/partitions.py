@@ -48,6 +48,10 @@ class Collection:
         """Return the collection with these columns alone, so that others are not even read."""
         return self if self.columns is None else Collection(self.frame[list(names)], tuple(names))
 
+    def texts(self) -> "Collection":
+        """Return the collection with what identifies documents, and their texts."""
+        return self.select([name for name in ("id", "source", "text") if name in (self.columns or ())])
+
     def delayed(self) -> "list[Delayed]":
         """Return each partition as a task."""
         parts: list[Delayed] = (
@@ -144,7 +148,7 @@ def blocks_of(table: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows in batches of about `BLOCK_BYTES`, each with the number of its first row."""
     rows = max(1, table.num_rows * BLOCK_BYTES // max(table.nbytes, 1))
     first = 0
-    for batch in table.combine_chunks().to_batches(max_chunksize=rows):
+    for batch in table.to_batches(max_chunksize=rows):
         yield first, batch
         first += batch.num_rows
 

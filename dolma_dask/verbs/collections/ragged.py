@@ -81,5 +81,5 @@ def write_ragged(
         shown={"source": source},
         policy=policy,
     )
-    rows = Rows(collection.select(required(source)), policy, source)
+    rows = Rows(collection.texts(), policy, source)
     return write_each(rows, plan, output, overwrite=overwrite, compute=compute, scheduler=scheduler)

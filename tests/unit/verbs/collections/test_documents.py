@@ -156,6 +156,9 @@ def test_any_bag_of_dicts(tmp_path):
     found = rows_of(tmp_path / "v1")
     assert [row["text"] for row in found] == ["t" * n for n in range(1, 7)]
     assert found[0] == {"id": "1", "text": "t", "source": "web", "metadata": {"n": [1]}}
+    df = frame(source=["a", None, "a", None, "a"])
+    dk.write_documents(df, str(tmp_path / "v3"), source="web")
+    assert [row["source"] for row in rows_of(tmp_path / "v3")] == ["a", "web", "a", "web", "a"]
     with pytest.raises(SchemaError, match="a row of the bag is of type str; expected dicts"):
         dk.write_documents(db.from_sequence(["a"]), str(tmp_path / "v2"))
 
