@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from benchmarks import (
     bench_cluster,
+    bench_collections,
     bench_commands,
     bench_dedupe,
     bench_files,
@@ -40,6 +41,7 @@ MODULES = (
     bench_dedupe,
     bench_commands,
     bench_cluster,
+    bench_collections,
 )
 """Importing them registers their benchmarks; the table is in the order of registration."""
 

@@ -33,6 +33,10 @@ _EXPORTS = {
     "listed": "dolma_dask.rules.rules:listed",
     "read_dataframe": "dolma_dask.partitions.dataframe:read_dataframe",
     "read_bag": "dolma_dask.partitions.dataframe:read_bag",
+    "write_attributes": "dolma_dask.verbs.collections.attributes:write_attributes",
+    "write_documents": "dolma_dask.verbs.collections.documents:write_documents",
+    "write_ragged": "dolma_dask.verbs.collections.ragged:write_ragged",
+    "write_hdf5": "dolma_dask.verbs.collections.hdf5:write_hdf5",
     "list_taggers": "dolma_dask.taggers.registry:list_taggers",
     "get_tagger": "dolma_dask.taggers.registry:get_tagger",
     "tagger": "dolma_dask.taggers.registry:tagger",
@@ -61,6 +65,10 @@ if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/te
     from dolma_dask.taggers.registry import tagger as tagger
     from dolma_dask.verbs.attach import attach as attach
     from dolma_dask.verbs.block.verb import block as block
+    from dolma_dask.verbs.collections.attributes import write_attributes as write_attributes
+    from dolma_dask.verbs.collections.documents import write_documents as write_documents
+    from dolma_dask.verbs.collections.hdf5 import write_hdf5 as write_hdf5
+    from dolma_dask.verbs.collections.ragged import write_ragged as write_ragged
     from dolma_dask.verbs.convert.verb import convert as convert
     from dolma_dask.verbs.dedupe.verb import dedupe as dedupe
     from dolma_dask.verbs.download.verb import download as download

@@ -206,6 +206,11 @@ COMMANDS = VERBS | _by_name(
 """All commands: verbs, then questions and what runs verbs."""
 
 
+IN_PYTHON_ALONE = {"write_documents": "documents", "write_attributes": ""}
+"""Writers without a command that have a journal of their own, and what they make."""
+
+
 def names_of(makes: str) -> tuple[str, ...]:
-    """Return the names of the verbs that make something of a kind."""
-    return tuple(verb.name for verb in VERBS.values() if verb.makes == makes)
+    """Return the names of the verbs, and of writers without a command, that make something of a kind."""
+    commands = tuple(verb.name for verb in VERBS.values() if verb.makes == makes)
+    return commands + tuple(name for name, made in IN_PYTHON_ALONE.items() if made == makes)

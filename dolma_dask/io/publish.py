@@ -257,6 +257,26 @@ def _rename(fs: Any, old: str, new: str) -> None:
     fs.rm_file(old)
 
 
+def move(url: str, target: str) -> None:
+    """Let a published file appear under another name of the same root, whole, in place of an older one; folders are made.
+
+    Raises `FileNotFoundError`: there is no such file. Raises `StoreAccessError`: no file can be made there.
+    """
+    if not is_local(url):
+        fs, path = filesystem(url)
+        patiently(target, lambda: _rename(fs, path, filesystem(target)[1]))
+        return
+    source, place = local_path(url), local_path(target)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(place)
+    except OSError as error:
+        if explanation := None if isinstance(error, FileNotFoundError) else explained(place, error):
+            raise explanation from error
+        raise
+    fsync_folder(place.parent)
+
+
 def _temporary_name(name: str) -> str:
     """Return a name that names the writing process; file systems allow 255 bytes."""
     short = name.encode()[:100].decode(errors="ignore")

@@ -25,6 +25,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, RunRecord, garbage_notes, is_there, journals
+from dolma_dask.registry import IN_PYTHON_ALONE
 from dolma_dask.summary import Summary
 
 
@@ -473,10 +474,11 @@ def _leftovers(listed: Listing) -> Iterator[Leftover]:
 
 def _leftover_notes(leftovers: Sequence[Leftover], root: str) -> Iterator[str]:
     for item in leftovers:
-        yield (
-            f"{item.folder} holds {counted(item.files, 'file')}, {item.bytes / 1e6:,.1f} MB, of a {item.verb} that has not ended: the same "
-            f"dolma-dask {item.verb} {root} goes on from there and removes them"
-        )
+        held = f"{item.folder} holds {counted(item.files, 'file')}, {item.bytes / 1e6:,.1f} MB, of a {item.verb} that has not ended: "
+        if item.verb in IN_PYTHON_ALONE or item.folder.endswith("-collection"):
+            yield f"{held}it goes on, or the next such call removes them"
+        else:
+            yield f"{held}the same dolma-dask {item.verb} {root} goes on from there and removes them"
 
 
 def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.io.stored import START, Member
+from dolma_dask.registry import IN_PYTHON_ALONE
 
 CONVERTED = "convert_attributes"
 """Journal of the attribute sets that `convert` made of others."""
@@ -120,6 +121,8 @@ def advice(name: str, shard: str, verb: str | None, *, is_ours: bool = True) -> 
             f"No journal knows attribute set {name}: make its file for {layout.stem_of(shard)} again with the tool that made the set, "
             "or leave the set out."
         )
+    if verb in IN_PYTHON_ALONE:
+        return f"Call {verb} again, of a dataframe or bag that was read from these documents (attribute set {name})."
     command = f"convert ... --attributes ... --rename {name}" if verb == CONVERTED else f"{verb} ..."
     overwrite = "" if is_ours else " --overwrite"
     which = f"--name {name}" if verb in _OF_ALL_SHARDS else f"--only {layout.stem_of(shard)}"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Unpack
 import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
-from dolma_dask.engine import Plan, Unit
+from dolma_dask.engine import Plan, Stage, Task, Unit
 from dolma_dask.formats import layout
 from dolma_dask.formats.ragged import RaggedNames, SourceRecord, ragged_names
 from dolma_dask.io import files
@@ -156,17 +156,32 @@ class RaggedOutput:
         `params` decides the documents besides the bytes of the files, `shown` says the same for people.
         """
         prefix = name or files.normalize(dataset.root).rsplit("/", 1)[-1]
-        paths = [shard.path for shard in dataset.shards]
-        names = dict(zip(paths, ragged_names(paths, prefix), strict=True))
+        names = names_of([shard.path for shard in dataset.shards], prefix)
         stage, key = DocumentStage((self,), policy, self.verb), self.key(params, policy)
+        tasks = [stage.task(source, Unit(names[source.name].data, key)) for source in mixture.sources]
+        notes = dataset_notes(dataset)
+        return self.plan_of(stage, tasks, names, origin=dataset.root, shown=shown, policy=policy, notes=notes)
+
+    def plan_of(
+        self,
+        stage: Stage,
+        tasks: Sequence[Task],
+        names: Mapping[str, RaggedNames],
+        *,
+        origin: str,
+        shown: Mapping[str, Any],
+        policy: RecordPolicy,
+        notes: tuple[str, ...] = (),
+    ) -> Plan:
+        """Return the plan of some tasks that make the token shards `names`, by shard of the whole listing."""
         framing = self.framing
         return Plan(
             stage=stage,
             root=self.root,
-            tasks=[stage.task(source, Unit(names[source.name].data, key)) for source in mixture.sources],
+            tasks=tasks,
             params=without_empty(
                 {
-                    "from": dataset.root,
+                    "from": origin,
                     "tokenizer": self.engine.file_name,
                     "tokenizer_fingerprint": self.engine.fingerprint,
                     "bos": framing.bos and framing.bos.token,
@@ -176,13 +191,18 @@ class RaggedOutput:
             ),
             writes=tuple(sorted({f"{item.numbered[0]}." for item in names.values() if item.numbered})),
             version=dolma_dask.__version__,
-            origin=dataset.root,
+            origin=origin,
             reads=(".data.npy", ".len.npy"),
             all_units=frozenset(item.data for item in names.values()),
             beside=frozenset(file for item in names.values() for file in (item.lengths, item.sidecar)),
             max_bad_fraction=budget(policy),
-            notes=dataset_notes(dataset),
+            notes=notes,
         )
+
+
+def names_of(shards: Sequence[str], prefix: str) -> dict[str, RaggedNames]:
+    """Return the names of the token shards of all shards, which must be in order."""
+    return dict(zip(shards, ragged_names(list(shards), prefix), strict=True))
 
 
 def open_output(to: str, tokenizer: str, bos: str | None, eos: str | None) -> RaggedOutput:

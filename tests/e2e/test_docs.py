@@ -107,6 +107,21 @@ def test_functions_of_users(place):
     assert second["metadata"]["transformed"].startswith("squeeze@")
 
 
+def test_the_page_on_collections(place):
+    import dolma_dask as dk
+
+    dk.convert("raw", to="corpus/v0", source="wiki", progress=False)
+    names: dict = {}
+    for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs/collections.md").read_text(), re.DOTALL):
+        exec(code, names)
+    assert 0 < names["v1"].counts["documents_out"] < 40
+    assert names["v1"].counts["unproved_attribute_files"] == 0
+    assert names["v2"].counts["documents_out"] == names["summary"].counts["documents_out"]
+    assert names["packed"].counts["rows"] > 0
+    assert dk.validate("corpus/v0", progress=False).exit_status == 0
+    assert set(dk.open_dataset("corpus/v0").attributes) == {"mine", "prices", "shouts"}
+
+
 def test_the_example_of_configs(place):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     words = [str(ROOT / "configs/wiki.sh"), "raw", "out", "tokenizer.json"]
