@@ -5,7 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-fast same-content conformance lint types notebooks bench lock clean
+.PHONY: help demo test test-cluster test-fast same-content conformance lint types notebooks bench lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -14,7 +14,11 @@ demo: .venv/run.stamp  ## the whole job on text from this Python installation; e
 	$(BIN)/dolma-dask demo --folder demo --report reports/demo.html
 
 test: .venv/dev.stamp  ## all tests; those that need the reference data are skipped without it, and counted
-	$(BIN)/pytest -n 2 --dist worksteal --nbmake tests notebooks
+	$(BIN)/pytest -n 2 --dist worksteal --nbmake -m "not cluster" tests notebooks
+	@echo "not run: the tests on a real SLURM, minutes of which are spent waiting for walltimes; run them with make test-cluster"
+
+test-cluster: .venv/dev.stamp  ## tests on a real SLURM of their own (needs slurmctld slurmd slurm-client munge; skipped without them)
+	$(BIN)/pytest tests/cluster
 
 test-fast: .venv/dev.stamp  ## the quick unit tests, about a minute
 	$(BIN)/pytest -q -n 2 -m "not slow" tests/unit

@@ -48,7 +48,7 @@ from dolma_dask.verbs.options import ReadArgs
 COMMAND_ONLY = ("dry_run",)
 """Options that belong to the command."""
 
-NOT_SHARED = ("only", "prune", "overwrite", *COMMAND_ONLY)
+NOT_SHARED = ("only", "share", "prune", "overwrite", *COMMAND_ONLY)
 """Shared options that say nothing about all stages at once."""
 
 

@@ -105,7 +105,7 @@ _OPTIONS, _WHAT, _OUTPUT, _BAD, _WHERE = (
 )
 
 _GROUPS = {
-    **dict.fromkeys(("source", "version", "attributes", "only", "prune", "from_"), _WHAT),
+    **dict.fromkeys(("source", "version", "attributes", "only", "share", "prune", "from_"), _WHAT),
     **dict.fromkeys(
         ("to", "ragged", "hdf5", "format", "name", "experiment", "folder", "report", "overwrite", "dry_run"),
         _OUTPUT,

@@ -48,6 +48,12 @@ class RunArgs(TypedDict, total=False):
             negative="",
         ),
     ]
+    share: Annotated[
+        str,
+        Parameter(
+            help="Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on."
+        ),
+    ]
     prune: Annotated[int, Parameter(help="Only the first N shards, to try a command.")]
     overwrite: Annotated[
         bool,
@@ -221,8 +227,8 @@ def of_version(dataset: DatasetLike, source: str | None, version: str | None) ->
 
 
 def selected(dataset: Dataset, args: RunArgs) -> Dataset:
-    """Return the shards that ``only`` and ``prune`` leave."""
-    return dataset.select(tuple(args.get("only", ())), args.get("prune"))
+    """Return the shards that ``only``, ``share`` and ``prune`` leave."""
+    return dataset.select(tuple(args.get("only", ())), args.get("prune"), args.get("share"))
 
 
 def dataset_notes(dataset: Dataset) -> tuple[str, ...]:
