@@ -5,7 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-cluster test-fast same-content conformance lint types notebooks bench lock clean
+.PHONY: help demo test test-cluster test-fast same-content conformance lint types notebooks bench wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -43,6 +43,10 @@ notebooks: .venv/dev.stamp  ## run the notebooks
 
 bench: .venv/dev.stamp  ## every benchmark: MB of text per CPU-second and peak memory
 	$(BIN)/python -m benchmarks
+
+wheel: .venv/bin/uv  ## the package as one file in dist/, which containers/ installs
+	rm -rf dist
+	$(UV) build --quiet --wheel
 
 lock: .venv/bin/uv  ## renew the lock files
 	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url pyproject.toml --all-extras -o requirements.lock

@@ -12,6 +12,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
 
 from private_slurm import Slurm, missing_programs  # noqa: E402
+from small_pipeline import Pipeline  # noqa: E402
 
 MISSING = missing_programs()
 REASON = f"{', '.join(MISSING)} not found; apt-get install slurmctld slurmd slurm-client munge"
@@ -51,3 +52,15 @@ def slurm(running_slurm) -> Iterator[Slurm]:
 def environment(monkeypatch):
     """Jobs find the command of these sources, as after `source .venv/bin/activate`."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.fixture(scope="session")
+def before(tmp_path_factory) -> Pipeline:
+    """The pipeline before it ran; it has run in one process elsewhere, so that its bytes are known."""
+    return Pipeline.make(tmp_path_factory.mktemp("pipeline") / "world")
+
+
+@pytest.fixture
+def pipeline(before, tmp_path) -> Pipeline:
+    """The pipeline in a folder of the test."""
+    return before.copy(tmp_path)

@@ -160,7 +160,7 @@ def test_shares_are_all_of_it_once(dataset: Dataset) -> None:
     assert [len(share) for share in shares] == [2, 2, 1]
     assert {shard for share in shares for shard in share} == set(dataset.shards)
     assert dataset.select(share="6/6").shards == ()
-    assert dataset.select(["a*"], prune=1, share="1/9").shards == dataset.shards[:1]
+    assert dataset.select(["2019-09"], prune=1, share="1/9").shards == dataset.shards[:1]
 
 
 @pytest.mark.parametrize("share", ["0/3", "4/3", "1/0", "3", "a/b", "1/", "-1/3", "1.0/3"])
