@@ -7,9 +7,16 @@ they are described in YAML, and `handle` is what `dolma_dask.cluster` returns.
 
 from dolma_dask.clusters.handle import Cluster, cluster
 from dolma_dask.clusters.local import local_client
-from dolma_dask.clusters.places import SCHEDULERS, Placement, check_scheduler, check_workers, open_placement
+from dolma_dask.clusters.places import (
+    SCHEDULERS,
+    Placement,
+    check_cluster,
+    check_scheduler,
+    check_workers,
+    open_placement,
+)
 from dolma_dask.clusters.remote import remote_client
-from dolma_dask.clusters.sharing import process_pool, shared_cluster
+from dolma_dask.clusters.sharing import check_workers_come, memory_setting, process_pool, shared_cluster
 from dolma_dask.clusters.this_process import active_client, cpu_count
 
 __all__ = [
@@ -17,11 +24,14 @@ __all__ = [
     "Cluster",
     "Placement",
     "active_client",
+    "check_cluster",
     "check_scheduler",
     "check_workers",
+    "check_workers_come",
     "cluster",
     "cpu_count",
     "local_client",
+    "memory_setting",
     "open_placement",
     "process_pool",
     "remote_client",

@@ -5,12 +5,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from dolma_dask.clusters.local import local_client
-from dolma_dask.clusters.places import check_workers
-from dolma_dask.clusters.remote import remote_client
-from dolma_dask.clusters.this_process import cpu_count, has_own_client, of_default
+from dolma_dask.clusters.places import check_workers, profile_client
+from dolma_dask.clusters.profiles import read_profile
+from dolma_dask.clusters.this_process import has_own_client, of_default
 from dolma_dask.display import counted, html_pairs
-from dolma_dask.errors import UsageError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -71,38 +69,38 @@ _open_clusters: set[Cluster] = set()
 """Held here until they are closed, whether the caller keeps them or not."""
 
 
-def cluster(profile: str = "laptop", *, workers: int | None = None) -> Cluster:
+def cluster(profile: str = "laptop", **options: Any) -> Cluster:
     """Start workers for the verbs that follow, or connect to them.
 
     Parameters
     ----------
     profile : str
-        ``laptop`` for a LocalCluster, or the address of a Dask scheduler.
-    workers : int, optional
-        Processes of a LocalCluster; default: one per processor.
+        Name of a profile (``laptop``, ``slurm``, ``lumi``, ``allocation``), the path of one in YAML, or the address of a Dask scheduler.
+    **options
+        Values that replace those of the profile: ``workers`` (processes of this machine, by default one per processor), ``jobs``, or an option of
+        dask-jobqueue, such as ``walltime``.
 
     Returns
     -------
     Cluster
         Shows itself in a notebook; in force until its `close`, or for a ``with`` block.
 
+    Raises
+    ------
+    UsageError
+        There is no such profile, or it is wrong, or cannot work here.
+    ClusterError
+        No worker stays.
+
     Examples
     --------
     >>> with cluster("laptop", workers=2):  # doctest: +SKIP
     ...     tag("corpus/wiki", ["gopher_v2"])
+    >>> with cluster("slurm", jobs=8, walltime="02:00:00"):  # doctest: +SKIP
+    ...     tag("corpus/wiki", ["gopher_v2"])
     """
-    if profile != "laptop" and "://" not in profile:
-        raise UsageError(
-            f"unknown cluster profile {profile!r}; expected 'laptop' or an address such as tcp://host:8786."
-        )
-    count = check_workers(workers) or cpu_count()
-    return Cluster(
-        _in_force(
-            local_client(count, dashboard=True)
-            if profile == "laptop"
-            else remote_client(profile, default=True)
-        )
-    )
+    check_workers(options.get("workers"))
+    return Cluster(_in_force(profile_client(read_profile(profile, options), dashboard=True)))
 
 
 @contextmanager

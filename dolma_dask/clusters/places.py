@@ -1,13 +1,14 @@
 """Where the tasks of a run go: the first of what its call says, Dask's configuration, the active client and an estimate."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask.clusters.local import local_client
+from dolma_dask.clusters.profiles import Profile, read_profile
 from dolma_dask.clusters.remote import remote_client
-from dolma_dask.clusters.sharing import shared_now
+from dolma_dask.clusters.sharing import shared_client, shared_now
 from dolma_dask.clusters.this_process import (
     active_client,
     check_has_threads,
@@ -58,6 +59,7 @@ def open_placement(
     verb: str = "",
     in_memory: bool = False,
     isolate: bool = False,
+    profile: str | None = None,
 ) -> Iterator[Placement]:
     """Decide where to run, and start a cluster if need be, for the length of the block.
 
@@ -78,12 +80,18 @@ def open_placement(
         Whether files lie in the memory of this process, where others do not see them.
     isolate : bool
         Whether the work may have killed the process it was in, and should not run in this one.
+    profile : str, optional
+        Name or file of a cluster profile; it counts before all others.
 
     Raises
     ------
     UsageError
         An unknown scheduler, none answers at the address, or it is in other processes although files lie in the memory of this one.
     """
+    if profile is not None:
+        with shared_client(profile, lambda: profile_client(read_profile(profile, {}))) as client:
+            yield _checked_place(Placement(client), in_memory)
+        return
     selected = _select(scheduler)
     count = check_workers(workers or configured("num_workers")) or cpu_count()
     if selected == "auto":
@@ -104,12 +112,32 @@ def open_placement(
             place = Placement(_usable(selected))
         else:
             place = Placement(scheduler=selected, workers=count)
-        if in_memory and not place.is_here:
-            raise UsageError(
-                "files at memory:// lie in the memory of this process; expected files on disk or in a store, since the work goes to other "
-                "processes, which do not see them. Use scheduler='threads'."
-            )
-        yield place
+        yield _checked_place(place, in_memory)
+
+
+def _checked_place(place: Placement, in_memory: bool) -> Placement:
+    """Return a place that sees the files."""
+    if in_memory and not place.is_here:
+        raise UsageError(
+            "files at memory:// lie in the memory of this process; expected files on disk or in a store, since the work goes to other "
+            "processes, which do not see them. Use scheduler='threads'."
+        )
+    return place
+
+
+def profile_client(profile: Profile, *, dashboard: bool = False) -> "AbstractContextManager[Client]":
+    """Start or find the workers of a profile, for a block; with `dashboard` Dask's own calls go there too."""
+    if profile.kind == "local":
+        return local_client(profile.workers or cpu_count(), dashboard=dashboard)
+    if profile.kind == "address":
+        return remote_client(profile.address, default=dashboard)
+    if profile.kind == "allocation":
+        from dolma_dask.clusters.allocation import allocation_client
+
+        return allocation_client(profile, dashboard=dashboard)
+    from dolma_dask.clusters.slurm import slurm_client
+
+    return slurm_client(profile, dashboard=dashboard)
 
 
 def check_workers(workers: Any) -> int | None:
@@ -117,6 +145,21 @@ def check_workers(workers: Any) -> int | None:
     if workers is None or (type(workers) is not bool and isinstance(workers, int) and workers > 0):
         return workers
     raise UsageError(f"workers={workers!r}; expected a number of processes or threads from 1 on.")
+
+
+def check_cluster(cluster: str | None, scheduler: str | None, workers: int | None) -> None:
+    """Refuse a cluster that cannot be: an unknown or wrong profile, or with something else that says where tasks run."""
+    if cluster is None:
+        return
+    if scheduler is not None:
+        raise UsageError(
+            f"cluster={cluster!r} and scheduler={scheduler!r} were both given; expected one of them, since each says where the work is done."
+        )
+    if workers is not None:
+        raise UsageError(
+            f"cluster={cluster!r} and workers={workers} were both given; expected the number in the profile: `workers` or `jobs`."
+        )
+    read_profile(cluster)
 
 
 def _select(scheduler: str | None) -> Any:

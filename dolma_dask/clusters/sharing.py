@@ -1,10 +1,11 @@
 """One LocalCluster, one cluster of a profile and one pool of processes for all verbs of a block, started when the first has work."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.processes import kill_processes, start_processes
@@ -24,6 +25,7 @@ class Shared:
     stack: ExitStack
     client: "Client | None" = None
     processes: "ProcessPoolExecutor | None" = None
+    profiles: "dict[str, Client]" = field(default_factory=dict)  # clusters by the name of their profile
 
 
 @contextmanager
@@ -74,3 +76,46 @@ def process_pool(workers: int) -> Iterator["ProcessPoolExecutor"]:
         raise
     if shared is None:
         pool.shutdown()
+
+
+@contextmanager
+def shared_client(name: str, start: "Callable[[], AbstractContextManager[Client]]") -> "Iterator[Client]":
+    """Yield the client of a profile, which is started once for a `shared_cluster` block."""
+    shared = shared_now.get()
+    if shared is None:
+        with start() as client:
+            yield client
+        return
+    if name not in shared.profiles:
+        shared.profiles[name] = shared.stack.enter_context(start())
+    yield shared.profiles[name]
+
+
+class Watched(Protocol):
+    """What is known of the jobs or processes behind a client."""
+
+    def check(self) -> None:
+        """Raise `ClusterError` if there will be no more workers."""
+        ...
+
+    @property
+    def memory_setting(self) -> str:
+        """What to change when workers need more memory."""
+        ...
+
+
+of_client: "WeakKeyDictionary[Any, Watched]" = WeakKeyDictionary()
+"""What watches the workers of a client."""
+
+
+def check_workers_come(client: Any) -> None:
+    """Raise `ClusterError` if the jobs of a client were given up."""
+    watched = of_client.get(client)
+    if watched is not None:
+        watched.check()
+
+
+def memory_setting(client: Any) -> str:
+    """Return what to change when workers of a client need more memory; empty where nothing is known."""
+    watched = of_client.get(client)
+    return watched.memory_setting if watched is not None else ""

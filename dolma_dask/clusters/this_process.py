@@ -45,12 +45,18 @@ def configured(name: str) -> Any:
     if (
         "dask" not in sys.modules
         and not any(variable.startswith("DASK_") for variable in os.environ)
-        and not any(Path(folder).expanduser().is_dir() for folder in folders)
+        and not any(map(_says_something, folders))
     ):
         return None
     import dask
 
     return dask.config.get(name, None)
+
+
+def _says_something(folder: str) -> bool:
+    """Tell whether a folder has settings of Dask; the file that dask-jobqueue puts there is of jobs alone."""
+    path = Path(folder).expanduser()
+    return path.is_dir() and any(item.name != "jobqueue.yaml" for item in path.iterdir())
 
 
 def check_has_threads() -> None:

@@ -4,9 +4,10 @@ Stages only return small records, so nothing is worth spilling: the thresholds l
 limit is restarted.
 """
 
+import os
 from typing import Any
 
-from dolma_dask.processes import Setting
+from dolma_dask.processes import WORKER_ENVIRONMENT, Setting
 
 SILENT = 50
 """Level of what Dask logs."""
@@ -30,3 +31,10 @@ def taking_over(setting: Setting) -> Any:
             setting.take_over()
 
     return TakingOver()
+
+
+def setting_of_user() -> Setting:
+    """Return what workers on other machines take over: they have an environment of their own, which the batch system made."""
+    here = Setting.here()
+    own = {name: os.environ[name] for name in WORKER_ENVIRONMENT if name in os.environ}
+    return Setting(own, (), here.umask, here.stores)

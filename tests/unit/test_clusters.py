@@ -238,7 +238,7 @@ def test_a_number_of_workers_is_one(workers):
 
 @pytest.mark.parametrize("scheduler", ["processes", "cluster"])
 def test_daemonic_processes_say_that_they_may_start_no_others(scheduler, monkeypatch):
-    monkeypatch.setattr(places, "is_daemon", lambda: True)
+    monkeypatch.setattr(this_process, "is_daemon", lambda: True)
     with pytest.raises(UsageError, match="daemonic"):
         place(scheduler, 2)
 
