@@ -26,7 +26,12 @@ from yaml import MappingNode, Node, ScalarNode
 
 from dolma_dask.config.signatures import Argument, arguments_of, shared_arguments
 from dolma_dask.config.stages import StagePlan, absolute, is_in, named
-from dolma_dask.config.yaml_files import (
+from dolma_dask.display import near_or_all
+from dolma_dask.errors import UsageError
+from dolma_dask.extras import require
+from dolma_dask.io import files
+from dolma_dask.io.tokenizer import find_tokenizer
+from dolma_dask.io.yaml_files import (
     FAILED,
     Mistakes,
     References,
@@ -37,11 +42,6 @@ from dolma_dask.config.yaml_files import (
     read_yaml,
     scalar,
 )
-from dolma_dask.display import near_or_all
-from dolma_dask.errors import UsageError
-from dolma_dask.extras import require
-from dolma_dask.io import files
-from dolma_dask.io.tokenizer import find_tokenizer
 from dolma_dask.registry import VERBS, load
 from dolma_dask.verbs.options import ReadArgs
 

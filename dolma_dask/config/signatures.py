@@ -111,7 +111,7 @@ _GROUPS = {
         _OUTPUT,
     ),
     **dict.fromkeys(("on_bad_record", "max_record_bytes", "max_bad_fraction"), _BAD),
-    **dict.fromkeys(("scheduler", "workers", "progress"), _WHERE),
+    **dict.fromkeys(("scheduler", "workers", "cluster", "progress"), _WHERE),
 }
 """Group of an option in the help; others are the command's own."""
 

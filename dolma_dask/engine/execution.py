@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dolma_dask import clusters, placement
 from dolma_dask.clusters import Placement
 from dolma_dask.engine.attempts import BATCH_SECONDS, NOWHERE, Outcome, Quoted, Stopped, Take, run_batch
-from dolma_dask.engine.plan import Stage, Task
+from dolma_dask.engine.plan import Stage, Task, group_name
 from dolma_dask.errors import Failure, UsageError
 from dolma_dask.io.files import grouped
 from dolma_dask.metering import Meter, Slot
@@ -222,10 +222,12 @@ def _get(scheduler: Any) -> Any:
     return own[scheduler] if isinstance(scheduler, str) else base.get_scheduler(scheduler=scheduler)
 
 
-def _killed(what: str) -> str:
+def _killed(what: str, setting: str = "") -> str:
+    """Say what a task has done to its processes; `setting` is what holds their memory."""
+    more = f"Change {setting}" if setting else "Give the workers more memory (fewer workers on a machine)"
     return (
-        f"{what}; expected it to fit in a worker's memory and the taggers to stay within Python. Give the workers more memory "
-        "(fewer workers on a machine), or run the same command with --scheduler synchronous to see why: it does only what is left."
+        f"{what}; expected it to fit in a worker's memory and the taggers to stay within Python. {more}, or run the same command with "
+        "--scheduler synchronous to see why: it does only what is left."
     )
 
 
@@ -358,7 +360,8 @@ class _Flight:
             LEAST_IN_FLIGHT, IN_FLIGHT_PER_THREAD * self._count_threads()
         ):
             batch = self._waiting.popleft()
-            key = f"{self._verb}-{uuid.uuid4().hex}"
+            # on the dashboard: Dask groups tasks by the first part
+            key = (self._verb, group_name([task.shard for task in batch]), uuid.uuid4().hex)
             slot = self._meter.begin(_bytes_of(batch))
             work = (self._stage, Quoted(batch), Quoted(slot))
             future = self._client.submit(run_batch, *work, key=key, pure=False)
@@ -374,6 +377,7 @@ class _Flight:
         except KilledWorker as error:
             self._try_alone(batch, error.allowed_failures + 1)
         except CancelledError:
+            clusters.check_workers_come(self._client)
             lost = [*batch, *(task for waiting in self._waiting for task in waiting)]
             self._waiting.clear()
             self._fail(
@@ -396,7 +400,11 @@ class _Flight:
             self._deaths[task.shard] += deaths
             if self._deaths[task.shard] >= LIVES * deaths:
                 lost = self._deaths[task.shard]
-                self._fail(batch, "WorkerDied", _killed(f"its workers were killed {lost} times"))
+                self._fail(
+                    batch,
+                    "WorkerDied",
+                    _killed(f"its workers were killed {lost} times", clusters.memory_setting(self._client)),
+                )
                 return
         self._waiting.extend([task] for task in batch)
 

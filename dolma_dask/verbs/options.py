@@ -70,6 +70,12 @@ class RunArgs(TypedDict, total=False):
         ),
     ]
     workers: Annotated[int, Parameter(help="Processes or threads; by default one per processor.")]
+    cluster: Annotated[
+        str,
+        Parameter(
+            help="Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`."
+        ),
+    ]
     progress: Annotated[bool, Parameter(help="Show a progress bar.")]
 
 
@@ -185,7 +191,7 @@ def rule_of(where: object) -> str | Rule | None:
 
 def run_options(args: RunArgs) -> RunOptions:
     """Return what the engine takes."""
-    names = ("overwrite", "dry_run", "scheduler", "workers", "progress")
+    names = ("overwrite", "dry_run", "scheduler", "workers", "cluster", "progress")
     return RunOptions(**{name: args[name] for name in names if name in args})  # type: ignore[literal-required]
 
 
