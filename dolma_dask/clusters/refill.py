@@ -120,6 +120,11 @@ class Jobs:
             elif name in self.arrived:
                 self.alone_since.setdefault(name, now)
 
+    @property
+    def at_work(self) -> int:
+        """Number of jobs that have workers."""
+        return len(self.arrived - self.alone_since.keys())
+
     def dead(self, listed: Mapping[str, str] | None, now: float) -> list[str]:
         """Return the names of jobs that will have no more workers, and forget them.
 
@@ -216,7 +221,8 @@ class Refill:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            whole = len(self._jobs.arrived) >= self._profile.jobs
+            with self._lock:
+                whole = self._jobs.at_work >= self._profile.jobs
             self._look_now.wait(LOOK_SECONDS if whole and not self._not_before else SOON_SECONDS)
             if self._look_now.is_set():
                 self._look_now.clear()

@@ -44,7 +44,7 @@ def cluster_script(profile: str, /) -> str:
 def cluster_check(profile: str, /, *, folder: str = ".") -> ClusterReport:
     """Try a cluster profile with one small job, and say what to change; the job is cancelled in any case.
 
-    Example: dolma-dask cluster check slurm --folder corpus
+    Example: dolma-dask cluster check laptop --folder corpus
 
     Parameters
     ----------
