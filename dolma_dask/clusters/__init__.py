@@ -16,12 +16,22 @@ from dolma_dask.clusters.places import (
     open_placement,
 )
 from dolma_dask.clusters.remote import remote_client
-from dolma_dask.clusters.sharing import check_workers_come, memory_setting, process_pool, shared_cluster
+from dolma_dask.clusters.sharing import (
+    OWN,
+    Deaths,
+    check_workers_come,
+    deaths_of,
+    memory_setting,
+    process_pool,
+    shared_cluster,
+)
 from dolma_dask.clusters.this_process import active_client, cpu_count
 
 __all__ = [
+    "OWN",
     "SCHEDULERS",
     "Cluster",
+    "Deaths",
     "Placement",
     "active_client",
     "check_cluster",
@@ -30,6 +40,7 @@ __all__ = [
     "check_workers_come",
     "cluster",
     "cpu_count",
+    "deaths_of",
     "local_client",
     "memory_setting",
     "open_placement",

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dolma_dask.clusters.job_options import LEAST_WORKER_MIB, PARENT_MIB, exports
 from dolma_dask.clusters.local import stop
@@ -82,7 +82,9 @@ class Allocation:
                 "--wait=0",
                 "bash",
                 "-c",
-                "\n".join([*exports(), "exec " + " ".join(worker)]),
+                "\n".join(
+                    [*exports(), "export DASK_LOGGING__DISTRIBUTED=warning", "exec " + " ".join(worker)]
+                ),
             ),
         ]
 
@@ -178,9 +180,19 @@ class _Steps:
         """What to change when workers need more memory."""
         return f"`--mem` of the batch script, which gives {self._allocation.worker_memory} to each of {self._allocation.processes} workers of a node"
 
+    def died_of_memory(self, worker: Any) -> bool:
+        """Tell whether Dask killed a worker for its memory."""
+        return any(
+            event.get("worker") == worker.address
+            for _, event in self._client.get_events("worker-restart-memory")
+        )
+
     def end(self) -> None:
-        """End the workers."""
+        """End the workers: by Dask, so that srun has nothing to kill, else by srun."""
         self._ended = True
+        with suppress(Exception):
+            self._client.retire_workers()
+            self._step.wait(5)
         with suppress(OSError, subprocess.SubprocessError):
             self._step.terminate()
             self._step.wait(10)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dolma_dask.clusters.job_options import Job, without_job_of_ours
 from dolma_dask.clusters.profiles import Profile
+from dolma_dask.clusters.sharing import own_tasks
 from dolma_dask.errors import ClusterError, DolmaDaskError, UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ REFUSALS = 5
 LOG_LINES = 20
 """Last lines of a job's log that an error shows."""
 
+LOG_TRIES, LOG_SECONDS, LOG_CHARACTERS = 6, 0.5, 20_000
+"""How often and how far the log of a job is looked at for the reason of its end, which SLURM writes a moment after it."""
+
 ENDED = frozenset(
     [
         "BOOT_FAIL",
@@ -56,6 +60,8 @@ ENDED = frozenset(
     ]
 )
 """States of jobs that run no more."""
+
+_BY_MEMORY = re.compile(r"exceeded memory limit|oom[-_ ]?kill|out of memory", re.IGNORECASE)
 
 _MAY_PASS = re.compile(
     r"timed out|unable to contact|temporarily|try again|connection refused|submit.*limit|too many",
@@ -106,13 +112,18 @@ class Jobs:
     def connect(self, workers: Collection[str], now: float) -> None:
         """Note the workers that are connected, by name."""
         for name in self.ids:
-            if any(worker == name or worker.startswith(f"{name}-") for worker in workers):
+            if any(_is_of(worker, name) for worker in workers):
                 if name not in self.arrived:
                     self.arrived.add(name)
                     self.stillborn = 0
                 self.alone_since.pop(name, None)
             elif name in self.arrived:
                 self.alone_since.setdefault(name, now)
+
+    @property
+    def at_work(self) -> int:
+        """Number of jobs that have workers."""
+        return len(self.arrived - self.alone_since.keys())
 
     def dead(self, listed: Mapping[str, str] | None, now: float) -> list[str]:
         """Return the names of jobs that will have no more workers, and forget them.
@@ -160,13 +171,17 @@ class Refill:
         self._client: Client | None = None
         self._not_before = 0.0
         self._said: str = ""
+        self._all_ids: dict[str, str] = {}  # of jobs that have ended too
+        self._by_memory: dict[
+            str, bool
+        ] = {}  # jobs with a worker that was lost: did SLURM say that it was for memory?
 
     # -------------------------------------------------------------------------------------------- what jobs say
 
     def submitted(self, name: str, job_id: str) -> None:
         """Note a job that SLURM has taken."""
         with self._lock:
-            self._jobs.ids[name] = job_id
+            self._jobs.ids[name] = self._all_ids[name] = job_id
             self._refusals = 0
         if self._ended.is_set():  # submitted while the end was near
             self.cancel_jobs()
@@ -195,6 +210,7 @@ class Refill:
         """Submit the jobs, and begin to watch them."""
         self._cluster, self._client = cluster, client
         cluster.scheduler.add_plugin(_losses(self._look_now), name="refill")
+        client.register_plugin(own_tasks(), name="own-tasks")
         cluster.scale(jobs=self._profile.jobs)
         threading.Thread(target=self._run, name="refill", daemon=True).start()
 
@@ -205,7 +221,8 @@ class Refill:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            whole = len(self._jobs.arrived) >= self._profile.jobs
+            with self._lock:
+                whole = self._jobs.at_work >= self._profile.jobs
             self._look_now.wait(LOOK_SECONDS if whole and not self._not_before else SOON_SECONDS)
             if self._look_now.is_set():
                 self._look_now.clear()
@@ -277,6 +294,16 @@ class Refill:
             "ask for more, or for fewer `processes`"
         )
 
+    def died_of_memory(self, worker: Any) -> bool:
+        """Tell whether Dask or SLURM killed a worker for its memory: Dask says it in an event, SLURM in the log of the job."""
+        events = self._cluster.scheduler.get_events("worker-restart-memory")
+        if any(event.get("worker") == worker.address for _, event in events):
+            return True
+        name = next((name for name in self._all_ids if _is_of(str(worker.name), name)), "")
+        if name not in self._by_memory:
+            self._by_memory[name] = _says_memory(Path(self._job.log_of(self._all_ids.get(name, ""))))
+        return self._by_memory[name]
+
     def cancel_jobs(self) -> None:
         """Cancel all jobs at once."""
         self._ended.set()
@@ -284,6 +311,11 @@ class Refill:
         if ids:
             with suppress(OSError, subprocess.SubprocessError):
                 subprocess.run(["scancel", *ids], capture_output=True, timeout=60, check=False)
+
+
+def _is_of(worker: str, job: str) -> bool:
+    """Tell whether a worker is of a job: Dask appends the number of the process."""
+    return worker == job or worker.startswith(f"{job}-")
 
 
 def _losses(look_now: threading.Event) -> Any:
@@ -306,7 +338,7 @@ async def _forget(cluster: Any, names: Collection[str]) -> None:
         job = cluster.workers.pop(name, None)
         cluster.worker_spec.pop(name, None)
         for address, state in list(cluster.scheduler.workers.items()):
-            if str(state.name) == name or str(state.name).startswith(f"{name}-"):
+            if _is_of(str(state.name), name):
                 await cluster.scheduler.remove_worker(address, stimulus_id="refill", safe=True)
         if job is not None:
             await job.close()
@@ -340,6 +372,15 @@ def _queue_of(ids: Collection[str], listed: Mapping[str, str] | None) -> str:
     if listed is None:
         return "squeue does not answer"
     return ", ".join(f"job {job_id} {listed.get(job_id, 'gone')}" for job_id in ids if job_id)
+
+
+def _says_memory(log: Path) -> bool:
+    for _ in range(LOG_TRIES):
+        with suppress(OSError):
+            if _BY_MEMORY.search(log.read_text(errors="replace")[-LOG_CHARACTERS:]):
+                return True
+        time.sleep(LOG_SECONDS)
+    return False
 
 
 def _log_tail(path: str) -> str:

@@ -8,8 +8,10 @@ import getpass
 import itertools
 import os
 import shutil
+import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -153,10 +155,25 @@ def _check_interface(profile: Profile, interface: str | None) -> None:
 def _configuration() -> Mapping[str, Any]:
     """Return the user's own options of jobs, over the defaults of dask-jobqueue."""
     import dask
-    import dask_jobqueue  # noqa: F401  its import makes the defaults known
 
+    _dask_jobqueue()  # makes its defaults known
     found: dict[str, Any] = dask.config.get("jobqueue.slurm")
     return {name.replace("-", "_"): value for name, value in found.items()}
+
+
+def _dask_jobqueue() -> Any:
+    """Import dask-jobqueue, which makes Ctrl-C end a process with status 0: what the process did with it stays."""
+    if "dask_jobqueue" not in sys.modules and threading.current_thread() is not threading.main_thread():
+        raise UsageError(
+            "dask-jobqueue can be imported by the main thread only, since it sets what Ctrl-C does; expected a call from there. `import dask_jobqueue` in the script is enough."
+        )
+    handler = signal.getsignal(signal.SIGINT)
+    import dask_jobqueue
+    import dask_jobqueue.slurm
+
+    if signal.getsignal(signal.SIGINT) is not handler:
+        signal.signal(signal.SIGINT, handler)
+    return dask_jobqueue
 
 
 def _arguments(profile: Profile, refill: Refill | None = None) -> dict[str, Any]:
@@ -165,10 +182,11 @@ def _arguments(profile: Profile, refill: Refill | None = None) -> dict[str, Any]
 
 
 def _job_class() -> Any:
-    from dask_jobqueue.slurm import SLURMJob
     from distributed.core import Status
 
-    class WorkerJob(SLURMJob):
+    base: Any = _dask_jobqueue().slurm.SLURMJob
+
+    class WorkerJob(base):
         """A job with our memory and threads; says to `refill` what becomes of it."""
 
         def __init__(self, *args: Any, described: Job, refill: Refill | None = None, **options: Any) -> None:
@@ -202,9 +220,9 @@ def _job_class() -> Any:
 
 
 def _cluster_class() -> Any:
-    from dask_jobqueue import SLURMCluster
+    base: Any = _dask_jobqueue().SLURMCluster
 
-    class Jobs(SLURMCluster):
+    class Jobs(base):
         """Gives each job a name that no job before had: a dying one may still hold its own."""
 
         job_cls = _job_class()
