@@ -18,7 +18,7 @@ test: .venv/dev.stamp  ## all tests; those that need the reference data are skip
 	@echo "not run: the tests on a real SLURM, minutes of which are spent waiting for walltimes; run them with make test-cluster"
 
 test-cluster: .venv/dev.stamp  ## tests on a real SLURM of their own (needs slurmctld slurmd slurm-client munge; skipped without them)
-	$(BIN)/pytest tests/cluster
+	$(BIN)/pytest -n 2 --dist worksteal tests/cluster
 
 test-fast: .venv/dev.stamp  ## the quick unit tests, about a minute
 	$(BIN)/pytest -q -n 2 -m "not slow" tests/unit

@@ -52,10 +52,12 @@ def test_the_commands_of_the_page(slurm, place):
     slurm.wait_for_end()
     wait_for(lambda: len(slurm.end_states()) >= 6, "the ends of all jobs to be written down")
     logs = "".join(path.read_text(errors="replace") for path in place.glob("*.log"))
-    assert {state for state in slurm.end_states().values()} <= {"COMPLETED", "CANCELLED"}, logs
+    assert set(slurm.end_states().values()) <= {"COMPLETED", "CANCELLED"}, logs
     assert "Error" not in logs, logs
     assert (place / "corpus/wiki/report.html").exists()
-    status = subprocess.run(["dolma-dask", "status", "corpus/wiki/v0"], capture_output=True, text=True, check=True)
+    status = subprocess.run(
+        ["dolma-dask", "status", "corpus/wiki/v0"], capture_output=True, text=True, check=True
+    )
     assert "left" not in status.stdout or " 0 left" in status.stdout, status.stdout
 
 
@@ -73,9 +75,17 @@ def test_the_profile_of_the_page(place):
 def test_the_messages_of_the_page_are_those_of_the_package():
     """The first column of the table shows parts of messages as they stand in the sources."""
     table = PAGE.partition("## Messages, and what to do")[2].partition("\n## ")[0]
-    shown = [re.findall(r"`([^`]+)`", line.split(" | ")[0]) for line in table.splitlines() if line.startswith("| `")]
+    shown = [
+        re.findall(r"`([^`]+)`", line.split(" | ")[0])
+        for line in table.splitlines()
+        if line.startswith("| `")
+    ]
     sources = "\n".join(
-        " ".join(node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+        " ".join(
+            node.value
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        )
         for path in sorted((ROOT / "dolma_dask").rglob("*.py"))
     )
     parts = [part for spans in shown for span in spans for part in re.split(r"\s*\.\.\.\s*", span) if part]
