@@ -28,7 +28,7 @@ def place(tmp_path, monkeypatch):
         path.rename(tmp_path / "raw" / path.name)
     train_tokenizer(ORDINARY + WILD, tmp_path / "tokenizer.json", 300)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    store_profile(tmp_path).rename(tmp_path / "site.yaml")
+    store_profile(tmp_path, memory="1600MB").rename(tmp_path / "site.yaml")
     (tmp_path / "interface.yaml").write_text("base: allocation\njobqueue: {interface: lo}\n")
     monkeypatch.setenv("PROFILE", "interface.yaml")
     monkeypatch.chdir(tmp_path)
