@@ -77,6 +77,7 @@ class Profile:
     address: str = ""  # of kind address
     jobqueue: Mapping[str, Any] = field(default_factory=dict)  # by the names of `JOBQUEUE`
     places: Mapping[str, str] = field(default_factory=dict)  # "file, line 3" of each value
+    tries: int = 3  # times in a row that jobs may end before a worker has come
 
     def place_of(self, option: str) -> str:
         """Return where a value stands, or where to put it."""

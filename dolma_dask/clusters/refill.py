@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dolma_dask.clusters.job_options import Job, without_job_of_ours
 from dolma_dask.clusters.profiles import Profile
 from dolma_dask.clusters.sharing import own_tasks
+from dolma_dask.display import counted
 from dolma_dask.errors import ClusterError, DolmaDaskError, UsageError
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ SOON_SECONDS = 3.0
 
 LOST_SECONDS = 300.0
 """A job that has had workers, and has had none for so long, is dead whatever squeue says, or if it says nothing."""
-
-STILLBORN = 3
-"""So many times in a row jobs end before any worker of theirs has come: the cause is not in the moment."""
 
 REFUSALS = 5
 """So many times in a row sbatch may fail for a reason that may pass."""
@@ -243,7 +241,7 @@ class Refill:
         if gone:
             self._cluster.sync(_forget, self._cluster, gone)
             self._not_before = now + max(self._jobs.pause(), SOON_SECONDS * self._refusals)
-        if self._jobs.stillborn >= STILLBORN:
+        if self._jobs.stillborn >= self._profile.tries:
             self._give_up(ClusterError(self._stillborn(), log=self._job.log_of(self._jobs.last)))
         elif len(self._jobs.ids) < self._profile.jobs and now >= self._not_before and self._lost is None:
             self._not_before = 0.0
@@ -256,8 +254,8 @@ class Refill:
     def _stillborn(self) -> str:
         log = self._job.log_of(self._jobs.last)
         return (
-            f"profile {self._profile.name}: jobs of SLURM end before a worker comes, {self._jobs.stillborn} times in a row (last: job {self._jobs.last}); expected them to stay. "
-            f"{_log_tail(log)}Try one with `dolma-dask cluster check {self._profile.name}`."
+            f"profile {self._profile.name}: jobs of SLURM end before a worker comes, {counted(self._jobs.stillborn, 'time')} in a row (last: job {self._jobs.last}); expected them to stay. "
+            f"{_log_tail(log)}`dolma-dask cluster script {self._profile.name}` prints what they run."
         )
 
     def _give_up(self, error: DolmaDaskError) -> None:

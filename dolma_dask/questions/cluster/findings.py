@@ -1,10 +1,12 @@
 """What follows from two looks: lines for a table, and what to change."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from dolma_dask.clusters.profiles import Profile
 from dolma_dask.display import text_table
 from dolma_dask.questions.cluster.probe import Side
 
@@ -61,16 +63,22 @@ class ClusterReport:
 
 
 def report_of(
-    profile: str, startup: float, here: Side, worker: Side, folder: str, tokens: tuple[str, str], seen: str
+    profile: Profile,
+    startup: float,
+    here: Side,
+    worker: Side,
+    folder: str,
+    tokens: tuple[str, str],
+    seen: str,
 ) -> ClusterReport:
     """Compare both sides; `tokens` are what this side and the worker wrote, `seen` what this side read of the worker's."""
+    changes = (
+        *_of_folder(worker, folder, tokens, seen),
+        *_of_scratch(profile, worker),
+        *_of_machine(here, worker),
+    )
     return ClusterReport(
-        profile,
-        startup,
-        _rows(startup, here, worker, folder),
-        tuple(_changes(here, worker, folder, tokens, seen)),
-        tuple(_advice(here, worker)),
-        worker,
+        profile.name, startup, _rows(startup, here, worker, folder), changes, tuple(_advice(worker)), worker
     )
 
 
@@ -100,41 +108,42 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _changes(here: Side, worker: Side, folder: str, tokens: tuple[str, str], seen: str) -> list[str]:
-    found = []
+def _of_folder(worker: Side, folder: str, tokens: tuple[str, str], seen: str) -> Iterator[str]:
+    """Say what is wrong with the shared folder."""
     if worker.folder_wrote:
-        found.append(
-            f"the worker cannot write to {folder} ({worker.folder_wrote}). Work in a folder on storage that all nodes share."
-        )
+        yield f"the worker cannot write to {folder} ({worker.folder_wrote}). Work in a folder on storage that all nodes share."
     elif worker.folder_read != tokens[0] or seen != tokens[1]:
-        found.append(
-            f"{folder} is not the same folder on {worker.host} as here: files written on one side are not seen on the other. Work in a folder on storage that all nodes share."
+        yield (
+            f"{folder} is not the same folder on {worker.host} as here: files written on one side are not seen on the other. Work in a folder on storage that all "
+            "nodes share."
         )
-    found += [
-        f"{name} is {version} here and {worker.versions.get(name)} on the worker. Let `jobqueue.python` name the Python of this environment, on shared storage."
-        for name, version in here.versions.items()
-        if worker.versions.get(name) != version
-    ]
-    if (
-        worker.job_memory is not None
-        and worker.dask_memory is not None
-        and worker.dask_memory > worker.job_memory
-    ):
-        found.append(
-            f"Dask lets a worker take {worker.dask_memory / 1e9:,.2f} GB, and SLURM kills the job at {worker.job_memory / 1e9:,.2f} GB. Let `jobqueue.memory` and `job-mem` agree."
-        )
-    if worker.dask_memory is not None and worker.dask_memory < LEAST_MEMORY:
-        found.append(
-            f"a worker has {worker.dask_memory / 1e9:,.2f} GB, and verbs need {LEAST_MEMORY / 1e9:,.1f} GB or more. Raise `jobqueue.memory`, or ask for fewer `processes`."
+
+
+def _of_scratch(profile: Profile, worker: Side) -> Iterator[str]:
+    wanted = profile.jobqueue.get("local_directory") or ""
+    if wanted and "$" not in wanted and not f"{worker.scratch}/".startswith(f"{wanted.rstrip('/')}/"):
+        yield f"{profile.place_of('local_directory')}: {worker.host} has no folder {wanted} that may be written, and took {worker.scratch}. Name one that nodes have."
+
+
+def _of_machine(here: Side, worker: Side) -> Iterator[str]:
+    """Say what differs in versions and clocks, and what memory is too small."""
+    for name, version in here.versions.items():
+        if worker.versions.get(name) != version:
+            yield f"{name} is {version} here and {worker.versions.get(name)} on the worker. Let `jobqueue.python` name the Python of this environment, on shared storage."
+    memory, job_memory = worker.dask_memory, worker.job_memory
+    if memory is not None and job_memory is not None and memory > job_memory:
+        yield f"Dask lets a worker take {memory / 1e9:,.2f} GB, and SLURM kills the job at {job_memory / 1e9:,.2f} GB. Let `jobqueue.memory` and `job-mem` agree."
+    if memory is not None and memory < LEAST_MEMORY:
+        yield (
+            f"a worker has {memory / 1e9:,.2f} GB, and verbs need {LEAST_MEMORY / 1e9:,.1f} GB or more. Raise `jobqueue.memory`, or ask for fewer `processes`."
         )
     if abs(worker.clock - here.clock) > MOST_CLOCK_SECONDS:
-        found.append(
+        yield (
             f"the clocks differ by {abs(worker.clock - here.clock):,.1f} s. Time stamps of files decide what is done again: ask your administrators to set them."
         )
-    return found
 
 
-def _advice(here: Side, worker: Side) -> list[str]:
+def _advice(worker: Side) -> list[str]:
     found = []
     if worker.scratch_kind in MEMORY_KINDS:
         found.append(

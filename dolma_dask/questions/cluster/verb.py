@@ -3,6 +3,7 @@
 import time
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,12 @@ def cluster_check(profile: str, /, *, folder: str = ".") -> ClusterReport:
     ClusterError
         The job ends before its worker has come; with the end of its log.
     """
-    found = read_profile(profile, _one_of(read_profile(profile)))
+    found = replace(read_profile(profile, _one_of(read_profile(profile))), tries=1)
     began = time.monotonic()
     with profile_client(found) as client:
         client.wait_for_workers(1)
         startup = time.monotonic() - began
-        return _compare(profile, startup, client, Path(folder).absolute())
+        return _compare(found, startup, client, Path(folder).absolute())
 
 
 def _one_of(profile: Profile) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def _one_of(profile: Profile) -> dict[str, Any]:
     return {"jobs": 1} if profile.kind == "slurm" else {"workers": 1} if profile.kind == "local" else {}
 
 
-def _compare(profile: str, startup: float, client: Any, folder: Path) -> ClusterReport:
+def _compare(profile: Profile, startup: float, client: Any, folder: Path) -> ClusterReport:
     """Look around on both sides; the files of the shared folder are removed."""
     names = [f".dolma-dask-check-{uuid.uuid4().hex}" for _ in range(2)]
     tokens = (uuid.uuid4().hex, uuid.uuid4().hex)
