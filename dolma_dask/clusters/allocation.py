@@ -120,7 +120,7 @@ def _start(
     from distributed.utils import get_ip, get_ip_interface, silence_logging_cmgr
 
     stack.enter_context(of_workers.during(lambda: [dask.config.set(CONFIG), silence_logging_cmgr(SILENT)]))
-    interface = profile.jobqueue.get("interface")
+    interface = profile.over({}).jobqueue.get("interface")
     host = get_ip_interface(interface) if interface else get_ip()
     cluster = LocalCluster(n_workers=0, host=host, dashboard_address=":0", silence_logs=SILENT)
     stack.callback(stop, cluster)
@@ -128,7 +128,7 @@ def _start(
     stack.callback(client.close)
     client.register_plugin(taking_over(setting_of_user()), name="setting")
     steps = _Steps(
-        profile, allocation, allocation.command(cluster.scheduler.address, profile.jobqueue), client
+        profile, allocation, allocation.command(cluster.scheduler.address, profile.over({}).jobqueue), client
     )
     stack.callback(steps.end)
     of_client[client] = steps

@@ -97,6 +97,7 @@ class Job:
         return [
             f'SCRATCH="{wanted}"',
             'if ! [ -d "$SCRATCH" -a -w "$SCRATCH" ]; then echo "no folder $SCRATCH on $(hostname); taking ${TMPDIR:-/tmp}" >&2; SCRATCH="${TMPDIR:-/tmp}"; fi',
+            *(['export TMPDIR="$SCRATCH"'] if self.local_directory else []),
             *exports(),
         ]
 
@@ -112,12 +113,12 @@ def exports() -> list[str]:
     return [*threads, *(f"export {name}={value}" for name, value in of_dask)]
 
 
-def job_of(profile: Profile, configured: Mapping[str, Any]) -> Job:
-    """Return the job of a profile; `configured` are the user's own options, which count where the profile says nothing.
+def job_of(profile: Profile, defaults: Mapping[str, Any]) -> Job:
+    """Return the job of a profile (after `Profile.over`); `defaults` count where it says nothing.
 
     Raises `UsageError`: something is missing or cannot be; with its place.
     """
-    options = {**configured, **{name: value for name, value in profile.jobqueue.items() if value is not None}}
+    options = {**defaults, **profile.over({}).jobqueue}
     cores = options.get("cores")
     if cores is None or options.get("memory") is None:
         missing = "cores" if cores is None else "memory"

@@ -9,11 +9,12 @@
       account: project_1
       walltime: "04:00:00"
 
-What a profile leaves open comes from the user's own ``~/.config/dask/jobqueue.yaml``. Reading one costs some milliseconds; dask is not imported.
+An option of a job is that of the call, else of the user's profile, else of the user's own ``~/.config/dask/jobqueue.yaml``, else of the shipped
+profile, else the default of dask-jobqueue. Reading one costs some milliseconds; dask is not imported.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -75,13 +76,29 @@ class Profile:
     jobs: int = 1  # SLURM jobs to hold
     workers: int | None = None  # processes of kind local
     address: str = ""  # of kind address
-    jobqueue: Mapping[str, Any] = field(default_factory=dict)  # by the names of `JOBQUEUE`
+    jobqueue: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # by the names of `JOBQUEUE`: of the user's files, and of the call
+    shipped: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # the same, of shipped profiles: what a user has said counts before
     places: Mapping[str, str] = field(default_factory=dict)  # "file, line 3" of each value
     tries: int = 3  # times in a row that jobs may end before a worker has come
 
     def place_of(self, option: str) -> str:
         """Return where a value stands, or where to put it."""
         return self.places.get(option, f"profile {self.name}, which does not have it yet")
+
+    def over(self, own: Mapping[str, Any]) -> "Profile":
+        """Return it with all options in `jobqueue`: of shipped profiles, over them the user's `own` jobqueue.yaml, over that the user's profiles."""
+        given = {name: value for name, value in self.jobqueue.items() if value is not None}
+        shipped = {name: value for name, value in self.shipped.items() if name not in self.jobqueue}
+        places = dict.fromkeys(
+            own.keys() - given.keys(), "`jobqueue.slurm` of your own configuration of Dask"
+        )
+        return replace(
+            self, jobqueue={**shipped, **own, **given}, shipped={}, places={**self.places, **places}
+        )
 
 
 def folder() -> Path:
@@ -146,6 +163,8 @@ def _read(path: Path, above: tuple[Path, ...]) -> tuple[dict[str, Any], dict[str
     }
     places |= {name: key for name, (key, _) in pairs(top).items()}
     lines = {name: f"{path}, line {node.start_mark.line + 1}" for name, node in places.items()}
+    if path.parent == folder():
+        own |= {"jobqueue": {}, "shipped": jobqueue}
     base = own.pop("base", None)
     if base is None:
         return own, lines
@@ -154,7 +173,9 @@ def _read(path: Path, above: tuple[Path, ...]) -> tuple[dict[str, Any], dict[str
             f"{lines['base']}: {path} is its own base; expected one that stands alone, such as `base: slurm`."
         )
     below, lines_below = _read(_find(base, path), (*above, path.resolve()))
-    return {**below, **own, "jobqueue": {**below["jobqueue"], **jobqueue}}, {**lines_below, **lines}
+    for layer in ("jobqueue", "shipped"):
+        own[layer] = {**below.get(layer, {}), **own.get(layer, {})}
+    return {**below, **own}, {**lines_below, **lines}
 
 
 def _jobqueue(node: Node, mistakes: Mistakes) -> tuple[dict[str, Any], dict[str, Node]]:

@@ -42,7 +42,8 @@ WAIT_SECONDS = 0.1
 
 def job_script(profile: Profile) -> str:
     """Return the script that would be submitted for each job, but for the address of the scheduler and the name of the job."""
-    made = _job_class()(ADDRESS, name="JOB", **_arguments(profile))
+    _, job = _resolved(profile)
+    made = _job_class()(ADDRESS, name="JOB", **_arguments(job))
     return str(made.job_script())
 
 
@@ -58,7 +59,7 @@ def slurm_client(profile: Profile, *, dashboard: bool = False) -> Iterator["Clie
         Jobs end at once, again and again.
     """
     check_has_threads()
-    job = _checked_job(profile)
+    profile, job = _checked(profile)
     with ExitStack() as stack:
         with interrupts_held_back():
             client, refill = _start(profile, job, stack, dashboard)
@@ -86,7 +87,7 @@ def _start(profile: Profile, job: Job, stack: ExitStack, dashboard: bool) -> tup
     if job.log_folder:
         Path(job.log_folder).mkdir(parents=True, exist_ok=True)
     cluster = _cluster_class()(
-        **_arguments(profile, refill),
+        **_arguments(job, refill),
         silence_logs=SILENT,
         name="dolma-dask",
         scheduler_options=job.scheduler_options,
@@ -129,16 +130,15 @@ def _wait_for_first(client: "Client", refill: Refill, profile: Profile) -> None:
 # ------------------------------------------------------------------------------------------------ dask-jobqueue
 
 
-def _checked_job(profile: Profile) -> Job:
-    """Return what a job of a profile is, on a machine that can submit it."""
+def _checked(profile: Profile) -> tuple[Profile, Job]:
+    """Return a profile and its job, on a machine that can submit it."""
     if shutil.which("sbatch") is None:
         raise UsageError(
             f"profile {profile.name}: there is no program sbatch here; expected a login node of a SLURM cluster. Load its module, or take `kind: local`."
         )
-    job = job_of(profile, _configuration())
-    named = job.scheduler_options.get("interface", job.interface)
-    _check_interface(profile, named)
-    return job
+    profile, job = _resolved(profile)
+    _check_interface(profile, job.scheduler_options.get("interface", job.interface))
+    return profile, job
 
 
 def _check_interface(profile: Profile, interface: str | None) -> None:
@@ -152,32 +152,49 @@ def _check_interface(profile: Profile, interface: str | None) -> None:
         )
 
 
-def _configuration() -> Mapping[str, Any]:
-    """Return the user's own options of jobs, over the defaults of dask-jobqueue."""
+def _defaults() -> dict[str, Any]:
+    """Return what dask-jobqueue takes where nobody says anything."""
+    import yaml
+
+    text = Path(_dask_jobqueue().__file__).with_name("jobqueue.yaml").read_text()
+    return _in_python(yaml.safe_load(text)["jobqueue"]["slurm"])
+
+
+def _resolved(profile: Profile) -> tuple[Profile, Job]:
+    """Return a profile over what the user's own configuration of Dask says of jobs, and its job."""
     import dask
 
-    _dask_jobqueue()  # makes its defaults known
-    found: dict[str, Any] = dask.config.get("jobqueue.slurm")
-    return {name.replace("-", "_"): value for name, value in found.items()}
+    defaults = _defaults()  # the import makes the configuration known
+    found = _in_python(dask.config.get("jobqueue.slurm"))
+    own = {name: value for name, value in found.items() if value is not None and value != defaults.get(name)}
+    profile = profile.over(own)
+    return profile, job_of(profile, defaults)
+
+
+def _in_python(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("-", "_"): value for name, value in options.items()}
 
 
 def _dask_jobqueue() -> Any:
-    """Import dask-jobqueue, which makes Ctrl-C end a process with status 0: what the process did with it stays."""
-    if "dask_jobqueue" not in sys.modules and threading.current_thread() is not threading.main_thread():
-        raise UsageError(
-            "dask-jobqueue can be imported by the main thread only, since it sets what Ctrl-C does; expected a call from there. `import dask_jobqueue` in the script is enough."
-        )
-    handler = signal.getsignal(signal.SIGINT)
-    import dask_jobqueue
-    import dask_jobqueue.slurm
-
-    if signal.getsignal(signal.SIGINT) is not handler:
-        signal.signal(signal.SIGINT, handler)
+    """Import dask-jobqueue, which makes Ctrl-C and SIGTERM end a process with status 0: what the process did with them stays."""
+    if "dask_jobqueue.slurm" in sys.modules:
+        return sys.modules["dask_jobqueue"]
+    is_main = threading.current_thread() is threading.main_thread()
+    set_signal = signal.signal
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    if not is_main:
+        signal.signal = lambda *_: None  # other threads may not set handlers: the import would fail
+    try:
+        import dask_jobqueue
+        import dask_jobqueue.slurm
+    finally:
+        signal.signal = set_signal
+    for number, handler in handlers.items() if is_main else ():
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)
     return dask_jobqueue
 
 
-def _arguments(profile: Profile, refill: Refill | None = None) -> dict[str, Any]:
-    job = job_of(profile, _configuration())
+def _arguments(job: Job, refill: Refill | None = None) -> dict[str, Any]:
     return {**job.arguments(), "described": job, "refill": refill}
 
 

@@ -48,6 +48,9 @@ from dolma_dask.verbs.options import ReadArgs
 COMMAND_ONLY = ("dry_run",)
 """Options that belong to the command."""
 
+OF_ALL = ("cluster",)
+"""Options that say something about all stages: a run has one cluster."""
+
 NOT_SHARED = ("only", "share", "prune", "overwrite", *COMMAND_ONLY)
 """Shared options that say nothing about all stages at once."""
 
@@ -111,6 +114,11 @@ class _Stages:
             name = key.replace("-", "_")
             if name in COMMAND_ONLY:
                 self.wrong(at_key, f"{what}.{key}: it belongs to the command: dolma-dask run FILE --dry-run.")
+            elif name in OF_ALL and what != "defaults":
+                self.wrong(
+                    at_key,
+                    f"{what}.{key}: all stages have the same; put it under `defaults:`, or give --{name}.",
+                )
             elif name in options:
                 self.wrong(at_key, f"{what}.{name} stands twice. Remove one of them.")
             else:
@@ -244,6 +252,7 @@ def _spelled(name: object, value: object) -> str:
 # ------------------------------------------------------------------------------------------------ what only verbs know
 
 _CHECKS = {
+    "cluster": "dolma_dask.clusters.profiles:read_profile",
     "taggers": "dolma_dask.taggers.registry:get_tagger",
     "where": "dolma_dask.rules.where:parse",
     "mapping": "dolma_dask.sources.mapping:preset",

@@ -120,7 +120,7 @@ def _of_folder(worker: Side, folder: str, tokens: tuple[str, str], seen: str) ->
 
 
 def _of_scratch(profile: Profile, worker: Side) -> Iterator[str]:
-    wanted = profile.jobqueue.get("local_directory") or ""
+    wanted = profile.over({}).jobqueue.get("local_directory") or ""
     if wanted and "$" not in wanted and not f"{worker.scratch}/".startswith(f"{wanted.rstrip('/')}/"):
         yield f"{profile.place_of('local_directory')}: {worker.host} has no folder {wanted} that may be written, and took {worker.scratch}. Name one that nodes have."
 

@@ -153,7 +153,7 @@ def test_unknown_names_are_refused():
         place()
     with dask.config.set(scheduler="distributed"), pytest.raises(UsageError, match="no client is active"):
         place()
-    with pytest.raises(UsageError, match="laptop"), clusters.cluster("lumi"):
+    with pytest.raises(UsageError, match="laptop"), clusters.cluster("nosuch"):
         pass
 
 

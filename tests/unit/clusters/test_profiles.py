@@ -1,5 +1,7 @@
 """Profiles: those that are shipped, files on top of them, values of a call, and mistakes with their place."""
 
+from dataclasses import replace
+
 import pytest
 
 from dolma_dask import clusters
@@ -26,19 +28,23 @@ def test_a_file_changes_two_lines_and_a_call_some_more(tmp_path):
     mine.write_text('base: group.yaml\njobs: 9\njobqueue:\n  walltime: "2-00"\n')
     found = read_profile(str(mine), {"jobs": 3, "memory": "64GiB", "queue": None})
     assert (found.kind, found.jobs) == ("slurm", 3)
-    options = {**found.jobqueue}
-    assert options["account"] == "project_1"
-    assert (options["queue"], options["memory"], options["walltime"]) == ("small", "64GiB", "2-00")
-    assert options["local_directory"] is None, "nothing takes back what the base says"
     assert found.place_of("walltime") == f"{mine}, line 4"
     assert found.place_of("account") == f"{tmp_path}/group.yaml, line 2"
-    users = {"local_directory": "/scratch", "memory": "1TB", "shebang": "#!/bin/sh", "death_timeout": 60}
-    job = job_of(found, users)
-    assert job.local_directory == "/scratch", (
-        "the user's own jobqueue.yaml counts where the profile says nothing"
+    own = {"local_directory": "/scratch", "memory": "1TB", "queue": "standard", "interface": "ib0"}
+    whole = found.over(own)
+    options = whole.jobqueue
+    assert (options["account"], options["memory"], options["walltime"]) == ("project_1", "64GiB", "2-00")
+    assert (options["queue"], options["interface"]) == ("standard", "ib0"), (
+        "the user's own jobqueue.yaml beats what is shipped"
     )
+    assert options["local_directory"] == "/scratch", "nothing takes back what the base says"
+    assert "local_directory" not in found.over({}).jobqueue
+    assert options["cores"] == 32
+    assert "configuration of Dask" in whole.place_of("queue")
+    job = job_of(whole, {"shebang": "#!/bin/sh", "death_timeout": 60})
     assert job.memory == 64 << 30
     assert job.arguments()["shebang"] == "#!/bin/sh"
+    assert job.arguments()["death_timeout"] == 300
     assert job.seconds == 2 * 86400
 
 
@@ -81,7 +87,7 @@ def test_mistakes_have_a_place(text, said, tmp_path):
 )
 def test_jobs_that_cannot_be_are_refused(options, said):
     profile = read_profile("slurm")
-    changed = type(profile)(**{**vars(profile), "jobqueue": {**profile.jobqueue, **options}})
+    changed = replace(profile, jobqueue=options)
     with pytest.raises(UsageError, match=said):
         job_of(changed, {})
 

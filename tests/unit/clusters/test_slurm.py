@@ -1,7 +1,6 @@
 """The job script, word by word, and what importing dask-jobqueue must not change."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -39,29 +38,36 @@ def test_the_job_script_is_the_one_that_was_looked_at(tmp_path, capsys, monkeypa
     assert "submits no jobs" in capsys.readouterr().err
 
 
+CODE = """
+import signal, sys, threading
+from dolma_dask.clusters.profiles import read_profile
+from dolma_dask.clusters.slurm import job_script
+handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+call = lambda: print(job_script(read_profile("slurm", {"queue": "from_call"})))
+if sys.argv[1:]:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+else:
+    call()
+assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+"""
+
+
 @pytest.mark.slow
-def test_ctrl_c_stays_that_of_the_command_and_home_counts(tmp_path):
-    """Importing dask-jobqueue makes Ctrl-C end a process with status 0."""
-    (tmp_path / ".config/dask").mkdir(parents=True)
-    (tmp_path / ".config/dask/jobqueue.yaml").write_text(
-        "jobqueue: {slurm: {account: from_home, queue: from_home}}"
+@pytest.mark.parametrize("thread", [[], ["thread"]])
+def test_signals_stay_those_of_the_command_and_what_the_user_configured_counts(thread, tmp_path):
+    """Importing dask-jobqueue makes Ctrl-C end a process with status 0, and fails in threads."""
+    (tmp_path / "jobqueue.yaml").write_text(
+        "jobqueue: {slurm: {account: own, queue: own, memory: 9GiB, death-timeout: 60}}"
     )
-    code = (
-        "import signal\nfrom dolma_dask import cluster_script\nbefore = signal.getsignal(signal.SIGINT)\n"
-        "from dolma_dask.clusters.profiles import read_profile\nfrom dolma_dask.clusters.slurm import job_script\n"
-        "print(job_script(read_profile('slurm', {'queue': 'from_call'})))\nassert signal.getsignal(signal.SIGINT) is before"
-    )
+    environment = {**os.environ, "HOME": str(tmp_path), "DASK_CONFIG": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", CODE, *thread], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "-A from_home" in done.stdout
-    assert "-p from_call" in done.stdout
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    for words in ("-A own", "-p from_call", "--mem=9216M", "-t 01:00:00", "--death-timeout 300"):
+        assert words in done.stdout
 
 
 def test_the_way_to_a_dashboard_is_a_line_to_copy():
