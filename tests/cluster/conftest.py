@@ -43,7 +43,7 @@ def running_slurm() -> Iterator[Slurm]:
 @pytest.fixture
 def slurm(running_slurm) -> Iterator[Slurm]:
     """The SLURM, without jobs before and after the test."""
-    running_slurm.cancel_all()
+    running_slurm.begin()
     yield running_slurm
     running_slurm.cancel_all()
 

@@ -102,6 +102,7 @@ class Slurm:
         self.folder = folder
         self.configuration = folder / "slurm.conf"
         self._variables = os.environ.get("SLURM_CONF")
+        self._earlier: set[int] = set()  # jobs of tests before
 
     def start(self) -> None:
         """Start the daemons and wait until the node takes jobs."""
@@ -197,11 +198,17 @@ class Slurm:
             lambda: not (set(self.jobs()) & set(jobs) if jobs else self.jobs()), f"the end of jobs {jobs}"
         )
 
+    def begin(self) -> None:
+        """Forget the jobs of earlier tests."""
+        self.cancel_all()
+        self._earlier |= self.end_states().keys()
+
     def end_states(self) -> dict[int, str]:
-        """Return how jobs have ended, by number: COMPLETED, FAILED, CANCELLED, TIMEOUT."""
+        """Return how jobs of this test have ended, by number: COMPLETED, FAILED, CANCELLED, TIMEOUT."""
         log = self.folder / "log/ended_jobs.log"
         lines = log.read_text() if log.exists() else ""
-        return {int(job): state for job, state in re.findall(r"JobId=(\d+) .*?JobState=(\w+)", lines)}
+        found = re.findall(r"JobId=(\d+) .*?JobState=(\w+)", lines)
+        return {int(job): state for job, state in found if int(job) not in self._earlier}
 
 
 def job_of(process: psutil.Process) -> int:

@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ class Pipeline:
         Digests of what it must leave.
     """
 
-    def __init__(self, folder: Path, expected: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, expected: dict[str, str]) -> None:
         self.folder = folder
         self._expected = expected
         self.file = folder.parent / "pipeline.yaml"
@@ -82,7 +81,9 @@ class Pipeline:
 
     def check(self) -> None:
         """Check that it has left what it must, byte by byte, and nothing else."""
-        assert tree(self.folder, MADE) == self._expected
+        found = tree(self.folder, MADE)
+        others = {path for path in found | self._expected if found.get(path) != self._expected.get(path)}
+        assert not others, f"other bytes, missing or more than it must leave: {sorted(others)}"
         assert leftovers(self.folder) == []
 
 
