@@ -5,7 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-fast same-content conformance lint types notebooks bench lock clean
+.PHONY: help demo test test-cluster test-fast same-content conformance lint types notebooks bench wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -14,7 +14,11 @@ demo: .venv/run.stamp  ## the whole job on text from this Python installation; e
 	$(BIN)/dolma-dask demo --folder demo --report reports/demo.html
 
 test: .venv/dev.stamp  ## all tests; those that need the reference data are skipped without it, and counted
-	$(BIN)/pytest -n 2 --dist worksteal --nbmake tests notebooks
+	$(BIN)/pytest -n 2 --dist worksteal --nbmake -m "not cluster" tests notebooks
+	@echo "not run: the tests on a real SLURM, minutes of which are spent waiting for walltimes; run them with make test-cluster"
+
+test-cluster: .venv/dev.stamp  ## tests on a real SLURM of their own (needs slurmctld slurmd slurm-client munge; skipped without them)
+	$(BIN)/pytest -n 2 --dist worksteal tests/cluster
 
 test-fast: .venv/dev.stamp  ## the quick unit tests, about a minute
 	$(BIN)/pytest -q -n 2 -m "not slow" tests/unit
@@ -39,6 +43,10 @@ notebooks: .venv/dev.stamp  ## run the notebooks
 
 bench: .venv/dev.stamp  ## every benchmark: MB of text per CPU-second and peak memory
 	$(BIN)/python -m benchmarks
+
+wheel: .venv/bin/uv  ## the package as one file in dist/, which containers/ installs
+	rm -rf dist
+	$(UV) build --quiet --wheel
 
 lock: .venv/bin/uv  ## renew the lock files
 	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url pyproject.toml --all-extras -o requirements.lock

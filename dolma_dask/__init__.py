@@ -20,7 +20,9 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     name: entry.function
-    for name, entry in ((command.replace("-", "_"), entry) for command, entry in COMMANDS.items())
+    for name, entry in (
+        (command.replace("-", "_").replace(" ", "_"), entry) for command, entry in COMMANDS.items()
+    )
     if entry.function.endswith(f":{name}")
 } | {
     "Dataset": "dolma_dask.dataset:Dataset",
@@ -54,6 +56,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/te
     from dolma_dask.loaders.ragged import open_ragged as open_ragged
     from dolma_dask.partitions.dataframe import read_bag as read_bag
     from dolma_dask.partitions.dataframe import read_dataframe as read_dataframe
+    from dolma_dask.questions.cluster.verb import cluster_check as cluster_check
+    from dolma_dask.questions.cluster.verb import cluster_script as cluster_script
     from dolma_dask.questions.cluster_members import show_cluster as show_cluster
     from dolma_dask.questions.status import status as status
     from dolma_dask.questions.what_if.question import what_if as what_if

@@ -18,7 +18,7 @@ from cyclopts.exceptions import MissingArgumentError, UnknownOptionError
 from dolma_dask import __version__
 from dolma_dask.config.signatures import completed_texts, for_command_line, notes, spellings
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
-from dolma_dask.registry import COMMANDS, VERBS, load
+from dolma_dask.registry import COMMANDS, GROUPS, VERBS, load, name_in
 
 TOOLKIT = {verb.name: verb.toolkit for verb in VERBS.values() if verb.toolkit}
 
@@ -38,13 +38,26 @@ Completion of commands and options by TAB: dolma-dask --install-completion"""
 def make_app(called: str | None = None) -> App:
     """Return the application; only the command that is called takes its help from its function, which is then imported."""
     app = _empty_app(called)
+    groups = _add_groups(app)
     for number, verb in enumerate(COMMANDS.values()):
+        group, _, name = verb.name.rpartition(" ")
         if verb.name == called:
-            _add(app, verb.name, _over_all(verb.load()) if verb.over_all else verb.load())
+            _add(groups[group], name, _over_all(verb.load()) if verb.over_all else verb.load())
         else:
-            app.command(verb.function, name=verb.name, help=verb.help, sort_key=number)
+            groups[group].command(verb.function, name=name, help=verb.help, sort_key=number)
     app.command(completion, name="completion", sort_key=len(COMMANDS))
     return app
+
+
+def _add_groups(app: App) -> dict[str, App]:
+    """Add the commands that only lead to others; return these by name, and the application itself without one."""
+    groups = {"": app}
+    names = [verb.name for verb in COMMANDS.values()]
+    for name, text in GROUPS.items():
+        first = next(number for number, known in enumerate(names) if known.startswith(f"{name} "))
+        groups[name] = App(name=name, help=text, help_format="plaintext", version_flags=(), sort_key=first)
+        app.command(groups[name])
+    return groups
 
 
 def _over_all(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,8 +90,10 @@ def _empty_app(called: str | None = None) -> App:
 def _complete_app() -> App:
     """Return the application as shells complete it: with all commands imported, and words that have a few values as choices."""
     app, texts = _empty_app(), completed_texts()
+    groups = _add_groups(app)
     for verb in COMMANDS.values():
-        app.command(for_command_line(verb.load(), texts), name=verb.name, help=verb.help)
+        group, _, name = verb.name.rpartition(" ")
+        groups[group].command(for_command_line(verb.load(), texts), name=name, help=verb.help)
     app.command(completion, name="completion")
     app.register_install_completion_command(help="Make TAB complete commands and options in this shell.")
     return app
@@ -194,7 +209,7 @@ def _app_for(words: Sequence[str]) -> tuple[App, Sequence[str]]:
         return _config_app(words)
     if first == "--install-completion":
         return _complete_app(), words
-    return make_app(next((word for word in words if word in COMMANDS), None)), words
+    return make_app(name_in(words)), words
 
 
 def _of_toolkit(words: Sequence[str], file: str | None = None) -> str | None:

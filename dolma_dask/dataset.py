@@ -6,6 +6,7 @@ Listing costs one walk over ``documents/``; a `Dataset` pickles in bytes per sha
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from dolma_dask.display import counted, html_pairs
 from dolma_dask.errors import UsageError
@@ -59,8 +60,10 @@ class Dataset:
         """Return the URL of a path relative to the dataset."""
         return files.join(self.root, path)
 
-    def select(self, only: Sequence[str] = (), prune: int | None = None) -> "Dataset":
-        """Return the dataset with the shards that match a pattern of `only`, at most `prune` of them.
+    def select(
+        self, only: Sequence[str] = (), prune: int | None = None, share: str | None = None
+    ) -> "Dataset":
+        """Return the dataset with the shards that match a pattern of `only`, those of a `share` of them, at most `prune`.
 
         Parameters
         ----------
@@ -68,21 +71,23 @@ class Dataset:
             Shell patterns, or parts of a path; empty means all.
         prune : int, optional
             Keep the first `prune` shards: a rehearsal.
+        share : str, optional
+            Such as ``3/16``, see `share_of`.
 
         Raises
         ------
         UsageError
-            No shard matches, or `prune` leaves none.
+            No shard matches, `prune` leaves none, or `share` is not one.
         """
         if prune is not None and prune < 1:
             raise UsageError(f"prune={prune} leaves no shard; expected 1 or more.")
-        kept = tuple(shard for shard in self.shards if not only or matches(shard.path, only))[:prune]
+        kept = tuple(shard for shard in self.shards if not only or matches(shard.path, only))
         if self.shards and not kept:
             raise UsageError(
                 f"no shard of {self.root} matches {' '.join(only)!r}; expected a part of a path or a shell pattern such as "
                 f"'2019-*/*'; the first shard is {self.shards[0].path!r}."
             )
-        return replace(self, shards=kept)
+        return replace(self, shards=tuple(share_of(kept, share))[:prune])
 
     def with_current_attributes(self) -> "Dataset":
         """Return the dataset with the attribute sets that are there now, such as those made since it was opened."""
@@ -109,6 +114,25 @@ class Dataset:
 def matches(path: str, patterns: Sequence[str]) -> bool:
     """Tell whether `path` contains, or matches as a shell pattern, one of `patterns`."""
     return any(pattern in path or fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+
+
+Item = TypeVar("Item")
+
+
+def share_of(items: Sequence[Item], share: str | None) -> Sequence[Item]:
+    """Return every sixteenth of `items` from the third on for the share ``3/16``, all for None; a share of fewer items than shares may be empty.
+
+    Raises `UsageError`: `share` is not one.
+    """
+    if share is None:
+        return items
+    number, _, count = str(share).partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise UsageError(
+            f"share={share!r}; expected which of how many, counted from 1, such as 3/16. In an array job that is "
+            '--share "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT" after sbatch --array=1-16.'
+        )
+    return items[int(number) - 1 :: int(count)]
 
 
 def open_dataset(url: str, *, source: str | None = None, version: str | None = None) -> Dataset:

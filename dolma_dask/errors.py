@@ -18,6 +18,7 @@
             StoreAccessError       it refuses the credentials, there is no such bucket, or a folder may not be written
             StoreUnreachableError  it does not answer
             DiskFullError          it has no space left
+        ClusterError               workers cannot be had, or were lost for good: exit status 1
         StageError                 a verb ended with failed shards: exit status 1
         InterruptedStageError      Ctrl-C: what is finished is kept, the same command goes on: exit status 130
 
@@ -105,6 +106,10 @@ class StoreUnreachableError(StoreError):
 
 class DiskFullError(StoreError):
     """No space is left where a file is written, or no more is allowed."""
+
+
+class ClusterError(DolmaDaskError):
+    """Workers of a cluster do not come, or do not stay; what is finished is kept."""
 
 
 @dataclass(frozen=True)

@@ -350,7 +350,7 @@ def incomplete(root: str, verbs: Sequence[str] = names_of("documents")) -> list[
     """
     newest = {(run.verb, run.writes): run for run in _runs(root, verbs)}
     return [
-        f"{root} is not complete: {verb} left {run.missing:,} of its files out (failures, --only or --prune)"
+        f"{root} is not complete: {verb} left {run.missing:,} of its files out (failures, --only, --share or --prune)"
         if run.finished
         else f"{root} may not be complete: the last {verb} was stopped or still goes on"
         for (verb, _), run in newest.items()

@@ -4,7 +4,7 @@ Functions stand here as import paths and are imported when they are called, so t
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 
@@ -192,6 +192,16 @@ COMMANDS = VERBS | _by_name(
         "Show documents that are similar to one, and how they differ.",
     ),
     Verb(
+        "cluster script",
+        "dolma_dask.questions.cluster.verb:cluster_script",
+        "Print the job script of a cluster profile, as it would be submitted.",
+    ),
+    Verb(
+        "cluster check",
+        "dolma_dask.questions.cluster.verb:cluster_check",
+        "Try a cluster profile with one small job, and say what to change.",
+    ),
+    Verb(
         "list",
         "dolma_dask.questions.taggers:show_taggers",
         "List the taggers, built in and from plug-ins, or the attributes of one.",
@@ -208,6 +218,19 @@ COMMANDS = VERBS | _by_name(
 
 IN_PYTHON_ALONE = {"write_documents": "documents", "write_attributes": ""}
 """Writers without a command that have a journal of their own, and what they make."""
+GROUPS = {
+    "cluster": "Show what a cluster profile submits, and whether it works. Example: dolma-dask cluster check slurm"
+}
+"""First words of the commands that have two, and their help."""
+
+
+def name_in(words: Sequence[str]) -> str | None:
+    """Return the name of the command that words call: the first, or the first two."""
+    for number, word in enumerate(words):
+        pair = " ".join([word, *words[number + 1 : number + 2]])
+        if pair in COMMANDS or word in COMMANDS:
+            return pair if pair in COMMANDS else word
+    return None
 
 
 def names_of(makes: str) -> tuple[str, ...]:

@@ -16,10 +16,10 @@ import msgspec
 from yaml import MappingNode, Node, SequenceNode
 
 from dolma_dask import clusters
-from dolma_dask.config.yaml_files import Mistakes, References, convert, pairs, read_yaml, scalar
 from dolma_dask.errors import Failure, StageError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io.yaml_files import Mistakes, References, convert, pairs, read_yaml, scalar
 from dolma_dask.rules.filters import check_syntax
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix.call import MixSummary

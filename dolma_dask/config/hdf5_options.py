@@ -14,9 +14,9 @@ from typing import Any
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from dolma_dask.config.signatures import arguments_of
-from dolma_dask.config.yaml_files import Mistakes, convert_options, is_nothing, pairs, read_yaml, scalar
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
+from dolma_dask.io.yaml_files import Mistakes, convert_options, is_nothing, pairs, read_yaml, scalar
 from dolma_dask.tokens.modes import ANNOUNCED, MODES, check_mode
 from dolma_dask.tokens.specials import load_gpt2
 from dolma_dask.verbs.hdf5.job import Hdf5Summary

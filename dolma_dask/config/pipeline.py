@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from dolma_dask import clusters
+from dolma_dask.clusters import check_cluster
 from dolma_dask.config.pipeline_file import check_stages, read_pipeline, variables_of
 from dolma_dask.config.rehearsal import Rehearsal
 from dolma_dask.config.stages import StagePlan, selected
@@ -157,6 +158,7 @@ def run(
     overwrite: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     scheduler: str | None = None,
     workers: int | None = None,
+    cluster: str | None = None,
     progress: bool | None = None,
 ) -> PipelineSummary:
     """Run the stages of a YAML file, one after the other, with one cluster; the same command goes on where they stopped.
@@ -183,6 +185,8 @@ def run(
         For all stages: auto, synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
     workers : int, optional
         For all stages: processes or threads; by default one per processor.
+    cluster : str, optional
+        One cluster for all stages, started when the first has work: laptop, slurm, lumi, allocation, or a YAML file with a profile.
     progress : bool, optional
         Show a progress bar for each stage.
 
@@ -204,6 +208,7 @@ def run(
     the run.
     """
     only = words_of("only", only)
+    check_cluster(cluster, scheduler, workers)
     file = str(path)
     stages = read_pipeline(file, variables_of(variables))
     active = selected(stages, only, from_, file)
@@ -226,7 +231,11 @@ def run(
         "progress": progress,
         "overwrite": overwrite or None,
     }
-    given = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if cluster is not None:  # it counts before what the file says of schedulers
+        given |= {"cluster": cluster, "scheduler": None, "workers": None}
+    elif scheduler is not None:
+        given |= {"cluster": None}
     going = _Run(file, stages, active, given, notes)
     return going.rehearse() if dry_run else going.work()
 

@@ -26,7 +26,12 @@ from yaml import MappingNode, Node, ScalarNode
 
 from dolma_dask.config.signatures import Argument, arguments_of, shared_arguments
 from dolma_dask.config.stages import StagePlan, absolute, is_in, named
-from dolma_dask.config.yaml_files import (
+from dolma_dask.display import near_or_all
+from dolma_dask.errors import UsageError
+from dolma_dask.extras import require
+from dolma_dask.io import files
+from dolma_dask.io.tokenizer import find_tokenizer
+from dolma_dask.io.yaml_files import (
     FAILED,
     Mistakes,
     References,
@@ -37,18 +42,16 @@ from dolma_dask.config.yaml_files import (
     read_yaml,
     scalar,
 )
-from dolma_dask.display import near_or_all
-from dolma_dask.errors import UsageError
-from dolma_dask.extras import require
-from dolma_dask.io import files
-from dolma_dask.io.tokenizer import find_tokenizer
 from dolma_dask.registry import VERBS, load
 from dolma_dask.verbs.options import ReadArgs
 
 COMMAND_ONLY = ("dry_run",)
 """Options that belong to the command."""
 
-NOT_SHARED = ("only", "prune", "overwrite", *COMMAND_ONLY)
+OF_ALL = ("cluster",)
+"""Options that say something about all stages: a run has one cluster."""
+
+NOT_SHARED = ("only", "share", "prune", "overwrite", *COMMAND_ONLY)
 """Shared options that say nothing about all stages at once."""
 
 
@@ -111,6 +114,11 @@ class _Stages:
             name = key.replace("-", "_")
             if name in COMMAND_ONLY:
                 self.wrong(at_key, f"{what}.{key}: it belongs to the command: dolma-dask run FILE --dry-run.")
+            elif name in OF_ALL and what != "defaults":
+                self.wrong(
+                    at_key,
+                    f"{what}.{key}: all stages have the same; put it under `defaults:`, or give --{name}.",
+                )
             elif name in options:
                 self.wrong(at_key, f"{what}.{name} stands twice. Remove one of them.")
             else:
@@ -244,6 +252,7 @@ def _spelled(name: object, value: object) -> str:
 # ------------------------------------------------------------------------------------------------ what only verbs know
 
 _CHECKS = {
+    "cluster": "dolma_dask.clusters.profiles:read_profile",
     "taggers": "dolma_dask.taggers.registry:get_tagger",
     "where": "dolma_dask.rules.where:parse",
     "mapping": "dolma_dask.sources.mapping:preset",

@@ -105,13 +105,13 @@ _OPTIONS, _WHAT, _OUTPUT, _BAD, _WHERE = (
 )
 
 _GROUPS = {
-    **dict.fromkeys(("source", "version", "attributes", "only", "prune", "from_"), _WHAT),
+    **dict.fromkeys(("source", "version", "attributes", "only", "share", "prune", "from_"), _WHAT),
     **dict.fromkeys(
         ("to", "ragged", "hdf5", "format", "name", "experiment", "folder", "report", "overwrite", "dry_run"),
         _OUTPUT,
     ),
     **dict.fromkeys(("on_bad_record", "max_record_bytes", "max_bad_fraction"), _BAD),
-    **dict.fromkeys(("scheduler", "workers", "progress"), _WHERE),
+    **dict.fromkeys(("scheduler", "workers", "cluster", "progress"), _WHERE),
 }
 """Group of an option in the help; others are the command's own."""
 

@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask import clusters, placement
-from dolma_dask.clusters import Placement
+from dolma_dask.clusters import OWN, Deaths, Placement
 from dolma_dask.engine.attempts import BATCH_SECONDS, NOWHERE, Outcome, Quoted, Stopped, Take, run_batch
-from dolma_dask.engine.plan import Stage, Task
+from dolma_dask.engine.plan import Stage, Task, group_name
 from dolma_dask.errors import Failure, UsageError
 from dolma_dask.io.files import grouped
 from dolma_dask.metering import Meter, Slot
@@ -222,10 +222,12 @@ def _get(scheduler: Any) -> Any:
     return own[scheduler] if isinstance(scheduler, str) else base.get_scheduler(scheduler=scheduler)
 
 
-def _killed(what: str) -> str:
+def _killed(what: str, setting: str = "") -> str:
+    """Say what a task has done to its processes; `setting` is what holds their memory."""
+    more = f"Change {setting}" if setting else "Give the workers more memory (fewer workers on a machine)"
     return (
-        f"{what}; expected it to fit in a worker's memory and the taggers to stay within Python. Give the workers more memory "
-        "(fewer workers on a machine), or run the same command with --scheduler synchronous to see why: it does only what is left."
+        f"{what}; expected it to fit in a worker's memory and the taggers to stay within Python. {more}, or run the same command with "
+        "--scheduler synchronous to see why: it does only what is left."
     )
 
 
@@ -328,7 +330,9 @@ class _Flight:
         self._waiting: deque[list[Task]] = deque()
         self._running: dict[Future, tuple[list[Task], Slot]] = {}
         self._completed = as_completed(loop=client.loop)
-        self._deaths: Counter[str] = Counter()  # of the workers of tasks that were alone
+        self._deaths: Counter[tuple[str, bool]] = (
+            Counter()
+        )  # of workers of tasks that were alone; for memory?
         self._threads = 1
         self._counted = 0.0
 
@@ -358,7 +362,8 @@ class _Flight:
             LEAST_IN_FLIGHT, IN_FLIGHT_PER_THREAD * self._count_threads()
         ):
             batch = self._waiting.popleft()
-            key = f"{self._verb}-{uuid.uuid4().hex}"
+            # on the dashboard: Dask groups tasks by the first part
+            key = (self._verb, group_name([task.shard for task in batch]), f"{OWN}{uuid.uuid4().hex}")
             slot = self._meter.begin(_bytes_of(batch))
             work = (self._stage, Quoted(batch), Quoted(slot))
             future = self._client.submit(run_batch, *work, key=key, pure=False)
@@ -372,8 +377,9 @@ class _Flight:
         try:
             outcomes = future.result()
         except KilledWorker as error:
-            self._try_alone(batch, error.allowed_failures + 1)
+            self._try_alone(batch, clusters.deaths_of(self._client, error, LIVES))
         except CancelledError:
+            clusters.check_workers_come(self._client)
             lost = [*batch, *(task for waiting in self._waiting for task in waiting)]
             self._waiting.clear()
             self._fail(
@@ -389,14 +395,15 @@ class _Flight:
             if rest := batch[len(outcomes) :]:
                 self._waiting.appendleft(rest)
 
-    def _try_alone(self, batch: list[Task], deaths: int) -> None:
-        """Try the tasks of a batch that has lost so many workers again, each alone, as often as they may lose as many."""
+    def _try_alone(self, batch: list[Task], deaths: Deaths) -> None:
+        """Try the tasks of a batch that has lost workers again, each alone, until it has lost as many as it may."""
         if len(batch) == 1:
             (task,) = batch
-            self._deaths[task.shard] += deaths
-            if self._deaths[task.shard] >= LIVES * deaths:
-                lost = self._deaths[task.shard]
-                self._fail(batch, "WorkerDied", _killed(f"its workers were killed {lost} times"))
+            reason = (task.shard, deaths.by_memory)
+            self._deaths[reason] += deaths.lost
+            if self._deaths[reason] >= deaths.most:
+                lost = f"its workers were killed {self._deaths[reason]} times{' for their memory' * deaths.by_memory}"
+                self._fail(batch, "WorkerDied", _killed(lost, clusters.memory_setting(self._client)))
                 return
         self._waiting.extend([task] for task in batch)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dolma_dask.clusters import check_workers
+from dolma_dask.clusters import check_cluster, check_workers
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.journal import Record
@@ -64,10 +64,12 @@ class RunOptions:
     # `dolma_dask.clusters.open_placement`.
     scheduler: str | None = None
     workers: int | None = None  # processes or threads; default: one per processor
+    cluster: str | None = None  # name or file of a profile of workers, instead of a scheduler
     progress: bool = True  # show a bar
 
     def __post_init__(self) -> None:
         check_workers(self.workers)
+        check_cluster(self.cluster, self.scheduler, self.workers)
 
 
 @dataclass(frozen=True)

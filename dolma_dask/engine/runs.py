@@ -110,7 +110,7 @@ def run(plan: Plan, options: RunOptions) -> Ran:
         How to run.
     """
     if plan.is_small:
-        options = replace(options, scheduler="synchronous", workers=None, progress=False)
+        options = replace(options, scheduler="synchronous", workers=None, cluster=None, progress=False)
     (ran,) = run_together([plan], plan.stage, options)
     return ran
 
@@ -295,6 +295,7 @@ def _mapping(
             verb=stage.verb,
             in_memory=any(map(files.is_in_memory, urls)),
             isolate=isolate,
+            profile=options.cluster,
         ) as place,
     ):
         check_sendable(stage, place)

@@ -68,7 +68,12 @@ def _compute(
     sizes = [task.bytes for task in tasks]
     in_memory = files.is_in_memory(shuffle.work.url)
     with clusters.open_placement(
-        options.scheduler, options.workers, sizes, verb=shuffle.work.verb, in_memory=in_memory
+        options.scheduler,
+        options.workers,
+        sizes,
+        verb=shuffle.work.verb,
+        in_memory=in_memory,
+        profile=options.cluster,
     ) as placement:
         scheduler = placement.client or placement.scheduler
         label = f"{shuffle.work.verb}-{uuid.uuid4().hex[:8]}"  # or Dask might give back what an earlier call has shuffled

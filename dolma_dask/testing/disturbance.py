@@ -4,7 +4,7 @@ A process that has the folder ``disturbed`` in PYTHONPATH is disturbed as its en
 so that there are moments worth killing at; with ``KILL_AT`` it and its whole process group get SIGKILL before the n-th operation on files
 whose path holds ``KILL_IN``. An operation is a file opened for writing, renamed or removed, so that n counts through all states a disk can be
 left in; in one thread it counts the same every time. With ``HOLD_AT`` the first process that comes to its n-th operation on files whose path holds one
-of the texts in ``HOLD_IN`` writes its number to a file of that name in the folder ``HOLD_MARKS`` and waits there to be killed, so that a test need not
+of the texts in ``HOLD_IN`` writes its number to a file of that name in the folder ``HOLD_MARKS`` and waits there to be killed, or for the name ``released`` in that folder, so that a test need not
 be fast to catch it; with ``HOLD_WORKERS`` the leader of the group is not meant.
 """
 
@@ -20,6 +20,9 @@ from typing import Any
 
 HOLD_S = 600.0
 """Longer than any test waits for a process that is held."""
+
+RELEASED = "released"
+"""File or folder among the marks that lets all processes that are held go on."""
 
 
 class Operations:
@@ -93,4 +96,6 @@ def _hold(mark: Path) -> None:
     with suppress(FileExistsError):
         with mark.open("x") as out:
             out.write(f"{os.getpid()}\n")
-        time.sleep(HOLD_S)
+        end = time.monotonic() + HOLD_S
+        while time.monotonic() < end and not (mark.parent / RELEASED).exists():
+            time.sleep(0.02)

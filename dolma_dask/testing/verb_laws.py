@@ -370,6 +370,8 @@ class VerbLaws:
         planned = self.run(command(world, "--dry-run"))["planned"]
         first = sorted(planned, key=str.encode)[:2]
         assert len(planned) > 3
+        shares = [self.run(command(world, "--dry-run", "--share", f"{n}/3"))["planned"] for n in (1, 2, 3)]
+        assert sorted(path for share in shares for path in share) == sorted(planned)
         assert self.run(command(world, "--only", planned[0]))["done"] == 1
         assert self.run(command(world, "--prune", "2", "--overwrite"))["done"] == 2
         left = [path for path in planned if path not in (*first, planned[0])]

@@ -48,6 +48,12 @@ class RunArgs(TypedDict, total=False):
             negative="",
         ),
     ]
+    share: Annotated[
+        str,
+        Parameter(
+            help="Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on."
+        ),
+    ]
     prune: Annotated[int, Parameter(help="Only the first N shards, to try a command.")]
     overwrite: Annotated[
         bool,
@@ -64,6 +70,12 @@ class RunArgs(TypedDict, total=False):
         ),
     ]
     workers: Annotated[int, Parameter(help="Processes or threads; by default one per processor.")]
+    cluster: Annotated[
+        str,
+        Parameter(
+            help="Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`."
+        ),
+    ]
     progress: Annotated[bool, Parameter(help="Show a progress bar.")]
 
 
@@ -179,7 +191,7 @@ def rule_of(where: object) -> str | Rule | None:
 
 def run_options(args: RunArgs) -> RunOptions:
     """Return what the engine takes."""
-    names = ("overwrite", "dry_run", "scheduler", "workers", "progress")
+    names = ("overwrite", "dry_run", "scheduler", "workers", "cluster", "progress")
     return RunOptions(**{name: args[name] for name in names if name in args})  # type: ignore[literal-required]
 
 
@@ -221,8 +233,8 @@ def of_version(dataset: DatasetLike, source: str | None, version: str | None) ->
 
 
 def selected(dataset: Dataset, args: RunArgs) -> Dataset:
-    """Return the shards that ``only`` and ``prune`` leave."""
-    return dataset.select(tuple(args.get("only", ())), args.get("prune"))
+    """Return the shards that ``only``, ``share`` and ``prune`` leave."""
+    return dataset.select(tuple(args.get("only", ())), args.get("prune"), args.get("share"))
 
 
 def dataset_notes(dataset: Dataset) -> tuple[str, ...]:

@@ -68,13 +68,13 @@ def check(world, expected):
 
 def test_one_cluster_and_the_bytes_of_the_verbs_one_by_one(words, world, expected, monkeypatch):
     started = []
-    start = clusters._start_local
+    start = clusters.local._start_local
 
     def counted(workers, **options):
         started.append(workers)
         return start(workers, **options)
 
-    monkeypatch.setattr(clusters, "_start_local", counted)
+    monkeypatch.setattr(clusters.local, "_start_local", counted)
     summary = run(words[1], variables={"world": str(world)}, scheduler="cluster", progress=False)
     assert summary.exit_status == 0
     assert len(started) == 1, "of validate and dedupe too"

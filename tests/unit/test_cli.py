@@ -13,6 +13,12 @@ from dolma_dask.config.signatures import spellings
 from dolma_dask.registry import COMMANDS, load
 from dolma_dask.taggers import gopher
 
+
+def first_words() -> list[str]:
+    """Commands as they stand in the list: those of two words by the first."""
+    return list(dict.fromkeys(name.split()[0] for name in COMMANDS))
+
+
 SYNCHRONOUS = ("--scheduler", "synchronous")
 
 
@@ -45,8 +51,8 @@ def test_every_command_has_help_with_an_example_and_something_of_every_option(co
 @pytest.mark.parametrize("command", [*COMMANDS, *(f"-c FILE {name}" for name in cli.TOOLKIT)])
 def test_help_speaks_the_language_of_the_command_line(command, help_of):
     shown = re.sub(r"[│\s]+", " ", help_of(command)).replace("is not None", "").replace("is None", "")
-    name = command.split()[-1]
-    names = spellings(load(cli.TOOLKIT[name]) if command.startswith("-c ") else COMMANDS[name].load())
+    toolkit = command.removeprefix("-c FILE ")
+    names = spellings(load(cli.TOOLKIT[toolkit]) if command != toolkit else COMMANDS[command].load())
     of_python = [name for name in names if "_" in name and re.search(rf'(?<![\w"]){name}(?![\w"])', shown)]
     assert of_python == []
     assert [name for name in names if re.search(rf"`{name}`|\b{name}=", shown)] == []
@@ -57,7 +63,7 @@ def test_help_speaks_the_language_of_the_command_line(command, help_of):
 def test_commands_and_options_stand_in_the_order_of_work(help_of, capsys):
     assert cli.main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert re.findall(r"^│ ([a-z][a-z0-9-]+) ", shown, re.MULTILINE) == [*COMMANDS, "completion"]
+    assert re.findall(r"^│ ([a-z][a-z0-9-]+) ", shown, re.MULTILINE) == [*first_words(), "completion"]
     titles = re.findall(r"╭─ (.*?) ─", help_of("mix"))
     assert titles == ["Arguments", "Options", "What to work on", "Output", "Bad records", "Where it runs"]
     every = [" ".join(text.split()) for text in re.split(r"│ +--", help_of("mix").replace("│\n│ ", ""))]
@@ -396,7 +402,9 @@ def bash_script(tmp_path_factory):
     ("typed", "offered"),
     [
         (["ra"], {"ragged"}),
-        ([""], set(COMMANDS)),
+        ([""], set(first_words())),
+        (["cluster", ""], {"script", "check"}),
+        (["cluster", "check", "--fo"], {"--folder"}),
         (["mix", "--wh"], {"--where"}),
         (["mix", "--dry"], {"--dry-run"}),
         (["mix", "x", "--on-bad-record", "q"], {"quarantine"}),

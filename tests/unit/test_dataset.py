@@ -153,3 +153,17 @@ def test_patterns() -> None:
 def test_a_shard_as_a_file() -> None:
     info = shard_info(Shard("x/a.jsonl", 7, "mtime:1"))
     assert (info.path, info.bytes, info.stamp) == ("documents/x/a.jsonl", 7, "mtime:1")
+
+
+def test_shares_are_all_of_it_once(dataset: Dataset) -> None:
+    shares = [dataset.select(share=f"{number}/3").shards for number in (1, 2, 3)]
+    assert [len(share) for share in shares] == [2, 2, 1]
+    assert {shard for share in shares for shard in share} == set(dataset.shards)
+    assert dataset.select(share="6/6").shards == ()
+    assert dataset.select(["2019-09"], prune=1, share="1/9").shards == dataset.shards[:1]
+
+
+@pytest.mark.parametrize("share", ["0/3", "4/3", "1/0", "3", "a/b", "1/", "-1/3", "1.0/3"])
+def test_what_is_no_share_is_refused(dataset: Dataset, share: str) -> None:
+    with pytest.raises(UsageError, match="counted from 1"):
+        dataset.select(share=share)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import dolma_dask
 from dolma_dask import engine
-from dolma_dask.dataset import matches
+from dolma_dask.dataset import matches, share_of
 from dolma_dask.display import counted, listed
 from dolma_dask.engine import Plan, Task, Unit, grouped, inputs_of
 from dolma_dask.errors import UsageError
@@ -214,7 +214,7 @@ def convert(
         together = combined(planned, partial(group_of, mapping, combine), shard_bytes or COMBINED_BYTES)
         shards = _outputs(together, None, format, folder)
     every = frozenset(layout.document_path(shard.path) for shard in shards)
-    requested = _selected(shards, tuple(options.get("only", ())), options.get("prune"))
+    requested = _selected(shards, options)
     plan = Plan(
         stage=stage,
         root=target,
@@ -302,13 +302,14 @@ def _outputs(
     ]
 
 
-def _selected(shards: Sequence[RawShard], only: Sequence[str], prune: int | None) -> list[RawShard]:
+def _selected(shards: Sequence[RawShard], options: ReadArgs) -> Sequence[RawShard]:
+    only, prune = tuple(options.get("only", ())), options.get("prune")
     if prune is not None and prune < 1:
         raise UsageError(f"prune={prune} leaves no shard; expected 1 or more.")
     kept = [shard for shard in shards if not only or _is_named(shard, only)]
     if not kept:
         raise UsageError(f"no input matches {' '.join(only)!r}; the first output is {shards[0].path!r}.")
-    return kept[:prune]
+    return share_of(kept, options.get("share"))[:prune]
 
 
 def _is_named(shard: RawShard, only: Sequence[str]) -> bool:

@@ -169,7 +169,7 @@ def dedupe(
     --where "exact is None" or "fuzzy is None". Nothing is removed before. A run with other options replaces flags of the same --name.
     Members of clusters of similar documents have fuzzy__cluster_size too, and where pairs are verified fuzzy__similarity: to the nearest member that
     each was compared with.
-    `only` and `prune` are for a rehearsal (`dry_run`) or an `audit`: a duplicate may be in any shard.
+    `only`, `share` and `prune` are for a rehearsal (`dry_run`) or an `audit`: a duplicate may be in any shard.
     If mix asks for both, choose near duplicates with --where "exact is None", or survivors of one may be flagged in the other.
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
     """
@@ -315,8 +315,8 @@ def _check_whole(options: RecordArgs, datasets: Sequence[Any]) -> None:
                 f"{one.root}: {len(one.shards):,} of {every:,} shards were given; expected all, since a duplicate may be in any of them. Make a dataset of "
                 "some: dolma-dask mix ... --only."
             )
-    if ("only" in options or "prune" in options) and not options.get("dry_run"):
+    if {"only", "share", "prune"} & options.keys() and not options.get("dry_run"):
         raise UsageError(
-            "dedupe was given --only or --prune; expected all shards, since a duplicate may be in any of them and the flags of some would "
+            "dedupe was given --only, --share or --prune; expected all shards, since a duplicate may be in any of them and the flags of some would "
             "look like those of all. Leave it out, rehearse with --dry-run, or make a dataset of some shards: dolma-dask mix ... --only."
         )

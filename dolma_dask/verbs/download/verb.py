@@ -11,7 +11,7 @@ from typing import Annotated, Any, Unpack, get_args
 
 import dolma_dask
 from dolma_dask import engine
-from dolma_dask.dataset import matches
+from dolma_dask.dataset import matches, share_of
 from dolma_dask.display import counted
 from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, resume
 from dolma_dask.errors import InterruptedStageError, StageError, StoreError, UsageError
@@ -192,14 +192,14 @@ def _run(plan: Plan, run: RunOptions, is_estimate: bool) -> Summary:
 
 
 def _requested(wanted: list[Wanted], options: RunArgs) -> list[Wanted]:
-    """Return the objects that ``only`` and ``prune`` leave."""
+    """Return the objects that ``only``, ``share`` and ``prune`` leave."""
     only, prune = tuple(options.get("only", ())), options.get("prune")
     if prune is not None and prune < 1:
         raise UsageError(f"prune={prune} leaves no file; expected 1 or more.")
     kept = [one for one in wanted if not only or matches(one.path, only)]
     if not kept:
         raise UsageError(f"no file matches {' '.join(only)!r}; the first is {wanted[0].path!r}.")
-    return kept[:prune]
+    return list(share_of(kept, options.get("share")))[:prune]
 
 
 def _origin(wanted: Sequence[Wanted]) -> str:

@@ -166,7 +166,7 @@ class Hdf5Job:
         if lost:
             raise UsageError(
                 f"{self.root} holds rows of {counted(len(lost), 'file')} that this run does not read, first {lost[0]}; expected all of them, since "
-                "rows go on from file to file. Leave --only and --prune out, choose another target, or make all rows anew with --overwrite."
+                "rows go on from file to file. Leave --only, --share and --prune out, choose another target, or make all rows anew with --overwrite."
             )
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.dataset import matches
+from dolma_dask.dataset import matches, share_of
 from dolma_dask.display import counted
 from dolma_dask.engine import Input, inputs_of
 from dolma_dask.errors import SchemaError, UsageError
@@ -71,7 +71,8 @@ def raw_documents(raw: RawTexts, options: ReadArgs) -> Documents:
     suffixes = UPSTREAM_SUFFIXES if raw.is_lenient else (*UPSTREAM_SUFFIXES, *MORE_SUFFIXES)
     known = [info for info in listed if info.path.lower().endswith(suffixes)]
     only, prune = tuple(options.get("only", ())), options.get("prune")
-    selected = [info for info in known if not only or matches(info.path, only)][:prune]
+    matching = [info for info in known if not only or matches(info.path, only)]
+    selected = share_of(matching, options.get("share"))[:prune]
     if not selected or (prune is not None and prune < 1):
         raise UsageError(
             f"{base}: none of {counted(len(listed), 'file')} is to be read; expected {', '.join(suffixes)}. Name another folder, or convert the "

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 import yaml
 
-from dolma_dask.config.yaml_files import FAILED, Mistakes, convert
 from dolma_dask.errors import UsageError
+from dolma_dask.io.yaml_files import FAILED, Mistakes, convert
 
 
 def written(text):

@@ -6,7 +6,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 
-from dolma_dask.config.pipeline_file import read_pipeline
+from dolma_dask.config.pipeline_file import check_stages, read_pipeline
 from dolma_dask.config.signatures import arguments_of
 from dolma_dask.config.stages import selected
 from dolma_dask.errors import UsageError
@@ -81,6 +81,16 @@ def test_every_verb_can_be_a_stage_with_every_option_of_its_signature():
         assert any(argument.needed for argument in takes.values()), verb
         assert {"dry_run", "scheduler", "workers", "progress", "overwrite"} <= takes.keys()
         assert all(is_known(argument.hint) for argument in takes.values()), takes
+
+
+def test_a_run_has_one_cluster(tmp_path):
+    stage = "stages:\n  - tag: {dataset: corpus, taggers: [gopher_v2]%s}\n"
+    assert "all stages have the same; put it under `defaults:`" in told(tmp_path, stage % ", cluster: slurm")
+    (one,) = read(tmp_path, f"defaults: {{cluster: slurm}}\n{stage % ''}")
+    assert one.arguments["cluster"] == "slurm"
+    (two,) = read(tmp_path, f"defaults: {{cluster: slrum}}\n{stage % ''}")
+    with pytest.raises(UsageError, match="unknown cluster profile 'slrum'"):
+        check_stages("p.yaml", [two], [two])
 
 
 def is_known(hint):

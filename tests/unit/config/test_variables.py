@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from dolma_dask.config.pipeline_file import Variables, variables_of
-from dolma_dask.config.yaml_files import Mistakes, natural, pairs
 from dolma_dask.errors import UsageError
+from dolma_dask.io.yaml_files import Mistakes, natural, pairs
 
 
 def resolved(text, variables="{}", **given):

@@ -34,6 +34,9 @@ MAX_DEPTH = 40
 MOST_CHARACTERS = 1_000_000
 """Length of a text into which references were put."""
 
+PIPELINE = "a pipeline in YAML, such as configs/wiki.yaml"
+"""What a file is expected to be, in messages."""
+
 FAILED = object()
 """Stands for a value that could not be converted; the mistake is recorded."""
 
@@ -75,12 +78,12 @@ class Mistakes:
 # ------------------------------------------------------------------------------------------------ reading
 
 
-def read_yaml(url: str, mistakes: Mistakes) -> Node:
+def read_yaml(url: str, mistakes: Mistakes, what: str = PIPELINE) -> Node:
     """Read one YAML document; without aliases to itself, keys given twice, merge keys and tags.
 
     Raises `UsageError`: there is no such file, it is no UTF-8, or no such YAML; with line and column.
     """
-    text = _text(url)
+    text = _text(url, what)
     start = yaml.Mark(url, 0, 0, 0, None, None)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -93,19 +96,22 @@ def read_yaml(url: str, mistakes: Mistakes) -> Node:
         mistakes.add(start, _TOO_DEEP)
     else:
         if node is None:
-            mistakes.add(start, "the file is empty; expected `stages:` with a list of verbs.")
+            mistakes.add(
+                start,
+                "the file is empty; expected `stages:` with a list of verbs."
+                if what == PIPELINE
+                else f"the file is empty; expected {what}.",
+            )
         else:
             _check(node, mistakes, (), itertools.count())
     mistakes.check()
     return node
 
 
-def _text(url: str) -> str:
+def _text(url: str, what: str) -> str:
     info = files.stat(files.normalize(url))
     if info is None:
-        raise UsageError(
-            f"{url}: there is no such file; expected a pipeline in YAML, such as configs/wiki.yaml."
-        )
+        raise UsageError(f"{url}: there is no such file; expected {what}.")
     if info.bytes > MOST_BYTES:
         raise UsageError(f"{url} has {info.bytes:,} bytes; expected a pipeline in YAML of a few lines.")
     try:

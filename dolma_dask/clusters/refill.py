@@ -1,0 +1,390 @@
+"""Jobs that end are replaced: dead, cancelled, preempted and timed out ones, and those whose workers have left before the walltime.
+
+Dask's own ways do not do that: a job of ``scale()`` that dies is never submitted again, and ``adapt()`` gives jobs back between two steps. So one
+thread looks at squeue, at once after a worker was lost and else every half minute, and submits what is missing. Jobs that wait in the queue are
+alive, and a squeue that does not answer changes nothing. When jobs end again and again before a worker of theirs has come, it gives up
+and says what stands in the log of the last.
+"""
+
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dolma_dask.clusters.job_options import Job, without_job_of_ours
+from dolma_dask.clusters.profiles import Profile
+from dolma_dask.clusters.sharing import own_tasks
+from dolma_dask.display import counted
+from dolma_dask.errors import ClusterError, DolmaDaskError, UsageError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LOOK_SECONDS = 30.0
+"""How often squeue is asked while all workers are there."""
+
+SOON_SECONDS = 3.0
+"""How often while some are missing."""
+
+LOST_SECONDS = 300.0
+"""A job that has had workers, and has had none for so long, is dead whatever squeue says, or if it says nothing."""
+
+REFUSALS = 5
+"""So many times in a row sbatch may fail for a reason that may pass."""
+
+LOG_LINES = 20
+"""Last lines of a job's log that an error shows."""
+
+LOG_TRIES, LOG_SECONDS, LOG_CHARACTERS = 6, 0.5, 20_000
+"""How often and how far the log of a job is looked at for the reason of its end, which SLURM writes a moment after it."""
+
+ENDED = frozenset(
+    [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    ]
+)
+"""States of jobs that run no more."""
+
+_BY_MEMORY = re.compile(r"exceeded memory limit|oom[-_ ]?kill|out of memory", re.IGNORECASE)
+
+_MAY_PASS = re.compile(
+    r"timed out|unable to contact|temporarily|try again|connection refused|submit.*limit|too many",
+    re.IGNORECASE,
+)
+
+_CONCERNS = {
+    "queue": r"partition",
+    "account": r"account",
+    "memory": r"memory specification|memory required|--mem",
+    "cores": r"cpu count|node configuration|more processors",
+    "walltime": r"time limit|timelimit",
+    "job_extra_directives": r"qos|invalid option|unrecognized option|invalid feature|gres",
+}
+"""Options that messages of sbatch are about."""
+
+
+class Refusal(NamedTuple):
+    """A submission that failed."""
+
+    message: str  # of sbatch
+    may_pass: bool  # trying again may help
+
+    @classmethod
+    def of(cls, error: str) -> "Refusal":
+        """Read what dask-jobqueue says of a failed command."""
+        _, _, said = error.partition("stderr:")
+        message = " ".join((said or error).split())
+        return cls(message, bool(_MAY_PASS.search(message)))
+
+    def concerns(self) -> list[str]:
+        """Return the options of the profile that the message is about."""
+        return [
+            option for option, words in _CONCERNS.items() if re.search(words, self.message, re.IGNORECASE)
+        ]
+
+
+@dataclass
+class Jobs:
+    """What is known of the jobs that are held, and what follows from a look at them. It does nothing by itself."""
+
+    ids: dict[str, str] = field(default_factory=dict)  # of each job by its name in Dask, once it is submitted
+    arrived: set[str] = field(default_factory=set)  # jobs that have had a worker
+    alone_since: dict[str, float] = field(default_factory=dict)  # jobs without workers that have had some
+    stillborn: int = 0  # rounds in a row in which jobs ended without a worker
+    last: str = ""  # job that ended so last
+
+    def connect(self, workers: Collection[str], now: float) -> None:
+        """Note the workers that are connected, by name."""
+        for name in self.ids:
+            if any(_is_of(worker, name) for worker in workers):
+                if name not in self.arrived:
+                    self.arrived.add(name)
+                    self.stillborn = 0
+                self.alone_since.pop(name, None)
+            elif name in self.arrived:
+                self.alone_since.setdefault(name, now)
+
+    @property
+    def at_work(self) -> int:
+        """Number of jobs that have workers."""
+        return len(self.arrived - self.alone_since.keys())
+
+    def dead(self, listed: Mapping[str, str] | None, now: float) -> list[str]:
+        """Return the names of jobs that will have no more workers, and forget them.
+
+        `listed` is the state of each job that squeue knows, by number; None if it did not answer.
+        """
+        gone = [
+            name
+            for name, job_id in self.ids.items()
+            if (listed is not None and listed.get(job_id, "COMPLETED") in ENDED)
+            or now - self.alone_since.get(name, now) > LOST_SECONDS
+        ]
+        early = [name for name in gone if name not in self.arrived and self.ids[name]]
+        if early:
+            self.stillborn += 1
+            self.last = self.ids[early[-1]]
+        for name in gone:
+            del self.ids[name]
+            self.alone_since.pop(name, None)
+            self.arrived.discard(name)
+        return gone
+
+    def pause(self) -> float:
+        """Return how long to wait before new jobs are submitted: longer each time that jobs have ended at once."""
+        return 0.0 if self.stillborn == 0 else SOON_SECONDS * 2**self.stillborn
+
+
+class Refill:
+    """Watches the jobs of one cluster, replaces them, and cancels them at the end.
+
+    Parameters
+    ----------
+    profile, job
+        What was asked for.
+    """
+
+    def __init__(self, profile: Profile, job: Job) -> None:
+        self._profile, self._job = profile, job
+        self._jobs = Jobs()
+        self._lock = threading.Lock()  # of `_jobs`
+        self._look_now, self._ended = threading.Event(), threading.Event()
+        self._refusal, self._refusals = "", 0
+        self._lost: DolmaDaskError | None = None
+        self._cluster: Any = None
+        self._client: Client | None = None
+        self._not_before = 0.0
+        self._said: str = ""
+        self._all_ids: dict[str, str] = {}  # of jobs that have ended too
+        self._by_memory: dict[
+            str, bool
+        ] = {}  # jobs with a worker that was lost: did SLURM say that it was for memory?
+
+    # -------------------------------------------------------------------------------------------- what jobs say
+
+    def submitted(self, name: str, job_id: str) -> None:
+        """Note a job that SLURM has taken."""
+        with self._lock:
+            self._jobs.ids[name] = self._all_ids[name] = job_id
+            self._refusals = 0
+        if self._ended.is_set():  # submitted while the end was near
+            self.cancel_jobs()
+
+    def refused(self, name: str, refusal: Refusal) -> None:
+        """Note a job that SLURM has not taken."""
+        with self._lock:
+            self._refusals += 1
+            self._jobs.ids[name] = ""  # as one that has ended
+        if self._lost is None and (not refusal.may_pass or self._refusals >= REFUSALS):
+            self._give_up(UsageError(self._refused(refusal)))
+        self._look_now.set()
+
+    def _refused(self, refusal: Refusal) -> str:
+        places = [f"{option} ({self._profile.place_of(option)})" for option in refusal.concerns()]
+        look = (
+            f"Look at {', '.join(places)}"
+            if places
+            else "`dolma-dask cluster script` shows what was submitted"
+        )
+        return f"profile {self._profile.name}: sbatch takes no such job: {refusal.message}; expected one that this cluster can run. {look}."
+
+    # -------------------------------------------------------------------------------------------- the thread
+
+    def watch(self, cluster: Any, client: "Client") -> None:
+        """Submit the jobs, and begin to watch them."""
+        self._cluster, self._client = cluster, client
+        cluster.scheduler.add_plugin(_losses(self._look_now), name="refill")
+        client.register_plugin(own_tasks(), name="own-tasks")
+        cluster.scale(jobs=self._profile.jobs)
+        threading.Thread(target=self._run, name="refill", daemon=True).start()
+
+    def end(self) -> None:
+        """Stop watching."""
+        self._ended.set()
+        self._look_now.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            with self._lock:
+                whole = self._jobs.at_work >= self._profile.jobs
+            self._look_now.wait(LOOK_SECONDS if whole and not self._not_before else SOON_SECONDS)
+            if self._look_now.is_set():
+                self._look_now.clear()
+                self._ended.wait(1.0)  # a job takes a moment to leave the queue after its workers
+            if self._ended.is_set():
+                return
+            try:
+                self._look()
+            except Exception as error:  # noqa: BLE001  the next look may do better; the run goes on
+                self._said = f"{type(error).__name__}: {error}"
+
+    def _look(self) -> None:
+        listed = _listed()
+        now = time.monotonic()
+        with self._lock:
+            self._jobs.connect(self._worker_names(), now)
+            gone = self._jobs.dead(listed, now)
+        if gone:
+            self._cluster.sync(_forget, self._cluster, gone)
+            self._not_before = now + max(self._jobs.pause(), SOON_SECONDS * self._refusals)
+        if self._jobs.stillborn >= self._profile.tries:
+            self._give_up(ClusterError(self._stillborn(), log=self._job.log_of(self._jobs.last)))
+        elif len(self._jobs.ids) < self._profile.jobs and now >= self._not_before and self._lost is None:
+            self._not_before = 0.0
+            self._cluster.scale(jobs=self._profile.jobs)
+        self._said = _queue_of(self._jobs.ids.values(), listed)
+
+    def _worker_names(self) -> set[str]:
+        return {str(state.name) for state in list(self._cluster.scheduler.workers.values())}
+
+    def _stillborn(self) -> str:
+        log = self._job.log_of(self._jobs.last)
+        return (
+            f"profile {self._profile.name}: jobs of SLURM end before a worker comes, {counted(self._jobs.stillborn, 'time')} in a row (last: job {self._jobs.last}); expected them to stay. "
+            f"{_log_tail(log)}`dolma-dask cluster script {self._profile.name}` prints what they run."
+        )
+
+    def _give_up(self, error: DolmaDaskError) -> None:
+        """End the work that waits for workers; whoever waits for it finds `error`."""
+        self._lost = error
+        client = self._client
+        if client is not None:
+            with suppress(Exception):
+                client.loop.add_callback(_cancel_all, client)
+
+    # -------------------------------------------------------------------------------------------- what others ask
+
+    def check(self) -> None:
+        """Raise what was found when the jobs were given up."""
+        if self._lost is not None:
+            raise self._lost
+
+    def describe_queue(self) -> str:
+        """Return the states of the jobs, as squeue said last."""
+        return self._said
+
+    @property
+    def job_ids(self) -> list[str]:
+        """Numbers of the jobs that are held."""
+        with self._lock:
+            return [job_id for job_id in self._jobs.ids.values() if job_id]
+
+    @property
+    def memory_setting(self) -> str:
+        """What to change when workers need more memory."""
+        given = self._job.options.get("memory")
+        return (
+            f"`memory: {given}` of each job ({self._profile.place_of('memory')}), which is {self._job.worker_mib:,} MiB for each of {self._job.processes} workers; "
+            "ask for more, or for fewer `processes`"
+        )
+
+    def died_of_memory(self, worker: Any) -> bool:
+        """Tell whether Dask or SLURM killed a worker for its memory: Dask says it in an event, SLURM in the log of the job."""
+        events = self._cluster.scheduler.get_events("worker-restart-memory")
+        if any(event.get("worker") == worker.address for _, event in events):
+            return True
+        name = next((name for name in self._all_ids if _is_of(str(worker.name), name)), "")
+        if name not in self._by_memory:
+            self._by_memory[name] = _says_memory(Path(self._job.log_of(self._all_ids.get(name, ""))))
+        return self._by_memory[name]
+
+    def cancel_jobs(self) -> None:
+        """Cancel all jobs at once."""
+        self._ended.set()
+        ids = self.job_ids
+        if ids:
+            with suppress(OSError, subprocess.SubprocessError):
+                subprocess.run(["scancel", *ids], capture_output=True, timeout=60, check=False)
+
+
+def _is_of(worker: str, job: str) -> bool:
+    """Tell whether a worker is of a job: Dask appends the number of the process."""
+    return worker == job or worker.startswith(f"{job}-")
+
+
+def _losses(look_now: threading.Event) -> Any:
+    """Return a plugin of the scheduler that asks for a look when a worker is lost."""
+    from distributed.diagnostics.plugin import SchedulerPlugin
+
+    class Losses(SchedulerPlugin):
+        def add_worker(self, scheduler: Any, worker: str) -> None:
+            look_now.set()
+
+        def remove_worker(self, scheduler: Any, worker: str, **more: Any) -> None:
+            look_now.set()
+
+    return Losses()
+
+
+async def _forget(cluster: Any, names: Collection[str]) -> None:
+    """Let a cluster forget jobs, and the scheduler workers of theirs that it still takes for alive: nobody is to blame for them."""
+    for name in names:
+        job = cluster.workers.pop(name, None)
+        cluster.worker_spec.pop(name, None)
+        for address, state in list(cluster.scheduler.workers.items()):
+            if _is_of(str(state.name), name):
+                await cluster.scheduler.remove_worker(address, stimulus_id="refill", safe=True)
+        if job is not None:
+            await job.close()
+
+
+async def _cancel_all(client: "Client") -> None:
+    from distributed import Future
+
+    await client._cancel([Future(key, client) for key in list(client.futures)], force=True)
+
+
+def _listed() -> dict[str, str] | None:
+    """Return the state of each of the user's jobs by number; None if squeue does not answer."""
+    import os
+
+    try:
+        done = subprocess.run(
+            ["squeue", "--me", "-h", "-o", "%A %T %r"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+            env=without_job_of_ours(os.environ),
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {words[0]: words[1] for line in done.stdout.splitlines() if len(words := line.split()) > 1}
+
+
+def _queue_of(ids: Collection[str], listed: Mapping[str, str] | None) -> str:
+    if listed is None:
+        return "squeue does not answer"
+    return ", ".join(f"job {job_id} {listed.get(job_id, 'gone')}" for job_id in ids if job_id)
+
+
+def _says_memory(log: Path) -> bool:
+    for _ in range(LOG_TRIES):
+        with suppress(OSError):
+            if _BY_MEMORY.search(log.read_text(errors="replace")[-LOG_CHARACTERS:]):
+                return True
+        time.sleep(LOG_SECONDS)
+    return False
+
+
+def _log_tail(path: str) -> str:
+    """Return the last lines of a job's log, as a sentence."""
+    try:
+        lines = Path(path).read_text(errors="replace").splitlines()[-LOG_LINES:]
+    except OSError:
+        return f"It has left no log at {path}. "
+    return "\n  ".join([f"Its log {path} ends:", *lines]) + "\n" if lines else f"Its log {path} is empty. "

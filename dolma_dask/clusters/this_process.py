@@ -1,0 +1,138 @@
+"""What this process may do, and what holds in it: processors, daemons, forks, Dask's configuration, the active client."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dolma_dask.errors import UsageError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def is_daemon() -> bool:
+    """Tell whether this process, say a Dask worker, may not start others."""
+    if "multiprocessing" not in sys.modules:
+        return False
+    from multiprocessing import current_process
+
+    return current_process().daemon
+
+
+def check_may_start() -> None:
+    """Refuse to start processes from one that multiprocessing does not let start any."""
+    if is_daemon():
+        raise UsageError(
+            "this process may start no others, since it is one of a multiprocessing.Pool or another daemonic process; expected one that may. "
+            "Call it from the main process, from processes with daemon=False or of concurrent.futures, or use scheduler='threads'."
+        )
+
+
+def check_workers(workers: Any) -> int | None:
+    """Return a number of processes or threads, None for the default; raise `UsageError` if it is none."""
+    if workers is None or (type(workers) is not bool and isinstance(workers, int) and workers > 0):
+        return workers
+    raise UsageError(f"workers={workers!r}; expected a number of processes or threads from 1 on.")
+
+
+def configured(name: str) -> Any:
+    """Return a value of Dask's configuration; Dask itself (0.1 CPU-seconds) is not imported where there is none."""
+    folders = ("/etc/dask", f"{sys.prefix}/etc/dask", "~/.config/dask")
+    if (
+        "dask" not in sys.modules
+        and not any(variable.startswith("DASK_") for variable in os.environ)
+        and not any(map(_says_something, folders))
+    ):
+        return None
+    import dask
+
+    return dask.config.get(name, None)
+
+
+def _says_something(folder: str) -> bool:
+    """Tell whether a folder has settings of Dask; the file that dask-jobqueue puts there is of jobs alone."""
+    path = Path(folder).expanduser()
+    return path.is_dir() and any(item.name != "jobqueue.yaml" for item in path.iterdir())
+
+
+def check_has_threads() -> None:
+    """Refuse Dask's cluster in a process that lacks its threads."""
+    if _fork_of_dask:
+        raise UsageError(
+            "this process is a fork of one that has used Dask's cluster, whose threads it lacks; expected one that was started afresh. Start it "
+            "by multiprocessing's 'spawn' or 'forkserver', or use scheduler='threads'."
+        )
+
+
+def cpu_count() -> int:
+    """Number of processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def active_client() -> "Client | None":
+    """Return the distributed client in force, without importing distributed to find none."""
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import Client
+
+    try:
+        return Client.current()
+    except ValueError:
+        return None
+
+
+def has_own_client() -> bool:
+    """Tell whether a client of the user's own block counts here before the default one."""
+    from distributed import Client
+
+    try:
+        return bool(Client.current(allow_global=False))
+    except ValueError:
+        return False
+
+
+class Held:
+    """Settings of this process that hold while any block is open that needs them: blocks may overlap, also those of several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks = 0
+        self._stack = ExitStack()
+
+    @contextmanager
+    def during(self, make: Callable[[], Sequence[AbstractContextManager[Any]]]) -> Iterator[None]:
+        """Hold what the first of the open blocks makes."""
+        with self._lock:
+            for setting in make() if not self._blocks else ():
+                self._stack.enter_context(setting)
+            self._blocks += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks -= 1
+                if not self._blocks:
+                    self._stack.close()
+
+
+of_workers = Held()
+"""Settings that LocalClusters need."""
+
+of_default = Held()
+"""Settings with which Dask's own calls go to a cluster."""
+
+_fork_of_dask = False
+"""Whether this process is a fork of one that has loaded distributed, whose threads it lacks."""
+
+
+def _look_at_dask() -> None:
+    global _fork_of_dask
+    _fork_of_dask = "distributed" in sys.modules
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_look_at_dask)

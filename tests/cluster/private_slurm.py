@@ -1,0 +1,234 @@
+"""A SLURM of one's own: slurmctld, slurmd and munge in a folder, on free ports, as the current user; nothing of the machine is touched.
+
+One node, this machine, with `CPUS` processors whatever it has. Jobs are killed when they outgrow their memory (looked at every second), and at their
+walltime (looked at every half minute, so a limit of one minute ends after 60 to 90 seconds).
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "sinfo", "squeue")
+CPUS = 4
+"""More than small machines have: a command in a job of its own has to run beside two jobs of workers."""
+
+DEADLINE_S = 120.0
+"""Limit for events that must happen some time: far more than they take."""
+
+CONFIGURATION = """\
+ClusterName=private
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/munge/socket
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/slurmd.log
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/log/ended_jobs.log
+MpiDefault=none
+ReturnToService=2
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+KillWait=2
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory} State=UNKNOWN
+PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
+PartitionName=small Nodes={host} Default=NO MaxTime=10 State=UP
+"""
+
+
+def program(name: str) -> str | None:
+    """Return the path of a program; daemons lie where ordinary users do not look."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+def missing_programs() -> list[str]:
+    """Return the programs that are not installed."""
+    return [name for name in PROGRAMS if program(name) is None]
+
+
+def wait_for(condition, what, limit_s=DEADLINE_S):
+    """Poll until `condition` holds; return what it gave."""
+    deadline = time.monotonic() + limit_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s for {what() if callable(what) else what}"
+        time.sleep(0.05)
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports on which nothing listens, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in sockets]
+    for server in sockets:
+        server.close()
+    return ports
+
+
+class Slurm:
+    """Its daemons and jobs.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds all of its files; short, since sockets lie in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.configuration = folder / "slurm.conf"
+        self._variables = os.environ.get("SLURM_CONF")
+        self._earlier: set[int] = set()  # jobs of tests before
+
+    def start(self) -> None:
+        """Start the daemons and wait until the node takes jobs."""
+        for name in ("munge", "state", "spool", "log"):
+            (self.folder / name).mkdir(parents=True)
+        self.folder.chmod(0o711)
+        self._start_munge()
+        self.configuration.write_text(self._configuration())
+        os.environ["SLURM_CONF"] = str(self.configuration)
+        self.call("slurmctld", "-c")
+        self.call("slurmd")
+        wait_for(lambda: self.call("sinfo", "-h", "-o", "%T", check=False) == "idle", self.logs)
+
+    def _start_munge(self) -> None:
+        place = self.folder / "munge"
+        place.chmod(0o755)  # others would be refused the socket
+        (place / "key").write_bytes(os.urandom(128))
+        (place / "key").chmod(0o600)
+        files = [f"--{name}-file={place}/{name}" for name in ("key", "pid", "log", "seed")]
+        self.call("munged", "--force", f"--socket={place}/socket", "--num-threads=2", *files)
+
+    def _configuration(self) -> str:
+        (memory,) = re.findall(r"RealMemory=(\d+)", self.call("slurmd", "-C"))
+        controller_port, node_port = free_ports(2)
+        return CONFIGURATION.format(
+            host=socket.gethostname().partition(".")[0],
+            user=psutil.Process().username(),
+            folder=self.folder,
+            cpus=CPUS,
+            memory=int(memory) - 1024,
+            controller_port=controller_port,
+            node_port=node_port,
+        )
+
+    def stop(self) -> None:
+        """Cancel all jobs and stop the daemons, those of this folder alone."""
+        self.cancel_all()
+        processes = [psutil.Process(pid) for pid in self._pids() if psutil.pid_exists(pid)]
+        for process in processes:
+            process.terminate()
+        for process in psutil.wait_procs(processes, timeout=10)[1]:
+            process.kill()
+        if self._variables is None:
+            os.environ.pop("SLURM_CONF", None)
+        else:
+            os.environ["SLURM_CONF"] = self._variables
+
+    def _pids(self) -> list[int]:
+        files = [self.folder / name for name in ("slurmd.pid", "slurmctld.pid", "munge/pid")]
+        return [int(file.read_text()) for file in files if file.exists()]
+
+    def call(self, name: str, *words: str, check: bool = True) -> str:
+        """Run one of SLURM's programs and return what it prints."""
+        command = [program(name) or name, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}{self.logs()}"
+        return done.stdout.strip()
+
+    def logs(self) -> str:
+        """Return the last lines of the daemons' logs."""
+        files = sorted(self.folder.glob("log/*.log"))
+        return "".join(f"\n{file.name}:\n{file.read_text(errors='replace')[-1500:]}" for file in files)
+
+    def jobs(self) -> list[int]:
+        """Return the numbers of all jobs that wait, run or are just being stopped."""
+        return sorted(map(int, self.call("squeue", "-h", "-r", "-o", "%A").split()))
+
+    def running(self) -> list[int]:
+        """Return the numbers of the jobs that run."""
+        return sorted(map(int, self.call("squeue", "-h", "-r", "-t", "R", "-o", "%A").split()))
+
+    def submit(self, *words: str) -> int:
+        """Submit a job with options and script of sbatch, and return its number."""
+        return int(self.call("sbatch", "--parsable", *words))
+
+    def cancel(self, job: int | str, *words: str) -> None:
+        """Stop a job as ``scancel`` does: SIGTERM, and SIGKILL two seconds later; `words` may name another signal."""
+        self.call("scancel", *words, str(job))
+
+    def cancel_all(self) -> None:
+        """Stop all jobs and wait until none is left; SLURM lets a stopped process (SIGSTOP) go on for that."""
+        jobs = self.jobs()
+        for words in ((), ("-s", "KILL", "-f")):
+            for job in jobs:
+                self.call("scancel", *words, str(job), check=False)
+            with suppress(AssertionError):
+                wait_for(lambda: not self.jobs(), "jobs to end", limit_s=20)
+                return
+
+    def wait_for_end(self, *jobs: int) -> None:
+        """Wait until jobs have ended, or all where none is named."""
+        wait_for(
+            lambda: not (set(self.jobs()) & set(jobs) if jobs else self.jobs()), f"the end of jobs {jobs}"
+        )
+
+    def begin(self) -> None:
+        """Forget the jobs of earlier tests."""
+        self.cancel_all()
+        self._earlier |= self.end_states().keys()
+
+    def end_states(self) -> dict[int, str]:
+        """Return how jobs of this test have ended, by number: COMPLETED, FAILED, CANCELLED, TIMEOUT."""
+        log = self.folder / "log/ended_jobs.log"
+        lines = log.read_text() if log.exists() else ""
+        found = re.findall(r"JobId=(\d+) .*?JobState=(\w+)", lines)
+        return {int(job): state for job, state in found if int(job) not in self._earlier}
+
+
+def job_of(process: psutil.Process) -> int:
+    """Return the number of the job that a process belongs to."""
+    return int(process.environ()["SLURM_JOB_ID"])
+
+
+def processes_of(job: int) -> list[psutil.Process]:
+    """Return the processes of a job on this machine, its script included."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            of_slurm = process.name() == "slurmstepd"  # watches the job
+            if not of_slurm and process.environ().get("SLURM_JOB_ID") == str(job):
+                found.append(process)
+    return found
+
+
+def kill_at_once(job: int) -> None:
+    """Kill all processes of a job at one moment, as when its node loses power."""
+    for process in processes_of(job):
+        with suppress(psutil.Error):
+            process.send_signal(signal.SIGKILL)

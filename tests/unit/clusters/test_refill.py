@@ -1,0 +1,115 @@
+"""Which jobs are dead, when new ones are submitted, and when it is given up; no clock and no SLURM takes part."""
+
+import pytest
+
+from dolma_dask.clusters.allocation import Allocation
+from dolma_dask.clusters.job_options import without_job_of_ours
+from dolma_dask.clusters.refill import ENDED, LOST_SECONDS, Jobs, Refusal
+from dolma_dask.errors import UsageError
+
+RUNNING = {"11": "RUNNING", "12": "RUNNING"}
+
+
+def held() -> Jobs:
+    return Jobs(ids={"j-1": "11", "j-12": "12"})
+
+
+def test_jobs_that_wait_or_run_are_alive_and_a_silent_squeue_says_nothing():
+    jobs = held()
+    assert jobs.dead({"11": "PENDING", "12": "COMPLETING"}, 0) == []
+    assert jobs.dead({"11": "CONFIGURING", "12": "SUSPENDED"}, 0) == []
+    assert jobs.dead(None, 1e9) == []
+    assert (jobs.stillborn, jobs.pause()) == (0, 0)
+
+
+@pytest.mark.parametrize("state", sorted(ENDED))
+def test_jobs_that_have_ended_are_forgotten(state):
+    jobs = held()
+    jobs.connect({"j-12-0", "j-12-1"}, 0)
+    assert jobs.arrived == {"j-12"}, "a name that begins like another is another"
+    assert jobs.dead({**RUNNING, "12": state}, 0) == ["j-12"]
+    assert jobs.ids == {"j-1": "11"}
+    assert jobs.stillborn == 0, "it has worked"
+    assert jobs.dead({}, 0) == ["j-1"], "one that squeue does not know has ended too"
+    assert (jobs.stillborn, jobs.last) == (1, "11")
+
+
+def test_a_job_without_workers_is_dead_in_the_end_whatever_squeue_says():
+    jobs = held()
+    jobs.connect({"j-1"}, 0)
+    jobs.connect(set(), 10)
+    assert jobs.at_work == 0
+    assert jobs.dead(None, 10 + LOST_SECONDS) == []
+    jobs.connect({"j-1"}, 20)
+    assert jobs.at_work == 1, "it came back"
+    jobs.connect(set(), 30)
+    assert jobs.dead(None, 31 + LOST_SECONDS) == ["j-1"]
+    assert jobs.dead(RUNNING, 1e9) == [], "one that never had any is waited for as long as squeue knows it"
+
+
+def test_jobs_that_end_at_once_are_counted_in_a_row_and_paused():
+    jobs, pauses = Jobs(), []
+    for number in range(3):
+        jobs.ids = {f"j-{number}": "1", f"k-{number}": "2"}
+        assert len(jobs.dead({}, 0)) == 2
+        assert jobs.stillborn == number + 1, "those of one look are one round"
+        pauses.append(jobs.pause())
+    assert pauses == sorted(set(pauses))
+    jobs.ids = {"j-9": "9"}
+    jobs.connect({"j-9"}, 0)
+    assert (jobs.stillborn, jobs.pause()) == (0, 0), "a worker ends the row"
+    jobs.ids = {"r": ""}
+    assert jobs.dead({}, 0) == ["r"]
+    assert jobs.stillborn == 0, "one that was never submitted has not ended at once"
+
+
+@pytest.mark.parametrize(
+    ("message", "concerns", "may_pass"),
+    [
+        ("sbatch: error: invalid partition specified: x", ["queue"], False),
+        (
+            "Batch job submission failed: Invalid account or account/partition combination specified",
+            ["queue", "account"],
+            False,
+        ),
+        ("error: Memory specification can not be satisfied", ["memory"], False),
+        ("Requested time limit is invalid (missing or exceeds some limit)", ["walltime"], False),
+        ("sbatch: error: Invalid qos specification", ["job_extra_directives"], False),
+        ("Unable to contact slurm controller (connect failure)", [], True),
+        ("Socket timed out on send/recv operation", [], True),
+        (
+            "Job violates accounting/QOS policy (job submit limit, user's size)",
+            ["account", "job_extra_directives"],
+            True,
+        ),
+    ],
+)
+def test_refusals_name_what_they_are_about(message, concerns, may_pass):
+    refusal = Refusal.of(
+        f"Command exited with non-zero exit code.\nExit code: 1\nstdout:\n\nstderr:\n{message}\n"
+    )
+    assert refusal.message == message
+    assert refusal.concerns() == concerns
+    assert refusal.may_pass is may_pass
+
+
+def test_variables_of_the_job_of_this_process_are_left_out():
+    given = {
+        "SLURM_MEM_PER_CPU": "1",
+        "SLURM_JOB_ID": "7",
+        "SLURM_CONF": "c",
+        "SBATCH_ACCOUNT": "a",
+        "PATH": "p",
+    }
+    assert without_job_of_ours(given) == {"SLURM_CONF": "c", "SBATCH_ACCOUNT": "a", "PATH": "p"}
+
+
+def test_an_allocation_is_what_slurm_says_of_the_job():
+    with pytest.raises(UsageError, match="runs in no SLURM job"):
+        Allocation.of({}, None)
+    given = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "3", "SLURM_CPUS_ON_NODE": "8"}
+    assert Allocation.of(given, None) == Allocation(3, 8, None)
+    assert Allocation.of({**given, "SLURM_MEM_PER_NODE": "32000"}, 4) == Allocation(3, 4, 32000)
+    per_cpu = Allocation.of({**given, "SLURM_MEM_PER_CPU": "2000"}, None)
+    assert per_cpu.memory_mib == 16000
+    assert 1900 < int(per_cpu.worker_memory.removesuffix("MiB")) < 2000
