@@ -285,7 +285,11 @@ class JournalWriter:
             return
         with self._lock:
             ended = msgspec.structs.replace(
-                self._announced, finished=time.time(), missing=missing, over_budget=over_budget, cpu=round(cpu, 3)
+                self._announced,
+                finished=time.time(),
+                missing=missing,
+                over_budget=over_budget,
+                cpu=round(cpu, 3),
             )
             self._take(_encoder.encode(ended))
 

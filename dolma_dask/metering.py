@@ -76,6 +76,7 @@ def count_read(size: int) -> None:
 @contextmanager
 def compiling() -> Iterator[None]:
     """Mark the time in which this thread compiles a kernel."""
+    _totals.compiled += 1
     count = getattr(_thread, "count", None) or _outside
     count.compiling += 1
     count.write()
@@ -131,22 +132,28 @@ def process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-class _Elsewhere:
-    """CPU-seconds of work that other processes have done for this one."""
+class _Totals:
+    """CPU-seconds of work that other processes have done for this one, and kernels that this one has compiled."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.compiled = 0
         self.lock = threading.Lock()
 
 
-_elsewhere = _Elsewhere()
+_totals = _Totals()
+
+
+def compiled_kernels() -> int:
+    """Return how many kernels this process has compiled, in place of loading them."""
+    return _totals.compiled
 
 
 def count_cpu(process: str, seconds: float) -> None:
     """Count CPU-seconds of a batch, unless it ran in this process, whose own clock has them."""
     if process != process_name():
-        with _elsewhere.lock:
-            _elsewhere.seconds += seconds
+        with _totals.lock:
+            _totals.seconds += seconds
 
 
 class CpuClock:
@@ -157,7 +164,7 @@ class CpuClock:
 
     @staticmethod
     def _now() -> float:
-        return time.process_time() + _elsewhere.seconds
+        return time.process_time() + _totals.seconds
 
     def take(self) -> float:
         """Return what was spent since the last call, or since the beginning."""

@@ -376,8 +376,8 @@ def _journal_of(each: _Running) -> Iterator[None]:
             each.writer.add(record)
         _mark_stale(each, each.writer)
         yield
-        with cpu_counted() as clock:
-            each.writer.finish(_missing(each), _over_budget(each), clock.take())
+        with cpu_counted() as clock:  # a pass of a job leaves its time to the last one, whose journal stays
+            each.writer.finish(_missing(each), _over_budget(each), 0.0 if plan.is_staging else clock.take())
     finally:
         each.writer.close()
 

@@ -10,6 +10,7 @@ from dolma_dask.errors import StoreAccessError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.journal import Journal
 
@@ -26,6 +27,9 @@ class Expected(msgspec.Struct, frozen=True, array_like=False):
     made: float  # seconds since 1970
     pipeline: str  # its file
 
+
+_PARTS = {"dedupe": ("signatures",)}
+"""Journals that a verb keeps beside that of its name."""
 
 _decoder = msgspec.json.Decoder(list[Expected])
 
@@ -79,29 +83,28 @@ class Compared:
         }
 
 
-def compare(root: str, journals: Sequence[Journal], listed: Mapping[str, object]) -> Iterator[Compared]:
+def compare(root: str, journals: Sequence[Journal], listed: Mapping[str, FileInfo]) -> Iterator[Compared]:
     """Yield each verb that was estimated and has run, with what its runs since then took and its files that are there."""
     known = {journal.verb: journal for journal in journals}
     stages: dict[str, list[Expected]] = {}
     for stage in read_expected(root):
         stages.setdefault(stage.verb, []).append(stage)
     for verb, mine in stages.items():
-        journal = known.get(verb)
-        if journal is None or not journal.records:
+        journals_of = [known[name] for name in (verb, *_PARTS.get(verb, ())) if name in known]
+        if not any(journal.records for journal in journals_of):
             continue
-        runs = [run for run in journal.runs if run.finished and run.started >= mine[0].made]
-        made = {
-            file.path: file.bytes
-            for record in journal.records.values()
-            for file in record.files
-            if file.path in listed and not file.path.startswith(layout.OF_RUNS)
-        }
+        runs = [run for journal in journals_of for run in journal.runs if run.started >= mine[0].made]
+        made = [
+            info.bytes
+            for path, info in listed.items()
+            if not path.startswith(layout.OF_RUNS) and any(journal.may_write(path) for journal in journals_of)
+        ]
         yield Compared(
             verb,
             sum(stage.cpu for stage in mine),
             sum(run.cpu for run in runs),
             sum(stage.bytes for stage in mine),
-            sum(made.values()),
+            sum(made),
             sum(stage.files for stage in mine),
             len(made),
         )

@@ -129,9 +129,7 @@ class Estimate:
         return [("workers", "wall time", "CPU-hours"), *rows]
 
     def _head(self) -> str:
-        return (
-            f"estimate of {self.file}: {counted(self.entry_files, 'file')}, {byte_size(self.entry_bytes)} stored"
-        )
+        return f"estimate of {self.file}: {counted(self.entry_files, 'file')}, {byte_size(self.entry_bytes)} stored"
 
     def __str__(self) -> str:
         lines = [self._head(), *(f"  {line}" for line in text_table(self._table())), ""]

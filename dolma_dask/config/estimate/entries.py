@@ -95,9 +95,7 @@ class Moved(Rehearsal):
         if known is None:
             number = len(self.entries)
             mapping = str(values.get("mapping", "dolma"))
-            known = self.entries[here] = Entry(
-                here if is_dataset else url, number, is_dataset, mapping
-            )
+            known = self.entries[here] = Entry(here if is_dataset else url, number, is_dataset, mapping)
         known.stages.append(self._now)
         return f"{self._folder}/in/{known.number}"
 
@@ -125,4 +123,3 @@ def check_there(entries: Mapping[str, Entry], file: str) -> None:
     for entry in entries.values():
         if not entry.bytes:
             raise UsageError(f"{entry.url} holds no bytes; expected documents to draw a sample from.")
-

@@ -19,7 +19,7 @@ from dolma_dask.config.estimate.trials import COLD, Trial
 from dolma_dask.config.stages import StagePlan
 from dolma_dask.io import files
 from dolma_dask.io.stores import BLOCK_BYTES
-from dolma_dask.placement import PROCESS_FACTOR, PROCESSES_START, choose
+from dolma_dask.placement import PROCESS_FACTOR, PROCESS_START, PROCESSES_START, choose
 
 NEAR_BYTES = 6
 """Bytes of memory for each document that near duplicates take in one worker: labels and matches, see `dolma_dask.verbs.dedupe.needs`."""
@@ -119,7 +119,9 @@ class Line:
         return self.fixed + self.rate * size
 
 
-def estimate_stage(stage: StagePlan, extent: Extent, trials: Mapping[str, Mapping[str, Trial]]) -> StageEstimate:
+def estimate_stage(
+    stage: StagePlan, extent: Extent, trials: Mapping[str, Mapping[str, Trial]]
+) -> StageEstimate:
     """Return what a stage will take."""
     mine = {name: by_stage[stage.name] for name, by_stage in trials.items()}
 
@@ -135,7 +137,7 @@ def estimate_stage(stage: StagePlan, extent: Extent, trials: Mapping[str, Mappin
         spread=cpu.spread,
         fixed=cpu.fixed,
         largest=cpu.rate * extent.largest,
-        start=max(mine[COLD].cpu - mine[PARTS[0]].cpu, 0.0),
+        start=max(mine[COLD].cpu - mine[PARTS[1]].cpu, 0.0),
         memory=_memory(stage, extent, mine),
         scratch=round(line("scratch").at(extent.bytes)),
         bytes=written,
@@ -166,7 +168,9 @@ def _files(stage: StagePlan, extent: Extent, mine: Mapping[str, Trial]) -> int:
     """Return the number of files that a stage will write."""
     counts = {name: mine[name].files for name in PARTS}
     if stage.verb == "hdf5":
-        rows = Line.through(extent, {name: mine[name].counts.get("rows", 0.0) for name in PARTS}).at(extent.bytes)
+        rows = Line.through(extent, {name: mine[name].counts.get("rows", 0.0) for name in PARTS}).at(
+            extent.bytes
+        )
         most = int(stage.arguments.get("max_rows_per_file") or ROWS_PER_FILE)
         return 1 + max(1, math.ceil(rows / most)) if rows else counts[PARTS[-1]]
     tiny, large = extent.files_sampled[PARTS[0]], extent.files_sampled[PARTS[-1]]
@@ -214,6 +218,7 @@ def walls(
         has_processes |= places == "processes"
         grows = max(stage.cpu - stage.fixed, 0.0) * (PROCESS_FACTOR - 1 if many > 1 else 0)
         wall += stage.wall(many)
-        cpu += stage.cpu + stage.start * (many if places == "processes" else 1) + grows
-    extra = PROCESSES_START if has_processes else 0.0
-    return Walls(workers, wall + extra, cpu + extra)
+        cpu += stage.cpu + stage.start + grows
+    if has_processes:
+        wall, cpu = wall + PROCESSES_START, cpu + PROCESSES_START + PROCESS_START * workers
+    return Walls(workers, wall, cpu)

@@ -111,8 +111,7 @@ def estimate(
             question.try_stages(progress)
         except KeyboardInterrupt:
             raise InterruptedStageError("estimate was stopped; nothing of it is left.") from None
-        answer = question.answer(tuple(workers), begun, left_out=len(active) - len(tried))
-    return answer
+        return question.answer(tuple(workers), begun, left_out=len(active) - len(tried))
 
 
 def _check_numbers(workers: Sequence[int], sample_bytes: int, scan_bytes: int) -> None:
@@ -153,11 +152,17 @@ class _Question:
     """A pipeline, samples of what it reads, and trials of its stages."""
 
     def __init__(
-        self, file: str, stages: Sequence[StagePlan], folder: Path, seed: int, sample_bytes: int, scan_bytes: int
+        self,
+        file: str,
+        stages: Sequence[StagePlan],
+        folder: Path,
+        seed: int,
+        sample_bytes: int,
+        scan_bytes: int,
     ) -> None:
         self.file, self.stages, self.seed = file, stages, seed
         self._sample_bytes, self._scan_bytes = sample_bytes, scan_bytes
-        names = ["first", COLD, *PARTS]
+        names = [COLD, *PARTS]
         self._folders = {name: folder / name for name in names}
         self._moved = {name: Moved(stages, str(folder / name)) for name in names}
         self.entries = self._moved[PARTS[0]].entries
@@ -177,8 +182,7 @@ class _Question:
                 number = one.entry.number
                 places = [str(self._folders[name] / f"in/{number}") for name in PARTS]
                 self.samples[number] = write_samples(one, places)
-                for again in ("first", COLD):
-                    shutil.copytree(places[0], self._folders[again] / f"in/{number}")
+                shutil.copytree(places[1], self._folders[COLD] / f"in/{number}")
                 shown.advance(0, 1)
 
     def _keys(self) -> TextKeys:
@@ -210,7 +214,11 @@ class _Question:
         table = [walls(found, extents, start, number) for number in sorted(set(numbers))]
         here = walls(found, extents, start, clusters.cpu_count())
         memory = max(stage.memory for stage in found)
-        choices = [walls(found, extents, start, 1 << power) for power in range(9) if power == 0 or 1 << power <= count]
+        choices = [
+            walls(found, extents, start, 1 << power)
+            for power in range(9)
+            if power == 0 or 1 << power <= count
+        ]
         answer = Estimate(
             file=self.file,
             stages=found,

@@ -48,7 +48,11 @@ class TextKeys:
 
     def __call__(self, texts: Sequence[str]) -> Numbers:
         """Return a number for each text (n,)."""
-        keys = np.fromiter((xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) for text in texts), np.uint64, len(texts))
+        keys = np.fromiter(
+            (xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) for text in texts),
+            np.uint64,
+            len(texts),
+        )
         if self.near is not None and texts:
             signed = self.near.sign(pa.array(texts, pa.large_string()))
             has = self.near.has_signature(signed.kinds)

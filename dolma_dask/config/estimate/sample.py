@@ -38,6 +38,9 @@ _LEAST_READ = 32_000_000
 _FILES_READ = 8
 """At least so many files share what may be read."""
 
+_LEAST_FILES = {1: 2, 2: 2, 4: 3}
+"""Files of a sample at least, by its bit: two, so that what several files need is in all; three tell what grows with their number."""
+
 _TINY = 12
 """One group in so many of the small sample is in the tiny one."""
 
@@ -49,7 +52,9 @@ class Scan:
     entry: Entry
     files: list[FileInfo] = field(default_factory=list)  # that were read, in the order of the listing
     found: list[Scanned] = field(default_factory=list)  # beside them
-    parts: list[npt.NDArray[np.uint8]] = field(default_factory=list)  # for each file and record: bits of the samples that have it
+    parts: list[npt.NDArray[np.uint8]] = field(
+        default_factory=list
+    )  # for each file and record: bits of the samples that have it
 
     @property
     def stored(self) -> int:
@@ -185,12 +190,12 @@ def write_samples(each: Scan, folders: Sequence[str]) -> list[Sample]:
 
 
 def _groups(each: Scan, size: int, bit: int) -> list[list[int]]:
-    """Return numbers of neighbouring files that become one; as many as are in proportion, two at least but for the tiny sample."""
+    """Return numbers of neighbouring files that become one; as many as are in proportion, or `_LEAST_FILES`."""
     used = [at for at, parts in enumerate(each.parts) if (parts & bit).any()]
     whole = [[at] for at in used if kind_of(each.files[at].path) == "whole"]
     used = [at for at in used if kind_of(each.files[at].path) != "whole"]
     wanted = len(each.entry.files) * size / max(each.bytes, 1.0)
-    most = 1 if bit == 1 else max(min(2, len(each.entry.files)), round(wanted))
+    most = max(min(_LEAST_FILES[bit], len(each.entry.files)), round(wanted) if bit > 1 else 0)
     by_kind: defaultdict[str, list[int]] = defaultdict(list)
     for at in used:
         path = each.files[at].path

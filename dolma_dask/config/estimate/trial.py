@@ -19,6 +19,7 @@ from typing import Any
 from dolma_dask.config.stages import StagePlan
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.formats import layout
+from dolma_dask.metering import compiled_kernels
 
 _LOOK_SECONDS = 0.02
 """How often the scratch of a stage is looked at."""
@@ -49,7 +50,7 @@ def _try(stage: StagePlan, folder: Path) -> dict[str, Any]:
     """Run a stage and return what it took and wrote."""
     before, error, counts = _listing(folder), "", {}
     _forget_peak()
-    cpu, wall = _cpu(), time.perf_counter()
+    cpu, wall, compiled = _cpu(), time.perf_counter(), compiled_kernels()
     with _watched(folder) as scratch:
         try:
             summary = stage.call(scheduler="synchronous", progress=False)
@@ -73,6 +74,7 @@ def _try(stage: StagePlan, folder: Path) -> dict[str, Any]:
         "files": len(kept),
         "bytes": sum(kept.values()),
         "journal_files": len(written) - len(kept),
+        "compiled": compiled_kernels() - compiled,
         "counts": counts,
     }
 
@@ -87,8 +89,9 @@ def _listing(folder: Path) -> dict[str, tuple[int, int]]:
     for place, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):
-                status = os.stat(path := os.path.join(place, name))
-                found[os.path.relpath(path, folder)] = status.st_size, status.st_mtime_ns
+                path = Path(place, name)
+                status = path.stat()
+                found[str(path.relative_to(folder))] = status.st_size, status.st_mtime_ns
     return found
 
 
@@ -124,7 +127,7 @@ class _Scratch:
             if f"{os.sep}{layout.WORK}" in place:
                 for name in names:
                     with suppress(OSError):
-                        sizes += os.stat(os.path.join(place, name)).st_size
+                        sizes += Path(place, name).stat().st_size
         self.most = max(self.most, sizes)
 
 
