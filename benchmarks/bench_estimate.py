@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,9 @@ def _compare(scratch: Path, options: argparse.Namespace, more: list[str]) -> int
     ]
     for name, estimated, taken in rows:
         print(f"{name:12} CPU-s {estimated:8.2f} {taken:8.2f}  {estimated / max(taken, 1e-3):6.2f}")
+    for name, size in _by_folder(scratch / "out", made).items():
+        print(f"{name:60} {size / 1e6:8.2f} MB")
+    print("MB estimated:", {stage["name"]: round(stage["bytes"] / 1e6, 2) for stage in told["stages"]})
     total = told["all"]
     sums = [
         ("CPU-s", total["cpu"], call.whole.cpu),
@@ -104,6 +108,14 @@ def _estimate(words: list[str], scratch: Path) -> dict[str, Any]:
         raise SystemExit(f"estimate: status {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout)
     return result
+
+
+def _by_folder(root: Path, made: dict[str, int]) -> dict[str, int]:
+    """Sum sizes by the first folders of their paths."""
+    sums: Counter[str] = Counter()
+    for path, size in made.items():
+        sums["/".join(Path(path).relative_to(root).parts[:3][:-1] or ("page",))] += size
+    return dict(sums)
 
 
 def _files(root: Path) -> dict[str, int]:

@@ -18,6 +18,9 @@ _HEADING = ("stage", "CPU", "+-", "memory", "scratch", "output", "files", "reque
 _LONG_SHARE = 0.25
 """A file is named as a task of its own if it takes this share of a stage."""
 
+_LONG_SECONDS = 60.0
+"""... and at least so long."""
+
 _LEAST_SPREAD = 0.1
 """Stated uncertainty of CPU at least: what another load of the machine makes of it."""
 
@@ -180,9 +183,9 @@ def notes_of(
 
 
 def _sampled(scans: Sequence[Scan], samples: Mapping[int, Sequence[Sample]]) -> Iterator[str]:
-    sizes = [sum(each[at].bytes for each in samples.values()) for at in range(len(PARTS))]
+    sizes = [sum(each[PARTS.index(name)].bytes for each in samples.values()) for name in ("small", "large")]
     total = sum(one.bytes for one in scans)
-    shown = " and ".join(byte_size(size) for size in sizes[1:])
+    shown = " and ".join(byte_size(size) for size in sizes)
     yield f"tried on {shown} of {byte_size(round(total))} of records; copies were drawn together"
 
 
@@ -205,5 +208,8 @@ def _long(extents: Mapping[str, Extent], stages: Sequence[StageEstimate]) -> Ite
     """Name the stage for which a single file decides the wall time."""
     for stage in stages:
         extent = extents[stage.name]
-        if extent.files > 1 and stage.largest > max(_LONG_SHARE * stage.cpu, 60.0):
-            yield f"{stage.name}: the largest file of {byte_size(max(extent.sizes))} is one task: {seconds(stage.largest)}, however many workers there are"
+        if stage.largest > max(_LONG_SHARE * stage.cpu, _LONG_SECONDS):
+            yield (
+                f"{stage.name}: {extent.largest_name} of {byte_size(max(extent.sizes))} is one task: {seconds(stage.largest)}, however many workers "
+                "there are; smaller files (convert --shard-bytes) would be done side by side"
+            )

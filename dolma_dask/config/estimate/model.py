@@ -1,8 +1,8 @@
 """From trials on samples to the whole pipeline.
 
 Every stage reads its input a constant number of times, and exchanges, sorts by radix and union-find are linear too, so a quantity is
-``fixed + rate x bytes``: the tiny sample tells what is fixed, the other two the rate, and how far they lie apart is the stated uncertainty. Bytes are
-those of the records that a stage reads, or that were read for what it reads. Not so:
+``fixed + per_file x files + rate x bytes``: a tiny sample in two files and in many tells the first two, two larger ones the rate, and how far they lie apart
+is the stated uncertainty. Bytes and files are those that a stage reads, or that were read for what it reads. Not so:
 
 - Files: one or some for each file that is read, if the samples agree on a whole number; files of HDF5 follow from rows. Else by bytes.
 - Memory: the most that a worker held on a sample does not grow, since files are streamed; union-find of near duplicates does (`NEAR_BYTES`).
@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dolma_dask.config.estimate.requests import count_requests
 from dolma_dask.config.estimate.sample import PARTS, Sample, Scan
 from dolma_dask.config.estimate.trials import COLD, Trial
 from dolma_dask.config.stages import StagePlan
-from dolma_dask.io import files
-from dolma_dask.io.stores import BLOCK_BYTES
 from dolma_dask.placement import PROCESS_FACTOR, PROCESS_START, PROCESSES_START, choose
 
 NEAR_BYTES = 6
@@ -29,9 +28,6 @@ CLIENT_BYTES = 3_000
 
 SPARE = 1.25
 """Memory that is asked for over what was seen."""
-
-PART_BYTES = 16 << 20
-"""Bytes of a part of an upload, see `dolma_dask.io.publish`."""
 
 ROWS_PER_FILE = 50_000
 """Default of `hdf5`."""
@@ -76,7 +72,7 @@ class Extent:
     files: int
     records: float
     largest: float  # bytes of the records of the largest file
-    stored: int
+    largest_name: str
     sizes: Sequence[int] = field(default=(), repr=False)  # stored bytes of each file
 
     @classmethod
@@ -90,33 +86,40 @@ class Extent:
             sum(len(one.entry.files) for one in scans),
             sum(one.records for one in scans),
             max((one.largest for one in scans), default=0.0),
-            sum(one.entry.bytes for one in scans),
+            max((info.bytes, info.path) for one in scans for info in one.entry.files)[1],
             [info.bytes for one in scans for info in one.entry.files],
         )
 
 
 @dataclass(frozen=True)
 class Line:
-    """``fixed + rate x bytes``."""
+    """``fixed + per_file x files + rate x bytes``."""
 
     fixed: float
+    per_file: float
     rate: float
-    spread: float
+    spread: float  # the rates of two samples lie so far to either side of their mean, as a share of the whole
 
     @classmethod
     def through(cls, extent: Extent, values: Mapping[str, float]) -> "Line":
-        """Return the line through a quantity on the three samples."""
-        tiny, small, large = (extent.sampled[name] for name in PARTS)
-        base, one, other = (values[name] for name in PARTS)
-        step, wide = max(small - tiny, 1.0), max(large - tiny, 1.0)
-        rate = max((one - base + other - base) / (step + wide), 0.0)
-        rates = max((one - base) / step, 0.0), max((other - base) / wide, 0.0)
-        spread = abs(rates[0] - rates[1]) / 2 / rate if rate else 0.0
-        return cls(max(base - rate * tiny, 0.0), rate, spread)
+        """Return the line through a quantity on the four samples: the first two have the same bytes in other numbers of files."""
+        count, size = extent.files_sampled, extent.sampled
+        further = count["many"] - count["tiny"]
+        per_file = max((values["many"] - values["tiny"]) / further, 0.0) if further else 0.0
+        left = {name: values[name] - per_file * count[name] for name in PARTS}
+        base = (left["tiny"] + left["many"]) / 2
+        rises = [left[name] - base for name in ("small", "large")]
+        steps = [max(size[name] - size["tiny"], 1.0) for name in ("small", "large")]
+        rate = max(sum(rises) / sum(steps), 0.0)
+        rates = [max(rise / step, 0.0) for rise, step in zip(rises, steps, strict=True)]
+        fixed = max(base - rate * size["tiny"], 0.0)
+        whole = fixed + per_file * extent.files + rate * extent.bytes
+        spread = abs(rates[0] - rates[1]) / 2 * extent.bytes / whole if whole else 0.0
+        return cls(fixed, per_file, rate, spread)
 
-    def at(self, size: float) -> float:
-        """Return the quantity at so many bytes."""
-        return self.fixed + self.rate * size
+    def of(self, extent: Extent) -> float:
+        """Return the quantity for all that there is."""
+        return self.fixed + self.per_file * extent.files + self.rate * extent.bytes
 
 
 def estimate_stage(
@@ -128,22 +131,22 @@ def estimate_stage(
     def line(quantity: str) -> Line:
         return Line.through(extent, {name: float(getattr(mine[name], quantity)) for name in PARTS})
 
-    cpu, written = line("cpu"), round(line("bytes").at(extent.bytes))
-    count = _files(stage, extent, mine)
+    cpu, written = line("cpu"), round(line("bytes").of(extent))
+    count, roots = _files(stage, extent, mine), roots_of(stage)
     return StageEstimate(
         name=stage.name,
         verb=stage.verb,
-        cpu=cpu.at(extent.bytes),
+        cpu=cpu.of(extent),
         spread=cpu.spread,
         fixed=cpu.fixed,
-        largest=cpu.rate * extent.largest,
-        start=max(mine[COLD].cpu - mine[PARTS[1]].cpu, 0.0),
+        largest=cpu.per_file + cpu.rate * extent.largest,
+        start=max(mine[COLD].cpu - mine["small"].cpu, 0.0),
         memory=_memory(stage, extent, mine),
-        scratch=round(line("scratch").at(extent.bytes)),
+        scratch=round(line("scratch").of(extent)),
         bytes=written,
         files=count,
-        requests=_requests(stage, extent, written, count),
-        roots=roots_of(stage),
+        requests=count_requests(stage, is_near(stage), extent.sizes, count, written, roots),
+        roots=roots,
     )
 
 
@@ -166,35 +169,16 @@ def is_near(stage: StagePlan) -> bool:
 
 def _files(stage: StagePlan, extent: Extent, mine: Mapping[str, Trial]) -> int:
     """Return the number of files that a stage will write."""
-    counts = {name: mine[name].files for name in PARTS}
+    counts = {name: float(mine[name].files) for name in PARTS}
     if stage.verb == "hdf5":
-        rows = Line.through(extent, {name: mine[name].counts.get("rows", 0.0) for name in PARTS}).at(
-            extent.bytes
-        )
+        rows = Line.through(extent, {name: mine[name].counts.get("rows", 0.0) for name in PARTS}).of(extent)
         most = int(stage.arguments.get("max_rows_per_file") or ROWS_PER_FILE)
-        return 1 + max(1, math.ceil(rows / most)) if rows else counts[PARTS[-1]]
-    tiny, large = extent.files_sampled[PARTS[0]], extent.files_sampled[PARTS[-1]]
-    if large > tiny:
-        rate = (counts[PARTS[-1]] - counts[PARTS[0]]) / (large - tiny)
-        fixed = counts[PARTS[0]] - rate * tiny
-        if rate == round(rate) and fixed >= 0:
-            return round(fixed + rate * extent.files)
-    elif len(set(counts.values())) == 1:
-        return counts[PARTS[-1]]
-    return round(Line.through(extent, counts).at(extent.bytes))
-
-
-def _requests(stage: StagePlan, extent: Extent, written: int, count: int) -> int:
-    """Return requests to stores, by formula: a listing for 1,000 names, a look and a get for each file and for each block of it; a put for each
-    file that is written, and two and its parts for a large one.
-    """
-    reads = sum(math.ceil(size / BLOCK_BYTES) + 1 for size in extent.sizes)
-    listing = math.ceil(len(extent.sizes) / 1000)
-    parts = 2 + math.ceil(written / max(count, 1) / PART_BYTES)
-    puts = count * (1 if written / max(count, 1) <= PART_BYTES else parts)
-    is_read = any(not files.is_local(url) for url in stage.reads)
-    is_written = any(not files.is_local(url) for url in roots_of(stage))
-    return (reads + listing) * is_read + puts * is_written
+        return 1 + max(1, math.ceil(rows / most))
+    further = extent.files_sampled["many"] - extent.files_sampled["tiny"]
+    rate = (counts["many"] - counts["tiny"]) / further if further else 0.0
+    fixed = counts["tiny"] - rate * extent.files_sampled["tiny"]
+    is_exact = rate == round(rate) and counts["large"] == fixed + rate * extent.files_sampled["large"]
+    return round(fixed + rate * extent.files if is_exact else Line.through(extent, counts).of(extent))
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ class _Question:
                 number = one.entry.number
                 places = [str(self._folders[name] / f"in/{number}") for name in PARTS]
                 self.samples[number] = write_samples(one, places)
-                shutil.copytree(places[1], self._folders[COLD] / f"in/{number}")
+                shutil.copytree(places[PARTS.index("small")], self._folders[COLD] / f"in/{number}")
                 shown.advance(0, 1)
 
     def _keys(self) -> TextKeys:

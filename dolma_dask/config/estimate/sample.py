@@ -29,8 +29,11 @@ from dolma_dask.io.decompress import compression_of
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 
-PARTS = ("tiny", "small", "large")
-"""Samples: some records for what a stage costs anyway, a quarter and three quarters of the bytes."""
+PARTS = ("tiny", "many", "small", "large")
+"""Samples: some records for what a stage costs anyway, the same in many files, a quarter and three quarters of the bytes."""
+
+_BITS = {"tiny": 1, "many": 1, "small": 2, "large": 4}
+"""Which records are in a sample: the bit of `Scan.parts`."""
 
 _LEAST_READ = 32_000_000
 """Stored bytes of a large file that are read at least."""
@@ -38,8 +41,8 @@ _LEAST_READ = 32_000_000
 _FILES_READ = 8
 """At least so many files share what may be read."""
 
-_LEAST_FILES = {1: 2, 2: 2, 4: 3}
-"""Files of a sample at least, by its bit: two, so that what several files need is in all; three tell what grows with their number."""
+_LEAST_FILES = {"tiny": 2, "many": 12, "small": 2, "large": 2}
+"""Files of a sample at least, if there are as many: two, so that what several files need is in all."""
 
 _TINY = 12
 """One group in so many of the small sample is in the tiny one."""
@@ -157,7 +160,7 @@ def _every(count: int, share: float, seed: int) -> npt.NDArray[np.int64]:
 
 def _ensure(parts: npt.NDArray[np.uint8]) -> None:
     """Give every sample a record of an entry that has few."""
-    for bit in (1, 2, 4):
+    for bit in sorted(set(_BITS.values())):
         if len(parts) and not (parts & bit).any():
             parts[len(parts) // 2] |= bit
 
@@ -176,26 +179,25 @@ def _check_size(each: Scan, sample_bytes: int) -> None:
 
 def write_samples(each: Scan, folders: Sequence[str]) -> list[Sample]:
     """Write the samples of an entry, and the attributes of its documents beside them, to a folder each; return what is in them."""
-    sizes = [
-        sum(int(one.sizes[parts & bit > 0].sum()) for one, parts in zip(each.found, each.parts, strict=True))
-        for bit in (1, 2, 4)
-    ]
     samples = []
-    for bit, size, folder in zip((1, 2, 4), sizes, folders, strict=True):
-        groups = _groups(each, size, bit)
+    for name, folder in zip(PARTS, folders, strict=True):
+        bit = _BITS[name]
+        pairs = zip(each.found, each.parts, strict=True)
+        size = sum(int(one.sizes[parts & bit > 0].sum()) for one, parts in pairs)
+        groups = _groups(each, size, name)
         for path in _trees(each, groups):
             _write_group(each, path, bit, folder)
         samples.append(Sample(size, len(groups)))
     return samples
 
 
-def _groups(each: Scan, size: int, bit: int) -> list[list[int]]:
+def _groups(each: Scan, size: int, name: str) -> list[list[int]]:
     """Return numbers of neighbouring files that become one; as many as are in proportion, or `_LEAST_FILES`."""
-    used = [at for at, parts in enumerate(each.parts) if (parts & bit).any()]
+    used = [at for at, parts in enumerate(each.parts) if (parts & _BITS[name]).any()]
     whole = [[at] for at in used if kind_of(each.files[at].path) == "whole"]
     used = [at for at in used if kind_of(each.files[at].path) != "whole"]
     wanted = len(each.entry.files) * size / max(each.bytes, 1.0)
-    most = max(min(_LEAST_FILES[bit], len(each.entry.files)), round(wanted) if bit > 1 else 0)
+    most = max(min(_LEAST_FILES[name], len(each.entry.files)), round(wanted))
     by_kind: defaultdict[str, list[int]] = defaultdict(list)
     for at in used:
         path = each.files[at].path

@@ -72,7 +72,9 @@ def test_the_run_is_as_estimated(corpus, capsys):
     by_name = {stage["name"]: stage for stage in answer["stages"]}
     kept = sum(made(corpus / "out/v1"))
     assert by_name["mix"]["bytes"] == pytest.approx(kept, rel=0.3)  # two thirds of the texts are copies
-    assert cli.main(["estimate", "p.yaml", "--only", "mix", "--scratch", "scratch"]) == 0  # begins at a dataset
+    assert (
+        cli.main(["estimate", "p.yaml", "--only", "mix", "--scratch", "scratch"]) == 0
+    )  # begins at a dataset
     assert "mix" in capsys.readouterr().out
     compared = {row.verb: row for row in dk.status("out/v0").estimated}
     assert compared["tag"].files == compared["tag"].files_expected == 12
@@ -90,10 +92,10 @@ def test_a_sample_keeps_copies_together_and_its_share(corpus):
     counts = np.unique(keys[drawn], return_counts=True)[1]
     assert set(counts) == {COPIES}
     assert sizes[drawn].sum() == pytest.approx(sizes.sum() / 5, rel=0.1)
-    samples = write_samples(scanned, ["tiny", "small", "large"])
-    assert [one.files for one in samples] == [2, 2, 3]
+    samples = write_samples(scanned, ["tiny", "many", "small", "large"])
+    assert [one.files for one in samples] == [2, 6, 2, 2]  # the few of the tiny one lie in six
     lines = [line for path in Path("large").rglob("*.jsonl") for line in path.read_text().splitlines()]
-    assert sum(len(line) + 1 for line in lines) == samples[2].bytes
+    assert sum(len(line) + 1 for line in lines) == samples[3].bytes
     assert {json.loads(line)["key"].split("-")[0] for line in lines} == {"0", "1", "2"}
 
 
@@ -106,12 +108,15 @@ def test_texts_that_are_alike_share_a_number():
     assert np.array_equal(near(["", "..."]), TextKeys()(["", "..."]))  # without words they have no n-grams
 
 
-def test_a_line_through_three_samples():
-    sampled = {"tiny": 10.0, "small": 110.0, "large": 310.0}
-    extent = Extent(sampled, {}, 10_000.0, 100, 5.0, 100.0, 1)
-    line = Line.through(extent, {name: 3 + 2 * size for name, size in sampled.items()})
-    assert (line.fixed, line.rate, line.spread) == (3, 2, 0)
-    assert line.at(extent.bytes) == 20_003
+def test_a_line_through_four_samples():
+    sampled, files = (
+        {"tiny": 10.0, "many": 10.0, "small": 110.0, "large": 310.0},
+        {"tiny": 2, "many": 12, "small": 2, "large": 5},
+    )
+    extent = Extent(sampled, files, 10_000.0, 100, 5.0, 100.0, "a.jsonl")
+    line = Line.through(extent, {name: 3 + 4 * files[name] + 2 * size for name, size in sampled.items()})
+    assert (line.fixed, line.per_file, line.rate, line.spread) == (3, 4, 2, 0)
+    assert line.of(extent) == 20_403
 
 
 def test_a_request_has_as_many_workers_as_gain_anything():
