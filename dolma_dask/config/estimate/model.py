@@ -26,6 +26,9 @@ NEAR_BYTES = 6
 CLIENT_BYTES = 3_000
 """Bytes of memory of the process that holds the plan, for each file and stage: a task and its record, 1 kB each as JSON."""
 
+COMMAND_START = 1.0
+"""CPU-seconds of `run` until its first stage: imports, and the check of the file."""
+
 SPARE = 1.25
 """Memory that is asked for over what was seen."""
 
@@ -190,11 +193,9 @@ class Walls:
     cpu: float  # CPU-seconds, with the start of the processes
 
 
-def walls(
-    stages: Sequence[StageEstimate], extents: Mapping[str, Extent], start: float, workers: int
-) -> Walls:
+def walls(stages: Sequence[StageEstimate], extents: Mapping[str, Extent], workers: int) -> Walls:
     """Return wall time and CPU on so many workers; small stages stay in one process, as `dolma_dask.placement` decides."""
-    wall, cpu, has_processes = start, start, False
+    wall, cpu, has_processes = COMMAND_START, COMMAND_START, False
     for stage in stages:
         sizes = extents[stage.name].sizes
         places = choose(stage.verb, sizes, workers)

@@ -3,8 +3,10 @@
 Costs a reading of what the pipeline reads (at most `scan_bytes`), and its stages on a sample (`sample_bytes`) and thrice on a few records.
 """
 
+import glob
 import os
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -127,10 +129,11 @@ def _temporary(scratch: str | None) -> Iterator[Path]:
     """Yield a folder that is gone afterwards, and remove those of estimates that were killed."""
     parent = Path(scratch or tempfile.gettempdir())
     parent.mkdir(parents=True, exist_ok=True)
-    for old in parent.glob(f"{_FOLDER}*"):
-        if not _is_alive(old.name.removeprefix(_FOLDER).partition("-")[0]):
+    mine = f"{_FOLDER}{socket.gethostname()}-"  # the folder may be shared with other machines
+    for old in parent.glob(f"{glob.escape(mine)}*"):
+        if not _is_alive(old.name.removeprefix(mine).partition("-")[0]):
             shutil.rmtree(old, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=parent)).resolve()
+    folder = Path(tempfile.mkdtemp(prefix=f"{mine}{os.getpid()}-", dir=parent)).resolve()
     try:
         yield folder
     finally:
@@ -210,14 +213,11 @@ class _Question:
         found = tuple(estimate_stage(stage, extents[stage.name], self.trials) for stage in self.stages)
         count = sum(len(one.entry.files) for one in self.scans)
         numbers = workers or tuple(1 << power for power in range(9) if power == 0 or 1 << power <= count)
-        start = 1.0
-        table = [walls(found, extents, start, number) for number in sorted(set(numbers))]
-        here = walls(found, extents, start, clusters.cpu_count())
+        table = [walls(found, extents, number) for number in sorted(set(numbers))]
+        here = walls(found, extents, clusters.cpu_count())
         memory = max(stage.memory for stage in found)
         choices = [
-            walls(found, extents, start, 1 << power)
-            for power in range(9)
-            if power == 0 or 1 << power <= count
+            walls(found, extents, 1 << power) for power in range(9) if power == 0 or 1 << power <= count
         ]
         answer = Estimate(
             file=self.file,

@@ -105,6 +105,7 @@ def _process(file: Path) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
+        start_new_session=True,  # Ctrl-C is for the command, which ends it
     )
     try:
         yield process

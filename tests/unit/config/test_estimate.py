@@ -2,6 +2,7 @@
 
 import json
 import random
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def made(folder):
 @pytest.mark.slow
 def test_the_run_is_as_estimated(corpus, capsys):
     scratch = corpus / "scratch"
-    dead = scratch / "dolma-dask-estimate-999999999-x"
+    dead = scratch / f"dolma-dask-estimate-{socket.gethostname()}-999999999-x"
     dead.mkdir(parents=True)
     assert cli.main(["estimate", "p.yaml", "--sample-bytes", "80000", "--scratch", "scratch", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
