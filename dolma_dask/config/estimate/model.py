@@ -89,7 +89,7 @@ class Extent:
             sum(len(one.entry.files) for one in scans),
             sum(one.records for one in scans),
             max((one.largest for one in scans), default=0.0),
-            max((info.bytes, info.path) for one in scans for info in one.entry.files)[1],
+            max(((info.bytes, info.path) for one in scans for info in one.entry.files), default=(0, ""))[1],
             [info.bytes for one in scans for info in one.entry.files],
         )
 

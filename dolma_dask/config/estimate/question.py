@@ -39,7 +39,8 @@ SCAN_BYTES = 1_000_000_000
 
 _FOLDER = "dolma-dask-estimate-"
 
-_MOST_WORKERS = 256
+_MOST_DOUBLINGS = 8
+"""Of the workers that are looked at: 256."""
 
 
 def estimate(
@@ -198,7 +199,7 @@ class _Question:
     def try_stages(self, progress: bool | None) -> None:
         """Run the stages on the samples."""
         moved = {name: one.stages for name, one in self._moved.items()}
-        total = sum(map(len, moved.values()))
+        total = sum(map(len, moved.values()))  # and some again
         with progress_of("estimate: trials", 0, total, _shown(progress)) as shown:
             self.trials = run_trials(moved, self._folders, lambda: shown.advance(0, 1))
 
@@ -212,19 +213,14 @@ class _Question:
         }
         found = tuple(estimate_stage(stage, extents[stage.name], self.trials) for stage in self.stages)
         count = sum(len(one.entry.files) for one in self.scans)
-        numbers = workers or tuple(1 << power for power in range(9) if power == 0 or 1 << power <= count)
-        table = [walls(found, extents, number) for number in sorted(set(numbers))]
-        here = walls(found, extents, clusters.cpu_count())
-        memory = max(stage.memory for stage in found)
-        choices = [
-            walls(found, extents, 1 << power) for power in range(9) if power == 0 or 1 << power <= count
-        ]
+        doublings = [1 << power for power in range(_MOST_DOUBLINGS + 1) if power == 0 or 1 << power <= count]
+        choices = [walls(found, extents, number) for number in doublings]
         answer = Estimate(
             file=self.file,
             stages=found,
-            here=here,
-            walls=tuple(table),
-            request=fitting(choices, memory),
+            here=walls(found, extents, clusters.cpu_count()),
+            walls=tuple(walls(found, extents, number) for number in sorted({*workers}) or doublings),
+            request=fitting(choices, max(stage.memory for stage in found)),
             client_memory=CLIENT_BYTES * count * len(found),
             journal_files=sum(trial.journal_files for trial in self.trials[PARTS[-1]].values()),
             entry_files=count,

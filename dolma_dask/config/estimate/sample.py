@@ -41,7 +41,7 @@ _LEAST_READ = 32_000_000
 _FILES_READ = 8
 """At least so many files share what may be read."""
 
-_LEAST_FILES = {"tiny": 2, "many": 12, "small": 2, "large": 2}
+_LEAST_FILES = {"tiny": 2, "many": 24, "small": 2, "large": 2}
 """Files of a sample at least, if there are as many: two, so that what several files need is in all."""
 
 _TINY = 12

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ def main() -> None:
     with Path(sys.argv[1]).open("rb") as file:
         runs: list[tuple[str, Sequence[StagePlan]]] = pickle.load(file)
     for folder, stages in runs:
+        shutil.rmtree(Path(folder, "out"), ignore_errors=True)
         for stage in stages:
             told = _try(stage, Path(folder))
             out.write(json.dumps(told) + "\n")

@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +21,9 @@ COLD = "cold"
 """The small sample in a process that has not loaded anything; the same again tells what loading costs."""
 
 _ATTEMPTS = 2
+
+_AGAIN = ("tiny", "many", "tiny", "many")
+"""Samples that are tried again: they take little, and what others do on the machine shows most in them. The least CPU counts."""
 
 _MODULE = "dolma_dask.config.estimate.trial"
 
@@ -52,19 +54,23 @@ def run_trials(
 
     Raises `StageError`: a stage failed on its sample.
     """
-    order = [COLD, *PARTS]
+    names = [COLD, *PARTS, *_AGAIN]
     for _ in range(_ATTEMPTS):
-        for name in order:
-            shutil.rmtree(folders[name] / "out", ignore_errors=True)
         told = _run(
-            [(folders[name], stages_of[name]) for name in order], folders[COLD] / "runs.pickle", advance
+            [(folders[name], stages_of[name]) for name in names], folders[COLD] / "runs.pickle", advance
         )
-        trials = {
-            name: {trial.stage: trial for trial in islice(told, len(stages_of[name]))} for name in order
-        }
-        if list(told) or not any(trial.compiled for one in trials.values() for trial in one.values()):
+        runs = [
+            (name, {trial.stage: trial for trial in islice(told, len(stages_of[name]))}) for name in names
+        ]
+        if not any(trial.compiled for _, run in runs for trial in run.values()):
             break
-    return trials
+    found: dict[str, dict[str, Trial]] = {}
+    for name, run in runs:
+        known = found.setdefault(name, run)
+        found[name] = {
+            stage: min(known[stage], trial, key=lambda one: one.cpu) for stage, trial in run.items()
+        }
+    return found
 
 
 def _run(
