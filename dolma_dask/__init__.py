@@ -49,6 +49,7 @@ _EXPORTS = {
 if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/test_project.py compares both)
     from dolma_dask.clusters import cluster as cluster
     from dolma_dask.config.demonstration import demo as demo
+    from dolma_dask.config.estimate.question import estimate as estimate
     from dolma_dask.config.pipeline import run as run
     from dolma_dask.config.warming import warm_up as warm_up
     from dolma_dask.dataset import Dataset as Dataset

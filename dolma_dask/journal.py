@@ -83,6 +83,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     finished: float = 0.0
     missing: int = 0
     over_budget: str = ""
+    cpu: float = 0.0  # CPU-seconds of all processes until it ended; of a job, of the passes before it too
 
 
 class _AnyRecord(msgspec.Struct):
@@ -278,13 +279,17 @@ class JournalWriter:
             elif self._timer is None:
                 self._start_timer()
 
-    def finish(self, missing: int, over_budget: str = "") -> None:
-        """Record that the announced run has ended by itself, with so many units left undone, and perhaps too many bad records."""
+    def finish(self, missing: int, over_budget: str = "", cpu: float = 0.0) -> None:
+        """Record that the announced run has ended by itself, with so many units left undone, perhaps too many bad records, and CPU-seconds."""
         if self._announced is None:
             return
         with self._lock:
             ended = msgspec.structs.replace(
-                self._announced, finished=time.time(), missing=missing, over_budget=over_budget
+                self._announced,
+                finished=time.time(),
+                missing=missing,
+                over_budget=over_budget,
+                cpu=round(cpu, 3),
             )
             self._take(_encoder.encode(ended))
 

@@ -1,13 +1,15 @@
-"""Metering: how far running tasks are, seen from another process, by a small shared file with a number for each batch of tasks.
+"""Metering: how far running tasks are, seen from another process, by a small shared file with a number for each batch of tasks; the CPU of a run.
 
 A worker notes the bytes that it has read of its inputs, and that it compiles kernels; the process that shows progress looks when it likes. Nobody
 waits for anybody: reading 1 MiB costs one write of 8 bytes. A worker that does not see the file (on another host) notes nothing.
 """
 
 import os
+import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -74,6 +76,7 @@ def count_read(size: int) -> None:
 @contextmanager
 def compiling() -> Iterator[None]:
     """Mark the time in which this thread compiles a kernel."""
+    _totals.compiled += 1
     count = getattr(_thread, "count", None) or _outside
     count.compiling += 1
     count.write()
@@ -122,3 +125,48 @@ class Meter:
             with suppress(OSError):
                 Path(self._path).unlink()
             self._path = ""
+
+
+def process_name() -> str:
+    """Return what tells this process from all others of a cluster."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+class _Totals:
+    """CPU-seconds of work that other processes have done for this one, and kernels that this one has compiled."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.compiled = 0
+        self.lock = threading.Lock()
+
+
+_totals = _Totals()
+
+
+def compiled_kernels() -> int:
+    """Return how many kernels this process has compiled, in place of loading them."""
+    return _totals.compiled
+
+
+def count_cpu(process: str, seconds: float) -> None:
+    """Count CPU-seconds of a batch, unless it ran in this process, whose own clock has them."""
+    if process != process_name():
+        with _totals.lock:
+            _totals.seconds += seconds
+
+
+class CpuClock:
+    """CPU-seconds of this process, and of batches that others have done for it, since a moment."""
+
+    def __init__(self) -> None:
+        self._mark = self._now()
+
+    @staticmethod
+    def _now() -> float:
+        return time.process_time() + _totals.seconds
+
+    def take(self) -> float:
+        """Return what was spent since the last call, or since the beginning."""
+        before, self._mark = self._mark, self._now()
+        return self._mark - before

@@ -176,6 +176,11 @@ COMMANDS = VERBS | _by_name(
         "Run the stages of a YAML file, with one cluster, and go on where they stopped.",
     ),
     Verb(
+        "estimate",
+        "dolma_dask.config.estimate.question:estimate",
+        "Tell what a pipeline will cost, from its stages on a small sample.",
+    ),
+    Verb(
         "status",
         "dolma_dask.questions.status:status",
         "Tell what is done, left and changed in a dataset, or in all below a root.",

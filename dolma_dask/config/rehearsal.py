@@ -45,7 +45,7 @@ class Rehearsal:
                 elif isinstance(group.get(name), list):
                     group[name] = [self._read(url, name, values) for url in group[name]]
             if group.get("to"):
-                old, group["to"] = group["to"], beside(group["to"], self.count)
+                old, group["to"] = group["to"], self.place(group["to"])
                 self.moved[absolute(old)] = group["to"]
         return replace(stage, arguments=values)
 
@@ -55,6 +55,15 @@ class Rehearsal:
         for old, new in self.moved.items():
             if is_in(here, old):
                 return files.normalize(new) + here[len(old) :] if here != old else new
+        return self.outside(url, name, values)
+
+    def place(self, url: str) -> str:
+        """Return where goes what would be written to `url`."""
+        return beside(url, self.count)
+
+    def outside(self, url: str, name: str, values: dict[str, Any]) -> str:
+        """Return what stands for something that is read and that no stage has made."""
+        here = absolute(url)
         is_dataset = name in ("dataset", "others") or (name == "inputs" and values.get("attributes"))
         if is_dataset and here in self._changed:
             self.twins[here] = self.moved[here] = beside(url, self.count)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from dolma_dask import clusters, placement
 from dolma_dask.clusters import OWN, Deaths, Placement
-from dolma_dask.engine.attempts import BATCH_SECONDS, NOWHERE, Outcome, Quoted, Stopped, Take, run_batch
+from dolma_dask.engine.attempts import BATCH_SECONDS, NOWHERE, Outcome, Outcomes, Quoted, Stopped, Take, run_batch
 from dolma_dask.engine.plan import Stage, Task, group_name
 from dolma_dask.errors import Failure, UsageError
 from dolma_dask.io.files import grouped
-from dolma_dask.metering import Meter, Slot
+from dolma_dask.metering import Meter, Slot, count_cpu
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -177,8 +177,9 @@ class _Local:
         def begin(key: str, *_: Any) -> None:
             running.add(key)
 
-        def end(key: str, outcomes: list[Outcome], *_: Any) -> None:
+        def end(key: str, outcomes: Outcomes, *_: Any) -> None:
             running.discard(key)
+            count_cpu(outcomes.process, outcomes.cpu)
             self._meter.end(slots[key])
             batch = left.pop(key)
             cut.extend([rest] if (rest := batch[len(outcomes) :]) else [])
@@ -265,11 +266,11 @@ class _Stoppable:
         self._lock = threading.Lock()
         self._stopped = False
 
-    def __call__(self, stage: Quoted, tasks: Quoted, slot: Quoted = NOWHERE) -> list[Outcome]:
+    def __call__(self, stage: Quoted, tasks: Quoted, slot: Quoted = NOWHERE) -> Outcomes:
         identity = threading.get_ident()
         with self._lock:
             if self._stopped:
-                return []
+                return Outcomes()
             self._threads.add(identity)
         try:
             return run_batch(stage, tasks, slot)
@@ -390,6 +391,7 @@ class _Flight:
         except Exception as error:  # noqa: BLE001  every failure is reported with its shard at the end
             self._fail(batch, type(error).__name__, f"{error} (on its way to or from a worker)")
         else:
+            count_cpu(outcomes.process, outcomes.cpu)
             for task, outcome in zip(batch, outcomes, strict=False):
                 self._take(task, outcome)
             if rest := batch[len(outcomes) :]:

@@ -17,7 +17,7 @@ import msgspec
 from dolma_dask import clusters
 from dolma_dask.engine import resume
 from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit
-from dolma_dask.engine.runs import Ran, gather, run, run_together
+from dolma_dask.engine.runs import Ran, cpu_counted, gather, run, run_together
 from dolma_dask.engine.workdir import WorkDir
 from dolma_dask.errors import BadRecordBudgetError, CorruptFileError, DolmaDaskError, StageError
 from dolma_dask.formats import layout
@@ -234,7 +234,8 @@ def run_jobs(jobs: Sequence[Job[S]], options: RunOptions, join: Join | None = No
     if options.dry_run:
         rans = [each.rehearse() for each in running]
     else:
-        rans = _drive(running, options, join)
+        with cpu_counted():
+            rans = _drive(running, options, join)
     seconds = time.monotonic() - started
     return [each.summarize(ran, seconds) for each, ran in zip(running, rans, strict=True)]
 

@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -33,6 +34,7 @@ from dolma_dask.io import files, quarantine
 from dolma_dask.io.publish import sweep
 from dolma_dask.io.records import merge_rules, sum_counts
 from dolma_dask.journal import JournalWriter, Record
+from dolma_dask.metering import CpuClock
 from dolma_dask.progress import progress_of
 from dolma_dask.summary import Summary
 
@@ -95,6 +97,20 @@ class _Running:
         return Ran(summary, {name: self.records[name] for name in names if name in self.records})
 
 
+_clock: ContextVar[CpuClock | None] = ContextVar("cpu_clock", default=None)
+
+
+@contextmanager
+def cpu_counted() -> Iterator[CpuClock]:
+    """Count CPU from here on for the runs within the block; inside of such a block another one changes nothing."""
+    outer = _clock.get()
+    token = _clock.set(clock := outer or CpuClock())
+    try:
+        yield clock
+    finally:
+        _clock.reset(token)
+
+
 def run(plan: Plan, options: RunOptions) -> Ran:
     """Do what is left of `plan`.
 
@@ -134,6 +150,7 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
     if options.dry_run:
         return [_rehearsed(each, started) for each in running]
     with ExitStack() as stack:
+        stack.enter_context(cpu_counted())
         if any(each.has_work for each in running):
             for each in running:
                 if each.has_work:
@@ -360,7 +377,8 @@ def _journal_of(each: _Running) -> Iterator[None]:
             each.writer.add(record)
         _mark_stale(each, each.writer)
         yield
-        each.writer.finish(_missing(each), _over_budget(each))
+        with cpu_counted() as clock:  # a pass of a job leaves its time to the last one, whose journal stays
+            each.writer.finish(_missing(each), _over_budget(each), 0.0 if plan.is_staging else clock.take())
     finally:
         each.writer.close()
 

@@ -25,6 +25,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, RunRecord, garbage_notes, is_there, journals
+from dolma_dask.questions.estimated import Compared, compare
 from dolma_dask.registry import IN_PYTHON_ALONE
 from dolma_dask.summary import Summary
 
@@ -107,6 +108,7 @@ class StatusSummary:
     rows: tuple[StatusRow, ...]  # in the order in which the verbs were first run
     leftovers: tuple[Leftover, ...] = ()  # what exchanges that were stopped have left
     notes: tuple[str, ...] = ()  # what a person should know
+    estimated: tuple[Compared, ...] = ()  # verbs that `estimate` spoke of before they ran
     verb: str = "status"
 
     @property
@@ -123,26 +125,34 @@ class StatusSummary:
             "bytes": self.bytes,
             "rows": [{**asdict(row), "state": row.state} for row in self.rows],
             "leftovers": [asdict(item) for item in self.leftovers],
+            "estimated": [asdict(item) for item in self.estimated],
             "notes": list(self.notes),
             "exit_status": self.exit_status,
         }
 
     def _table(self) -> list[list[str]]:
-        rows = [row.cells() for row in self.rows]
-        return [list(cells) for cells in rows[:1]] + [list(cells.values()) for cells in rows]
+        return _table_of(self.rows)
 
     def _head(self) -> str:
         return f"status of {self.root}: {counted(self.shards, 'document file')}, {self.bytes / 1e6:,.1f} MB stored"
 
     def __str__(self) -> str:
         table = [f"  {line}" for line in text_table(self._table())]
-        return "\n".join([self._head(), *table, *(f"  note: {note}" for note in self.notes)])
+        estimated = [f"  {line}" for line in text_table(_table_of(self.estimated))] if self.estimated else []
+        return "\n".join([self._head(), *table, *estimated, *(f"  note: {note}" for note in self.notes)])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        return f"{html_table(self._head(), self._table() or [[]])}{notes}"
+        estimated = html_table("as estimated", _table_of(self.estimated)) if self.estimated else ""
+        return f"{html_table(self._head(), self._table() or [[]])}{estimated}{notes}"
+
+
+def _table_of(rows: Sequence[StatusRow] | Sequence[Compared]) -> list[list[str]]:
+    """Return the heading and the cells of rows."""
+    cells = [row.cells() for row in rows]
+    return [list(one) for one in cells[:1]] + [list(one.values()) for one in cells]
 
 
 def _time(seconds: float | None) -> str:
@@ -317,6 +327,7 @@ def status(
         tuple(rows),
         leftovers,
         notes,
+        tuple(compare(root, known, listed.files)),
     )
 
 

@@ -31,6 +31,7 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file, work_key
+from dolma_dask.metering import CpuClock
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.options import (
     DatasetLike,
@@ -108,7 +109,7 @@ def report(
     options = checked(report, options, RunArgs)
     require("bokeh", "the report")
     tokens = words_of("tokens", tokens)
-    started = time.monotonic()
+    started, clock = time.monotonic(), CpuClock()
     target = _page_url(to, options)
     dataset = of_version(dataset, source, version)
     listed = as_dataset(dataset, source)
@@ -126,7 +127,7 @@ def report(
         return Summary("report", target, planned=shards, notes=(*notes, _would(view, history)))
     if record is None:
         record, done = page.make(run, started), len(shards)
-        lost = page.remember([record])
+        lost = page.remember([record], clock.take())
     return Summary(
         "report",
         target,
@@ -255,8 +256,8 @@ class Page:
         others = [one.info for path, one in self.thresholds.inputs.items() if path not in read]
         return [InputRecord(info.path, info.bytes, info.stamp, "") for info in others]
 
-    def remember(self, records: Sequence[Record]) -> str | None:
-        """Write records to the journal; return what a person should know if that cannot be."""
+    def remember(self, records: Sequence[Record], cpu: float = 0.0) -> str | None:
+        """Write records to the journal, and the CPU-seconds of the page; return what a person should know if that cannot be."""
         journal, read = Journal(self.root, "report"), self.view.dataset.root
         try:
             sweep(journal.folder)
@@ -265,7 +266,7 @@ class Page:
             try:
                 for record in records:
                     writer.add(record)
-                writer.finish(0)
+                writer.finish(0, cpu=cpu)
             finally:
                 writer.close()
         except (OSError, StoreAccessError) as error:  # a dataset that may only be read has a page too

@@ -1,0 +1,236 @@
+"""estimate: what a pipeline will cost, before it runs.
+
+Costs a reading of what the pipeline reads (at most `scan_bytes`), and its stages on a sample (`sample_bytes`) and thrice on a few records.
+"""
+
+import glob
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from dolma_dask import clusters
+from dolma_dask.config.estimate.answer import Estimate, notes_of
+from dolma_dask.config.estimate.entries import Moved, check_there, trace_entries
+from dolma_dask.config.estimate.model import CLIENT_BYTES, Extent, estimate_stage, is_near, walls
+from dolma_dask.config.estimate.records import TextKeys, near_keys
+from dolma_dask.config.estimate.sample import PARTS, choose, scan_entries, write_samples
+from dolma_dask.config.estimate.slurm import fitting
+from dolma_dask.config.estimate.trials import COLD, run_trials
+from dolma_dask.config.pipeline_file import check_stages, read_pipeline, variables_of
+from dolma_dask.config.stages import StagePlan, selected
+from dolma_dask.errors import InterruptedStageError, UsageError
+from dolma_dask.progress import progress_of
+from dolma_dask.questions.estimated import keep
+from dolma_dask.verbs.options import Many, words_of
+
+SAMPLE_BYTES = 24_000_000
+"""Bytes of records of the two larger samples: 10 to 30 seconds of a pipeline that makes tokens."""
+
+SCAN_BYTES = 1_000_000_000
+"""Stored bytes that are read to find copies: 10 to 30 CPU-seconds."""
+
+_FOLDER = "dolma-dask-estimate-"
+
+_MOST_DOUBLINGS = 8
+"""Of the workers that are looked at: 256."""
+
+
+def estimate(
+    path: str,
+    /,
+    *,
+    variables: Annotated[
+        Mapping[str, object] | Sequence[str],
+        Parameter(name="--set", consume_multiple=True, negative="", show_default=False),
+    ] = (),
+    only: Annotated[Sequence[str], Many] = (),
+    workers: Annotated[Sequence[int], Parameter(consume_multiple=True, negative="", show_default=False)] = (),
+    sample_bytes: int = SAMPLE_BYTES,
+    scan_bytes: int = SCAN_BYTES,
+    seed: int = 0,
+    scratch: str | None = None,
+    progress: bool | None = None,
+) -> Estimate:
+    """Tell what a pipeline will cost: CPU-hours, wall time, memory, disk, files and a request to SLURM, from a small sample.
+
+    Example: dolma-dask estimate configs/wiki.yaml --set raw=dumps/wiki tokenizer=t5.json --workers 8 64
+
+    Parameters
+    ----------
+    path : str
+        The file of the pipeline, as `run` takes it.
+    variables : list of NAME=VALUE, optional
+        Values for ${NAME} in the file. In Python a map.
+    only : list of str, optional
+        Only these stages, by name or by verb.
+    workers : list of int, optional
+        Numbers of workers to tell the wall time for; by default 1, 2, 4 and so on.
+    sample_bytes : int, optional
+        Bytes of records to try the stages on.
+    scan_bytes : int, optional
+        Stored bytes to read at most, to learn how many documents are copies of others.
+    seed : int, optional
+        Decides which records are drawn.
+    scratch : str, optional
+        Folder for the sample and what is made of it, removed at the end; by default that of temporary files.
+    progress : bool, optional
+        Show a progress bar.
+
+    Returns
+    -------
+    Estimate
+        A row per stage and in all. It is kept in the journal folders of what the pipeline writes, so that `status` can compare.
+
+    Raises
+    ------
+    UsageError
+        The file is wrong, or there is nothing to draw a sample from.
+    StageError
+        A stage failed on the sample, as it would in the real run.
+
+    Notes
+    -----
+    It speaks of the whole pipeline, also of stages that are done already. Downloads are left out. `downsample` to a number of documents and `only` of a
+    stage do not shrink with a sample; their stages cost less than it says.
+    """
+    begun = time.monotonic()
+    stages = read_pipeline(file := str(path), variables_of(variables))
+    active = selected(stages, words_of("only", only), None, file)
+    check_stages(file, active, stages)
+    _check_numbers(workers, sample_bytes, scan_bytes)
+    tried = [stage for stage in active if stage.verb != "download"]
+    with _temporary(scratch) as folder:
+        try:
+            question = _Question(file, tried, folder, seed, sample_bytes, scan_bytes)
+            question.sample(progress)
+            question.try_stages(progress)
+        except KeyboardInterrupt:
+            raise InterruptedStageError("estimate was stopped; nothing of it is left.") from None
+        return question.answer(tuple(workers), begun, left_out=len(active) - len(tried))
+
+
+def _check_numbers(workers: Sequence[int], sample_bytes: int, scan_bytes: int) -> None:
+    for name, value in (("sample_bytes", sample_bytes), ("scan_bytes", scan_bytes)):
+        if value < 1:
+            raise UsageError(f"{name}={value}; expected a number of bytes from 1 on, such as {SAMPLE_BYTES}.")
+    if wrong := [one for one in workers if one < 1]:
+        raise UsageError(f"workers={wrong[0]}; expected numbers of processes from 1 on.")
+
+
+@contextmanager
+def _temporary(scratch: str | None) -> Iterator[Path]:
+    """Yield a folder that is gone afterwards, and remove those of estimates that were killed."""
+    parent = Path(scratch or tempfile.gettempdir())
+    parent.mkdir(parents=True, exist_ok=True)
+    mine = f"{_FOLDER}{socket.gethostname()}-"  # the folder may be shared with other machines
+    for old in parent.glob(f"{glob.escape(mine)}*"):
+        if not _is_alive(old.name.removeprefix(mine).partition("-")[0]):
+            shutil.rmtree(old, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{mine}{os.getpid()}-", dir=parent)).resolve()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(pid: str) -> bool:
+    """Tell whether a process of this machine goes on; one of somebody else counts as alive."""
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class _Question:
+    """A pipeline, samples of what it reads, and trials of its stages."""
+
+    def __init__(
+        self,
+        file: str,
+        stages: Sequence[StagePlan],
+        folder: Path,
+        seed: int,
+        sample_bytes: int,
+        scan_bytes: int,
+    ) -> None:
+        self.file, self.stages, self.seed = file, stages, seed
+        self._sample_bytes, self._scan_bytes = sample_bytes, scan_bytes
+        names = [COLD, *PARTS]
+        self._folders = {name: folder / name for name in names}
+        self._moved = {name: Moved(stages, str(folder / name)) for name in names}
+        self.entries = self._moved[PARTS[0]].entries
+        check_there(self.entries, file)
+
+    def sample(self, progress: bool | None) -> None:
+        """Read the entries, draw the samples and write them."""
+        entries = list(self.entries.values())
+        total = min(sum(entry.bytes for entry in entries), self._scan_bytes)
+        with progress_of("estimate: reading", total, len(entries), _shown(progress)) as shown:
+            self.scans = scan_entries(
+                entries, self._keys(), self.seed, self._scan_bytes, lambda size: shown.advance(size, 0)
+            )
+            choose(self.scans, self._sample_bytes, self.seed)
+            self.samples = {}
+            for one in self.scans:
+                number = one.entry.number
+                places = [str(self._folders[name] / f"in/{number}") for name in PARTS]
+                self.samples[number] = write_samples(one, places)
+                shutil.copytree(places[PARTS.index("small")], self._folders[COLD] / f"in/{number}")
+                shown.advance(0, 1)
+
+    def _keys(self) -> TextKeys:
+        """Return numbers of texts that near duplicates share, if the pipeline looks for them."""
+        near = [stage for stage in self.stages if is_near(stage)]
+        if not near:
+            return TextKeys()
+        return near_keys(near[0].arguments.get("ngram") or 5, near[0].arguments.get("unit") or "word")
+
+    def try_stages(self, progress: bool | None) -> None:
+        """Run the stages on the samples."""
+        moved = {name: one.stages for name, one in self._moved.items()}
+        total = sum(map(len, moved.values()))  # and some again
+        with progress_of("estimate: trials", 0, total, _shown(progress)) as shown:
+            self.trials = run_trials(moved, self._folders, lambda: shown.advance(0, 1))
+
+    def answer(self, workers: tuple[int, ...], begun: float, left_out: int) -> Estimate:
+        """Return what the trials say of the whole, and keep it beside the journals."""
+        reached = trace_entries(self.stages, self.entries)
+        scans = {one.entry.number: one for one in self.scans}
+        extents = {
+            name: Extent.of([scans[entry.number] for entry in entries], self.samples)
+            for name, entries in reached.items()
+        }
+        found = tuple(estimate_stage(stage, extents[stage.name], self.trials) for stage in self.stages)
+        count = sum(len(one.entry.files) for one in self.scans)
+        doublings = [1 << power for power in range(_MOST_DOUBLINGS + 1) if power == 0 or 1 << power <= count]
+        choices = [walls(found, extents, number) for number in doublings]
+        answer = Estimate(
+            file=self.file,
+            stages=found,
+            here=walls(found, extents, clusters.cpu_count()),
+            walls=tuple(walls(found, extents, number) for number in sorted({*workers}) or doublings),
+            request=fitting(choices, max(stage.memory for stage in found)),
+            client_memory=CLIENT_BYTES * count * len(found),
+            journal_files=sum(trial.journal_files for trial in self.trials[PARTS[-1]].values()),
+            entry_files=count,
+            entry_bytes=sum(one.entry.bytes for one in self.scans),
+            seconds=time.monotonic() - begun,
+            notes=notes_of(self.scans, self.samples, extents, found, left_out),
+        )
+        keep(answer.kept())
+        return answer
+
+
+def _shown(progress: bool | None) -> bool:
+    return progress is not False
