@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from dolma_dask import clusters, placement
 from dolma_dask.clusters import OWN, Deaths, Placement
-from dolma_dask.engine.attempts import BATCH_SECONDS, NOWHERE, Outcome, Outcomes, Quoted, Stopped, Take, run_batch
+from dolma_dask.engine.attempts import (
+    BATCH_SECONDS,
+    NOWHERE,
+    Outcomes,
+    Quoted,
+    Stopped,
+    Take,
+    run_batch,
+)
 from dolma_dask.engine.plan import Stage, Task, group_name
 from dolma_dask.errors import Failure, UsageError
 from dolma_dask.io.files import grouped
