@@ -84,13 +84,9 @@ def shape_of(function: Callable[..., Any]) -> Shape:
         return _BY_NAME.get(first.name, "text")
     word = given if isinstance(given, str) else getattr(get_origin(given) or given, "__name__", "")
     word = word.partition("[")[0].rpartition(".")[2]
-    return (
-        "texts"
-        if word.endswith("Array")
-        else "document"
-        if word in ("dict", "Dict", "Mapping", "MutableMapping")
-        else "text"
-    )
+    if word.endswith("Array"):
+        return "texts"
+    return "document" if word in ("dict", "Dict", "Mapping", "MutableMapping") else "text"
 
 
 class Rewriter:
@@ -98,9 +94,14 @@ class Rewriter:
 
     def __init__(self, rewriting: Rewriting, url: str) -> None:
         self._rewriting, self._function, self._url = rewriting, rewriting.function, url
-        names = ("changed", "unchanged", "dropped")
-        self.counts: Counter[str] = Counter({f"documents_{name}": 0 for name in names})
-        self.counts |= Counter({"characters_in": 0, "characters_out": 0})
+        names = (
+            "documents_changed",
+            "documents_unchanged",
+            "documents_dropped",
+            "characters_in",
+            "characters_out",
+        )
+        self.counts: Counter[str] = Counter(dict.fromkeys(names, 0))
 
     def __call__(self, rows: DocumentRows) -> tuple[DocumentRows, list[BadRecord]]:
         """Return the documents that go on, and those on which the function raised."""
@@ -109,16 +110,12 @@ class Rewriter:
         self.counts["characters_in"] += pc.sum(pc.utf8_length(old)).as_py() or 0
         if self._rewriting.shape == "document":
             texts, lines, bad = self._of_documents(rows)
-        else:
-            texts, bad = (
-                self._of_block(rows, old) if self._rewriting.shape == "texts" else self._of_texts(rows, old)
-            )
-            changed = pc.if_else(pc.not_equal(texts, old), texts, _NO_TEXT)
-            lines = (
-                splice(rows.lines, [Edit("text", string_texts(changed))])
-                if changed.null_count < len(old)
-                else rows.lines
-            )
+            return self._kept(rows, texts, lines, bad), bad
+        call = self._of_block if self._rewriting.shape == "texts" else self._of_texts
+        (texts, bad), lines = call(rows, old), rows.lines
+        changed = pc.if_else(pc.not_equal(texts, old), texts, _NO_TEXT)
+        if changed.null_count < len(changed):
+            lines = splice(lines, [Edit("text", string_texts(changed))])
         return self._kept(rows, texts, lines, bad), bad
 
     def _kept(
