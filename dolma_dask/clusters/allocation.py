@@ -16,12 +16,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dolma_dask.clusters.dashboard import tunnel
 from dolma_dask.clusters.job_options import LEAST_WORKER_MIB, PARENT_MIB, exports
 from dolma_dask.clusters.local import stop
 from dolma_dask.clusters.profiles import Profile
-from dolma_dask.clusters.sharing import of_client
 from dolma_dask.clusters.sigterm import stopped_by_sigterm
 from dolma_dask.clusters.this_process import check_has_threads, of_workers
+from dolma_dask.clusters.watching import of_client
 from dolma_dask.clusters.workers import CONFIG, SILENT, setting_of_user, taking_over
 from dolma_dask.display import counted
 from dolma_dask.errors import ClusterError, UsageError
@@ -134,7 +135,8 @@ def _start(
     of_client[client] = steps
     total = counted(allocation.nodes * allocation.processes, "worker")
     sys.stderr.write(
-        f"cluster {profile.name}: {total} on {counted(allocation.nodes, 'node')} of job {os.environ['SLURM_JOB_ID']}\n"
+        f"cluster {profile.name}: {total} on {counted(allocation.nodes, 'node')} of job {os.environ['SLURM_JOB_ID']}; "
+        f"dashboard: {tunnel(client.dashboard_link)}\n"
     )
     return client, steps
 
