@@ -31,6 +31,9 @@ from dolma_dask.processes import interrupts_held_back
 if TYPE_CHECKING:
     from distributed import Client
 
+COMMAND_MIB = 300
+"""Memory of this process, with the scheduler in it, on the first node."""
+
 STARTS = 3
 """So many times in a row srun may end before a worker has come."""
 
@@ -64,7 +67,7 @@ class Allocation:
         """Limit of a worker as Dask takes it: its share of what the job has, less what this process and srun's need."""
         if self.memory_mib is None:
             return "auto"
-        return f"{max((self.memory_mib - 3 * PARENT_MIB) // self.processes, LEAST_WORKER_MIB)}MiB"
+        return f"{max((self.memory_mib - COMMAND_MIB - PARENT_MIB) // self.processes, LEAST_WORKER_MIB)}MiB"
 
     def command(self, address: str, options: Mapping[str, str | None]) -> list[str]:
         """Return the call of srun that starts the workers of all nodes."""

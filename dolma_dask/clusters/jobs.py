@@ -92,12 +92,12 @@ class Jobs:
     def dead(self, listed: Mapping[str, str] | None, now: float) -> list[str]:
         """Return the names of jobs that will have no more workers, and forget them.
 
-        `listed` is the state of each job that squeue knows, by number; None if it did not answer.
+        `listed` is the state of each job that squeue knows, by number, and why it waits; None if it did not answer.
         """
         gone = [
             name
             for name, job_id in self.ids.items()
-            if (listed is not None and listed.get(job_id, "COMPLETED") in ENDED)
+            if (listed is not None and listed.get(job_id, "COMPLETED").split()[0] in ENDED)
             or now - self.alone_since.get(name, now) > LOST_SECONDS
         ]
         early = [name for name in gone if name not in self.arrived and self.ids[name]]

@@ -236,10 +236,10 @@ async def _cancel_all(client: "Client") -> None:
 
 
 def _listed() -> dict[str, str] | None:
-    """Return the state of each of the user's jobs by number; None if squeue does not answer."""
+    """Return the state of each of the user's jobs by number, and why it waits; None if squeue does not answer."""
     try:
         done = subprocess.run(
-            ["squeue", "--me", "-h", "-o", "%A %T %r"],
+            ["squeue", "--me", "-h", "-o", "%A %T (%r)"],
             capture_output=True,
             text=True,
             timeout=30,
@@ -248,13 +248,15 @@ def _listed() -> dict[str, str] | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return {words[0]: words[1] for line in done.stdout.splitlines() if len(words := line.split()) > 1}
+    lines = (line.partition(" ") for line in done.stdout.splitlines())
+    return {job_id: state for job_id, _, state in lines if state}
 
 
 def _queue_of(ids: Collection[str], listed: Mapping[str, str] | None) -> str:
     if listed is None:
         return "squeue does not answer"
-    return ", ".join(f"job {job_id} {listed.get(job_id, 'gone')}" for job_id in ids if job_id)
+    states = {job_id: listed.get(job_id, "gone").removesuffix(" (None)") for job_id in ids if job_id}
+    return ", ".join(f"job {job_id} {state}" for job_id, state in states.items())
 
 
 def _says_memory(log: Path) -> bool:

@@ -19,7 +19,7 @@ def held() -> Jobs:
 
 def test_jobs_that_wait_or_run_are_alive_and_a_silent_squeue_says_nothing():
     jobs = held()
-    assert jobs.dead({"11": "PENDING", "12": "COMPLETING"}, 0) == []
+    assert jobs.dead({"11": "PENDING (Resources)", "12": "COMPLETING"}, 0) == []
     assert jobs.dead({"11": "CONFIGURING", "12": "SUSPENDED"}, 0) == []
     assert jobs.dead(None, 1e9) == []
     assert (jobs.stillborn, jobs.pause()) == (0, 0)
