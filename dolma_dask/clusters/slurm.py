@@ -8,6 +8,7 @@ import itertools
 import os
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -136,9 +137,7 @@ def _checked(profile: Profile) -> tuple[Profile, Job]:
 
 
 def _check_interface(profile: Profile, interface: str | None) -> None:
-    import psutil
-
-    known = psutil.net_if_addrs()
+    known = {name for _, name in socket.if_nameindex()}
     if interface is not None and interface not in known:
         raise UsageError(
             f"{profile.place_of('interface')}: this machine has no network interface {interface!r}; expected one of {', '.join(sorted(known))}. Where only compute nodes "
