@@ -223,9 +223,8 @@ COMMANDS = VERBS | _by_name(
 
 IN_PYTHON_ALONE = {"write_documents": "documents", "write_attributes": ""}
 """Writers without a command that have a journal of their own, and what they make."""
-GROUPS = {
-    "cluster": "Show what a cluster profile submits, and whether it works. Example: dolma-dask cluster check slurm"
-}
+
+GROUPS = {"cluster": "Show what a cluster profile submits, and whether it works."}
 """First words of the commands that have two, and their help."""
 
 
