@@ -144,6 +144,8 @@ def estimate_stage(
         return Line.through(extent, {name: float(getattr(mine[name], quantity)) for name in PARTS})
 
     cpu, written = line("cpu"), round(line("bytes").of(extent))
+    if stage.entry.makes == "page":  # it shows a sample of bounded size
+        written = max(trial.bytes for trial in mine.values())
     count, roots = _files(stage, extent, mine) if planned is None else planned, roots_of(stage)
     return StageEstimate(
         name=stage.name,
