@@ -81,7 +81,9 @@ class Moved(Rehearsal):
         return super()._stage(stage)
 
     def place(self, url: str) -> str:
-        """Return a folder or file below ``out``, named as the real one."""
+        """Return a folder or file below ``out``, named as the real one; the same for all stages that write there."""
+        if known := self.moved.get(absolute(url)):
+            return known
         name = re.sub(r"[^\w.-]+", "_", url.rstrip("/").rpartition("/")[2]) or "out"
         return f"{self._folder}/out/{len(self.moved):03d}/{name}"
 

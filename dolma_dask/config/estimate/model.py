@@ -16,6 +16,7 @@ from typing import Any
 
 from dolma_dask.config.estimate.requests import count_requests
 from dolma_dask.config.estimate.sample import PARTS, Sample, Scan
+from dolma_dask.config.estimate.shards import Made
 from dolma_dask.config.estimate.trials import COLD, Trial
 from dolma_dask.config.stages import StagePlan
 from dolma_dask.placement import PROCESS_FACTOR, PROCESS_START, PROCESSES_START, choose
@@ -79,14 +80,22 @@ class Extent:
     sizes: Sequence[int] = field(default=(), repr=False)  # stored bytes of each file
 
     @classmethod
-    def of(cls, scans: Sequence[Scan], samples: Mapping[int, Sequence[Sample]]) -> "Extent":
-        """Return that of some entries."""
+    def of(
+        cls, scans: Sequence[Scan], samples: Mapping[int, Sequence[Sample]], made: Mapping[int, Made]
+    ) -> "Extent":
+        """Return that of some entries, as they are or with the files that are `made` of them."""
         mine = [samples[one.entry.number] for one in scans]
+        given = [
+            Made({name: samples[number][at].files for at, name in enumerate(PARTS)}, len(one.entry.files))
+            for one in scans
+            for number in [one.entry.number]
+        ]
+        files = [made.get(one.entry.number, itself) for one, itself in zip(scans, given, strict=True)]
         return cls(
             {name: float(sum(each[at].bytes for each in mine)) for at, name in enumerate(PARTS)},
-            {name: sum(each[at].files for each in mine) for at, name in enumerate(PARTS)},
+            {name: sum(one.sampled[name] for one in files) for name in PARTS},
             sum(one.bytes for one in scans),
-            sum(len(one.entry.files) for one in scans),
+            sum(one.files for one in files),
             sum(one.records for one in scans),
             max((one.largest for one in scans), default=0.0),
             max(((info.bytes, info.path) for one in scans for info in one.entry.files), default=(0, ""))[1],
@@ -126,16 +135,18 @@ class Line:
 
 
 def estimate_stage(
-    stage: StagePlan, extent: Extent, trials: Mapping[str, Mapping[str, Trial]]
+    stage: StagePlan, extent: Extent, trials: Mapping[str, Mapping[str, Trial]], planned: int | None = None
 ) -> StageEstimate:
-    """Return what a stage will take."""
+    """Return what a stage will take; `planned` is how many files it will write, where that is known."""
     mine = {name: by_stage[stage.name] for name, by_stage in trials.items()}
 
     def line(quantity: str) -> Line:
         return Line.through(extent, {name: float(getattr(mine[name], quantity)) for name in PARTS})
 
     cpu, written = line("cpu"), round(line("bytes").of(extent))
-    count, roots = _files(stage, extent, mine), roots_of(stage)
+    if stage.entry.makes == "page":  # it shows a sample of bounded size
+        written = max(trial.bytes for trial in mine.values())
+    count, roots = _files(stage, extent, mine) if planned is None else planned, roots_of(stage)
     return StageEstimate(
         name=stage.name,
         verb=stage.verb,

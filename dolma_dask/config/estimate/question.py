@@ -22,6 +22,7 @@ from dolma_dask.config.estimate.entries import Moved, check_there, trace_entries
 from dolma_dask.config.estimate.model import CLIENT_BYTES, Extent, estimate_stage, is_near, walls
 from dolma_dask.config.estimate.records import TextKeys, near_keys
 from dolma_dask.config.estimate.sample import PARTS, choose, scan_entries, write_samples
+from dolma_dask.config.estimate.shards import shards_made
 from dolma_dask.config.estimate.slurm import fitting
 from dolma_dask.config.estimate.trials import COLD, run_trials
 from dolma_dask.config.pipeline_file import check_stages, read_pipeline, variables_of
@@ -207,11 +208,19 @@ class _Question:
         """Return what the trials say of the whole, and keep it beside the journals."""
         reached = trace_entries(self.stages, self.entries)
         scans = {one.entry.number: one for one in self.scans}
-        extents = {
-            name: Extent.of([scans[entry.number] for entry in entries], self.samples)
-            for name, entries in reached.items()
-        }
-        found = tuple(estimate_stage(stage, extents[stage.name], self.trials) for stage in self.stages)
+        made = shards_made(self.stages, self.entries, scans, self.trials)
+        planned: dict[str, int] = {}
+        extents: dict[str, Extent] = {}
+        for stage in self.stages:
+            mine = [scans[entry.number] for entry in reached[stage.name]]
+            converts = stage.verb == "convert" and any(one.entry.number in made for one in mine)
+            extents[stage.name] = Extent.of(mine, self.samples, {} if converts else made)
+            if converts:
+                planned[stage.name] = sum(made[one.entry.number].files for one in mine)
+        found = tuple(
+            estimate_stage(stage, extents[stage.name], self.trials, planned.get(stage.name))
+            for stage in self.stages
+        )
         count = sum(len(one.entry.files) for one in self.scans)
         doublings = [1 << power for power in range(_MOST_DOUBLINGS + 1) if power == 0 or 1 << power <= count]
         choices = [walls(found, extents, number) for number in doublings]

@@ -55,7 +55,8 @@ def _try(stage: StagePlan, folder: Path) -> dict[str, Any]:
     cpu, wall, compiled = _cpu(), time.perf_counter(), compiled_kernels()
     with _watched(folder) as scratch:
         try:
-            summary = stage.call(scheduler="synchronous", progress=False)
+            # a dataset that was sampled may have attributes that this stage makes
+            summary = stage.call(scheduler="synchronous", progress=False, overwrite=True)
         except (DolmaDaskError, OSError) as failed:
             error = f"{type(failed).__name__}: {failed}"
         else:

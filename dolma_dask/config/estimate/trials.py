@@ -22,8 +22,8 @@ COLD = "cold"
 
 _ATTEMPTS = 2
 
-_AGAIN = ("tiny", "many", "tiny", "many")
-"""Samples that are tried again: they take little, and what others do on the machine shows most in them. The least CPU counts."""
+_AGAIN = ("tiny", "many", "small", "large", "tiny", "many")
+"""Samples that are tried again, since what others do on the machine makes more CPU-seconds of the same work: the least counts."""
 
 _MODULE = "dolma_dask.config.estimate.trial"
 
