@@ -12,6 +12,7 @@
 module load cray-python
 SCRATCH="/tmp"
 if ! [ -d "$SCRATCH" -a -w "$SCRATCH" ]; then echo "no folder $SCRATCH on $(hostname); taking ${TMPDIR:-/tmp}" >&2; SCRATCH="${TMPDIR:-/tmp}"; fi
+export TMPDIR="$SCRATCH"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 export ARROW_IO_THREADS=${ARROW_IO_THREADS:-2}
 export RAYON_NUM_THREADS=${RAYON_NUM_THREADS:-1}
