@@ -209,9 +209,7 @@ COMMANDS = VERBS | _by_name(
 """All commands: verbs, then questions and what runs verbs."""
 
 
-GROUPS = {
-    "cluster": "Show what a cluster profile submits, and whether it works. Example: dolma-dask cluster check slurm"
-}
+GROUPS = {"cluster": "Show what a cluster profile submits, and whether it works."}
 """First words of the commands that have two, and their help."""
 
 

@@ -2,7 +2,7 @@
 
 Workers of a cluster are processes with one thread each, because taggers written in Python hold the interpreter lock. `places` decides where a
 run goes, `sharing` lets several verbs use the same workers, `local`, `slurm`, `allocation` and `remote` start or find them, `profiles` says how
-they are described in YAML, and `handle` is what `dolma_dask.cluster` returns.
+they are described in YAML, `refill` replaces jobs that end, `watching` tells the engine what it knows of them, and `handle` is what `dolma_dask.cluster` returns.
 """
 
 from dolma_dask.clusters.handle import Cluster, cluster
@@ -16,16 +16,9 @@ from dolma_dask.clusters.places import (
     open_placement,
 )
 from dolma_dask.clusters.remote import remote_client
-from dolma_dask.clusters.sharing import (
-    OWN,
-    Deaths,
-    check_workers_come,
-    deaths_of,
-    memory_setting,
-    process_pool,
-    shared_cluster,
-)
+from dolma_dask.clusters.sharing import process_pool, shared_cluster
 from dolma_dask.clusters.this_process import active_client, cpu_count
+from dolma_dask.clusters.watching import OWN, Deaths, check_workers_come, deaths_of, memory_setting
 
 __all__ = [
     "OWN",

@@ -16,12 +16,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dolma_dask.clusters.dashboard import tunnel
 from dolma_dask.clusters.job_options import LEAST_WORKER_MIB, PARENT_MIB, exports
 from dolma_dask.clusters.local import stop
 from dolma_dask.clusters.profiles import Profile
-from dolma_dask.clusters.sharing import of_client
 from dolma_dask.clusters.sigterm import stopped_by_sigterm
 from dolma_dask.clusters.this_process import check_has_threads, of_workers
+from dolma_dask.clusters.watching import of_client
 from dolma_dask.clusters.workers import CONFIG, SILENT, setting_of_user, taking_over
 from dolma_dask.display import counted
 from dolma_dask.errors import ClusterError, UsageError
@@ -29,6 +30,9 @@ from dolma_dask.processes import interrupts_held_back
 
 if TYPE_CHECKING:
     from distributed import Client
+
+COMMAND_MIB = 300
+"""Memory of this process, with the scheduler in it, on the first node."""
 
 STARTS = 3
 """So many times in a row srun may end before a worker has come."""
@@ -63,7 +67,7 @@ class Allocation:
         """Limit of a worker as Dask takes it: its share of what the job has, less what this process and srun's need."""
         if self.memory_mib is None:
             return "auto"
-        return f"{max((self.memory_mib - 3 * PARENT_MIB) // self.processes, LEAST_WORKER_MIB)}MiB"
+        return f"{max((self.memory_mib - COMMAND_MIB - PARENT_MIB) // self.processes, LEAST_WORKER_MIB)}MiB"
 
     def command(self, address: str, options: Mapping[str, str | None]) -> list[str]:
         """Return the call of srun that starts the workers of all nodes."""
@@ -134,7 +138,8 @@ def _start(
     of_client[client] = steps
     total = counted(allocation.nodes * allocation.processes, "worker")
     sys.stderr.write(
-        f"cluster {profile.name}: {total} on {counted(allocation.nodes, 'node')} of job {os.environ['SLURM_JOB_ID']}\n"
+        f"cluster {profile.name}: {total} on {counted(allocation.nodes, 'node')} of job {os.environ['SLURM_JOB_ID']}; "
+        f"dashboard: {tunnel(client.dashboard_link)}\n"
     )
     return client, steps
 

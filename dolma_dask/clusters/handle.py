@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from dolma_dask.clusters.dashboard import tunnel
 from dolma_dask.clusters.places import check_workers, profile_client
 from dolma_dask.clusters.profiles import read_profile
 from dolma_dask.clusters.this_process import has_own_client, of_default
+from dolma_dask.clusters.watching import of_client
 from dolma_dask.display import counted, html_pairs
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Cluster:
         return [
             ("workers", f"{len(threads):,} with {counted(sum(threads.values()), 'thread')}"),
             ("scheduler", str(self.client.scheduler.address)),
+            *([("over ssh", tunnel(self.dashboard_link))] if self.client in of_client else []),
             ("dashboard", self.dashboard_link),
         ]
 

@@ -15,8 +15,8 @@ from dolma_dask.processes import WORKER_ENVIRONMENT
 
 MIB = 1 << 20
 
-PARENT_MIB = 160
-"""Memory of the process that starts the workers of a job and watches them (measured: 120 to 140)."""
+PARENT_MIB = 100
+"""Memory of the process that starts the workers of a job and watches them, with what Python starts for it (measured: 75)."""
 
 LEAST_WORKER_MIB = 256
 """Less than a worker has when nothing runs on it."""

@@ -6,19 +6,20 @@ alive, and a squeue that does not answer changes nothing. When jobs end again an
 and says what stands in the log of the last.
 """
 
+import os
 import re
 import subprocess
 import threading
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dolma_dask.clusters.job_options import Job, without_job_of_ours
+from dolma_dask.clusters.jobs import SOON_SECONDS, Jobs, Refusal, is_of
 from dolma_dask.clusters.profiles import Profile
-from dolma_dask.clusters.sharing import own_tasks
+from dolma_dask.clusters.watching import own_tasks
 from dolma_dask.display import counted
 from dolma_dask.errors import ClusterError, DolmaDaskError, UsageError
 
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 30.0
 """How often squeue is asked while all workers are there."""
-
-SOON_SECONDS = 3.0
-"""How often while some are missing."""
-
-LOST_SECONDS = 300.0
-"""A job that has had workers, and has had none for so long, is dead whatever squeue says, or if it says nothing."""
 
 REFUSALS = 5
 """So many times in a row sbatch may fail for a reason that may pass."""
@@ -43,110 +38,7 @@ LOG_LINES = 20
 LOG_TRIES, LOG_SECONDS, LOG_CHARACTERS = 6, 0.5, 20_000
 """How often and how far the log of a job is looked at for the reason of its end, which SLURM writes a moment after it."""
 
-ENDED = frozenset(
-    [
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REVOKED",
-        "TIMEOUT",
-    ]
-)
-"""States of jobs that run no more."""
-
 _BY_MEMORY = re.compile(r"exceeded memory limit|oom[-_ ]?kill|out of memory", re.IGNORECASE)
-
-_MAY_PASS = re.compile(
-    r"timed out|unable to contact|temporarily|try again|connection refused|submit.*limit|too many",
-    re.IGNORECASE,
-)
-
-_CONCERNS = {
-    "queue": r"partition",
-    "account": r"account",
-    "memory": r"memory specification|memory required|--mem",
-    "cores": r"cpu count|node configuration|more processors",
-    "walltime": r"time limit|timelimit",
-    "job_extra_directives": r"qos|invalid option|unrecognized option|invalid feature|gres",
-}
-"""Options that messages of sbatch are about."""
-
-
-class Refusal(NamedTuple):
-    """A submission that failed."""
-
-    message: str  # of sbatch
-    may_pass: bool  # trying again may help
-
-    @classmethod
-    def of(cls, error: str) -> "Refusal":
-        """Read what dask-jobqueue says of a failed command."""
-        _, _, said = error.partition("stderr:")
-        message = " ".join((said or error).split())
-        return cls(message, bool(_MAY_PASS.search(message)))
-
-    def concerns(self) -> list[str]:
-        """Return the options of the profile that the message is about."""
-        return [
-            option for option, words in _CONCERNS.items() if re.search(words, self.message, re.IGNORECASE)
-        ]
-
-
-@dataclass
-class Jobs:
-    """What is known of the jobs that are held, and what follows from a look at them. It does nothing by itself."""
-
-    ids: dict[str, str] = field(default_factory=dict)  # of each job by its name in Dask, once it is submitted
-    arrived: set[str] = field(default_factory=set)  # jobs that have had a worker
-    alone_since: dict[str, float] = field(default_factory=dict)  # jobs without workers that have had some
-    stillborn: int = 0  # rounds in a row in which jobs ended without a worker
-    last: str = ""  # job that ended so last
-
-    def connect(self, workers: Collection[str], now: float) -> None:
-        """Note the workers that are connected, by name."""
-        for name in self.ids:
-            if any(_is_of(worker, name) for worker in workers):
-                if name not in self.arrived:
-                    self.arrived.add(name)
-                    self.stillborn = 0
-                self.alone_since.pop(name, None)
-            elif name in self.arrived:
-                self.alone_since.setdefault(name, now)
-
-    @property
-    def at_work(self) -> int:
-        """Number of jobs that have workers."""
-        return len(self.arrived - self.alone_since.keys())
-
-    def dead(self, listed: Mapping[str, str] | None, now: float) -> list[str]:
-        """Return the names of jobs that will have no more workers, and forget them.
-
-        `listed` is the state of each job that squeue knows, by number; None if it did not answer.
-        """
-        gone = [
-            name
-            for name, job_id in self.ids.items()
-            if (listed is not None and listed.get(job_id, "COMPLETED") in ENDED)
-            or now - self.alone_since.get(name, now) > LOST_SECONDS
-        ]
-        early = [name for name in gone if name not in self.arrived and self.ids[name]]
-        if early:
-            self.stillborn += 1
-            self.last = self.ids[early[-1]]
-        for name in gone:
-            del self.ids[name]
-            self.alone_since.pop(name, None)
-            self.arrived.discard(name)
-        return gone
-
-    def pause(self) -> float:
-        """Return how long to wait before new jobs are submitted: longer each time that jobs have ended at once."""
-        return 0.0 if self.stillborn == 0 else SOON_SECONDS * 2**self.stillborn
 
 
 class Refill:
@@ -297,7 +189,7 @@ class Refill:
         events = self._cluster.scheduler.get_events("worker-restart-memory")
         if any(event.get("worker") == worker.address for _, event in events):
             return True
-        name = next((name for name in self._all_ids if _is_of(str(worker.name), name)), "")
+        name = next((name for name in self._all_ids if is_of(str(worker.name), name)), "")
         if name not in self._by_memory:
             self._by_memory[name] = _says_memory(Path(self._job.log_of(self._all_ids.get(name, ""))))
         return self._by_memory[name]
@@ -309,11 +201,6 @@ class Refill:
         if ids:
             with suppress(OSError, subprocess.SubprocessError):
                 subprocess.run(["scancel", *ids], capture_output=True, timeout=60, check=False)
-
-
-def _is_of(worker: str, job: str) -> bool:
-    """Tell whether a worker is of a job: Dask appends the number of the process."""
-    return worker == job or worker.startswith(f"{job}-")
 
 
 def _losses(look_now: threading.Event) -> Any:
@@ -336,7 +223,7 @@ async def _forget(cluster: Any, names: Collection[str]) -> None:
         job = cluster.workers.pop(name, None)
         cluster.worker_spec.pop(name, None)
         for address, state in list(cluster.scheduler.workers.items()):
-            if _is_of(str(state.name), name):
+            if is_of(str(state.name), name):
                 await cluster.scheduler.remove_worker(address, stimulus_id="refill", safe=True)
         if job is not None:
             await job.close()
@@ -349,12 +236,10 @@ async def _cancel_all(client: "Client") -> None:
 
 
 def _listed() -> dict[str, str] | None:
-    """Return the state of each of the user's jobs by number; None if squeue does not answer."""
-    import os
-
+    """Return the state of each of the user's jobs by number, and why it waits; None if squeue does not answer."""
     try:
         done = subprocess.run(
-            ["squeue", "--me", "-h", "-o", "%A %T %r"],
+            ["squeue", "--me", "-h", "-o", "%A %T (%r)"],
             capture_output=True,
             text=True,
             timeout=30,
@@ -363,13 +248,15 @@ def _listed() -> dict[str, str] | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return {words[0]: words[1] for line in done.stdout.splitlines() if len(words := line.split()) > 1}
+    lines = (line.partition(" ") for line in done.stdout.splitlines())
+    return {job_id: state for job_id, _, state in lines if state}
 
 
 def _queue_of(ids: Collection[str], listed: Mapping[str, str] | None) -> str:
     if listed is None:
         return "squeue does not answer"
-    return ", ".join(f"job {job_id} {listed.get(job_id, 'gone')}" for job_id in ids if job_id)
+    states = {job_id: listed.get(job_id, "gone").removesuffix(" (None)") for job_id in ids if job_id}
+    return ", ".join(f"job {job_id} {state}" for job_id, state in states.items())
 
 
 def _says_memory(log: Path) -> bool:

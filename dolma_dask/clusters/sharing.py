@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.processes import kill_processes, start_processes
@@ -89,84 +88,3 @@ def shared_client(name: str, start: "Callable[[], AbstractContextManager[Client]
     if name not in shared.profiles:
         shared.profiles[name] = shared.stack.enter_context(start())
     yield shared.profiles[name]
-
-
-PREEMPTIONS = 12
-"""So many workers, each of a job, may a task lose that was alone on them, unless they needed too much memory."""
-
-OWN = "dolma-dask-"
-"""Begins the last part of the keys of tasks of a run."""
-
-
-class Watched(Protocol):
-    """What is known of the jobs or processes behind a client."""
-
-    def check(self) -> None:
-        """Raise `ClusterError` if there will be no more workers."""
-        ...
-
-    @property
-    def memory_setting(self) -> str:
-        """What to change when workers need more memory."""
-        ...
-
-    def died_of_memory(self, worker: Any) -> bool:
-        """Tell whether a worker, as the scheduler knew it, was killed for its memory."""
-        ...
-
-
-class Deaths(NamedTuple):
-    """What a task has done to workers when Dask gives it back."""
-
-    lost: int  # workers that died
-    most: int  # with so many, while it was alone, the task is to blame
-    by_memory: bool = False
-
-
-of_client: "WeakKeyDictionary[Any, Watched]" = WeakKeyDictionary()
-"""What watches the workers of a client."""
-
-
-def check_workers_come(client: Any) -> None:
-    """Raise `ClusterError` if the jobs of a client were given up."""
-    watched = of_client.get(client)
-    if watched is not None:
-        watched.check()
-
-
-def deaths_of(client: Any, killed: Any, lives: int) -> Deaths:
-    """Return what is known of the death that Dask's KilledWorker tells; `lives` is how many a task may cause.
-
-    Tasks on jobs come back after each death (see `own_tasks`), and may outlive many of them: a preempted job says nothing about a shard.
-    """
-    watched = of_client.get(client)
-    each = killed.allowed_failures + 1
-    if watched is None:
-        return Deaths(each, lives * each)
-    if watched.died_of_memory(killed.last_worker):
-        return Deaths(1, lives, by_memory=True)
-    return Deaths(1, PREEMPTIONS)
-
-
-def own_tasks() -> Any:
-    """Return a plugin of a scheduler in this process, with which tasks of a run come back after each death of a worker.
-
-    Dask alone would give them to `allowed-failures` other workers first, whatever the reason: jobs of SLURM, each of which has to be queued.
-    """
-    from distributed.diagnostics.plugin import SchedulerPlugin
-
-    class OwnTasks(SchedulerPlugin):
-        async def start(self, scheduler: Any) -> None:
-            self.scheduler = scheduler
-
-        def transition(self, key: Any, start: str, finish: str, *args: Any, **more: Any) -> None:
-            if finish == "processing" and isinstance(key, tuple) and str(key[-1]).startswith(OWN):
-                self.scheduler.tasks[key].suspicious = self.scheduler.allowed_failures
-
-    return OwnTasks()
-
-
-def memory_setting(client: Any) -> str:
-    """Return what to change when workers of a client need more memory; empty where nothing is known."""
-    watched = of_client.get(client)
-    return watched.memory_setting if watched is not None else ""

@@ -4,7 +4,6 @@ This is the only module that imports dask-jobqueue, which costs half a second an
 A job runs `processes` workers of one thread. They leave some minutes before the end of its walltime and hand over what they hold.
 """
 
-import getpass
 import itertools
 import os
 import shutil
@@ -18,13 +17,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dolma_dask.clusters.dashboard import tunnel
 from dolma_dask.clusters.job_options import Job, job_of, without_job_of_ours
+from dolma_dask.clusters.jobs import Refusal
 from dolma_dask.clusters.local import stop
 from dolma_dask.clusters.profiles import Profile
-from dolma_dask.clusters.refill import Refill, Refusal
-from dolma_dask.clusters.sharing import of_client
+from dolma_dask.clusters.refill import Refill
 from dolma_dask.clusters.sigterm import stopped_by_sigterm
 from dolma_dask.clusters.this_process import check_has_threads, of_workers
+from dolma_dask.clusters.watching import of_client
 from dolma_dask.clusters.workers import CONFIG, SILENT, setting_of_user, taking_over
 from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
@@ -109,12 +110,6 @@ def _started(profile: Profile, job: Job, client: "Client") -> str:
     return f"cluster {profile.name}: {jobs}, scheduler {client.scheduler.address}; dashboard: {tunnel(client.dashboard_link)}"
 
 
-def tunnel(link: str) -> str:
-    """Return how to see a dashboard from the user's own machine."""
-    host, _, port = link.partition("://")[2].partition("/")[0].rpartition(":")
-    return f"ssh -L {port}:{host}:{port} {getpass.getuser()}@{socket.gethostname()}, then http://localhost:{port}/status"
-
-
 def _wait_for_first(client: "Client", refill: Refill, profile: Profile) -> None:
     """Wait for a worker, however long the queue is, and say what it waits for."""
     said = ""
@@ -142,9 +137,7 @@ def _checked(profile: Profile) -> tuple[Profile, Job]:
 
 
 def _check_interface(profile: Profile, interface: str | None) -> None:
-    import psutil
-
-    known = psutil.net_if_addrs()
+    known = {name for _, name in socket.if_nameindex()}
     if interface is not None and interface not in known:
         raise UsageError(
             f"{profile.place_of('interface')}: this machine has no network interface {interface!r}; expected one of {', '.join(sorted(known))}. Where only compute nodes "

@@ -1,6 +1,8 @@
 """Profiles: those that are shipped, files on top of them, values of a call, and mistakes with their place."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -79,7 +81,7 @@ def test_mistakes_have_a_place(text, said, tmp_path):
         ({"cores": None}, "no `jobqueue.cores`"),
         ({"memory": None}, "no `jobqueue.memory`; expected it, since a job without it takes"),
         ({"memory": "4"}, "memory: '4'; expected a number with a unit"),
-        ({"memory": "300MB"}, "leaves 126 MiB for each of 1 workers"),
+        ({"memory": "300MB"}, "leaves 186 MiB for each of 1 workers"),
         ({"processes": 2}, "processes: 2 with cores: 1"),
         ({"walltime": "soon"}, r"walltime: \'soon\'; expected hours, minutes and seconds in quotes"),
         ({"walltime": 3600}, "walltime: 3600"),
@@ -141,3 +143,16 @@ def test_unknown_names_and_two_places_are_refused():
         pass
     assert read_profile("tcp://host:8786").kind == "address"
     assert "memory" in JOBQUEUE
+
+
+def test_profiles_in_the_documents_are_right(tmp_path):
+    root = Path(__file__).parents[3]
+    found = [
+        text
+        for page in (root / "README.md", *(root / "docs").glob("*.md"))
+        for text in re.findall(r"```yaml\n(base: .*?)```", page.read_text(), re.DOTALL)
+    ]
+    assert found
+    for text in found:
+        (tmp_path / "mine.yaml").write_text(text)
+        assert job_of(read_profile(str(tmp_path / "mine.yaml")), {}).worker_mib > 1000

@@ -1,10 +1,13 @@
 """Which jobs are dead, when new ones are submitted, and when it is given up; no clock and no SLURM takes part."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from dolma_dask.clusters.allocation import Allocation
 from dolma_dask.clusters.job_options import without_job_of_ours
-from dolma_dask.clusters.refill import ENDED, LOST_SECONDS, Jobs, Refusal
+from dolma_dask.clusters.jobs import ENDED, LOST_SECONDS, Jobs, Refusal
+from dolma_dask.clusters.watching import PREEMPTIONS, Deaths, deaths_of, of_client
 from dolma_dask.errors import UsageError
 
 RUNNING = {"11": "RUNNING", "12": "RUNNING"}
@@ -16,7 +19,7 @@ def held() -> Jobs:
 
 def test_jobs_that_wait_or_run_are_alive_and_a_silent_squeue_says_nothing():
     jobs = held()
-    assert jobs.dead({"11": "PENDING", "12": "COMPLETING"}, 0) == []
+    assert jobs.dead({"11": "PENDING (Resources)", "12": "COMPLETING"}, 0) == []
     assert jobs.dead({"11": "CONFIGURING", "12": "SUSPENDED"}, 0) == []
     assert jobs.dead(None, 1e9) == []
     assert (jobs.stillborn, jobs.pause()) == (0, 0)
@@ -113,3 +116,16 @@ def test_an_allocation_is_what_slurm_says_of_the_job():
     per_cpu = Allocation.of({**given, "SLURM_MEM_PER_CPU": "2000"}, None)
     assert per_cpu.memory_mib == 16000
     assert 1900 < int(per_cpu.worker_memory.removesuffix("MiB")) < 2000
+
+
+def test_why_workers_died_decides_how_many_a_task_may_lose():
+    client, killed = Client(), SimpleNamespace(allowed_failures=3, last_worker=None)
+    assert deaths_of(client, killed, 3) == Deaths(4, 12), "nothing is known of a cluster of somebody else"
+    of_client[client] = SimpleNamespace(died_of_memory=lambda worker: False)
+    assert deaths_of(client, killed, 3) == Deaths(1, PREEMPTIONS)
+    of_client[client] = SimpleNamespace(died_of_memory=lambda worker: True)
+    assert deaths_of(client, killed, 3) == Deaths(1, 3, by_memory=True)
+
+
+class Client:
+    """Stands for the key by which a cluster is known."""

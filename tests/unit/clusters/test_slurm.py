@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dolma_dask import cli
-from dolma_dask.clusters.slurm import tunnel
+from dolma_dask.clusters.dashboard import tunnel
 
 PROFILE = """
 base: slurm
@@ -70,5 +70,8 @@ def test_signals_stay_those_of_the_command_and_what_the_user_configured_counts(t
         assert words in done.stdout
 
 
-def test_the_way_to_a_dashboard_is_a_line_to_copy():
-    assert tunnel("http://10.1.2.3:41233/status").startswith("ssh -L 41233:10.1.2.3:41233 ")
+def test_the_way_to_a_dashboard_is_a_line_to_copy(monkeypatch):
+    monkeypatch.setenv("SLURM_SUBMIT_HOST", "login1")
+    line = tunnel("http://10.1.2.3:41233/status")
+    assert line.startswith("ssh -L 41233:10.1.2.3:41233 ")
+    assert line.endswith("@login1, then http://localhost:41233/status")
