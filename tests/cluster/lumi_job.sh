@@ -24,4 +24,4 @@ export DASK_DISTRIBUTED__WORKER__MEMORY__SPILL=False
 export DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=0.85
 export DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE=0.95
 export DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT=60s
-/shared/venv/bin/python -m distributed.cli.dask_worker tcp://ADDRESS-OF-THE-SCHEDULER --name JOB --nthreads 1 --memory-limit 2038MiB --nworkers 16 --nanny --death-timeout 300 --local-directory "$SCRATCH" --no-dashboard --lifetime 42900s --lifetime-stagger 150s --interface hsn0
+/shared/venv/bin/python -m distributed.cli.dask_worker tcp://ADDRESS-OF-THE-SCHEDULER --name JOB --nthreads 1 --memory-limit 2041MiB --nworkers 16 --nanny --death-timeout 300 --local-directory "$SCRATCH" --no-dashboard --lifetime 42900s --lifetime-stagger 150s --interface hsn0
