@@ -136,10 +136,13 @@ def kind_of(folder: str) -> str:
 
 
 def _is_compiled() -> bool:
-    """Tell whether machine code of kernels is in a cache that this process finds."""
+    """Tell whether machine code of kernels is where numba looks for it: the folder of its variable, else the package or the user's cache."""
     import dolma_dask.text
 
-    return any(Path(dolma_dask.text.__file__).parent.glob("__pycache__/*.nbc"))
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    package = Path(dolma_dask.text.__file__).parent / "__pycache__"
+    folders = [Path(named)] if named else [package, Path.home() / ".cache" / "numba"]
+    return any(next(folder.rglob("*.nbc"), None) for folder in folders if folder.is_dir())
 
 
 def _our_version() -> str:

@@ -53,12 +53,17 @@ def test_what_could_be_better_is_no_failure():
     assert [text.split()[0] for text in found.advice] == ["scratch", "scratch", "kernels"]
 
 
-def test_a_look_writes_and_reads(tmp_path):
+def test_a_look_writes_and_reads(tmp_path, monkeypatch):
     (tmp_path / "theirs").write_text("there")
     side = look(str(tmp_path), "mine", "theirs", "here")
     assert (side.folder_read, side.folder_wrote, (tmp_path / "mine").read_text()) == ("there", "", "here")
     assert "No such file" in look(str(tmp_path / "no"), "mine", "theirs", "here").folder_wrote
     assert kind_of("/proc") == "proc"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert not look(str(tmp_path), "mine", "", "").compiled
+    (tmp_path / "text_1").mkdir()
+    (tmp_path / "text_1/kernel.nbc").touch()
+    assert look(str(tmp_path), "mine", "", "").compiled
 
 
 @pytest.mark.slow
