@@ -354,6 +354,7 @@ class _Flight:
                 batch, slot = self._running.pop(future)
                 self._meter.end(slot)
                 self._land(future, batch)
+                future.release()  # a frame that an error holds would keep it, and Dask makes again what a dead worker held
                 self._fill()
         except BaseException:
             with suppress(Exception):

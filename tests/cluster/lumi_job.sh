@@ -12,6 +12,7 @@
 module load cray-python
 SCRATCH="/tmp"
 if ! [ -d "$SCRATCH" -a -w "$SCRATCH" ]; then echo "no folder $SCRATCH on $(hostname); taking ${TMPDIR:-/tmp}" >&2; SCRATCH="${TMPDIR:-/tmp}"; fi
+export TMPDIR="$SCRATCH"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 export ARROW_IO_THREADS=${ARROW_IO_THREADS:-2}
 export RAYON_NUM_THREADS=${RAYON_NUM_THREADS:-1}
@@ -23,4 +24,4 @@ export DASK_DISTRIBUTED__WORKER__MEMORY__SPILL=False
 export DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=0.85
 export DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE=0.95
 export DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT=60s
-/shared/venv/bin/python -m distributed.cli.dask_worker tcp://ADDRESS-OF-THE-SCHEDULER --name JOB --nthreads 1 --memory-limit 2038MiB --nworkers 16 --nanny --death-timeout 300 --local-directory "$SCRATCH" --no-dashboard --lifetime 42900s --lifetime-stagger 150s --interface hsn0
+/shared/venv/bin/python -m distributed.cli.dask_worker tcp://ADDRESS-OF-THE-SCHEDULER --name JOB --nthreads 1 --memory-limit 2041MiB --nworkers 16 --nanny --death-timeout 300 --local-directory "$SCRATCH" --no-dashboard --lifetime 42900s --lifetime-stagger 150s --interface hsn0
