@@ -206,7 +206,8 @@ def test_options_of_the_command_line_count_more_than_the_file(world, monkeypatch
 
     monkeypatch.setattr(StagePlan, "call", call)
     run("p.yaml", scheduler="threads", workers=1, overwrite=True)
-    assert seen == [{"scheduler": "threads", "workers": 1, "overwrite": True}] * 4
+    given = {"scheduler": "threads", "workers": 1, "overwrite": True}
+    assert seen == [{**given, "cluster": None}] * 4  # nor does a cluster of the file count then
     stage = StagePlan("report", "report", {"dataset": "a", "to": "b.html", "workers": 3})
     assert stage.takes.keys() >= {"workers", "to"}
 
