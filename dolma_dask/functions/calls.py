@@ -23,6 +23,10 @@ FunctionLike = str | Callable[..., Any]
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
 
 
+STOPS = (MemoryError, KeyboardInterrupt, DataError)
+"""Exceptions that say nothing about a record."""
+
+
 class CallError(Exception):
     """A function of a user raised; the message says what and where."""
 
@@ -70,16 +74,16 @@ class UserFunction:
 
         Raises `CallError`: it raised, whatever it was, but for what stops a run.
         """
-        try:
-            return self.function(*args)
-        except (MemoryError, DataError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise self.failed(error) from error
+        return self.finished(lambda made: made, *args)
 
-    def failed(self, error: BaseException) -> CallError:
-        """Return what the function raised in words."""
-        return CallError(what_failed(error, self.file))
+    def finished(self, finish: Callable[[Any], Any], *args: Any) -> Any:
+        """Call the function, and `finish` on what it returned, which may run more of its code; raises as a call does."""
+        try:
+            return finish(self.function(*args))
+        except STOPS:
+            raise
+        except BaseException as error:
+            raise CallError(what_failed(error, self.file)) from error
 
 
 def _refuse(name: str, *_: Any) -> None:

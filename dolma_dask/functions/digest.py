@@ -1,61 +1,89 @@
 """The default version of a user's function, or a tagger made from one: a digest that changes when it would do something else.
 
 Finished work is known by the version, so one that stays the same after an edit would leave wrong documents or attributes in place. The digest
-therefore covers the source of the function, its default and bound values, and the constants, compiled patterns, functions and classes of the same
-module that it names, as they are when the digest is taken (in a notebook: after the last cell that was run). It does not cover other packages,
-files or models that the function uses: whoever depends on these gives a version by hand.
+therefore covers the source of the function, its default and bound values, and the constants, compiled patterns, functions, classes and their objects
+of the same module that it names, as they are when the digest is taken (in a notebook: after the last cell that was run). It does not cover other
+packages, files or models that the function uses: whoever depends on these gives a version by hand.
 """
 
 import dataclasses
+import datetime
+import decimal
 import functools
 import hashlib
 import inspect
+import linecache
+import operator
+import pathlib
 import re
 import textwrap
 import types
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
+_PLAIN = (
+    *(type(None), bool, int, float, complex, str, bytes, type(Ellipsis), bytearray, range, slice),
+    *(datetime.date, datetime.time, datetime.timedelta, datetime.timezone, decimal.Decimal),
+    *(pathlib.PurePath, np.generic, operator.itemgetter, operator.attrgetter, operator.methodcaller),
+)
+"""What its ``repr`` says whole."""
 
 
 def digest(*parts: object) -> str:
     """Digest values, functions among them, to sixteen hexadecimal digits."""
-    seen: set[int] = set()
-    text = "\n".join(_canonical(part, seen) for part in parts)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    spelling = _Spelling()
+    return _sha("\n".join(map(spelling, parts)))[:16]
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def source_of(function: Callable[..., object]) -> str:
-    """Return the source text of a function, or its byte code and constants where there is no source."""
+    """Return the source text of a function, or its byte code and constants where there is no source, or one that is not of this function alone."""
+    code = getattr(function, "__code__", None)
     try:
         # of its own code, also where it wraps another function
-        return textwrap.dedent(inspect.getsource(getattr(function, "__code__", function)))
+        source = textwrap.dedent(inspect.getsource(code or function))
     except (OSError, TypeError, IndentationError):
-        code = getattr(function, "__code__", None)
         return type(function).__qualname__ if code is None else _code_text(code)
+    if code is None or (code.co_name != "<lambda>" and _is_current(code)):
+        return source
+    return _code_text(code)  # lambdas share lines
+
+
+def _is_current(code: types.CodeType) -> bool:
+    """Tell whether a file still has the code that was loaded from it: it may have been edited after the import."""
+    try:
+        return code in _codes("".join(linecache.getlines(code.co_filename)))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+
+
+@functools.lru_cache(64)
+def _codes(source: str) -> frozenset[types.CodeType]:
+    return frozenset(_inside(compile(source, "", "exec", dont_inherit=True)))
+
+
+def _inside(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _inside(constant)
 
 
 def _code_text(code: types.CodeType) -> str:
-    constants = [
-        _code_text(c) if isinstance(c, types.CodeType) else _canonical(c, set()) for c in code.co_consts
-    ]
+    constants = [_code_text(c) if isinstance(c, types.CodeType) else _Spelling()(c) for c in code.co_consts]
     return f"{code.co_code.hex()} {code.co_names} {code.co_varnames} [{', '.join(constants)}]"
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
 
 
 def surroundings(function: Callable[..., object]) -> dict[str, object]:
     """Everything a function reads that is not in its source: defaults, bound variables, globals of its module.
 
-    Functions of other modules are given by name; what is not a plain function is given as it is.
+    What is not a plain function is given as it is.
     """
     if not isinstance(function, types.FunctionType):
         return {"": function}
@@ -65,31 +93,23 @@ def surroundings(function: Callable[..., object]) -> dict[str, object]:
             facts[f"bound {name}"] = cell.cell_contents
         except ValueError:
             facts[f"bound {name}"] = "not set yet"
-    for name in sorted(set(_names(function.__code__)) & set(function.__globals__)):
+    names = {name for code in _inside(function.__code__) for name in code.co_names}
+    for name in sorted(names & set(function.__globals__)):
         facts[f"global {name}"] = function.__globals__[name]
-    return {name: _by_name(value, function.__module__) for name, value in facts.items()}
+    return {name: _Seen(value, function.__module__) for name, value in facts.items()}
 
 
-def _by_name(value: object, module: str) -> object:
-    if isinstance(value, types.FunctionType) and value.__module__ != module:
-        return f"{value.__module__}.{value.__qualname__}"
-    if isinstance(value, type) and value.__module__ == module:
-        return _Class(value)
-    return value
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """A value that code of a module reads: functions, classes and objects of that module count with their source, others by name."""
+
+    value: object
+    module: str
 
 
-class _Class:
-    """A class of the module of a function: known by what it defines, others by name."""
-
-    def __init__(self, cls: type) -> None:
-        self.cls = cls
-
-    def members(self) -> dict[str, object]:
-        """Return what decides what its objects do."""
-        own = {
-            name: _plain_member(value) for name, value in vars(self.cls).items() if name not in _NO_MEMBERS
-        }
-        return {name: value for name, value in own.items() if isinstance(value, (*_PLAIN, *_CONTAINERS))}
+def _members(cls: type) -> dict[str, object]:
+    """Return what decides what the objects of a class do."""
+    return {name: _plain_member(value) for name, value in vars(cls).items() if name not in _NO_MEMBERS}
 
 
 def _plain_member(value: Any) -> Any:
@@ -110,44 +130,73 @@ _NO_MEMBERS = frozenset(
         "__static_attributes__",
     }
 )
-_CONTAINERS = (tuple, list, set, frozenset, dict, re.Pattern, np.ndarray, types.FunctionType)
 
 
-def _canonical(value: Any, seen: set[int]) -> str:
-    """Text that is the same for equal values in every process."""
-    if isinstance(value, _PLAIN):
-        return repr(value)
-    if isinstance(value, re.Pattern):
-        return f"re({value.pattern!r}, {value.flags})"
-    if isinstance(value, np.ndarray):
-        return f"array({value.dtype}, {value.shape}, {hashlib.sha256(value.tobytes()).hexdigest()})"
-    if id(value) in seen:
-        return "again"
-    seen = seen | {id(value)}
-    if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__}({', '.join(_canonical(item, seen) for item in value)})"
-    if isinstance(value, (set, frozenset)):
-        return f"set({', '.join(sorted(_canonical(item, seen) for item in value))})"
-    if isinstance(value, (dict, types.MappingProxyType)):
-        items = (f"{_canonical(key, seen)}: {_canonical(item, seen)}" for key, item in value.items())
-        return f"dict({', '.join(sorted(items))})"
-    if isinstance(value, functools.partial):
-        return f"partial({_canonical((value.func, value.args, value.keywords), seen)})"
-    if isinstance(value, _Class):
-        if id(value.cls) in seen:
-            return "again"
-        seen.add(id(value.cls))  # a method may name its class
-        bases = [_by_name(base, value.cls.__module__) for base in value.cls.__bases__]
-        return f"class({value.cls.__qualname__}, {_canonical([bases, value.members()], seen)})"
-    wrapped = getattr(value, "__wrapped__", None)
-    if isinstance(wrapped, types.FunctionType) and not isinstance(value, types.FunctionType):
-        return f"{type(value).__qualname__}({_canonical(wrapped, seen)})"  # of functools.cache
-    if isinstance(value, types.FunctionType):
-        return f"function({source_of(value)!r}, {_canonical(surroundings(value), seen)})"
-    if isinstance(value, types.ModuleType):
-        return f"module({value.__name__})"
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return f"{type(value).__qualname__}({_canonical(fields, seen)})"
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', type(value).__qualname__)}"
+class _Spelling:
+    """Spells values as text that is the same for equal ones in every process; each function, class and object once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, str]] = {}  # by id; held, so that no other object gets it
+
+    def __call__(self, value: Any, module: str | None = None) -> str:
+        """Return the text of a value that code of `module` reads."""
+        if isinstance(value, _PLAIN):
+            return repr(value)
+        if isinstance(value, _Seen):
+            return self(value.value, value.module)
+        known = self._known.get(id(value))
+        if known is None:
+            self._known[id(value)] = value, "again"
+            known = self._known[id(value)] = value, self._spelled(value, module)
+        return known[1]
+
+    def _spelled(self, value: Any, module: str | None) -> str:
+        if isinstance(value, re.Pattern):
+            return f"re({value.pattern!r}, {value.flags})"
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            return f"array({value.dtype}, {value.shape}, {hashlib.sha256(value.tobytes()).hexdigest()})"
+        if isinstance(value, (tuple, list, deque, np.ndarray)):
+            return f"{type(value).__name__}({', '.join(self(item, module) for item in value)})"
+        if isinstance(value, (set, frozenset)):
+            return f"set({', '.join(sorted(self(item, module) for item in value))})"
+        if isinstance(value, (dict, types.MappingProxyType)):
+            items = (f"{self(key, module)}: {self(item, module)}" for key, item in value.items())
+            return f"dict({', '.join(sorted(items))})"
+        if isinstance(value, functools.partial):
+            return f"partial({self((value.func, value.args, value.keywords), module)})"
+        if isinstance(value, types.MethodType):
+            return f"method({self(value.__func__, module)}, {self(value.__self__, module)})"
+        wrapped = getattr(value, "__wrapped__", None)
+        if isinstance(wrapped, types.FunctionType) and not isinstance(value, types.FunctionType):
+            return f"{type(value).__qualname__}({self(wrapped, module)})"  # of functools.cache
+        if isinstance(value, types.FunctionType):
+            return self._function(value, module)
+        if isinstance(value, types.ModuleType):
+            return f"module({value.__name__})"
+        return self._object(value, module)
+
+    def _function(self, value: types.FunctionType, module: str | None) -> str:
+        if module not in (None, value.__module__):
+            return f"{value.__module__}.{value.__qualname__}"
+        return f"function({_sha(source_of(value) + self(surroundings(value)))})"
+
+    def _object(self, value: Any, module: str | None) -> str:
+        """Return the text of a class, or of an object of one."""
+        cls = value if isinstance(value, type) else type(value)
+        is_own = module is not None and cls.__module__ == module
+        if value is cls and is_own:
+            return f"class({cls.__qualname__}, {_sha(self(list(cls.__bases__), module) + self(_members(cls), module))})"
+        if value is not cls and (is_own or dataclasses.is_dataclass(cls)):
+            return f"object({self(cls, module)}, {self(_state(value), module)})"
+        named = value if hasattr(value, "__qualname__") else cls
+        return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', cls.__qualname__)}"
+
+
+def _state(value: Any) -> dict[str, object]:
+    """Return what an object holds."""
+    slots = [
+        name for cls in type(value).__mro__ for name in np.atleast_1d(getattr(cls, "__slots__", ())).tolist()
+    ]
+    return {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(
+        value, "__dict__", {}
+    )

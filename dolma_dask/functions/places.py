@@ -150,4 +150,4 @@ def what_failed(error: BaseException, file: str = "") -> str:
         frame for frame in traceback.extract_tb(error.__traceback__) if not file or frame.filename == file
     ]
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}{f': {error}' if str(error) else ''}{place}"
+    return f"{type(error).__name__}{f': {error!s:.500}' if str(error) else ''}{place}"

@@ -6,6 +6,7 @@ Cost: Python objects for every value; 50 MB of JSON per CPU-second besides the f
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -79,31 +80,26 @@ class FunctionConverter:
 
     def _convert(self, record: dict[str, Any], row: int, identity: str | None = None) -> Documents:
         try:
-            made = _several(self._function(record))
+            made = self._function.finished(_several, record)
         except CallError as error:
             raise LineError(
                 "function_failed", f"documents from {self._name}, which raised {error}"
-            ) from error
-        except (Exception, SystemExit) as error:  # an iterator raised on its way
-            raise LineError(
-                "function_failed", f"documents from {self._name}, which raised {self._function.failed(error)}"
             ) from error
         documents = Documents([], [], [], [])
         for number, document in enumerate(made):
             self._add(
                 documents, document, (identity or self._generated(row)) + (f"-{number}" if number else "")
             )
-        if len(set(documents.ids)) < len(documents.ids):
-            raise self._wrong(
-                "documents with ids of their own", f"the id {documents.ids[0]!r} more than once"
-            )
+        twice = [identity for identity, count in Counter(documents.ids).items() if count > 1]
+        if twice:
+            raise self._wrong("documents with ids of their own", f"the id {twice[0]!r} more than once")
         return documents
 
     def _add(self, documents: Documents, document: Any, identity: str) -> None:
         """Check one document and append it."""
-        if not isinstance(document, Mapping):
+        if not isinstance(document, dict):
             expected = "a document (a dict with text), several in a list, or None"
-            raise self._wrong(expected, f"{type(document).__name__} {document!r:.60}")
+            raise self._wrong(expected, kind_in_words(document))
         given = {name: value for name, value in document.items() if value is not None or name not in _ORDER}
         fields: dict[str, Any] = {"id": identity, "source": self._source} | given
         for name in ("text", "source", "id"):
@@ -149,9 +145,8 @@ def _several(made: Any) -> list[Any]:
     """Return what a function returned as a list; one that raises does so here."""
     if made is None:
         return []
-    if isinstance(made, Mapping | str | bytes) or not isinstance(made, Iterable):
-        return [made]
-    return list(made)
+    is_one = isinstance(made, Mapping | str | bytes) or not isinstance(made, Iterable)
+    return [dict(one) if isinstance(one, Mapping) else one for one in ([made] if is_one else made)]
 
 
 def kind_in_words(value: Any) -> str:

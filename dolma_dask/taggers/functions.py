@@ -87,7 +87,9 @@ class FunctionTagger:
         for row, document in enumerate(documents):
             try:
                 values = self._values(self.function(*document), document)
-            except Exception as error:
+            except (MemoryError, KeyboardInterrupt):
+                raise
+            except BaseException as error:
                 raise self._row_error(batch, row, error) from error
             for name, value in values.items():
                 columns[name].append(value)
@@ -138,7 +140,7 @@ class FunctionTagger:
         check_columns(self.name, self.types, tagged, batch.num_rows)
         return tagged.select(list(self.types))
 
-    def _row_error(self, batch: pa.RecordBatch, row: int, error: Exception) -> DataError:
+    def _row_error(self, batch: pa.RecordBatch, row: int, error: BaseException) -> DataError:
         identity = batch.column("id")[row].as_py() if "id" in batch.schema.names else None
         known = "" if identity is None else f" (id {identity!r})"
         code = getattr(inspect.unwrap(self.function), "__code__", None)
@@ -156,6 +158,8 @@ class FunctionTagger:
 def _number(value: Any) -> float:
     if not isinstance(value, numbers.Real) or not math.isfinite(value):
         raise DataError(f"returned {value!r:.80}; expected a finite number")
+    if isinstance(value, numbers.Integral) and int(value) != float(value):
+        raise DataError(f"returned {value!r:.80}; expected a number that a float holds whole, or a str")
     return float(value)
 
 
@@ -166,13 +170,21 @@ def _scalar(value: Any, expected: type) -> Any:
         return int(value)
     if not isinstance(value, expected):
         raise DataError(f"returned {value!r:.80}; expected {expected.__name__}")
+    return _text(value) if expected is str else value
+
+
+def _text(value: Any) -> Any:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"returned {value!r:.80}; expected characters, found a lone surrogate") from None
     return value
 
 
 def _numbers_by_name(value: Any) -> list[tuple[str, float]]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise DataError(f"returned {value!r:.80}; expected a dict of str to numbers")
-    return [(key, _number(number)) for key, number in value.items()]
+    return [(_text(key), _number(number)) for key, number in value.items()]
 
 
 def _spans(value: Any, length: int | None) -> list[dict[str, float]]:

@@ -267,7 +267,7 @@ class MixBlock:
         if options.provenance:
             metadata = pa.nulls(len(self.numbers), pa.large_string())
             metadata = metadata if METADATA in edits else self.batch.column(METADATA)
-            edits[METADATA] = Edit(METADATA, self._provenance(metadata))
+            edits[METADATA] = Edit(METADATA, with_places(metadata, self.shard.shard.path, self.numbers))
         return list(edits.values())
 
     def _moved(self, attributes: pa.LargeStringArray, replaced: Replaced) -> pa.LargeStringArray:
@@ -276,14 +276,22 @@ class MixBlock:
         except SchemaError as error:
             raise self.error(int(str(error.details["row"])), str(error).rstrip(".")) from None
 
-    def _provenance(self, metadata: pa.LargeStringArray) -> pa.LargeStringArray:
-        """Return metadata with the file and line of each row in it; in place of what is no object, an object with nothing else."""
-        name = self.shard.shard.path.rsplit("/", 1)[-1]
-        lines_of_rows = join_texts(f"{name}:", pa.array(self.numbers + 1).cast(pa.large_string()))
-        is_object = pc.fill_null(pc.starts_with(metadata, "{"), False)
-        lines = join_texts(pc.if_else(is_object, metadata, "{}"), "\n")
-        spliced = splice(lines, [Edit(PROVENANCE, string_texts(lines_of_rows))])
-        return pc.utf8_rtrim(spliced.cast(pa.large_string()), characters="\n")
+
+def with_places(
+    metadata: pa.LargeStringArray, path: str, numbers: npt.NDArray[np.int64]
+) -> pa.LargeStringArray:
+    """Return metadata with the file and line of each row in it; in place of what is no object, an object with nothing else."""
+    name = path.rsplit("/", 1)[-1]
+    lines_of_rows = join_texts(f"{name}:", pa.array(numbers + 1).cast(pa.large_string()))
+    return with_member(metadata, PROVENANCE, string_texts(lines_of_rows))
+
+
+def with_member(metadata: pa.LargeStringArray, name: str, values: pa.LargeStringArray) -> pa.LargeStringArray:
+    """Return metadata with one more member, in JSON; in place of what is no object, an object with nothing else."""
+    is_object = pc.fill_null(pc.starts_with(metadata, "{"), False)
+    lines = join_texts(pc.if_else(is_object, metadata, "{}"), "\n")
+    spliced = splice(lines, [Edit(name, values)])
+    return pc.utf8_rtrim(spliced.cast(pa.large_string()), characters="\n")
 
 
 _NO_TEXT = pa.scalar(None, pa.large_string())

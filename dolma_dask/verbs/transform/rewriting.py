@@ -25,6 +25,7 @@ from dolma_dask.io.attributes import member_texts
 from dolma_dask.io.records import BadRecord
 from dolma_dask.rules.splicing import Edit, splice
 from dolma_dask.sources.functions import json_problem, kind_in_words
+from dolma_dask.verbs.mix.block import with_member, with_places
 from dolma_dask.verbs.sinks import DocumentRows
 from dolma_dask.verbs.transform.documents import Change, WrongResultError, applied, change_of, decoded
 
@@ -121,11 +122,11 @@ class Rewriter:
     def _kept(
         self, rows: DocumentRows, texts: pa.Array, lines: pa.Array, bad: list[BadRecord]
     ) -> DocumentRows:
-        """Return the rows that have a text, counted, and with the name of the function where they changed."""
+        """Return the rows that have a text, counted, and with where they come from if that was asked for."""
         assert rows.lines is not None
         changed = _differ(lines, rows.lines)
-        if self._rewriting.names_function and changed.any():
-            lines = _named(lines, changed, self._rewriting.label)
+        if self._rewriting.names_function and len(lines):
+            lines = _with_origin(lines, changed, rows, self._url, self._rewriting.label)
         kept = texts.is_valid()
         self.counts["documents_dropped"] += texts.null_count - len(bad)
         valid = kept.to_numpy(zero_copy_only=False)
@@ -227,20 +228,14 @@ def _differ(new: pa.Array, old: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.not_equal(new, old).to_numpy(zero_copy_only=False))
 
 
-def _named(lines: pa.Array, changed: npt.NDArray[np.bool_], label: str) -> pa.LargeBinaryArray:
-    """Return lines of which those that changed name the function in their metadata."""
-    metadata = member_texts(Lines.of(lines), METADATA)
-    is_object = pc.fill_null(pc.starts_with(metadata, "{"), False)
-    whole = pc.binary_join_element_wise(
-        pc.if_else(is_object, metadata, "{}"),
-        pa.scalar("\n", pa.large_string()),
-        pa.scalar("", pa.large_string()),
-    )
+def _with_origin(
+    lines: pa.Array, changed: npt.NDArray[np.bool_], rows: DocumentRows, url: str, label: str
+) -> pa.LargeBinaryArray:
+    """Return lines that name file and line in their metadata, and the function if it changed them."""
+    metadata = with_places(member_texts(Lines.of(lines), METADATA), url, rows.numbers)
     names = string_texts(pa.array([label] * len(lines), pa.large_string()))
-    spliced = pc.utf8_rtrim(
-        splice(whole, [Edit(TRANSFORMED, names)]).cast(pa.large_string()), characters="\n"
-    )
-    return splice(lines, [Edit(METADATA, pc.if_else(pa.array(changed), spliced, _NO_TEXT))])
+    named = pc.if_else(pa.array(changed), with_member(metadata, TRANSFORMED, names), metadata)
+    return splice(lines, [Edit(METADATA, named)])
 
 
 _NO_TEXT = pa.scalar(None, pa.large_string())

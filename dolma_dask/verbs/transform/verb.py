@@ -110,7 +110,7 @@ def transform(
     check_apart(opened.root, target, "transform")
     asked = selected(opened, options)
     selection = select(asked.with_current_attributes(), rule_of(where), names)
-    mixture = make_mixture(selection, MixOptions(provenance=bool(provenance)), names)
+    mixture = make_mixture(selection, MixOptions(), names)
     output = DocumentOutput(target, format, verb="transform")
     policy = record_policy(options)
     stage = TransformStage((output,), policy, "transform", rewriting, opened.root)

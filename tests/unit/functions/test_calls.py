@@ -11,6 +11,8 @@ import pytest
 
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.functions.calls import CallError, user_function
+from dolma_dask.sources.functions import FunctionConverter
+from dolma_dask.sources.mapping import FieldMapping
 
 FILE = """import functools
 import re
@@ -130,3 +132,26 @@ def test_a_module_that_differs_elsewhere_is_refused(tmp_path, monkeypatch):
 def test_what_stops_python_stops_one_call_alone():
     with pytest.raises(CallError, match=r"SystemExit: 0 \(test_calls.py, line \d+\)"):
         user_function(lambda text: sys.exit(0), ("text",))("x")
+
+
+def raising(error):
+    def run(record):
+        yield {"text": "x"}
+        raise error
+
+    return user_function(run, ("record",))
+
+
+@pytest.mark.parametrize(
+    "error", [GeneratorExit("no"), SystemExit(0), KeyError("k"), ValueError("x" * 10**6)]
+)
+def test_code_that_runs_later_is_blamed_too_in_a_line(error):
+    with pytest.raises(CallError, match=rf"^{type(error).__name__}: .{{1,500}} \(test_calls.py, line \d+\)$"):
+        raising(error).finished(list, {})
+
+
+@pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt(), DataError("not of the record")])
+def test_what_says_nothing_about_a_record_is_raised_as_it_is(error):
+    converter = FunctionConverter(raising(error), FieldMapping(source="s"), "a.jsonl")
+    with pytest.raises(type(error)):
+        converter.convert_line(b"{}", 0)

@@ -1,6 +1,8 @@
 """The digest changes with what a function would do, and with nothing else."""
 
 import functools
+import importlib
+import linecache
 import re
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from dolma_dask.functions.digest import digest, source_of, surroundings
+from dolma_dask.functions.places import find_object
 from dolma_dask.taggers.registry import tagger
 
 LIMIT = 5
@@ -122,11 +125,70 @@ def test_cycles_end():
     assert version(calls_itself) == version(calls_itself)
 
 
-def test_functions_of_other_packages_count_by_name():
+def test_functions_of_other_packages_count_by_name(monkeypatch):
     def dumps(text):
         return tagger(text)
 
-    assert surroundings(dumps)["global tagger"] == "dolma_dask.taggers.registry.tagger"
+    def other():
+        return None
+
+    before = digest(surroundings(dumps))
+    other.__module__, other.__qualname__ = tagger.__module__, tagger.__qualname__
+    monkeypatch.setitem(globals(), "tagger", other)
+    assert digest(surroundings(dumps)) == before
+
+
+MEANT = """
+class Cleaner:
+    def __init__(self, ending):
+        self.ending = ending
+    def clean(self, text):
+        return text + self.ending
+CLEANER = Cleaner("x")
+"""
+
+
+@pytest.mark.parametrize(
+    "code, old, new",
+    [
+        ("from datetime import date\nSINCE = date(2020, 1, 1)\ndef f(text): return str(SINCE)", "2020", "2021"),
+        ("from decimal import Decimal\nD = Decimal('0.5')\ndef f(text): return str(D)", "0.5", "0.6"),
+        ("import numpy as np\nD = np.int64(5)\ndef f(text): return text * D", "5", "6"),
+        ("from collections import deque\nD = deque('ab')\ndef f(text): return D[0]", "ab", "ba"),
+        ("from operator import methodcaller\nD = methodcaller('upper')\ndef f(text): return D(text)", "upper", "lower"),
+        (MEANT + "def f(text): return CLEANER.clean(text)", '"x"', '"y"'),
+        (MEANT + "def f(text): return CLEANER.clean(text)", "text + self", "self"),
+        (MEANT + "STEPS = [CLEANER.clean]\ndef f(text): return STEPS[0](text)", "text + self", "self"),
+        (MEANT + "KINDS = {'x': Cleaner}\ndef f(text): return KINDS['x']('')", "text + self", "self"),
+        ("BOTH = lambda t: t.upper(), lambda t: t.lower()\nf = BOTH[0]", "[0]", "[1]"),
+    ],
+)  # fmt: skip
+def test_what_a_function_names_counts(tmp_path, code, old, new):
+    def version_of_file(text):
+        (tmp_path / "mine.py").write_text(text)
+        return digest(find_object(f"{tmp_path}/mine.py:f"))
+
+    before = version_of_file(code)
+    assert version_of_file(code.replace(old, new)) != before
+    assert version_of_file(code + "\nELSEWHERE = 1\n") == before
+
+
+def test_a_module_that_was_edited_after_its_import_is_not_known_by_its_new_source(tmp_path, monkeypatch):
+    """Its old code runs; with the digest of the new, the work of the old would count as done."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "edited_later.py").write_text("def f(text):\n    return text\n")
+    module = importlib.import_module("edited_later")
+    (tmp_path / "edited_later.py").write_text("def f(text):\n    return text.upper()\n")
+    meanwhile = digest(module.f)
+    linecache.clearcache()
+    assert digest(find_object(f"{tmp_path}/edited_later.py:f")) != meanwhile
+
+
+def test_many_functions_that_use_each_other_take_no_time():
+    code = "".join(f"def f{n}(t): return f{n + 1}(t) + f{n + 2}(t)\n" for n in range(60))
+    names = {}
+    exec(code + "def f60(t): return t\ndef f61(t): return t\n", names)
+    assert digest(names["f0"]) != digest(names["f1"])
 
 
 def test_same_in_every_process():

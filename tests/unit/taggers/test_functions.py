@@ -123,6 +123,15 @@ def divide(text):
     return 1 / (len(text) - 3)
 
 
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit()])
+def test_what_would_stop_python_is_named_too(error):
+    def fails(text: str) -> float:
+        raise error
+
+    with pytest.raises(DataError, match=rf"tagger 'fails_v1' failed on row 0 .*{type(error).__name__}"):
+        tagger(name="fails_v1", types="x")(fails)(texts("abc"))
+
+
 def test_failing_document_is_named():
     made = tagger(name="divide_v1", types="x")(divide)
     with pytest.raises(DataError) as caught:
@@ -147,6 +156,9 @@ def test_failing_document_is_named():
         ("document", float("nan"), "expected a finite number"),
         ("document", float("inf"), "expected a finite number"),
         ("document", [1], "expected a finite number"),
+        ("document", 2**53 + 1, "expected a number that a float holds whole, or a str"),
+        (str, "\ud800", "expected characters, found a lone surrogate"),
+        ("dict", {"\ud800": 1}, "expected characters, found a lone surrogate"),
         (bool, 1, "expected bool"),
         (str, 1, "expected str"),
         (int, 1.5, "expected int"),

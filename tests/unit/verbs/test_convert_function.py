@@ -131,7 +131,7 @@ def test_rows_of_tables_texts_and_archives_are_records(tmp_path):
         ({"text": "x", "more": {1}}, r"found set \{1\}; expected str, int, .* in field 'more'"),
         ({"text": "a\ud800"}, "found a lone surrogate, which is no character in field 'text'"),
         (
-            [{"text": "x", "id": "i"}, {"text": "y", "id": "i"}],
+            [{"text": "w", "id": "h"}, {"text": "x", "id": "i"}, {"text": "y", "id": "i"}],
             "documents with ids of their own .*, found the id 'i' more than once",
         ),
     ],

@@ -92,6 +92,15 @@ def test_a_document_may_change_but_for_its_id(root):
         rewrite(root, lambda document: {**document, "id": document["id"] + "0"}, to="v2")
 
 
+def test_a_function_neither_sees_nor_loses_provenance(root):
+    def bare(document):
+        assert "provenance" not in (document.get("metadata") or {})
+        return {name: value for name, value in document.items() if name != "metadata"}
+
+    _, lines = rewrite(root, bare, provenance=True)
+    assert all(json.loads(line)["metadata"]["provenance"].startswith("a.jsonl:") for line in lines)
+
+
 @pytest.mark.parametrize(
     "function, expected",
     [
