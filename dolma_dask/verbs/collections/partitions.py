@@ -152,7 +152,7 @@ def _object_text(value: Any) -> str | None:
 
 def _as_usual(column: pa.Array | pa.ChunkedArray, name: str, where: str) -> pa.Array | pa.ChunkedArray:
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        column = _decoded(column)
     kind = column.type
     if is_string(kind) or (pa.types.is_null(kind) and name in TEXTS):
         return column.cast(pa.large_string())
@@ -165,6 +165,14 @@ def _as_usual(column: pa.Array | pa.ChunkedArray, name: str, where: str) -> pa.A
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
     return column
+
+
+def _decoded(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a categorical, also those that Arrow cannot cast to, such as intervals."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return pa.chunked_array(
+        [chunk.dictionary.take(chunk.indices) for chunk in chunks], column.type.value_type
+    )
 
 
 def blocks_of(table: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -187,10 +187,17 @@ def test_rows_of_a_bag_that_are_no_documents_are_refused(tmp_path, row, said):
 
 def test_values_of_python_keep_what_they_are(tmp_path):
     """Arrow would give all objects of a column the same members, and JSON has no numbers of NumPy."""
-    page = {"n": np.int64(3), "x": np.float32(0.5), "all": np.arange(2), "none": None, "nan": float("nan")}
+    page = {
+        "n": np.int64(3),
+        "x": np.float32(0.5),
+        "all": np.arange(2),
+        "none": None,
+        "nan": pd.NA,
+        "at": pd.NaT,
+    }
     pages = [{"a": 1}, {"b": [1, 2.5, "c"]}, None, float("nan")]
     rows = [{**DICT, "id": str(n), "metadata": page, "page": each} for n, each in enumerate(pages)]
-    expected = {"n": 3, "x": 0.5, "all": [0, 1], "none": None, "nan": None}
+    expected = {"n": 3, "x": 0.5, "all": [0, 1], "none": None, "nan": None, "at": None}
     bag, to = db.from_sequence(rows, npartitions=1), tmp_path / "v1"
     dk.write_documents(bag, str(to))
     found = [row["metadata"] for row in rows_of(to)]
@@ -206,6 +213,11 @@ def test_values_of_python_keep_what_they_are(tmp_path):
         {**found[0], "m": 1},
         {**found[1], "m": 2},
     ]
+    cut = df.map_partitions(lambda part: part.assign(n=pd.cut(range(4), 2, labels=None)), meta=meta).rename(
+        columns={"n": "m"}
+    )
+    dk.write_documents(cut, str(tmp_path / "v4"))
+    assert rows_of(tmp_path / "v4")[3]["metadata"]["m"] == {"left": 1.5, "right": 3.0}
     clash = frame(metadata=['{"\\u0061":1}'] * 2, a=[1, 2])
     with pytest.raises(SchemaError, match="have a field 'a' already"):
         dk.write_documents(clash, str(tmp_path / "v3"))
