@@ -105,8 +105,14 @@ def is_bytes(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in kinds)
 
 
-def _encode_other(value: Any) -> str:
-    """Return what msgspec does not know as a string: subclasses of its types, such as time stamps in nanoseconds."""
+def _encode_other(value: Any) -> Any:
+    """Return numbers and arrays of NumPy as such, missing values of pandas as none, and what else msgspec does not know as a string: time stamps in
+    nanoseconds, for example.
+    """
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind in "biufUO":
+        return value.tolist()
     return str(value.isoformat() if hasattr(value, "isoformat") else value)
 
 

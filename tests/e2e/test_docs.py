@@ -119,7 +119,7 @@ def test_the_page_on_collections(place):
     assert names["v2"].counts["documents_out"] == names["summary"].counts["documents_out"]
     assert names["packed"].counts["rows"] > 0
     assert dk.validate("corpus/v0", progress=False).exit_status == 0
-    assert set(dk.open_dataset("corpus/v0").attributes) == {"mine", "prices", "shouts"}
+    assert set(dk.open_dataset("corpus/v0").attributes) == {"mine", "zip", "prices", "shouts"}
 
 
 def test_the_example_of_configs(place):

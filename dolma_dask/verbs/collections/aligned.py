@@ -32,7 +32,7 @@ from dolma_dask.partitions.cutting import Partition, ShardPart
 from dolma_dask.text.columns import code_point_lengths
 from dolma_dask.verbs.collections.partitions import blocks_of, table_of
 from dolma_dask.verbs.collections.publishing import Staged
-from dolma_dask.verbs.collections.values import attribute_columns, is_of_documents, kinds_of
+from dolma_dask.verbs.collections.values import attribute_columns, check_spans, is_of_documents, kinds_of
 from dolma_dask.writers.attributes import AttributeWriter
 from dolma_dask.writers.base import ArrowSink
 
@@ -177,7 +177,7 @@ class AttributesWriter:
                 digests.update(block.batch)
                 columns = self._columns(block, feed.take(block.num_rows), f"{where} ({document})")
                 kinds.update(kinds_of(columns))
-                _write(writer, block, columns)
+                _write(writer, block, columns, f"{where} ({document})")
                 rows += block.num_rows
                 text += text_bytes(block.batch.column("text"))
             kept = quarantine.publish(folder, self.verb, shard.path)
@@ -254,15 +254,18 @@ def _check_same(block: Block, batch: pa.RecordBatch, where: str) -> None:
         )
 
 
-def _write(writer: AttributeWriter, block: Block, columns: Sequence[AttributeColumn]) -> None:
+def _write(writer: AttributeWriter, block: Block, columns: Sequence[AttributeColumn], where: str) -> None:
     errors = {
         record.row - block.first_row: f"{record.reason}: expected {record.expected}" for record in block.bad
     }
     lengths = code_point_lengths(pc.fill_null(block.batch.column("text"), ""))
     try:
+        check_spans(columns, lengths)
         writer.write(block.batch.column("id"), block.batch.column("source"), lengths, columns, errors)
     except DataError as error:
-        raise DataError(f"in the rows from {block.first_row:,} on: {error}", **error.details) from error
+        raise type(error)(
+            f"{where}, in the rows from {block.first_row:,} on: {error}", **error.details
+        ) from error
 
 
 def _check_listed(reader: DocumentFile, shard: Shard) -> None:

@@ -4,7 +4,7 @@ The rows must be those of the documents, in their order; that is proved again wh
 prove the set to its readers. Nothing appears before all partitions are proved.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +12,24 @@ import dolma_dask
 from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.display import counted
 from dolma_dask.engine import Plan, Task, Unit, WorkDir, inputs_of
-from dolma_dask.errors import AlignmentError, UsageError
+from dolma_dask.errors import AlignmentError, SchemaError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.quarantine import OnBadRecord, RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.journal import Journal, work_key
+from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.partitions.cutting import PARTITION_BYTES, Partitions, cut
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.collections.aligned import ADVICE, AttributesWriter
 from dolma_dask.verbs.collections.partitions import Collection, collection_of
-from dolma_dask.verbs.collections.publishing import MoveStage, Writing, computed, last_task, work_folder
+from dolma_dask.verbs.collections.publishing import (
+    MoveStage,
+    Staged,
+    Writing,
+    computed,
+    last_task,
+    work_folder,
+)
 from dolma_dask.verbs.collections.values import is_of_documents, key_of, value_columns
 from dolma_dask.verbs.options import (
     DatasetLike,
@@ -115,9 +122,9 @@ def write_attributes(
     selected = opened.select(words_of("only", only), prune)
     partitions = cut(selected, None, partition_bytes, with_text=False)
     _check_partitions(collection, partitions, partition_bytes)
-    if keys and not overwrite:
-        _check_columns(opened, selected, name, format, keys)
     plan = _plan(opened, selected, name, format, policy, sorted(keys), notes)
+    if keys and not overwrite:
+        _check_columns(plan, name, keys.keys())
     writing = Writing(plan, work_folder(opened.root, VERB, name), overwrite)
     writing.check()
     writer = AttributesWriter(opened.root, name, format, policy, opened.source, writing.work.url)
@@ -126,7 +133,7 @@ def write_attributes(
     ]
     written = _tasks(collection.select(["id", "source", *needed]), partitions, writer, writing.work)
     return computed(
-        last_task(VERB, writing.publish, written),
+        last_task(VERB, partial(_publish, writing, name), written),
         writing.work,
         f"{opened.root}, attributes/{name}",
         compute,
@@ -165,19 +172,40 @@ def _check_partitions(collection: Collection, partitions: Partitions, partition_
         )
 
 
-def _check_columns(
-    opened: Dataset, selected: Dataset, name: str, file_format: FileFormat | None, keys: dict[str, str]
-) -> None:
+def _check_columns(plan: Plan, name: str, keys: Set[str]) -> None:
     """Refuse to lose columns that an earlier call has written."""
-    known = Journal(opened.root, VERB).records
-    for shard in selected.shards:
-        record = known.get(layout.attribute_path(name, shard.path, file_format))
-        lost = sorted(set(record.info.get("kinds", ())) - keys.keys()) if record else []
+    known = Journal(plan.root, VERB).records
+    for task in plan.tasks:
+        record = known.get(task.units[0].name)
+        lost = sorted(set(record.info.get("kinds", ())) - keys) if record else []
         if lost:
             raise UsageError(
-                f"attribute set {name} of {opened.root} holds {', '.join(lost)}, which the columns given now are not, first in {shard.path}; expected "
+                f"attribute set {name} of {plan.root} holds {', '.join(lost)}, which the columns given now are not, first in {task.shard}; expected "
                 "another name or the same columns. Read the set beside the others and write all, or replace it with overwrite=True."
             )
+
+
+def _publish(writing: Writing, name: str, staged: Sequence[Staged]) -> Summary:
+    """Let the set appear, if all shards have one kind of each column, and none is lost; of a bag that is known only now."""
+    kinds = _one_kind(record for each in staged for record in each.records)
+    if kinds and not writing.overwrite:
+        _check_columns(writing.plan, name, kinds)
+    return writing.publish(staged)
+
+
+def _one_kind(records: Iterable[Record]) -> set[str]:
+    """Return the keys of all files; raise `SchemaError` where they differ in kind, since no reader takes such a set."""
+    first: dict[str, tuple[str, str]] = {}
+    for record in sorted(records, key=lambda record: record.unit):
+        for key, kind in record.info["kinds"].items():
+            other, path = first.setdefault(key, (kind, record.unit))
+            if other != kind:
+                raise SchemaError(
+                    f"{key} is of kind {other} in {path}, and {kind} in {record.unit}; expected one kind in all partitions. Convert the column first, "
+                    "such as with astype in a dataframe, or str in a bag.",
+                    key=key,
+                )
+    return set(first)
 
 
 def _plan(

@@ -18,6 +18,7 @@ from dolma_dask.summary import Summary
 from dolma_dask.verbs.collections.partitions import collection_of, required, shard_names
 from dolma_dask.verbs.collections.publishing import ORIGIN, MoveStage
 from dolma_dask.verbs.collections.shards import Rows, of_rows, write_each
+from dolma_dask.verbs.collections.targets import check_target
 from dolma_dask.verbs.mix.outputs import DocumentOutput
 from dolma_dask.verbs.options import budget, check_choice, without_empty
 
@@ -53,8 +54,8 @@ def write_documents(
     Parameters
     ----------
     frame : dask.dataframe.DataFrame or dask.bag.Bag
-        Columns (or keys of the dicts) ``id text source``, strings; ``added created``, strings, and ``metadata``, JSON text or in bags
-        objects, if they are there. All further columns become fields of the metadata, without missing values.
+        Columns (or keys of the dicts) ``id text source``, strings; ``added created``, strings, and ``metadata``, JSON text or
+        objects, if they are there. All further columns become fields of the metadata, without missing values (null, NaN).
     to : str
         Root of the dataset: a folder or URL.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}
@@ -81,7 +82,7 @@ def write_documents(
     Raises
     ------
     UsageError
-        A column is missing, or files of others are in the way; nothing is computed then.
+        A column is missing, files of others are in the way, or the target lies in folders of a dataset; nothing is computed then.
     BadRecordError, BadRecordBudgetError, SchemaError
         While computing; nothing has appeared then.
 
@@ -95,6 +96,7 @@ def write_documents(
     collection.check(required(source), VERB)
     policy = RecordPolicy(on_bad_record, max_bad_fraction, max_record_bytes)
     root = files.normalize(to)
+    check_target(root, collection)
     output = DocumentOutput(root, format, verb=VERB)
     shards = shard_names(collection.npartitions, format)
     key = work_key(VERB, VERSION, {"format": format, "source": source, **of_rows(policy)})

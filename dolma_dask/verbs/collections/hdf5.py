@@ -5,6 +5,7 @@ partitions write the files: task k writes files k, k + n, k + 2n and so on, sinc
 on the documents in the same order, however they are partitioned. Disk: the staging files take about half of the text.
 """
 
+import time
 import uuid
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
@@ -20,7 +21,7 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import MAX_BAD_FRACTION, OnBadRecord, RecordPolicy
 from dolma_dask.io.records import sum_counts
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.journal import Record
+from dolma_dask.journal import Record, work_key
 from dolma_dask.verbs.collections.partitions import collection_of, required, shard_names
 from dolma_dask.verbs.collections.publishing import (
     ORIGIN,
@@ -32,6 +33,7 @@ from dolma_dask.verbs.collections.publishing import (
     work_folder,
 )
 from dolma_dask.verbs.collections.shards import Rows, written
+from dolma_dask.verbs.collections.targets import check_target
 from dolma_dask.verbs.hdf5.job import Documents, Hdf5Job, Hdf5Summary
 from dolma_dask.verbs.hdf5.staging import VERB, StagingOutput, staging_name
 from dolma_dask.verbs.hdf5.verb import LmOptions, Target, make_job
@@ -80,7 +82,8 @@ def write_hdf5(
     Raises
     ------
     UsageError
-        The tokenizer cannot be read, a column is missing, an option is unknown, or files of others are in the way; nothing is computed then.
+        The tokenizer cannot be read, a column is missing, an option is unknown, files of others are in the way, or the target lies in
+        folders of a dataset; nothing is computed then.
     BadRecordError, BadRecordBudgetError, SchemaError
         While computing.
 
@@ -93,6 +96,7 @@ def write_hdf5(
     _check_names(rows)
     policy = RecordPolicy(on_bad_record, max_bad_fraction, max_record_bytes)
     target = Target(to, tokenizer, mode, max_rows_per_file)
+    check_target(files.normalize(to), collection)
     parts = tuple(map(_Part, shard_names(collection.npartitions)))
     made = make_job(Documents(ORIGIN, parts), target, LmOptions(**rows), policy)
     job = CollectedJob(**{item.name: getattr(made, item.name) for item in fields(made)}, source=source)
@@ -141,6 +145,7 @@ class CollectedJob(Hdf5Job):
     source: str | None = None  # of rows that have none
     tokens: Tokens | None = None
     rows: tuple[Staged, ...] = field(default=(), repr=False)
+    started: float = field(default_factory=time.time)
 
     def of(self, tokens: Tokens, rows: Sequence[Staged] = ()) -> "CollectedJob":
         """Return the job of what was tokenized: its key holds the content."""
@@ -207,8 +212,9 @@ def _tasks(job: CollectedJob, work: WorkDir, tokens: "Sequence[Delayed]") -> "li
 
 
 def _gather(work: str, staged: list[Staged]) -> Tokens:
-    """Put the staging files of all attempts into one folder."""
-    folder = files.join(work, f"tokens-{uuid.uuid4().hex}")
+    """Put the staging files of all attempts into one folder, named after their content: when this task is lost midway, the next attempt goes on there."""
+    content = [file.checksum for each in staged for record in each.records for file in record.files]
+    folder = files.join(work, work_key("tokens", 1, {"files": content}))
     stage = MoveStage(VERB, folder)
     moved = []
     for each in staged:
@@ -241,4 +247,4 @@ def _finish(job: CollectedJob, work: WorkDir, overwrite: bool, made: list[Any]) 
     summary = run_job(done, run_options(job.root, overwrite))
     work.clear()
     lease.remove_dead(work.parent)
-    return summary
+    return replace(summary, seconds=time.time() - job.started)

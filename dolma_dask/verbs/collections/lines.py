@@ -93,6 +93,8 @@ def _compact(text: str) -> str:
 def _json(name: str, values: pa.Array) -> pa.LargeStringArray:
     """Return the values of a further column as JSON; numbers, truth values and strings without a Python object each."""
     kind = values.type
+    if isinstance(kind, pa.JsonType):
+        return values.storage
     if (
         pa.types.is_large_string(kind)
         or pa.types.is_floating(kind)
@@ -106,7 +108,8 @@ def _json(name: str, values: pa.Array) -> pa.LargeStringArray:
 
 def _check_absent(name: str, given: pa.LargeStringArray) -> None:
     """Refuse a further column that the metadata have a member of."""
-    for text in given.filter(pc.fill_null(pc.match_substring(given, quote(name)), False)).to_pylist():
+    perhaps = pc.or_(pc.match_substring(given, quote(name)), pc.match_substring(given, "\\u"))
+    for text in given.filter(pc.fill_null(perhaps, False)).to_pylist():
         try:
             has = name in parse_object(text.encode())
         except LineError:

@@ -4,11 +4,13 @@ Columns of a dataframe go to Arrow as they are, without a Python object per docu
 bag are Python objects anyway. Memory: one partition, and its columns in Arrow where pandas held others.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 TEXTS = (*STRINGS, METADATA)
 """Columns of documents, all strings; the metadata as JSON."""
+
+JSON = pa.json_(pa.large_string())
+"""Type of a column of JSON texts."""
 
 BLOCK_BYTES = 2 << 20
 """Bytes of a block of rows, as readers of files have them."""
@@ -95,43 +100,59 @@ def collection_of(frame: object, function: str) -> Collection:
 
 
 def table_of(part: Any, where: str) -> pa.Table:
-    """Return a partition as a table; strings are ``large_string``.
+    """Return a partition as a table; strings are ``large_string``, missing values and NaN null.
 
     Raises `SchemaError`: values of one column are of several types, or a column of documents holds no strings.
     """
+    columns = _values_of(part, where) if isinstance(part, list) else part.items()
+    arrays = {name: _as_usual(_array(name, values, where), name, where) for name, values in columns}
+    return pa.table(arrays)
+
+
+def _values_of(rows: list[Any], where: str) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the values of dicts by name; there is an id even if no row has one, since a table without columns has no rows."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise SchemaError(
+                f"{where}: row {number} of the bag is of type {type(row).__name__}; expected dicts such as {{'id': ..., 'text': ...}}.",
+                partition=where,
+            )
+    names = dict.fromkeys(("id", *(name for row in rows for name in row)))
+    for name in names:
+        if not isinstance(name, str):
+            raise SchemaError(
+                f"{where}: a row of the bag has the key {name!r}; expected strings.", partition=where
+            )
+        yield name, [row.get(name) for row in rows]
+
+
+def _array(name: str, values: Any, where: str) -> pa.Array | pa.ChunkedArray:
+    """Return the values of a column, a list or of pandas; objects become JSON, since Arrow would give all of them the same members."""
     try:
-        if isinstance(part, list):
-            table = pa.table(_columns_of(part))
-        else:
-            table = pa.Table.from_pandas(part, preserve_index=False).replace_schema_metadata(None)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeEncodeError) as error:
+        if isinstance(values, list) or values.dtype == object:
+            if name == METADATA:
+                values = [value if isinstance(value, str) else _object_text(value) for value in values]
+            elif any(isinstance(value, dict) for value in values):
+                texts = pa.array([_object_text(value) for value in values], pa.large_string())
+                return pa.ExtensionArray.from_storage(JSON, texts)
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaError(
-            f"{where}: {error}; expected one type of values in each column. Convert the column first, such as with astype.",
+            f"{where}: column {name!r}: {error}; expected one type of values in each column. Convert it first, such as with astype in a "
+            "dataframe, or str in a bag.",
             partition=where,
+            column=name,
         ) from error
-    columns = [
-        _as_text(column, name, where) for name, column in zip(table.column_names, table.columns, strict=True)
-    ]
-    return pa.table(columns, table.column_names)
 
 
-def _columns_of(rows: list[Any]) -> Mapping[str, pa.Array]:
-    """Return the values of dicts by name; metadata may be objects."""
-    odd = next((row for row in rows if not isinstance(row, dict)), None)
-    if odd is not None:
-        raise SchemaError(
-            f"a row of the bag is of type {type(odd).__name__}; expected dicts such as {{'id': ..., 'text': ...}}."
-        )
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: pa.array([_value(name, row.get(name)) for row in rows]) for name in names}
+def _object_text(value: Any) -> str | None:
+    is_missing = value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+    return None if is_missing else encode_value(value).decode()
 
 
-def _value(name: str, value: Any) -> Any:
-    is_object = name == METADATA and value is not None and not isinstance(value, str)
-    return encode_value(value).decode() if is_object else value
-
-
-def _as_text(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
+def _as_usual(column: pa.Array | pa.ChunkedArray, name: str, where: str) -> pa.Array | pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        column = _decoded(column)
     kind = column.type
     if is_string(kind) or (pa.types.is_null(kind) and name in TEXTS):
         return column.cast(pa.large_string())
@@ -141,7 +162,17 @@ def _as_text(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
             partition=where,
             column=name,
         )
+    if pa.types.is_floating(kind):
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
     return column
+
+
+def _decoded(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a categorical, also those that Arrow cannot cast to, such as intervals."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return pa.chunked_array(
+        [chunk.dictionary.take(chunk.indices) for chunk in chunks], column.type.value_type
+    )
 
 
 def blocks_of(table: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -157,7 +157,7 @@ def computed(
 def _working(work: WorkDir, output: str) -> Iterator[None]:
     """Hold the lease of the work folder, which is empty before and after."""
     try:
-        with lease.leased(work.parent, work.verb, work.key, output):
+        with lease.leased(work.parent, work.verb, output=output):
             work.clear_others()
             try:
                 yield

@@ -13,6 +13,7 @@ from dolma_dask.summary import Summary
 from dolma_dask.verbs.collections.partitions import collection_of, required, shard_names
 from dolma_dask.verbs.collections.publishing import ORIGIN, MoveStage
 from dolma_dask.verbs.collections.shards import Rows, write_each
+from dolma_dask.verbs.collections.targets import check_target
 from dolma_dask.verbs.ragged import names_of, open_output
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def write_ragged(
     Raises
     ------
     UsageError
-        The tokenizer cannot be read, a column is missing, or files of others are in the way; nothing is computed then.
+        The tokenizer cannot be read, a column is missing, files of others are in the way, or the target lies in
+        folders of a dataset; nothing is computed then.
     BadRecordError, BadRecordBudgetError, SchemaError
         While computing.
 
@@ -70,6 +72,7 @@ def write_ragged(
     collection.check(required(source), "write_ragged")
     policy = RecordPolicy(on_bad_record, max_bad_fraction, max_record_bytes)
     output = open_output(to, tokenizer, bos, eos)
+    check_target(output.root, collection)
     shards = shard_names(collection.npartitions)
     names = names_of(shards, name or output.root.rsplit("/", 1)[-1])
     key = output.key({"of": ORIGIN, "source": source}, policy)

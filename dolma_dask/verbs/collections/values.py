@@ -10,8 +10,9 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from dolma_dask.errors import SchemaError
+from dolma_dask.errors import DataError, SchemaError
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key
 from dolma_dask.formats.exact_numbers import as_exact, inexact
 from dolma_dask.formats.json.attributes import AttributeKind
@@ -108,11 +109,29 @@ def _spans(name: str, values: pa.Array) -> pa.Array:
     )
 
 
+def check_spans(columns: Iterable[AttributeColumn], lengths: NDArray[np.int64]) -> None:
+    """Refuse spans that do not lie in their texts, which have `lengths` code points; `DataError`."""
+    for column in columns:
+        if column.kind != "spans":
+            continue
+        sizes = pc.fill_null(pc.list_value_length(column.values), 0).to_numpy(zero_copy_only=False)
+        rows, spans = np.repeat(np.arange(len(sizes)), sizes), column.values.flatten()
+        start, end = (pc.fill_null(spans.field(name), 0).to_numpy() for name in ("start", "end"))
+        for at in np.flatnonzero((start < 0) | (end < start) | (end > lengths[rows]))[:1].tolist():
+            raise DataError(
+                f"attribute {column.key!r} has the span {start[at]} to {end[at]} at row {rows[at]}, whose text has {lengths[rows[at]]} code points; "
+                "expected 0 <= start <= end <= length."
+            )
+
+
 def _triples(numbers: pa.Array) -> pa.StructArray:
     types = (pa.int64(), pa.int64(), pa.float64())
-    columns = [
-        numbers.take(pa.array(np.arange(at, len(numbers), 3))).cast(kind) for at, kind in enumerate(types)
-    ]
+    try:
+        columns = [
+            numbers.take(pa.array(np.arange(at, len(numbers), 3))).cast(kind) for at, kind in enumerate(types)
+        ]
+    except pa.ArrowInvalid as error:
+        raise SchemaError(f"{error}; expected spans of integers: [start, end, score].") from error
     return pa.StructArray.from_arrays(columns, fields=list(SPAN))
 
 

@@ -180,6 +180,25 @@ def test_a_set_of_others_or_with_other_columns_is_not_replaced_unasked(root):
         dk.tag(root, [seventh], **HERE)
 
 
+def test_columns_of_a_bag_are_known_in_the_end(root):
+    """A call that loses columns, or gives shards that no reader takes together, is refused before anything appears."""
+    bag = dk.read_bag(root, ["id", "source"], partition_bytes=MANY)
+    dk.write_attributes(
+        bag.map(lambda row: {**row, "a": 1, "nan": float("nan")}), root, "mine", partition_bytes=MANY
+    )
+    before = files_of(root)
+    assert b"nan" not in gzip.decompress(before["a.jsonl.gz"])
+    with pytest.raises(UsageError, match="holds mine__mine__a, which the columns given now are not"):
+        dk.write_attributes(bag.map(lambda row: {**row, "b": 1}), root, "mine", partition_bytes=MANY)
+    with pytest.raises(SchemaError, match=r"mine__mine__a is of kind \w+ in attributes/.*expected one kind"):
+        dk.write_attributes(bag.map_partitions(_kind_by_shard), root, "mine", partition_bytes=MANY)
+    assert files_of(root) == before
+
+
+def _kind_by_shard(rows):
+    return [{**row, "a": "text" if row["id"].startswith("z") else 1.5} for row in rows]
+
+
 def test_calls_that_cannot_be_are_refused_before_anything_is_computed(root):
     def never(part: pd.DataFrame) -> pd.DataFrame:
         raise AssertionError("computed")
@@ -204,6 +223,9 @@ def test_calls_that_cannot_be_are_refused_before_anything_is_computed(root):
         ([np.inf], DataError, "is inf"),
         ([{"a": 1}], SchemaError, "expected numbers, truth values, strings or lists"),
         ([[[0, 1]]], SchemaError, "expected lists of spans"),
+        ([[[0.5, 1, 1]]], SchemaError, "expected spans of integers"),
+        ([[[1, 0, 1]]], DataError, r"the span 1 to 0 at row 0, .*expected 0 <= start"),
+        ([[[0, 10**6, 1]]], DataError, r"partitions 0 to 3 \(documents/a.*whose text has"),
         (["a", 1.0], SchemaError, "expected one type of values"),
     ],
 )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import dask.bag as db
 import dask.dataframe as dd
+import numpy as np
 import pandas as pd
 import pytest
 from partition_worlds import LENGTH, MANY, ROWS
@@ -159,8 +160,67 @@ def test_any_bag_of_dicts(tmp_path):
     df = frame(source=["a", None, "a", None, "a"])
     dk.write_documents(df, str(tmp_path / "v3"), source="web")
     assert [row["source"] for row in rows_of(tmp_path / "v3")] == ["a", "web", "a", "web", "a"]
-    with pytest.raises(SchemaError, match="a row of the bag is of type str; expected dicts"):
+    with pytest.raises(SchemaError, match="row 0 of the bag is of type str; expected dicts"):
         dk.write_documents(db.from_sequence(["a"]), str(tmp_path / "v2"))
+
+
+DICT = {"id": "a", "text": "t", "source": "s"}
+
+
+@pytest.mark.parametrize(
+    "row, said",
+    [
+        ({}, "missing field"),  # alone in its partition, it was no row
+        (None, "of type NoneType"),
+        ({**DICT, 7: 1}, "the key 7; expected strings"),
+        ({**DICT, "text": 5}, "column 'text' holds int64"),
+        ({**DICT, "text": float("nan")}, "found null"),
+        ({**DICT, "text": "\ud800"}, "column 'text': .*surrogates"),
+        ({**DICT, "n": 2**70}, "column 'n': .*too large"),
+    ],
+)
+def test_rows_of_a_bag_that_are_no_documents_are_refused(tmp_path, row, said):
+    with pytest.raises((BadRecordError, SchemaError), match=said):
+        dk.write_documents(db.from_sequence([DICT, row], npartitions=2), str(tmp_path / "v1"))
+    assert not (tmp_path / "v1/documents").exists()
+
+
+def test_values_of_python_keep_what_they_are(tmp_path):
+    """Arrow would give all objects of a column the same members, and JSON has no numbers of NumPy."""
+    page = {
+        "n": np.int64(3),
+        "x": np.float32(0.5),
+        "all": np.arange(2),
+        "none": None,
+        "nan": pd.NA,
+        "at": pd.NaT,
+    }
+    pages = [{"a": 1}, {"b": [1, 2.5, "c"]}, None, float("nan")]
+    rows = [{**DICT, "id": str(n), "metadata": page, "page": each} for n, each in enumerate(pages)]
+    expected = {"n": 3, "x": 0.5, "all": [0, 1], "none": None, "nan": None, "at": None}
+    bag, to = db.from_sequence(rows, npartitions=1), tmp_path / "v1"
+    dk.write_documents(bag, str(to))
+    found = [row["metadata"] for row in rows_of(to)]
+    assert found == [{**expected, "page": pages[0]}, {**expected, "page": pages[1]}, expected, expected]
+    meta = frame(id=["a", "b"]).assign(metadata="", page="", n=1)._meta
+    df = frame(id=["a", "b"]).map_partitions(
+        lambda _: pd.DataFrame(rows).assign(n=pd.Categorical([1, 2, 1, 2])), meta=meta
+    )
+    with pytest.raises(SchemaError, match="have a field 'n' already"):
+        dk.write_documents(df, str(tmp_path / "v2"))
+    dk.write_documents(df.rename(columns={"n": "m"}), str(tmp_path / "v2"))
+    assert [row["metadata"] for row in rows_of(tmp_path / "v2")][:2] == [
+        {**found[0], "m": 1},
+        {**found[1], "m": 2},
+    ]
+    cut = df.map_partitions(lambda part: part.assign(n=pd.cut(range(4), 2, labels=None)), meta=meta).rename(
+        columns={"n": "m"}
+    )
+    dk.write_documents(cut, str(tmp_path / "v4"))
+    assert rows_of(tmp_path / "v4")[3]["metadata"]["m"] == {"left": 1.5, "right": 3.0}
+    clash = frame(metadata=['{"\\u0061":1}'] * 2, a=[1, 2])
+    with pytest.raises(SchemaError, match="have a field 'a' already"):
+        dk.write_documents(clash, str(tmp_path / "v3"))
 
 
 def test_only_what_is_written_is_computed_and_once(root, tmp_path):

@@ -1,5 +1,8 @@
+import shutil
+import time
 from pathlib import Path
 
+import dask
 import pytest
 from partition_worlds import MANY, ROWS
 
@@ -43,6 +46,16 @@ def test_the_bytes_are_those_of_the_verbs_on_the_same_documents(root, tmp_path, 
     assert len(dk.open_ragged(str(tmp_path / "r2"))) == 74
 
 
+def test_the_wall_time_is_that_of_all_tasks(root, tmp_path, tokenizer):
+    def slow(part):
+        time.sleep(0.5)
+        return part
+
+    df = dk.read_dataframe(root)
+    slowly = df.map_partitions(slow, meta=df._meta)
+    assert dk.write_hdf5(slowly, str(tmp_path / "h"), tokenizer=tokenizer, **ROWS_OF_64).seconds > 0.5
+
+
 def test_what_is_there_is_not_replaced_unasked(root, tmp_path, tokenizer):
     df = dk.read_dataframe(root, partition_bytes=None)
     to, rows = str(tmp_path / "r"), str(tmp_path / "h")
@@ -62,6 +75,47 @@ def test_what_is_there_is_not_replaced_unasked(root, tmp_path, tokenizer):
         dk.write_hdf5(df, rows, tokenizer=tokenizer, max_length=3)
 
 
+def test_the_sums_may_be_lost_midway(root, tmp_path, tokenizer, monkeypatch):
+    """As with a worker that is killed while it moves the staging files: the next attempt has the same answers of the others."""
+    from dolma_dask.verbs.collections import publishing
+
+    df, to = dk.read_dataframe(root, partition_bytes=None), tmp_path / "h"
+    task = dk.write_hdf5(df, str(to), tokenizer=tokenizer, **ROWS_OF_64, compute=False)
+    graph, moved = dict(task.dask), []
+    sums = next(key for key in graph if "hdf5-sums" in str(key))
+    staged = list(dask.get(graph, sorted(key for key in graph if str(key).startswith("hdf5-part"))))
+    move = publishing.move
+
+    def killed(url: str, target: str) -> None:
+        if len(moved) == 2:
+            raise KeyboardInterrupt
+        moved.append(move(url, target))
+
+    monkeypatch.setattr(publishing, "move", killed)
+    with pytest.raises(KeyboardInterrupt):
+        graph[sums].func(staged)
+    monkeypatch.setattr(publishing, "move", move)
+    tokens = graph[sums].func(staged)
+    assert tokens == graph[sums].func(staged)
+    assert len(tokens.staged) == 5
+
+
+@pytest.mark.parametrize("below", ["documents", "documents/x", "attributes/mine"])
+def test_tokens_and_documents_among_documents_or_attributes_are_refused(root, tmp_path, tokenizer, below):
+    """Of the dataset that is read, and of any that shows itself by its folders."""
+    for frame in (dk.read_dataframe(root), dk.read_bag(root)):
+        to = f"{root}/{below}"
+        with pytest.raises(UsageError, match="lies among the documents or attributes of"):
+            dk.write_ragged(frame, to, tokenizer=tokenizer)
+        with pytest.raises(UsageError, match="lies among the documents or attributes of"):
+            dk.write_hdf5(frame, to, tokenizer=tokenizer)
+        with pytest.raises(UsageError, match="lies among the documents or attributes of"):
+            dk.write_documents(frame, to)
+    shutil.rmtree(f"{root}/attributes")
+    with pytest.raises(UsageError, match="lies among"):
+        dk.write_documents(dk.read_dataframe(root, ["id", "source", "text"]).assign(n=1), f"{root}/{below}")
+
+
 def test_rows_of_other_tokens_than_there_are_in_the_end_do_not_appear(root, tmp_path, tokenizer):
     """As after the loss of a worker, when a function that draws at random is called again."""
     from dolma_dask.verbs.collections import hdf5
@@ -73,8 +127,6 @@ def test_rows_of_other_tokens_than_there_are_in_the_end_do_not_appear(root, tmp_
     other = dk.write_hdf5(
         df[df.id != "a-0"], str(tmp_path / "h"), tokenizer=tokenizer, **ROWS_OF_64, compute=False
     )
-    import dask
-
     (made, others) = (
         dask.get(
             dict(each.dask),
