@@ -48,4 +48,5 @@ def fitting(choices: list[Walls], memory: int) -> Request:
     jobs = math.ceil(chosen.workers / MOST_CORES)
     cores = math.ceil(chosen.workers / jobs)
     rounded = 300 * math.ceil((1.5 * chosen.wall + 600) / 300)
-    return Request(jobs, cores, 256 * math.ceil(SPARE * memory * cores / 256e6), rounded)
+    processes = cores + (cores > 1)  # the workers, and the one that calls them
+    return Request(jobs, cores, 256 * math.ceil(SPARE * memory * processes / 256e6), rounded)
