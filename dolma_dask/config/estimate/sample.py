@@ -29,6 +29,8 @@ from dolma_dask.io import files
 from dolma_dask.io.decompress import compression_of
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Journal, Record
 
 PARTS = ("tiny", "many", "large")
 """Samples: some records for what a stage costs anyway, the same in many files, and all that was drawn."""
@@ -217,10 +219,25 @@ def write_samples(each: Scan, folders: Sequence[str]) -> list[Sample]:
         pairs = zip(each.found, each.parts, strict=True)
         size = sum(int(one.sizes[parts & bit > 0].sum()) for one, parts in pairs)
         groups = _groups(each, size, name)
-        for path in _trees(each, groups):
-            _write_group(each, path, bit, folder)
+        for tree in _trees(each, groups):
+            _write_group(each, tree, bit, folder)
+            _declare(each.entry, tree[0], folder)
         samples.append(Sample(size, len(groups)))
     return samples
+
+
+def _declare(entry: Entry, path: str, folder: str) -> None:
+    """Tell the keys of an attribute file as the journal of the dataset does: its rows may hold none, such as flags that are rare."""
+    if not entry.is_dataset or path not in entry.made_by:
+        return
+    verb, record = entry.made_by[path]
+    info = {name: record.info[name] for name in ("kinds", "levels") if name in record.info}
+    url = files.join(folder, path)
+    data, there = files.read_bytes(url), files.stat(url)
+    written = FileRecord(path, len(data), xxhash.xxh3_128_hexdigest(data), stamp=there.stamp if there else "")
+    Journal(folder, verb).append(
+        Record(path, record.shard, "sample", files=(written,), info={**info, "unproved": True})
+    )
 
 
 def _groups(each: Scan, size: int, name: str) -> list[list[int]]:

@@ -197,3 +197,15 @@ def test_sigterm_leaves_nothing(corpus):
         process.terminate()
     assert process.returncode == 130
     assert list(Path("scratch").iterdir()) == []
+
+
+def test_flags_that_are_there_and_that_no_document_has(tmp_path, monkeypatch):
+    """Rows without any flag do not tell its name: the journal does, also beside the sample."""
+    monkeypatch.chdir(tmp_path)
+    Path("raw.jsonl").write_text("".join(json.dumps({"id": n, "text": words(30, n)}) + "\n" for n in "abc"))
+    dk.convert("raw.jsonl", to="v0", source="s", **HERE)
+    dk.dedupe("v0", **HERE)
+    Path("p.yaml").write_text("stages:\n  - mix: {dataset: v0, to: v1, where: exact is None}\n")
+    answer = dk.estimate("p.yaml", progress=False)
+    assert answer.files == 1
+    assert answer.bytes == made(tmp_path / "v0/documents")[0]
