@@ -149,7 +149,7 @@ def test_a_request_has_as_many_workers_as_gain_anything():
     quick = [Walls(1, 600, 600), Walls(2, 400, 600)]
     assert fitting(quick, 10**9).lines()[2:] == [
         "#SBATCH --cpus-per-task=1",
-        "#SBATCH --mem=1280M",
+        "#SBATCH --mem=2048M",
         "#SBATCH --time=00:25:00",
     ]
     long = [Walls(1 << n, max(80_000 / 2**n, 10_000), 80_000) for n in range(8)]
