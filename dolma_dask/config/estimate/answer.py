@@ -111,7 +111,9 @@ class Estimate:
         now = time.time()
         for stage in self.stages:
             for root in stage.roots[:1]:
-                expected = Expected(stage.verb, stage.cpu + stage.start, stage.bytes, stage.files, now, self.file)
+                expected = Expected(
+                    stage.verb, stage.cpu + stage.start, stage.bytes, stage.files, now, self.file
+                )
                 found.setdefault(root, []).append(expected)
         return found
 

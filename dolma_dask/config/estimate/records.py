@@ -6,7 +6,6 @@ the probability of their similarity. Text is what `text` names, else the longest
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -130,13 +129,12 @@ def _scan_table(url: str, size: int, keys: TextKeys, limit: int) -> Scanned:
     rows, done = table.metadata.num_rows, 0
     if column is None:
         return Scanned(np.arange(rows, dtype=np.uint64), np.full(rows, size // max(rows, 1)), size)
-    with closing(read_batches(url, table, [column], _BLOCK_BYTES)) as batches:
-        for batch in batches:
-            texts = [text or "" for text in batch.column(0).to_pylist()]
-            found.append((keys(texts), np.array([len(text) for text in texts], np.int64)))
-            done += len(texts)
-            if size * done // rows >= limit:
-                break
+    for batch in read_batches(url, table, [column], _BLOCK_BYTES):
+        texts = [text or "" for text in batch.column(0).to_pylist()]
+        found.append((keys(texts), np.array([len(text) for text in texts], np.int64)))
+        done += len(texts)
+        if size * done // rows >= limit:
+            break
     return _joined(found, size * done // max(rows, 1))
 
 

@@ -231,13 +231,12 @@ def _declare(entry: Entry, path: str, folder: str) -> None:
     if not entry.is_dataset or path not in entry.made_by:
         return
     verb, record = entry.made_by[path]
-    info = {name: record.info[name] for name in ("kinds", "levels") if name in record.info}
+    info: dict[str, Any] = {"unproved": True}
+    info.update((name, record.info[name]) for name in ("kinds", "levels") if name in record.info)
     url = files.join(folder, path)
     data, there = files.read_bytes(url), files.stat(url)
     written = FileRecord(path, len(data), xxhash.xxh3_128_hexdigest(data), stamp=there.stamp if there else "")
-    Journal(folder, verb).append(
-        Record(path, record.shard, "sample", files=(written,), info={**info, "unproved": True})
-    )
+    Journal(folder, verb).append(Record(path, record.shard, "sample", files=(written,), info=info))
 
 
 def _groups(each: Scan, size: int, name: str) -> list[list[int]]:
