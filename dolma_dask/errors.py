@@ -19,6 +19,7 @@
             StoreUnreachableError  it does not answer
             DiskFullError          it has no space left
         ClusterError               workers cannot be had, or were lost for good: exit status 1
+        TrialError                 a stage failed on the sample of an estimate: exit status 1
         StageError                 a verb ended with failed shards: exit status 1
         InterruptedStageError      Ctrl-C: what is finished is kept, the same command goes on: exit status 130
 
@@ -137,6 +138,10 @@ class StageError(DolmaDaskError):
     def __init__(self, message: str, *, failures: Sequence[Failure] = (), **details: object) -> None:
         super().__init__(message, failures=tuple(failures), **details)
         self.failures = tuple(failures)
+
+
+class TrialError(DolmaDaskError):
+    """A stage failed on the sample of an estimate; nothing real was written."""
 
 
 class InterruptedStageError(DolmaDaskError):

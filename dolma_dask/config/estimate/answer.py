@@ -34,6 +34,7 @@ class Estimate:
     here: Walls  # on all processors of this machine
     walls: tuple[Walls, ...]  # for each asked number of workers
     request: Request
+    command: str  # that does it all in such a job
     client_memory: int  # bytes of the process that calls the stages, above its start
     journal_files: int  # that the trials wrote; they are few, however large the pipeline is
     # what is read from outside
@@ -97,7 +98,7 @@ class Estimate:
                 "requests": sum(stage.requests for stage in self.stages),
             },
             "workers": [asdict(one) for one in self.walls],
-            "slurm": {**asdict(self.request), "lines": self.request.lines()},
+            "slurm": {**asdict(self.request), "lines": self.request.lines(), "command": self.command},
             "input": {"files": self.entry_files, "bytes": self.entry_bytes},
             "seconds": round(self.seconds, 3),
             "notes": list(self.notes),
@@ -110,7 +111,9 @@ class Estimate:
         now = time.time()
         for stage in self.stages:
             for root in stage.roots[:1]:
-                expected = Expected(stage.verb, stage.cpu, stage.bytes, stage.files, now, self.file)
+                expected = Expected(
+                    stage.verb, stage.cpu + stage.start, stage.bytes, stage.files, now, self.file
+                )
                 found.setdefault(root, []).append(expected)
         return found
 
@@ -137,16 +140,19 @@ class Estimate:
     def __str__(self) -> str:
         lines = [self._head(), *(f"  {line}" for line in text_table(self._table())), ""]
         lines += [f"  {line}" for line in text_table(self._walls())]
-        lines += ["", "  SLURM:", *(f"    {line}" for line in self.request.lines())]
+        lines += ["", "  a script for sbatch:", *(f"    {line}" for line in self._script())]
         return "\n".join([*lines, *(f"  note: {note}" for note in self._notes())])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<p>{html.escape(line)}</p>" for line in self._notes())
-        request = html.escape("\n".join(self.request.lines()))
+        request = html.escape("\n".join(self._script()))
         tables = html_table(self._head(), self._table()) + html_table("wall time", self._walls())
         return f"{tables}<pre>{request}</pre>{lines}"
+
+    def _script(self) -> list[str]:
+        return ["#!/bin/bash", *self.request.lines(), self.command]
 
     def _notes(self) -> list[str]:
         return [*self.notes, f"the estimate itself took {seconds(self.seconds)}"]
@@ -183,7 +189,7 @@ def notes_of(
 
 
 def _sampled(scans: Sequence[Scan], samples: Mapping[int, Sequence[Sample]]) -> Iterator[str]:
-    sizes = [sum(each[PARTS.index(name)].bytes for each in samples.values()) for name in ("small", "large")]
+    sizes = [sum(each[PARTS.index(name)].bytes for each in samples.values()) for name in ("tiny", "large")]
     total = sum(one.bytes for one in scans)
     shown = " and ".join(byte_size(size) for size in sizes)
     yield f"tried on {shown} of {byte_size(round(total))} of records; copies were drawn together"

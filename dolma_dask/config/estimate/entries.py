@@ -13,6 +13,8 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
+from dolma_dask.journal import Record
+from dolma_dask.reading.catalog import Catalog
 from dolma_dask.sources.mapping import is_sibling
 from dolma_dask.sources.naming import list_raw
 
@@ -60,6 +62,11 @@ class Entry:
             paths = [info.path for info in files.list_files(self.dataset.url(folder))]
             found[name] = {layout.stem_of(path): f"{folder}/{path}" for path in paths}
         return found
+
+    @cached_property
+    def made_by(self) -> dict[str, tuple[str, Record]]:
+        """The verb that made each file of the dataset, and its record."""
+        return Catalog(self.dataset).written
 
     @property
     def bytes(self) -> int:

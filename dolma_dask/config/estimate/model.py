@@ -1,8 +1,9 @@
 """From trials on samples to the whole pipeline.
 
 Every stage reads its input a constant number of times, and exchanges, sorts by radix and union-find are linear too, so a quantity is
-``fixed + per_file x files + rate x bytes``: a tiny sample in two files and in many tells the first two, two larger ones the rate, and how far they lie apart
-is the stated uncertainty. Bytes and files are those that a stage reads, or that were read for what it reads. Not so:
+``fixed + per_file x files + rate x bytes``: a tiny sample in two files and in many tells the first two, a large one the rate. Every sample is tried twice; the least
+CPU counts, and how far the two lie apart is the noise. A growth counts by how far it is above the noise, since the whole multiplies both (`_above`).
+Bytes and files are those that a stage reads, or that were read for what it reads. Not so:
 
 - Files: one or some for each file that is read, if the samples agree on a whole number; files of HDF5 follow from rows. Else by bytes.
 - Memory: the most that a worker held on a sample does not grow, since files are streamed; union-find of near duplicates does (`NEAR_BYTES`).
@@ -44,7 +45,7 @@ class StageEstimate:
     name: str
     verb: str
     cpu: float  # CPU-seconds
-    spread: float  # of the CPU: the rates of two samples lie so far to either side of their mean, as a share
+    spread: float  # of the CPU: what the noise of the trials can make of the whole, as a share
     fixed: float  # CPU-seconds of it that do not grow
     largest: float  # CPU-seconds of its largest file
     start: float  # CPU-seconds for a process to load what it needs
@@ -110,28 +111,31 @@ class Line:
     fixed: float
     per_file: float
     rate: float
-    spread: float  # the rates of two samples lie so far to either side of their mean, as a share of the whole
+    spread: float  # what the noise can make of the whole, as a share of it
 
     @classmethod
-    def through(cls, extent: Extent, values: Mapping[str, float]) -> "Line":
-        """Return the line through a quantity on the four samples: the first two have the same bytes in other numbers of files."""
+    def through(cls, extent: Extent, values: Mapping[str, float], noise: float = 0.0) -> "Line":
+        """Return the line through a quantity on the samples: the first two have the same bytes in other numbers of files."""
         count, size = extent.files_sampled, extent.sampled
         further = count["many"] - count["tiny"]
-        per_file = max((values["many"] - values["tiny"]) / further, 0.0) if further else 0.0
+        per_file = _above(values["many"] - values["tiny"], noise) / further if further else 0.0
         left = {name: values[name] - per_file * count[name] for name in PARTS}
         base = (left["tiny"] + left["many"]) / 2
-        rises = [left[name] - base for name in ("small", "large")]
-        steps = [max(size[name] - size["tiny"], 1.0) for name in ("small", "large")]
-        rate = max(sum(rises) / sum(steps), 0.0)
-        rates = [max(rise / step, 0.0) for rise, step in zip(rises, steps, strict=True)]
+        step = max(size["large"] - size["tiny"], 1.0)
+        rate = _above(left["large"] - base, noise) / step
         fixed = max(base - rate * size["tiny"], 0.0)
         whole = fixed + per_file * extent.files + rate * extent.bytes
-        spread = abs(rates[0] - rates[1]) / 2 * extent.bytes / whole if whole else 0.0
-        return cls(fixed, per_file, rate, spread)
+        doubt = noise * max(extent.bytes / step, 1.0)
+        return cls(fixed, per_file, rate, min(doubt / whole, 1.0) if whole else 0.0)
 
     def of(self, extent: Extent) -> float:
         """Return the quantity for all that there is."""
         return self.fixed + self.per_file * extent.files + self.rate * extent.bytes
+
+
+def _above(growth: float, noise: float) -> float:
+    """Return what to believe of a growth: all that is far above the noise, half of what is 1.4 times as large, nothing below."""
+    return growth * (1 - (noise / growth) ** 2) if growth > noise else 0.0
 
 
 def estimate_stage(
@@ -140,10 +144,11 @@ def estimate_stage(
     """Return what a stage will take; `planned` is how many files it will write, where that is known."""
     mine = {name: by_stage[stage.name] for name, by_stage in trials.items()}
 
-    def line(quantity: str) -> Line:
-        return Line.through(extent, {name: float(getattr(mine[name], quantity)) for name in PARTS})
+    def line(quantity: str, noise: float = 0.0) -> Line:
+        return Line.through(extent, {name: float(getattr(mine[name], quantity)) for name in PARTS}, noise)
 
-    cpu, written = line("cpu"), round(line("bytes").of(extent))
+    noise = sum(mine[name].noise for name in PARTS) / len(PARTS)
+    cpu, written = line("cpu", noise), round(line("bytes").of(extent))
     if stage.entry.makes == "page":  # it shows a sample of bounded size
         written = max(trial.bytes for trial in mine.values())
     count, roots = _files(stage, extent, mine) if planned is None else planned, roots_of(stage)
@@ -154,7 +159,7 @@ def estimate_stage(
         spread=cpu.spread,
         fixed=cpu.fixed,
         largest=cpu.per_file + cpu.rate * extent.largest,
-        start=max(mine[COLD].cpu - mine["small"].cpu, 0.0),
+        start=max(mine[COLD].cpu - mine["tiny"].cpu, 0.0),
         memory=_memory(stage, extent, mine),
         scratch=round(line("scratch").of(extent)),
         bytes=written,

@@ -1,10 +1,11 @@
 """estimate: what a pipeline will cost, before it runs.
 
-Costs a reading of what the pipeline reads (at most `scan_bytes`), and its stages on a sample (`sample_bytes`) and thrice on a few records.
+Costs a reading of what the pipeline reads (at most `scan_bytes`), and its stages twice on a sample (`sample_bytes`) and five times on a few records.
 """
 
 import glob
 import os
+import shlex
 import shutil
 import socket
 import tempfile
@@ -17,23 +18,24 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dolma_dask import clusters
+from dolma_dask.clusters.sigterm import stopped_by_sigterm
 from dolma_dask.config.estimate.answer import Estimate, notes_of
 from dolma_dask.config.estimate.entries import Moved, check_there, trace_entries
 from dolma_dask.config.estimate.model import CLIENT_BYTES, Extent, estimate_stage, is_near, walls
 from dolma_dask.config.estimate.records import TextKeys, near_keys
-from dolma_dask.config.estimate.sample import PARTS, choose, scan_entries, write_samples
+from dolma_dask.config.estimate.sample import PARTS, check_records, choose, scan_entries, write_samples
 from dolma_dask.config.estimate.shards import shards_made
 from dolma_dask.config.estimate.slurm import fitting
-from dolma_dask.config.estimate.trials import COLD, run_trials
+from dolma_dask.config.estimate.trials import TRIES, run_trials
 from dolma_dask.config.pipeline_file import check_stages, read_pipeline, variables_of
 from dolma_dask.config.stages import StagePlan, selected
-from dolma_dask.errors import InterruptedStageError, UsageError
+from dolma_dask.errors import InterruptedStageError, TrialError, UsageError
 from dolma_dask.progress import progress_of
 from dolma_dask.questions.estimated import keep
 from dolma_dask.verbs.options import Many, words_of
 
-SAMPLE_BYTES = 24_000_000
-"""Bytes of records of the two larger samples: 10 to 30 seconds of a pipeline that makes tokens."""
+SAMPLE_BYTES = 20_000_000
+"""Bytes of records of the large sample: 10 to 30 seconds of a pipeline that makes tokens."""
 
 SCAN_BYTES = 1_000_000_000
 """Stored bytes that are read to find copies: 10 to 30 CPU-seconds."""
@@ -94,7 +96,7 @@ def estimate(
     ------
     UsageError
         The file is wrong, or there is nothing to draw a sample from.
-    StageError
+    TrialError
         A stage failed on the sample, as it would in the real run.
 
     Notes
@@ -108,9 +110,9 @@ def estimate(
     check_stages(file, active, stages)
     _check_numbers(workers, sample_bytes, scan_bytes)
     tried = [stage for stage in active if stage.verb != "download"]
-    with _temporary(scratch) as folder:
+    with stopped_by_sigterm(), _temporary(scratch) as folder:
         try:
-            question = _Question(file, tried, folder, seed, sample_bytes, scan_bytes)
+            question = _Question(file, variables_of(variables), tried, folder, seed, sample_bytes, scan_bytes)
             question.sample(progress)
             question.try_stages(progress)
         except KeyboardInterrupt:
@@ -159,6 +161,7 @@ class _Question:
     def __init__(
         self,
         file: str,
+        variables: Mapping[str, object],
         stages: Sequence[StagePlan],
         folder: Path,
         seed: int,
@@ -166,10 +169,10 @@ class _Question:
         scan_bytes: int,
     ) -> None:
         self.file, self.stages, self.seed = file, stages, seed
+        self._variables = variables
         self._sample_bytes, self._scan_bytes = sample_bytes, scan_bytes
-        names = [COLD, *PARTS]
-        self._folders = {name: folder / name for name in names}
-        self._moved = {name: Moved(stages, str(folder / name)) for name in names}
+        self._folders = {name: folder / name for name in PARTS}
+        self._moved = {name: Moved(stages, str(folder / name)) for name in PARTS}
         self.entries = self._moved[PARTS[0]].entries
         check_there(self.entries, file)
 
@@ -181,14 +184,20 @@ class _Question:
             self.scans = scan_entries(
                 entries, self._keys(), self.seed, self._scan_bytes, lambda size: shown.advance(size, 0)
             )
+            check_records(self.scans)
             choose(self.scans, self._sample_bytes, self.seed)
             self.samples = {}
             for one in self.scans:
                 number = one.entry.number
                 places = [str(self._folders[name] / f"in/{number}") for name in PARTS]
                 self.samples[number] = write_samples(one, places)
-                shutil.copytree(places[PARTS.index("small")], self._folders[COLD] / f"in/{number}")
                 shown.advance(0, 1)
+
+    def _command(self) -> str:
+        """Return the real run as a line of a script, for workers on all processors of a job."""
+        given = [f"{name}={value}" for name, value in self._variables.items()]
+        more = ["--set", *given] if given else []
+        return shlex.join(["dolma-dask", "run", self.file, *more, "--cluster", "allocation"])
 
     def _keys(self) -> TextKeys:
         """Return numbers of texts that near duplicates share, if the pipeline looks for them."""
@@ -200,9 +209,21 @@ class _Question:
     def try_stages(self, progress: bool | None) -> None:
         """Run the stages on the samples."""
         moved = {name: one.stages for name, one in self._moved.items()}
-        total = sum(map(len, moved.values()))  # and some again
+        total = TRIES * len(self.stages)
         with progress_of("estimate: trials", 0, total, _shown(progress)) as shown:
-            self.trials = run_trials(moved, self._folders, lambda: shown.advance(0, 1))
+            try:
+                self.trials = run_trials(moved, self._folders, lambda: shown.advance(0, 1))
+            except TrialError as failed:
+                raise TrialError(self._in_real_words(str(failed))) from None
+
+    def _in_real_words(self, message: str) -> str:
+        """Return a message with the real places instead of those of the sample, which is gone when a person reads it."""
+        for name, folder in self._folders.items():
+            for entry in self.entries.values():
+                message = message.replace(f"{folder}/in/{entry.number}", f"{entry.url} (rows of the sample)")
+            for real, moved in self._moved[name].moved.items():
+                message = message.replace(moved, real)
+        return message
 
     def answer(self, workers: tuple[int, ...], begun: float, left_out: int) -> Estimate:
         """Return what the trials say of the whole, and keep it beside the journals."""
@@ -230,6 +251,7 @@ class _Question:
             here=walls(found, extents, clusters.cpu_count()),
             walls=tuple(walls(found, extents, number) for number in sorted({*workers}) or doublings),
             request=fitting(choices, max(stage.memory for stage in found)),
+            command=self._command(),
             client_memory=CLIENT_BYTES * count * len(found),
             journal_files=sum(trial.journal_files for trial in self.trials[PARTS[-1]].values()),
             entry_files=count,

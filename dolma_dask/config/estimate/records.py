@@ -20,6 +20,7 @@ import xxhash
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
+from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.stored import StoredFile
 from dolma_dask.io.stream import LineBlock, compression_of, read_lines
 from dolma_dask.minhash.schemes import MinHash
@@ -27,6 +28,9 @@ from dolma_dask.sources.naming import split_suffix
 
 Numbers = npt.NDArray[np.uint64]
 Sizes = npt.NDArray[np.int64]
+
+_BLOCK_BYTES = 8_000_000
+"""Of a batch of texts."""
 
 _decode = msgspec.json.Decoder().decode
 
@@ -120,19 +124,18 @@ def _joined(found: Sequence[tuple[Numbers, Sizes]], stored: int) -> Scanned:
 
 def _scan_table(url: str, size: int, keys: TextKeys, limit: int) -> Scanned:
     found: list[tuple[Numbers, Sizes]] = []
-    with files.open_read(url, scattered=True) as handle:
-        table = pq.ParquetFile(handle)
-        column = _text_column(table.schema_arrow)
-        total, done = max(table.metadata.num_rows, 1), 0
-        if column is None:
-            return Scanned(np.arange(total, dtype=np.uint64), np.full(total, size // total), size)
-        for batch in table.iter_batches(columns=[column]):
-            texts = [text or "" for text in batch.column(0).to_pylist()]
-            found.append((keys(texts), np.array([len(text) for text in texts], np.int64)))
-            done += len(texts)
-            if size * done // total >= limit:
-                break
-    return _joined(found, size * done // total)
+    table = open_parquet(url)
+    column = _text_column(table.schema_arrow)
+    rows, done = table.metadata.num_rows, 0
+    if column is None:
+        return Scanned(np.arange(rows, dtype=np.uint64), np.full(rows, size // max(rows, 1)), size)
+    for batch in read_batches(url, table, [column], _BLOCK_BYTES):
+        texts = [text or "" for text in batch.column(0).to_pylist()]
+        found.append((keys(texts), np.array([len(text) for text in texts], np.int64)))
+        done += len(texts)
+        if size * done // rows >= limit:
+            break
+    return _joined(found, size * done // max(rows, 1))
 
 
 def _text_column(schema: pa.Schema) -> str | None:

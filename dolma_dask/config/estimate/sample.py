@@ -1,7 +1,7 @@
 """A seeded sample of records of all entries, as files that the stages can run on.
 
-Groups of copies (`records`) are ordered by entry, number and size, and every n-th is drawn, from a place that the seed decides. So the sample
-has its share of bytes, of records and of duplicates all at once: a pipeline keeps in it what it would keep of the whole, whatever its rules.
+Records are cut into runs of neighbours, and one of n runs is drawn, by seed: neighbours are alike, so that the sample deflates like the whole. Copies (`records`) belong to the run of the first of them, wherever they lie. So the sample has its share of bytes, of records and of duplicates all
+at once: a pipeline keeps in it what it would keep of the whole, whatever its rules.
 Neighbouring files are put together, so that a file of the sample is about as large as a real one and the cost per file stays in proportion.
 
 Limits: what has not been read (`scan_bytes`) may hold copies that nobody has seen; similar texts that do not share their number are parted;
@@ -22,17 +22,20 @@ import xxhash
 
 from dolma_dask.config.estimate.entries import Entry
 from dolma_dask.config.estimate.records import Scanned, Sizes, TextKeys, kind_of, read_chosen, scan
+from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.decompress import compression_of
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Journal, Record
 
-PARTS = ("tiny", "many", "small", "large")
-"""Samples: some records for what a stage costs anyway, the same in many files, a quarter and three quarters of the bytes."""
+PARTS = ("tiny", "many", "large")
+"""Samples: some records for what a stage costs anyway, the same in many files, and all that was drawn."""
 
-_BITS = {"tiny": 1, "many": 1, "small": 2, "large": 4}
+_BITS = {"tiny": 1, "many": 1, "large": 2}
 """Which records are in a sample: the bit of `Scan.parts`."""
 
 _LEAST_READ = 32_000_000
@@ -41,11 +44,20 @@ _LEAST_READ = 32_000_000
 _FILES_READ = 8
 """At least so many files share what may be read."""
 
-_LEAST_FILES = {"tiny": 2, "many": 24, "small": 2, "large": 2}
+_LEAST_FILES = {"tiny": 2, "many": 24, "large": 2}
 """Files of a sample at least, if there are as many: two, so that what several files need is in all."""
 
-_TINY = 12
-"""One group in so many of the small sample is in the tiny one."""
+_RUN_BYTES = 16_000
+"""Bytes of neighbours that are drawn together: half a window of gzip. Longer runs are too few where most documents are copies."""
+
+_LEAST_RUNS = 16
+"""Runs that a sample has at least: less of each where it is small."""
+
+_DRAWS = 200
+"""Samples that are drawn; the one that is most like the whole is taken."""
+
+_TINY = 32
+"""The beginning of each run that is in the tiny sample: one part in so many."""
 
 
 @dataclass
@@ -124,6 +136,18 @@ def _rank(path: str, seed: int) -> int:
     return xxhash.xxh3_64_intdigest(path.encode(), seed=seed)
 
 
+def check_records(scans: Sequence[Scan]) -> None:
+    """Refuse an entry without any record.
+
+    Raises `UsageError`.
+    """
+    for each in scans:
+        if not any(len(one.keys) for one in each.found):
+            raise UsageError(
+                f"{each.entry.url} holds no records in {counted(len(each.found), 'file')} that were read; expected documents to draw a sample from."
+            )
+
+
 def choose(scans: Sequence[Scan], sample_bytes: int, seed: int) -> None:
     """Draw the samples: sets `Scan.parts`.
 
@@ -132,17 +156,17 @@ def choose(scans: Sequence[Scan], sample_bytes: int, seed: int) -> None:
     sizes = np.concatenate([one.sizes for each in scans for one in each.found])
     keys = np.concatenate([one.keys for each in scans for one in each.found])
     entry = np.repeat(np.arange(len(scans)), [sum(len(one.keys) for one in each.found) for each in scans])
-    names, first, group, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-    weight = np.bincount(group, sizes, len(names))
-    order = np.lexsort((weight, count, entry[first]))
-    share = min(1.0, sample_bytes / max(float(sum(each.bytes for each in scans)), 1.0))
-    growth = float(sum(each.bytes for each in scans)) / max(float(sizes.sum()), 1.0)
-    drawn = _every(len(order), min(1.0, share * growth), seed)
-    bits = np.zeros(len(names), np.uint8)
-    number = np.arange(len(drawn))
-    bits[order[drawn[number % 4 == 0]]] = 2
-    bits[order[drawn[number % 4 != 0]]] = 4
-    bits[order[drawn[number % (4 * _TINY) == 0]]] |= 1
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    share = min(1.0, sample_bytes / max(float(sizes.sum()), 1.0))
+    edge = max(min(_RUN_BYTES, share * float(sizes[first].sum()) / _LEAST_RUNS), 1.0)
+    order = np.argsort(first)
+    begins = np.cumsum(sizes[first[order]]) - sizes[first[order]]
+    runs = np.empty(len(first), np.int64)
+    runs[order] = begins // edge
+    is_drawn = _drawn(runs, [sizes[first], np.bincount(group), np.bincount(group, sizes)], share, seed)[runs]
+    is_first = np.empty(len(first), bool)
+    is_first[order] = begins % edge < edge / _TINY
+    bits = (_BITS["large"] * is_drawn + _BITS["tiny"] * (is_drawn & is_first)).astype(np.uint8)
     of_records = bits[group]
     for at, each in enumerate(scans):
         mine = of_records[entry == at]
@@ -151,11 +175,21 @@ def choose(scans: Sequence[Scan], sample_bytes: int, seed: int) -> None:
         _check_size(each, sample_bytes)
 
 
-def _every(count: int, share: float, seed: int) -> npt.NDArray[np.int64]:
-    """Return places, a `share` of all, at equal distances from a seeded beginning."""
-    start = np.random.default_rng(seed).random()
-    marks = np.floor(np.arange(count + 1) * share + start)
-    return np.flatnonzero(np.diff(marks))
+def _drawn(
+    runs: npt.NDArray[np.int64], weights: Sequence[npt.NDArray[Any]], share: float, seed: int
+) -> npt.NDArray[np.bool_]:
+    """Return which runs are drawn: one of each stretch of ``1 / share``, so that they have nearly this share of all weights."""
+    count = int(runs.max(initial=-1)) + 1
+    number = min(max(round(count * share), 1), count)
+    sums = [np.bincount(runs, each, count) for each in weights]
+    draw = np.random.default_rng(seed)
+    best, least = np.zeros(count, bool), np.inf
+    for _ in range(_DRAWS):
+        at = ((np.arange(number) + draw.random(number)) * (count / max(number, 1))).astype(np.int64)
+        off = max((abs(each[at].sum() / max(each.sum() * share, 1.0) - 1) for each in sums), default=0.0)
+        if off < least:
+            best, least = np.bincount(at, minlength=count) > 0, off
+    return best
 
 
 def _ensure(parts: npt.NDArray[np.uint8]) -> None:
@@ -185,10 +219,24 @@ def write_samples(each: Scan, folders: Sequence[str]) -> list[Sample]:
         pairs = zip(each.found, each.parts, strict=True)
         size = sum(int(one.sizes[parts & bit > 0].sum()) for one, parts in pairs)
         groups = _groups(each, size, name)
-        for path in _trees(each, groups):
-            _write_group(each, path, bit, folder)
+        for tree in _trees(each, groups):
+            _write_group(each, tree, bit, folder)
+            _declare(each.entry, tree[0], folder)
         samples.append(Sample(size, len(groups)))
     return samples
+
+
+def _declare(entry: Entry, path: str, folder: str) -> None:
+    """Tell the keys of an attribute file as the journal of the dataset does: its rows may hold none, such as flags that are rare."""
+    if not entry.is_dataset or path not in entry.made_by:
+        return
+    verb, record = entry.made_by[path]
+    info: dict[str, Any] = {"unproved": True}
+    info.update((name, record.info[name]) for name in ("kinds", "levels") if name in record.info)
+    url = files.join(folder, path)
+    data, there = files.read_bytes(url), files.stat(url)
+    written = FileRecord(path, len(data), xxhash.xxh3_128_hexdigest(data), stamp=there.stamp if there else "")
+    Journal(folder, verb).append(Record(path, record.shard, "sample", files=(written,), info=info))
 
 
 def _groups(each: Scan, size: int, name: str) -> list[list[int]]:

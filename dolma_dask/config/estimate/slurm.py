@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from dolma_dask.clusters.allocation import COMMAND_MIB
+from dolma_dask.clusters.job_options import PARENT_MIB
 from dolma_dask.config.estimate.model import SPARE, Walls
 
 WANTED_SECONDS = 2 * 3600
@@ -10,6 +12,12 @@ WANTED_SECONDS = 2 * 3600
 
 MOST_CORES = 32
 """Cores of one job: what nearly all nodes have."""
+
+DASK_BYTES = 60_000_000
+"""Memory of a worker of Dask over that of a process that does the same."""
+
+_PAUSE = 0.8
+"""Share of its memory at which such a worker stops to take work."""
 
 _GAIN = 0.9
 
@@ -48,4 +56,6 @@ def fitting(choices: list[Walls], memory: int) -> Request:
     jobs = math.ceil(chosen.workers / MOST_CORES)
     cores = math.ceil(chosen.workers / jobs)
     rounded = 300 * math.ceil((1.5 * chosen.wall + 600) / 300)
-    return Request(jobs, cores, 256 * math.ceil(SPARE * memory * cores / 256e6), rounded)
+    worker = SPARE * (memory + DASK_BYTES) / _PAUSE
+    mib = worker * cores / 2**20 + COMMAND_MIB + PARENT_MIB  # as `dolma_dask.clusters.allocation` divides it
+    return Request(jobs, cores, 256 * math.ceil(mib / 256), rounded)

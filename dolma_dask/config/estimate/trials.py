@@ -14,16 +14,17 @@ from typing import Any
 
 from dolma_dask.config.estimate.sample import PARTS
 from dolma_dask.config.stages import StagePlan
-from dolma_dask.errors import StageError
+from dolma_dask.errors import TrialError
 from dolma_dask.processes import WORKER_ENVIRONMENT
 
 COLD = "cold"
-"""The small sample in a process that has not loaded anything; the same again tells what loading costs."""
+"""The tiny sample in a process that has not loaded anything; the same again tells what loading costs."""
 
-_ATTEMPTS = 2
+_ROUNDS = 2
+"""How often each sample is tried, since what others do on the machine makes more CPU-seconds of the same work: the least counts."""
 
-_AGAIN = ("tiny", "many", "small", "large", "tiny", "many")
-"""Samples that are tried again, since what others do on the machine makes more CPU-seconds of the same work: the least counts."""
+TRIES = 1 + len(PARTS) * _ROUNDS
+"""How often the stages are run."""
 
 _MODULE = "dolma_dask.config.estimate.trial"
 
@@ -43,6 +44,7 @@ class Trial:
     journal_files: int
     compiled: int = 0  # kernels, in its time
     counts: dict[str, float] = field(default_factory=dict)
+    noise: float = 0.0  # CPU-seconds that another trial of the same took more
 
 
 def run_trials(
@@ -50,27 +52,31 @@ def run_trials(
 ) -> dict[str, dict[str, Trial]]:
     """Run the stages on all samples in one process; return the trials by sample and stage.
 
-    A process that had to compile kernels has figures that are not used: another one does it all again.
+    What compiled kernels is not used: each sample is tried again, and the cold one in another process.
 
-    Raises `StageError`: a stage failed on its sample.
+    Raises `TrialError`: a stage failed on its sample.
     """
-    names = [COLD, *PARTS, *_AGAIN]
-    for _ in range(_ATTEMPTS):
-        told = _run(
-            [(folders[name], stages_of[name]) for name in names], folders[COLD] / "runs.pickle", advance
-        )
-        runs = [
-            (name, {trial.stage: trial for trial in islice(told, len(stages_of[name]))}) for name in names
-        ]
-        if not any(trial.compiled for _, run in runs for trial in run.values()):
-            break
-    found: dict[str, dict[str, Trial]] = {}
-    for name, run in runs:
-        known = found.setdefault(name, run)
-        found[name] = {
-            stage: min(known[stage], trial, key=lambda one: one.cpu) for stage, trial in run.items()
-        }
+    file = folders[PARTS[0]] / "runs.pickle"
+
+    def told(names: Sequence[str]) -> list[dict[str, Trial]]:
+        trials = _run([(folders[name], stages_of[name]) for name in names], file, advance)
+        return [{trial.stage: trial for trial in islice(trials, len(stages_of[name]))} for name in names]
+
+    cold, *rest = told([PARTS[0], *PARTS * _ROUNDS])
+    if any(trial.compiled for trial in cold.values()):
+        (cold,) = told([PARTS[0]])
+    found = {COLD: cold}
+    for at, name in enumerate(PARTS):
+        rounds = rest[at :: len(PARTS)]
+        found[name] = {stage: _least([one[stage] for one in rounds]) for stage in rounds[0]}
     return found
+
+
+def _least(rounds: Sequence[Trial]) -> Trial:
+    """Return the trial that took the least, and how much more others took."""
+    ordered = sorted(rounds, key=lambda trial: (trial.compiled > 0, trial.cpu))
+    warm = [trial.cpu for trial in ordered if not trial.compiled] or [0.0]
+    return replace(ordered[0], noise=warm[min(1, len(warm) - 1)] - warm[0])
 
 
 def _run(
@@ -87,7 +93,7 @@ def _run(
         for line in process.stdout:
             told: dict[str, Any] = json.loads(line)
             if error := told.pop("error"):
-                raise StageError(
+                raise TrialError(
                     f"stage {told['stage']!r} failed on the sample, as it would in the real run: {error}"
                 )
             expected -= 1
@@ -95,7 +101,7 @@ def _run(
             yield Trial(**told)
         status = process.wait()
     if expected:
-        raise StageError(
+        raise TrialError(
             f"the process of the trials ended with status {status} before {expected} of its stages; expected it to live. Is there enough memory?"
         )
 
