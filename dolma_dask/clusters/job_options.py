@@ -85,8 +85,15 @@ class Job:
     def _logs(self) -> list[str]:
         return [f"-o {self.log_of('%j')}"] if self.log_folder else []
 
-    def _lifetime(self) -> list[str]:
+    @property
+    def lifetime(self) -> int | None:
+        """Seconds after which workers leave; None where they do not, or the user has said when."""
         if self.seconds is None or "--lifetime" in (self.options.get("worker_extra_args") or ()):
+            return None
+        return margins(self.seconds)[0]
+
+    def _lifetime(self) -> list[str]:
+        if self.seconds is None or self.lifetime is None:
             return []
         lifetime, stagger = margins(self.seconds)
         return ["--lifetime", f"{lifetime}s", "--lifetime-stagger", f"{stagger}s"]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dolma_dask.clusters.job_options import Job, without_job_of_ours
 from dolma_dask.clusters.jobs import MOST_PAUSE_SECONDS, SOON_SECONDS, Jobs, Refusal, is_of
 from dolma_dask.clusters.profiles import Profile
-from dolma_dask.clusters.watching import own_tasks
+from dolma_dask.clusters.watching import LIFETIMES, own_tasks
 from dolma_dask.display import counted
 from dolma_dask.errors import ClusterError, DolmaDaskError, UsageError
 
@@ -118,9 +118,15 @@ class Refill:
         """Submit the jobs, and begin to watch them."""
         self._cluster, self._client = cluster, client
         cluster.scheduler.add_plugin(_losses(self._look_now), name="refill")
-        client.register_plugin(own_tasks(), name="own-tasks")
+        client.register_plugin(own_tasks(self._job.lifetime, self._too_long()), name="own-tasks")
         cluster.scale(jobs=self._profile.jobs)
         threading.Thread(target=self._run, name="refill", daemon=True).start()
+
+    def _too_long(self) -> str:
+        return (
+            f"its workers left before the end of their walltime again and again, and it was begun anew each time, longer than {LIFETIMES} workers live; expected it to end within one "
+            f"job. Raise `walltime: {self._job.options.get('walltime')}` ({self._profile.place_of('walltime')}), or cut the file into smaller ones; the same command does only what is left."
+        )
 
     def end(self) -> None:
         """Stop watching."""
@@ -276,7 +282,7 @@ async def _forget(cluster: Any, names: Collection[str]) -> None:
         cluster.worker_spec.pop(name, None)
         for address, state in list(cluster.scheduler.workers.items()):
             if is_of(str(state.name), name):
-                await cluster.scheduler.remove_worker(address, stimulus_id="refill", safe=True)
+                await cluster.scheduler.remove_worker(address, stimulus_id="refill", expected=True)
         if job is not None:
             await job.close()
 
