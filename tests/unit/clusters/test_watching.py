@@ -1,5 +1,6 @@
 """What a cluster gives back to the engine: tasks that outlive all workers, and nothing that is held on to."""
 
+import asyncio
 import gc
 import threading
 
@@ -93,6 +94,7 @@ def test_nothing_is_held_of_a_task_that_has_failed(cluster):
             Placement(client),
             lambda task, outcome: failures.append(outcome),
         )
+        client.sync(asyncio.sleep, 0.1)  # Dask lets go in its own thread
         assert not client.futures
     finally:
         gc.enable()
