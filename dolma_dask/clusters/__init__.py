@@ -18,9 +18,17 @@ from dolma_dask.clusters.places import (
 from dolma_dask.clusters.remote import remote_client
 from dolma_dask.clusters.sharing import process_pool, shared_cluster
 from dolma_dask.clusters.this_process import active_client, cpu_count
-from dolma_dask.clusters.watching import OWN, Deaths, check_workers_come, deaths_of, memory_setting
+from dolma_dask.clusters.watching import (
+    OUTLIVED,
+    OWN,
+    Deaths,
+    check_workers_come,
+    deaths_of,
+    memory_setting,
+)
 
 __all__ = [
+    "OUTLIVED",
     "OWN",
     "SCHEDULERS",
     "Cluster",

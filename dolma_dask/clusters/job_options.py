@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dolma_dask.clusters.profiles import Profile
+from dolma_dask.clusters.profiles import JOBQUEUE, Profile
 from dolma_dask.clusters.workers import CONFIG
 from dolma_dask.errors import UsageError
 from dolma_dask.processes import WORKER_ENVIRONMENT
@@ -85,8 +85,15 @@ class Job:
     def _logs(self) -> list[str]:
         return [f"-o {self.log_of('%j')}"] if self.log_folder else []
 
-    def _lifetime(self) -> list[str]:
+    @property
+    def lifetime(self) -> int | None:
+        """Seconds after which workers leave; None where they do not, or the user has said when."""
         if self.seconds is None or "--lifetime" in (self.options.get("worker_extra_args") or ()):
+            return None
+        return margins(self.seconds)[0]
+
+    def _lifetime(self) -> list[str]:
+        if self.seconds is None or self.lifetime is None:
             return []
         lifetime, stagger = margins(self.seconds)
         return ["--lifetime", f"{lifetime}s", "--lifetime-stagger", f"{stagger}s"]
@@ -126,6 +133,7 @@ def job_of(profile: Profile, defaults: Mapping[str, Any]) -> Job:
             f"profile {profile.name} has no `jobqueue.{missing}`; expected it, since a job without it takes what the site gives: often one CPU, or the memory of a whole node. "
             "Say for example `cores: 16` and `memory: 32GB`."
         )
+    _check_texts(profile, options)
     processes = options.get("processes") or cores
     memory = _memory(profile, options["memory"])
     _check_counts(profile, cores, processes)
@@ -146,6 +154,18 @@ def job_of(profile: Profile, defaults: Mapping[str, Any]) -> Job:
             "more, and 2 GB for most verbs. Ask for more memory, or for fewer `processes`."
         )
     return job
+
+
+def _check_texts(profile: Profile, options: Mapping[str, Any]) -> None:
+    """Refuse a text where lists belong, as a user's own jobqueue.yaml may have it: each letter would become a line of the script."""
+    for option, kind in JOBQUEUE.items():
+        value, expected = options.get(option), ""
+        if kind == list[str] and isinstance(value, str):
+            expected = f"a list: [{value!r}]"
+        elif isinstance(value, str) and "\n" in value.strip():
+            expected = "one line"
+        if expected:
+            raise UsageError(f"{profile.place_of(option)}: {option}: {value!r}; expected {expected}.")
 
 
 def _check_counts(profile: Profile, cores: Any, processes: Any) -> None:
@@ -180,6 +200,10 @@ def _seconds(profile: Profile, text: Any) -> int | None:
     if found is None:
         raise UsageError(
             f'{profile.place_of("walltime")}: walltime: {text!r}; expected hours, minutes and seconds in quotes, such as "04:00:00", or "2-00:00:00" with days.'
+        )
+    if not text.strip("0:-"):
+        raise UsageError(
+            f"{profile.place_of('walltime')}: walltime: {text!r}; expected a minute or more, since workers leave before it ends."
         )
     days, *numbers = (int(part) if part else None for part in found.groups())
     first, second, third = numbers

@@ -11,6 +11,12 @@ SOON_SECONDS = 3.0
 LOST_SECONDS = 300.0
 """A job that has had workers, and has had none for so long, is dead whatever squeue says, or if it says nothing."""
 
+UNSEEN_SECONDS = 60.0
+"""So long squeue may not know a job that was just submitted: sites hold its answers back, and one that was asked for before does not have it."""
+
+MOST_PAUSE_SECONDS = 60.0
+"""The most time between two submissions after failures."""
+
 ENDED = frozenset(
     [
         "BOOT_FAIL",
@@ -68,6 +74,8 @@ class Jobs:
     """What is known of the jobs that are held, and what follows from a look at them. It does nothing by itself."""
 
     ids: dict[str, str] = field(default_factory=dict)  # of each job by its name in Dask, once it is submitted
+    listed: set[str] = field(default_factory=set)  # jobs that squeue has known
+    unseen_since: dict[str, float] = field(default_factory=dict)  # jobs that it has not known yet
     arrived: set[str] = field(default_factory=set)  # jobs that have had a worker
     alone_since: dict[str, float] = field(default_factory=dict)  # jobs without workers that have had some
     stillborn: int = 0  # rounds in a row in which jobs ended without a worker
@@ -87,17 +95,26 @@ class Jobs:
     @property
     def at_work(self) -> int:
         """Number of jobs that have workers."""
-        return len(self.arrived - self.alone_since.keys())
+        return len(self._working)
+
+    @property
+    def held(self) -> list[str]:
+        """Numbers of the jobs that SLURM has taken."""
+        return [job_id for job_id in self.ids.values() if job_id]
+
+    @property
+    def _working(self) -> set[str]:
+        return self.arrived - self.alone_since.keys()
 
     def dead(self, listed: Mapping[str, str] | None, now: float) -> list[str]:
         """Return the names of jobs that will have no more workers, and forget them.
 
-        `listed` is the state of each job that squeue knows, by number, and why it waits; None if it did not answer.
+        `listed` is the state of each job that squeue knows, those that have just ended too, by number, and why it waits; None if it did not answer.
         """
         gone = [
             name
             for name, job_id in self.ids.items()
-            if (listed is not None and listed.get(job_id, "COMPLETED").split()[0] in ENDED)
+            if self._has_ended(name, job_id, listed, now)
             or now - self.alone_since.get(name, now) > LOST_SECONDS
         ]
         early = [name for name in gone if name not in self.arrived and self.ids[name]]
@@ -107,12 +124,26 @@ class Jobs:
         for name in gone:
             del self.ids[name]
             self.alone_since.pop(name, None)
+            self.unseen_since.pop(name, None)
             self.arrived.discard(name)
+            self.listed.discard(name)
         return gone
+
+    def _has_ended(self, name: str, job_id: str, listed: Mapping[str, str] | None, now: float) -> bool:
+        if not job_id:
+            return True  # it was never taken
+        if listed is None:
+            return False
+        if job_id in listed:
+            self.listed.add(name)
+            return listed[job_id].split()[0] in ENDED
+        if name in self._working:
+            return False  # whatever squeue says
+        return name in self.listed or now - self.unseen_since.setdefault(name, now) > UNSEEN_SECONDS
 
     def pause(self) -> float:
         """Return how long to wait before new jobs are submitted: longer each time that jobs have ended at once."""
-        return 0.0 if self.stillborn == 0 else SOON_SECONDS * 2**self.stillborn
+        return 0.0 if self.stillborn == 0 else min(SOON_SECONDS * 2**self.stillborn, MOST_PAUSE_SECONDS)
 
 
 def is_of(worker: str, job: str) -> bool:

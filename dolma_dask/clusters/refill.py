@@ -2,13 +2,14 @@
 
 Dask's own ways do not do that: a job of ``scale()`` that dies is never submitted again, and ``adapt()`` gives jobs back between two steps. So one
 thread looks at squeue, at once after a worker was lost and else every half minute, and submits what is missing. Jobs that wait in the queue are
-alive, and a squeue that does not answer changes nothing. When jobs end again and again before a worker of theirs has come, it gives up
-and says what stands in the log of the last.
+alive, and a squeue that does not answer changes nothing. When jobs end again and again before a worker of theirs has come, or sbatch takes none, and
+no other job is left to work, it gives up and says what stands in the log of the last, or what sbatch says.
 """
 
 import os
 import re
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -17,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask.clusters.job_options import Job, without_job_of_ours
-from dolma_dask.clusters.jobs import SOON_SECONDS, Jobs, Refusal, is_of
+from dolma_dask.clusters.jobs import MOST_PAUSE_SECONDS, SOON_SECONDS, Jobs, Refusal, is_of
 from dolma_dask.clusters.profiles import Profile
-from dolma_dask.clusters.watching import own_tasks
+from dolma_dask.clusters.watching import LIFETIMES, own_tasks
 from dolma_dask.display import counted
 from dolma_dask.errors import ClusterError, DolmaDaskError, UsageError
 
@@ -27,10 +28,13 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LOOK_SECONDS = 30.0
-"""How often squeue is asked while all workers are there."""
+"""How often squeue is asked while nothing happens: jobs may wait in the queue for hours."""
 
-REFUSALS = 5
-"""So many times in a row sbatch may fail for a reason that may pass."""
+PATIENCE_SECONDS = 600.0
+"""So long sbatch may take no job, for a reason that may pass, while there is no other: SLURM is started again, or a limit is reached."""
+
+CANCEL_SECONDS = 30.0
+"""How long scancel may take to answer."""
 
 LOG_LINES = 20
 """Last lines of a job's log that an error shows."""
@@ -55,7 +59,9 @@ class Refill:
         self._jobs = Jobs()
         self._lock = threading.Lock()  # of `_jobs`
         self._look_now, self._ended = threading.Event(), threading.Event()
-        self._refusal, self._refusals = "", 0
+        self._refusal, self._refusals, self._refused_since = "", 0, 0.0
+        self._look_seconds = SOON_SECONDS
+        self._has_warned = False
         self._lost: DolmaDaskError | None = None
         self._cluster: Any = None
         self._client: Client | None = None
@@ -72,18 +78,30 @@ class Refill:
         """Note a job that SLURM has taken."""
         with self._lock:
             self._jobs.ids[name] = self._all_ids[name] = job_id
-            self._refusals = 0
+            self._refusal, self._refusals = "", 0
         if self._ended.is_set():  # submitted while the end was near
             self.cancel_jobs()
 
     def refused(self, name: str, refusal: Refusal) -> None:
         """Note a job that SLURM has not taken."""
         with self._lock:
-            self._refusals += 1
+            now = time.monotonic()
+            self._refused_since = self._refused_since if self._refusals else now
+            self._refusal, self._refusals = refusal.message, self._refusals + 1
             self._jobs.ids[name] = ""  # as one that has ended
-        if self._lost is None and (not refusal.may_pass or self._refusals >= REFUSALS):
-            self._give_up(UsageError(self._refused(refusal)))
+            is_patient = refusal.may_pass and now - self._refused_since < PATIENCE_SECONDS
+            is_last = not self._jobs.held and not self._ended.is_set()
+        if is_last and self._lost is None and not is_patient:
+            self._give_up(
+                ClusterError(self._away()) if refusal.may_pass else UsageError(self._refused(refusal))
+            )
         self._look_now.set()
+
+    def _away(self) -> str:
+        return (
+            f"profile {self._profile.name}: sbatch has taken no job for {PATIENCE_SECONDS / 60:.0f} minutes: {self._refusal}; expected SLURM to come back. "
+            "Run the same command again later: it does only what is left."
+        )
 
     def _refused(self, refusal: Refusal) -> str:
         places = [f"{option} ({self._profile.place_of(option)})" for option in refusal.concerns()]
@@ -100,9 +118,15 @@ class Refill:
         """Submit the jobs, and begin to watch them."""
         self._cluster, self._client = cluster, client
         cluster.scheduler.add_plugin(_losses(self._look_now), name="refill")
-        client.register_plugin(own_tasks(), name="own-tasks")
+        client.register_plugin(own_tasks(self._job.lifetime, self._too_long()), name="own-tasks")
         cluster.scale(jobs=self._profile.jobs)
         threading.Thread(target=self._run, name="refill", daemon=True).start()
+
+    def _too_long(self) -> str:
+        return (
+            f"its workers left before the end of their walltime again and again, and it was begun anew each time, longer than {LIFETIMES} workers live; expected it to end within one "
+            f"job. Raise `walltime: {self._job.options.get('walltime')}` ({self._profile.place_of('walltime')}), or cut the file into smaller ones; the same command does only what is left."
+        )
 
     def end(self) -> None:
         """Stop watching."""
@@ -113,9 +137,11 @@ class Refill:
         while not self._ended.is_set():
             with self._lock:
                 whole = self._jobs.at_work >= self._profile.jobs
-            self._look_now.wait(LOOK_SECONDS if whole and not self._not_before else SOON_SECONDS)
+            self._look_now.wait(LOOK_SECONDS if whole and not self._not_before else self._look_seconds)
+            self._look_seconds = min(2 * self._look_seconds, LOOK_SECONDS)
             if self._look_now.is_set():
                 self._look_now.clear()
+                self._look_seconds = SOON_SECONDS
                 self._ended.wait(1.0)  # a job takes a moment to leave the queue after its workers
             if self._ended.is_set():
                 return
@@ -132,23 +158,36 @@ class Refill:
             gone = self._jobs.dead(listed, now)
         if gone:
             self._cluster.sync(_forget, self._cluster, gone)
-            self._not_before = now + max(self._jobs.pause(), SOON_SECONDS * self._refusals)
+            refused = min(SOON_SECONDS * self._refusals, MOST_PAUSE_SECONDS)
+            self._not_before = now + max(self._jobs.pause(), refused)
+            self._look_seconds = SOON_SECONDS
         if self._jobs.stillborn >= self._profile.tries:
-            self._give_up(ClusterError(self._stillborn(), log=self._job.log_of(self._jobs.last)))
-        elif len(self._jobs.ids) < self._profile.jobs and now >= self._not_before and self._lost is None:
+            self._stillborn()
+        if len(self._jobs.ids) < self._profile.jobs and now >= self._not_before and self._lost is None:
             self._not_before = 0.0
+            self._look_seconds = SOON_SECONDS
             self._cluster.scale(jobs=self._profile.jobs)
-        self._said = _queue_of(self._jobs.ids.values(), listed)
+        queue = _queue_of(self._jobs.ids.values(), listed)
+        self._said = ", ".join(
+            filter(None, [queue, self._refusal and f"sbatch takes no job now: {self._refusal}"])
+        )
 
     def _worker_names(self) -> set[str]:
         return {str(state.name) for state in list(self._cluster.scheduler.workers.values())}
 
-    def _stillborn(self) -> str:
+    def _stillborn(self) -> None:
+        """Give up, unless other jobs do the work."""
         log = self._job.log_of(self._jobs.last)
-        return (
+        what = (
             f"profile {self._profile.name}: jobs of SLURM end before a worker comes, {counted(self._jobs.stillborn, 'time')} in a row (last: job {self._jobs.last}); expected them to stay. "
             f"{_log_tail(log)}`dolma-dask cluster script {self._profile.name}` prints what they run."
         )
+        if not self._jobs.at_work:
+            self._give_up(ClusterError(what, log=log))
+        elif not self._has_warned:
+            self._has_warned = True
+            others = counted(self._jobs.at_work, "job")
+            sys.stderr.write(f"cluster {what}\nGoing on with {others} that work, and trying again.\n")
 
     def _give_up(self, error: DolmaDaskError) -> None:
         """End the work that waits for workers; whoever waits for it finds `error`."""
@@ -173,7 +212,12 @@ class Refill:
     def job_ids(self) -> list[str]:
         """Numbers of the jobs that are held."""
         with self._lock:
-            return [job_id for job_id in self._jobs.ids.values() if job_id]
+            return self._jobs.held
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether nothing more is submitted, and jobs are cancelled by `cancel_jobs`."""
+        return self._ended.is_set()
 
     @property
     def memory_setting(self) -> str:
@@ -198,9 +242,23 @@ class Refill:
         """Cancel all jobs at once."""
         self._ended.set()
         ids = self.job_ids
-        if ids:
-            with suppress(OSError, subprocess.SubprocessError):
-                subprocess.run(["scancel", *ids], capture_output=True, timeout=60, check=False)
+        if not ids:
+            return
+        try:
+            subprocess.run(
+                ["scancel", *ids],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=CANCEL_SECONDS,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            said = " ".join((getattr(error, "stderr", None) or str(error)).split())
+            sys.stderr.write(
+                f"cluster {self._profile.name}: scancel has not cancelled jobs {', '.join(ids)} ({said}). Those that run end by themselves; look with squeue --me, and call: "
+                f"scancel {' '.join(ids)}\n"
+            )
 
 
 def _losses(look_now: threading.Event) -> Any:
@@ -224,7 +282,7 @@ async def _forget(cluster: Any, names: Collection[str]) -> None:
         cluster.worker_spec.pop(name, None)
         for address, state in list(cluster.scheduler.workers.items()):
             if is_of(str(state.name), name):
-                await cluster.scheduler.remove_worker(address, stimulus_id="refill", safe=True)
+                await cluster.scheduler.remove_worker(address, stimulus_id="refill", expected=True)
         if job is not None:
             await job.close()
 
@@ -239,9 +297,10 @@ def _listed() -> dict[str, str] | None:
     """Return the state of each of the user's jobs by number, and why it waits; None if squeue does not answer."""
     try:
         done = subprocess.run(
-            ["squeue", "--me", "-h", "-o", "%A %T (%r)"],
+            ["squeue", "--me", "-h", "-t", "all", "-o", "%A %T (%r)"],
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=30,
             check=True,
             env=without_job_of_ours(os.environ),
@@ -255,8 +314,11 @@ def _listed() -> dict[str, str] | None:
 def _queue_of(ids: Collection[str], listed: Mapping[str, str] | None) -> str:
     if listed is None:
         return "squeue does not answer"
-    states = {job_id: listed.get(job_id, "gone").removesuffix(" (None)") for job_id in ids if job_id}
-    return ", ".join(f"job {job_id} {state}" for job_id, state in states.items())
+    states = {
+        job_id: listed.get(job_id, "not known to squeue").removesuffix(" (None)") for job_id in ids if job_id
+    }
+    jobs = [f"job {job_id} {state}" for job_id, state in states.items()]
+    return ", ".join(jobs) or "sbatch has taken no job yet"
 
 
 def _says_memory(log: Path) -> bool:

@@ -4,6 +4,7 @@ This is the only module that imports dask-jobqueue, which costs half a second an
 A job runs `processes` workers of one thread. They leave some minutes before the end of its walltime and hand over what they hold.
 """
 
+import asyncio
 import itertools
 import os
 import shutil
@@ -12,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,9 @@ ADDRESS = "tcp://ADDRESS-OF-THE-SCHEDULER"
 
 WAIT_SECONDS = 0.1
 """How often the first worker is looked for."""
+
+ANSWER_SECONDS, LAST_SECONDS = 120.0, 5.0
+"""How long a program of SLURM may take to answer, and how long when the command ends."""
 
 
 def job_script(profile: Profile) -> str:
@@ -199,6 +203,8 @@ def _job_class() -> Any:
     class WorkerJob(base):
         """A job with our memory and threads; says to `refill` what becomes of it."""
 
+        job_id_regexp = r"(?:Submitted batch job |\A\s*)(?P<job_id>\d+)"  # a site's own sbatch may print more
+
         def __init__(self, *args: Any, described: Job, refill: Refill | None = None, **options: Any) -> None:
             self._described, self._refill = described, refill
             super().__init__(*args, **options)
@@ -211,22 +217,65 @@ def _job_class() -> Any:
         def worker_process_memory(self) -> str:
             return f"{self._described.worker_mib}MiB"
 
-        async def _submit_job(self, script_filename: str) -> str:
+        async def start(self) -> None:
             try:
-                output = await self._call(["sbatch", script_filename], env=without_job_of_ours(os.environ))
-            except RuntimeError as error:
+                await super().start()
+            except Exception as error:
                 if self._refill is not None:
                     self._refill.refused(str(self.name), Refusal.of(str(error)))
                 raise
+
+        async def _submit_job(self, script_filename: str) -> str:
+            words, environment = ["sbatch", script_filename], without_job_of_ours(os.environ)
+            output = await _answer(
+                words, lambda: self._refill is not None and self._refill.is_ending, environment
+            )
+            try:
+                job_id = self._job_id_from_submit_output(output)
+            except ValueError as error:
+                raise RuntimeError(
+                    f"it names no job: {output.strip()[:200]!r} instead of 'Submitted batch job 17'; leave `--quiet` out"
+                ) from error
             if self._refill is not None:
-                self._refill.submitted(str(self.name), self._job_id_from_submit_output(output))
-            return str(output)
+                self._refill.submitted(str(self.name), job_id)
+            return output
+
+        @staticmethod
+        async def _call(words: list[str], **_: Any) -> str:
+            return await _answer(words)
 
         async def close(self) -> None:
-            await super().close()
+            if self._refill is None or not self._refill.is_ending:  # else all are cancelled at once
+                await super().close()
             self.status = Status.closed
 
     return WorkerJob
+
+
+async def _answer(
+    words: list[str],
+    is_ending: Callable[[], bool] = lambda: False,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Return what a program of SLURM prints.
+
+    Raises `RuntimeError`: it fails, or does not answer in time.
+    """
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe, env=environment)
+    answer = asyncio.ensure_future(process.communicate())
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while not answer.done():
+        await asyncio.wait([answer], timeout=WAIT_SECONDS)
+        deadline = min(deadline, time.monotonic() + LAST_SECONDS) if is_ending() else deadline
+        if time.monotonic() > deadline:
+            process.kill()
+            answer.cancel()
+            raise RuntimeError(f"{words[0]} timed out: no answer in {ANSWER_SECONDS:.0f} seconds")
+    out, err = (part.decode(errors="replace") for part in await answer)
+    if process.returncode != 0:
+        raise RuntimeError(f"stderr: {err.strip() or out.strip() or f'exit status {process.returncode}'}")
+    return out
 
 
 def _cluster_class() -> Any:

@@ -3,6 +3,8 @@
 The engine asks for it when Dask gives a task back. Who starts workers in jobs says so here (`of_client`); of other clusters nothing is known.
 """
 
+import time
+from collections import Counter
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -63,20 +65,47 @@ def deaths_of(client: Any, killed: Any, lives: int) -> Deaths:
     return Deaths(1, PREEMPTIONS)
 
 
-def own_tasks() -> Any:
+LIFETIMES = 3
+"""So many lifetimes of a worker a task may take, in attempts that ended because its worker left."""
+
+OUTLIVED = "outlived its workers"
+"""Reason for which a task comes back that takes longer than workers live."""
+
+
+def own_tasks(lifetime: float | None = None, too_long: str = "") -> Any:
     """Return a plugin of a scheduler in this process, with which tasks of a run come back after each death of a worker.
 
-    Dask alone would give them to `allowed-failures` other workers first, whatever the reason: jobs of SLURM, each of which has to be queued.
+    Dask alone would give them to `allowed-failures` other workers first, whatever the reason: jobs of SLURM, each of which has to be queued. And
+    what a worker hands over when it leaves it would begin anew for ever: with the `lifetime` of a worker in seconds it comes back as
+    cancelled, for the reason `OUTLIVED` with the message `too_long`.
     """
     from distributed.diagnostics.plugin import SchedulerPlugin
 
     class OwnTasks(SchedulerPlugin):
         async def start(self, scheduler: Any) -> None:
             self.scheduler = scheduler
+            self.begun: dict[Any, float] = {}
+            self.spent: Counter[Any] = Counter()  # seconds of attempts that were cut off
 
         def transition(self, key: Any, start: str, finish: str, *args: Any, **more: Any) -> None:
-            if finish == "processing" and isinstance(key, tuple) and str(key[-1]).startswith(OWN):
+            if not (isinstance(key, tuple) and str(key[-1]).startswith(OWN)):
+                return
+            if start == "processing":
+                self.spent[key] += time.monotonic() - self.begun.pop(key, time.monotonic())  # type: ignore[assignment]
+            if finish in ("memory", "erred", "forgotten"):
+                self.spent.pop(key, None)
+            elif finish == "processing":
                 self.scheduler.tasks[key].suspicious = self.scheduler.allowed_failures
+                self.begun[key] = time.monotonic()
+                if lifetime is not None and self.spent[key] >= LIFETIMES * lifetime:
+                    self.scheduler.loop.add_callback(self.give_back, key)
+
+        def give_back(self, key: Any) -> None:
+            if (task := self.scheduler.tasks.get(key)) is not None:
+                for client in list(task.who_wants or ()):
+                    self.scheduler.stimulus_cancel(
+                        [key], client.client_key, force=True, reason=OUTLIVED, msg=too_long
+                    )
 
     return OwnTasks()
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask import clusters, placement
-from dolma_dask.clusters import OWN, Deaths, Placement
+from dolma_dask.clusters import OUTLIVED, OWN, Deaths, Placement
 from dolma_dask.engine.attempts import (
     BATCH_SECONDS,
     NOWHERE,
@@ -388,8 +388,14 @@ class _Flight:
             outcomes = future.result()
         except KilledWorker as error:
             self._try_alone(batch, clusters.deaths_of(self._client, error, LIVES))
-        except CancelledError:
+        except CancelledError as error:
             clusters.check_workers_come(self._client)
+            if getattr(error, "reason", "") == OUTLIVED:
+                if len(batch) == 1:
+                    self._fail(batch, "WalltimeTooShort", error.msg)
+                else:
+                    self._waiting.extend([task] for task in batch)
+                return
             lost = [*batch, *(task for waiting in self._waiting for task in waiting)]
             self._waiting.clear()
             self._fail(

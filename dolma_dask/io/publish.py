@@ -3,7 +3,7 @@
 Locally: a hidden temporary file beside the target, fsync, rename, fsync of the folder. On S3 and Google Cloud Storage: one object that
 becomes visible when it is completed: a single request up to 16 MiB, else an upload in parts that is aborted if it fails. On other
 stores: a hidden object that is moved to its final name. A killed local writer leaves only a hidden ``.tmp`` file, which `sweep` removes
-once the process that made it is gone. Cost: one fsync per file; staging files, which are made again if the power fails, go without.
+once the process that made it is gone (or after a day, if that was on another host). Cost: one fsync per file; staging files, which are made again if the power fails, go without.
 """
 
 import errno
@@ -11,6 +11,7 @@ import glob
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,12 @@ from dolma_dask.io.files import is_local, local_path, remove
 from dolma_dask.io.stores import FULL, filesystem, patiently
 
 _SUFFIX = ".tmp"
+_TEMPORARY = re.compile(
+    rf"\..*\.(?P<space>\w+_\d+)-(?P<pid>\d+)-[0-9a-f]{{8}}{re.escape(_SUFFIX)}", re.DOTALL | re.ASCII
+)
+
+EXPIRE_SECONDS = 86400.0
+"""After so long without a byte a writer of another host counts as dead; slow functions of users fill a block of 8 MiB for hours."""
 
 _COMPLETES_UPLOADS = {"s3", "s3a", "gs", "gcs"}
 """Stores whose files stay invisible until ``commit``."""
@@ -299,20 +306,29 @@ def writer_space() -> str:
 
 
 def sweep(root: str, name: str | None = None) -> int:
-    """Remove temporary files below a local `root`, or of one file in it, whose writers on this host are gone; return their number."""
+    """Remove temporary files below a local `root`, or of one file in it, whose writers are gone; return their number.
+
+    Those of other hosts count as gone when nothing was written for `EXPIRE_SECONDS`.
+    """
     if not is_local(root):
         return 0  # an upload that was not completed is not visible
-    pattern = re.compile(rf"\..*\.{writer_space()}-(\d+)-[0-9a-f]{{8}}{re.escape(_SUFFIX)}", re.DOTALL)
     names = f"**/.*{_SUFFIX}" if name is None else f".{glob.escape(name)}.*{_SUFFIX}"
-    left = [path for path in local_path(root).glob(names) if _is_orphan(pattern, path)]
+    left = [path for path in local_path(root).glob(names) if _is_orphan(path)]
     for path in left:
         path.unlink(missing_ok=True)
     return len(left)
 
 
-def _is_orphan(pattern: re.Pattern[str], path: Path) -> bool:
-    match = pattern.fullmatch(path.name)
-    return match is not None and not is_running(int(match[1]))
+def _is_orphan(path: Path) -> bool:
+    match = _TEMPORARY.fullmatch(path.name)
+    if match is None:
+        return False
+    if match["space"] == writer_space():
+        return not is_running(int(match["pid"]))
+    try:
+        return time.time() - path.stat().st_mtime > EXPIRE_SECONDS
+    except OSError:
+        return False  # gone, or published
 
 
 def is_running(pid: int) -> bool:

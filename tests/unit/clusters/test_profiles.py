@@ -85,6 +85,9 @@ def test_mistakes_have_a_place(text, said, tmp_path):
         ({"processes": 2}, "processes: 2 with cores: 1"),
         ({"walltime": "soon"}, r"walltime: \'soon\'; expected hours, minutes and seconds in quotes"),
         ({"walltime": 3600}, "walltime: 3600"),
+        ({"walltime": "00:00:00"}, "expected a minute or more"),
+        ({"job_script_prologue": "module load x"}, r"expected a list: \['module load x'\]"),
+        ({"queue": "a\nb"}, "expected one line"),
     ],
 )
 def test_jobs_that_cannot_be_are_refused(options, said):

@@ -1,14 +1,20 @@
 """Which jobs are dead, when new ones are submitted, and when it is given up; no clock and no SLURM takes part."""
 
+import asyncio
+import os
+import time
 from types import SimpleNamespace
 
 import pytest
 
+from dolma_dask.clusters import slurm
 from dolma_dask.clusters.allocation import Allocation
-from dolma_dask.clusters.job_options import without_job_of_ours
-from dolma_dask.clusters.jobs import ENDED, LOST_SECONDS, Jobs, Refusal
+from dolma_dask.clusters.job_options import job_of, without_job_of_ours
+from dolma_dask.clusters.jobs import ENDED, LOST_SECONDS, MOST_PAUSE_SECONDS, UNSEEN_SECONDS, Jobs, Refusal
+from dolma_dask.clusters.profiles import read_profile
+from dolma_dask.clusters.refill import PATIENCE_SECONDS, Refill
 from dolma_dask.clusters.watching import PREEMPTIONS, Deaths, deaths_of, of_client
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import ClusterError, UsageError
 
 RUNNING = {"11": "RUNNING", "12": "RUNNING"}
 
@@ -54,16 +60,90 @@ def test_jobs_that_end_at_once_are_counted_in_a_row_and_paused():
     jobs, pauses = Jobs(), []
     for number in range(3):
         jobs.ids = {f"j-{number}": "1", f"k-{number}": "2"}
-        assert len(jobs.dead({}, 0)) == 2
+        assert len(jobs.dead({"1": "FAILED", "2": "FAILED"}, 0)) == 2
         assert jobs.stillborn == number + 1, "those of one look are one round"
         pauses.append(jobs.pause())
     assert pauses == sorted(set(pauses))
+    jobs.stillborn = 100
+    assert jobs.pause() == MOST_PAUSE_SECONDS
     jobs.ids = {"j-9": "9"}
     jobs.connect({"j-9"}, 0)
     assert (jobs.stillborn, jobs.pause()) == (0, 0), "a worker ends the row"
     jobs.ids = {"r": ""}
     assert jobs.dead({}, 0) == ["r"]
     assert jobs.stillborn == 0, "one that was never submitted has not ended at once"
+
+
+def test_a_squeue_that_does_not_know_a_job_yet_kills_none():
+    """Many sites hold its answers back, and a call may begin before the job was there."""
+    jobs = held()
+    assert jobs.dead({}, 0) == jobs.dead({}, UNSEEN_SECONDS) == []
+    jobs.connect({"j-1"}, 1)
+    assert jobs.dead({}, 1 + UNSEEN_SECONDS) == ["j-12"]
+    assert jobs.dead({"11": "RUNNING"}, 200) == jobs.dead({}, 300) == [], "its worker is there"
+    jobs.connect(set(), 301)
+    assert jobs.dead({}, 302) == ["j-1"], "squeue has known it, and its worker is gone"
+
+
+TRANSIENT = Refusal.of("sbatch: error: Socket timed out on send/recv operation")
+WRONG = Refusal.of("sbatch: error: Invalid account")
+
+
+def refill(monkeypatch, now: list[float]) -> Refill:
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    profile = read_profile("slurm", {"jobs": 8})
+    return Refill(profile, job_of(profile, {}))
+
+
+def test_refusals_end_a_run_only_when_no_job_is_left(monkeypatch):
+    now = [1000.0]
+    jobs = refill(monkeypatch, now)
+    for number in range(20):
+        jobs.refused(f"j-{number}", TRANSIENT)
+    jobs.check()
+    now[0] += PATIENCE_SECONDS
+    jobs.submitted("j-20", "20")
+    jobs.refused("j-21", WRONG)
+    jobs.check()  # a limit of the site: one job does the work of all
+    jobs = refill(monkeypatch, now)
+    jobs.refused("j-1", TRANSIENT)
+    now[0] += PATIENCE_SECONDS
+    jobs.refused("j-1", TRANSIENT)
+    with pytest.raises(ClusterError, match="sbatch has taken no job for 10 minutes"):
+        jobs.check()
+    jobs = refill(monkeypatch, now)
+    jobs.refused("j-1", WRONG)
+    with pytest.raises(UsageError, match="Invalid account"):
+        jobs.check()
+
+
+def test_jobs_that_scancel_does_not_cancel_are_named(monkeypatch, tmp_path, capsys):
+    jobs = refill(monkeypatch, [0.0])
+    jobs.submitted("j-1", "77")
+    (tmp_path / "scancel").write_text("#!/bin/sh\necho away >&2\nexit 1\n")
+    (tmp_path / "scancel").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    jobs.cancel_jobs()
+    assert "scancel has not cancelled jobs 77 (away)" in capsys.readouterr().err
+
+
+def test_programs_of_slurm_that_hang_or_fail_are_told(monkeypatch):
+    monkeypatch.setattr(slurm, "ANSWER_SECONDS", 0.2)
+    assert asyncio.run(slurm._answer(["echo", "17"])) == "17\n"
+    with pytest.raises(RuntimeError, match="sleep timed out") as caught:
+        asyncio.run(slurm._answer(["sleep", "60"]))
+    assert Refusal.of(str(caught.value)).may_pass
+    with pytest.raises(RuntimeError, match="exit status 1"):
+        asyncio.run(slurm._answer(["false"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("output", "job_id"),
+    [("Project 462 has 9 hours left\nSubmitted batch job 55 on cluster c1", "55"), ("56;c1\n", "56")],
+)
+def test_the_number_of_a_job_is_found_among_what_a_site_says(output, job_id):
+    assert slurm._job_class()._job_id_from_submit_output(slurm._job_class(), output) == job_id
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -229,6 +230,19 @@ def test_sweep_removes_only_what_is_certainly_left_behind(
     assert sweep(str(tmp_path)) == 2
     assert everything(str(tmp_path)) == sorted(spared)
     assert sweep(str(tmp_path)) == 0
+
+
+def test_writers_of_other_hosts_are_gone_after_a_day_without_a_byte(tmp_path: Path) -> None:
+    mine = module.writer_space()
+    names = [".a.node7_4026531836-12-01234567.tmp", f".a.{mine}-{os.getpid()}-01234567.tmp", ".a.tmp"]
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, time.time() - module.EXPIRE_SECONDS + 60))
+    assert sweep(str(tmp_path)) == 0, "it may write to a block of its memory"
+    for name in names:
+        os.utime(tmp_path / name, (0, time.time() - module.EXPIRE_SECONDS - 60))
+    assert sweep(str(tmp_path)) == 1
+    assert everything(str(tmp_path)) == sorted(names[1:])
 
 
 def test_nothing_to_sweep(root: str) -> None:
