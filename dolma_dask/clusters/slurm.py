@@ -29,7 +29,7 @@ from dolma_dask.clusters.this_process import check_has_threads, of_workers
 from dolma_dask.clusters.watching import of_client
 from dolma_dask.clusters.workers import CONFIG, SILENT, setting_of_user, taking_over
 from dolma_dask.display import counted
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import ClusterError, UsageError
 from dolma_dask.processes import interrupts_held_back
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _job_class() -> Any:
             try:
                 job_id = self._job_id_from_submit_output(output)
             except ValueError as error:
-                raise RuntimeError(
+                raise ProgramError(
                     f"it names no job: {output.strip()[:200]!r} instead of 'Submitted batch job 17'; leave `--quiet` out"
                 ) from error
             if self._refill is not None:
@@ -252,6 +252,10 @@ def _job_class() -> Any:
     return WorkerJob
 
 
+class ProgramError(ClusterError, RuntimeError):
+    """A program of SLURM has failed, or said nothing; dask-jobqueue knows such errors as RuntimeError."""
+
+
 async def _answer(
     words: list[str],
     is_ending: Callable[[], bool] = lambda: False,
@@ -259,7 +263,7 @@ async def _answer(
 ) -> str:
     """Return what a program of SLURM prints.
 
-    Raises `RuntimeError`: it fails, or does not answer in time.
+    Raises `ProgramError`: it fails, or does not answer in time.
     """
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe, env=environment)
@@ -271,10 +275,10 @@ async def _answer(
         if time.monotonic() > deadline:
             process.kill()
             answer.cancel()
-            raise RuntimeError(f"{words[0]} timed out: no answer in {ANSWER_SECONDS:.0f} seconds")
+            raise ProgramError(f"{words[0]} timed out: no answer in {ANSWER_SECONDS:.0f} seconds")
     out, err = (part.decode(errors="replace") for part in await answer)
     if process.returncode != 0:
-        raise RuntimeError(f"stderr: {err.strip() or out.strip() or f'exit status {process.returncode}'}")
+        raise ProgramError(f"stderr: {err.strip() or out.strip() or f'exit status {process.returncode}'}")
     return out
 
 
