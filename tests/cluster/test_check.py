@@ -82,30 +82,8 @@ def test_a_fault_is_named(slurm, tmp_path, fault):
     assert slurm.running() == []
 
 
-LUMI = """\
-base: lumi
-jobs: 8
-jobqueue:
-  account: project_462000000
-  cores: 16
-  memory: 32GiB
-  job-extra-directives: ["--exclusive=user"]
-  job-script-prologue: [module load cray-python]
-"""
-
-
-def test_the_script_of_a_job(tmp_path, monkeypatch):
-    """Not a character differs from the golden file; what is submitted is the same but for address and name."""
-    monkeypatch.setenv("DASK_CONFIG", str(tmp_path))
-    (tmp_path / "lumi.yaml").write_text(LUMI)
-    status, said = ask("script", str(tmp_path / "lumi.yaml"))
-    assert status == 0, said
-    golden = Path(__file__).with_name("lumi_job.sh").read_text()
-    assert said.replace(sys.executable, "/shared/venv/bin/python") == golden
-
-
 def test_the_script_is_what_is_submitted(slurm, tmp_path):
-    """SLURM keeps the script of a running job; it is the one that is shown."""
+    """SLURM keeps the script of a running job; it is the one that is shown, whose words a unit test holds."""
     import dolma_dask as dk
 
     profile = store_profile(tmp_path, jobs=1)

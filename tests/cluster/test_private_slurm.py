@@ -42,4 +42,4 @@ def test_scancel_leaves_no_process(slurm, how):
     found = wait_for(lambda: slurm.running() and processes_of(job), "the job to run")
     slurm.cancel(job, *how)
     slurm.wait_for_end()
-    wait_for(lambda: not any(map(is_alive, found)), "its processes to end")
+    assert wait_for(lambda: not any(map(is_alive, found)), "its processes to end")
