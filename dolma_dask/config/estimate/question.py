@@ -3,11 +3,9 @@
 Costs a reading of what the pipeline reads (at most `scan_bytes`), and its stages twice on a sample (`sample_bytes`) and five times on a few records.
 """
 
-import glob
 import os
 import shlex
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +28,7 @@ from dolma_dask.config.estimate.trials import TRIES, run_trials
 from dolma_dask.config.pipeline_file import check_stages, read_pipeline, variables_of
 from dolma_dask.config.stages import StagePlan, selected
 from dolma_dask.errors import InterruptedStageError, TrialError, UsageError
+from dolma_dask.io.publish import is_running, writer_space
 from dolma_dask.progress import progress_of
 from dolma_dask.questions.estimated import keep
 from dolma_dask.verbs.options import Many, words_of
@@ -133,26 +132,16 @@ def _temporary(scratch: str | None) -> Iterator[Path]:
     """Yield a folder that is gone afterwards, and remove those of estimates that were killed."""
     parent = Path(scratch or tempfile.gettempdir())
     parent.mkdir(parents=True, exist_ok=True)
-    mine = f"{_FOLDER}{socket.gethostname()}-"  # the folder may be shared with other machines
-    for old in parent.glob(f"{glob.escape(mine)}*"):
-        if not _is_alive(old.name.removeprefix(mine).partition("-")[0]):
+    mine = f"{_FOLDER}{writer_space()}-"  # the folder may be shared with other machines
+    for old in parent.glob(f"{mine}*"):
+        writer = old.name.removeprefix(mine).partition("-")[0]
+        if writer.isdecimal() and not is_running(int(writer)):
             shutil.rmtree(old, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{mine}{os.getpid()}-", dir=parent)).resolve()
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_alive(pid: str) -> bool:
-    """Tell whether a process of this machine goes on; one of somebody else counts as alive."""
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 class _Question:

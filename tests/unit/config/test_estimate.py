@@ -3,7 +3,6 @@
 import gzip
 import json
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from dolma_dask.config.estimate.sample import choose, scan_entries, write_sample
 from dolma_dask.config.estimate.slurm import fitting
 from dolma_dask.config.pipeline import run
 from dolma_dask.errors import CorruptFileError, TrialError, UsageError
+from dolma_dask.io.publish import writer_space
 
 HERE = {"scheduler": "synchronous", "progress": False}
 COPIES = 3
@@ -68,11 +68,15 @@ def made(folder):
 @pytest.mark.slow
 def test_the_run_is_as_estimated(corpus, capsys):
     scratch = corpus / "scratch"
-    dead = scratch / f"dolma-dask-estimate-{socket.gethostname()}-999999999-x"
+    dead = scratch / f"dolma-dask-estimate-{writer_space()}-999999999-x"
+    elsewhere = scratch / "dolma-dask-estimate-other_1-999999999-x"
     dead.mkdir(parents=True)
+    elsewhere.mkdir()
     assert cli.main(["estimate", "p.yaml", "--sample-bytes", "80000", "--scratch", "scratch", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert list(scratch.iterdir()) == []  # not even that of an estimate that was killed
+    assert list(scratch.iterdir()) == [
+        elsewhere
+    ]  # not even that of an estimate of this machine that was killed
     assert made(corpus / "out") == []
     run("p.yaml", **HERE)
     sizes = made(corpus / "out")
