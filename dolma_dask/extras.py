@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from dolma_dask.errors import UsageError
 
-EXTRAS = {"bokeh": "report", "s3fs": "s3"}
+EXTRAS = {"bokeh": "report", "matplotlib": "report", "s3fs": "s3"}
 """Extra of dolma-dask that brings a package."""
 
 

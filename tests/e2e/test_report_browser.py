@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 from browser import CONTRAST, HOSTILE, IN_BROWSER, INK, Browser, assert_clean
 
+from dolma_dask.figures.histogram import Histogram, signal_histogram
+from dolma_dask.figures.model import Line, SignalHistogram
 from dolma_dask.verbs.report import page
-from dolma_dask.verbs.report.histogram import Histogram, signal_histogram
 from dolma_dask.verbs.report.model import (
     ClusterExample,
     Example,
     FailureRow,
-    Line,
     MemberExample,
     QuarantineRow,
     ReportData,
     ResultTable,
     RuleRow,
-    SignalHistogram,
     SourceRow,
     StageRow,
 )

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dolma_dask.figures.histogram import Histogram, display_edges
 from dolma_dask.questions.what_if import counting
 from dolma_dask.questions.what_if.counting import bins_of, lower_ends
 from dolma_dask.questions.what_if.ladder import Ladder
 from dolma_dask.questions.what_if.stage import Tally
 from dolma_dask.text.kernels import Counts, Floats
-from dolma_dask.verbs.report.histogram import Histogram, display_edges
 
 FINE_CUTS = 100
 """Cuts at equal shares of the documents, beside the edges of the bars."""

@@ -18,6 +18,8 @@ import dolma_dask
 from dolma_dask.display import counted, listed
 from dolma_dask.engine import Input
 from dolma_dask.errors import CorruptFileError
+from dolma_dask.figures.histogram import Histogram, signal_histogram
+from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
@@ -27,17 +29,8 @@ from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.reading import CONVERTED
 from dolma_dask.verbs.dedupe.signatures import FOLDER as SIGNATURES
 from dolma_dask.verbs.report.clusters import SimilarSet, cluster_examples, similar_sets
-from dolma_dask.verbs.report.histogram import Histogram, signal_histogram
 from dolma_dask.verbs.report.history import History, Origin, Step, is_packed, last_name, stem
-from dolma_dask.verbs.report.model import (
-    SIDES,
-    QuarantineRow,
-    ReportData,
-    RuleRow,
-    SignalHistogram,
-    SourceRow,
-    StageRow,
-)
+from dolma_dask.verbs.report.model import SIDES, QuarantineRow, ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.verbs.report.results import result_tables
 from dolma_dask.verbs.report.survey import Findings, Survey, View, largest_sources
 from dolma_dask.verbs.report.thresholds import threshold_tables, thresholds_part

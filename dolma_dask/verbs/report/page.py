@@ -27,9 +27,10 @@ from markupsafe import Markup
 
 from dolma_dask import display
 from dolma_dask.display import counted
+from dolma_dask.figures import interactive
+from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.questions.what_if.page import page_script
-from dolma_dask.verbs.report import plots
-from dolma_dask.verbs.report.model import ReportData, ResultTable, SignalHistogram, StageRow
+from dolma_dask.verbs.report.model import ReportData, ResultTable, StageRow
 
 FORMAT, FORMAT_VERSION = "dolma_dask.report", 1
 
@@ -42,7 +43,7 @@ def render(data: ReportData) -> str:
     """Draw the report as one self-contained HTML page; write it as UTF-8."""
     views, results = _views(data)
     drawn = any(view.figure for view in views) or any(view.figure for view in results)
-    bokeh = plots.library() if drawn else []
+    bokeh = interactive.library() if drawn else []
     scripts = [Markup(script) for script in [*bokeh, _part("page.js")]]
     frames = [page_script()] if data.thresholds else []  # a frame inherits the policy
     context = {
@@ -239,7 +240,7 @@ def _views(data: ReportData) -> tuple[list[SignalView], list[ResultView]]:
     """Prepare all signals and results; their figures are numbered together."""
     drawn = [signal for signal in data.signals if _is_drawn(signal)]
     drawn_results = [table.plot for table in data.results if table.plot]
-    items = map(script_json, plots.figure_items([*drawn, *drawn_results]))
+    items = map(script_json, interactive.figure_items([*drawn, *drawn_results]))
     return signal_views(data.signals, items), [
         ResultView(table, next(items) if table.plot else None, number)
         for number, table in enumerate(data.results)
@@ -252,7 +253,7 @@ def signal_views(signals: Sequence[SignalHistogram], items: Iterator[Markup]) ->
         SignalView(
             signal,
             None if signal.kept_counts is None else int(signal.kept_counts.sum()),
-            [plots.inside(bound, signal) for _, bound in signal.threshold],
+            [interactive.inside(bound, signal) for _, bound in signal.threshold],
             next(items) if _is_drawn(signal) else None,
         )
         for signal in signals
@@ -275,7 +276,7 @@ def outline(counts: npt.NDArray[np.int64], signal: SignalHistogram) -> str:
     most = int(signal.counts.max(initial=0))
     if not most or not _is_drawn(signal):
         return ""
-    ends = plots.positions(signal.edges, signal)
+    ends = interactive.positions(signal.edges, signal)
     x = (ends - ends[0]) / (ends[-1] - ends[0]) * 120
     y = 26 - counts / most * 26
     steps = "".join(f"V{y[i]:.1f}H{x[i + 1]:.1f}" for i in range(len(counts)))

@@ -10,6 +10,7 @@ import numpy as np
 
 from dolma_dask.display import byte_size, counted, percent
 from dolma_dask.errors import DolmaDaskError
+from dolma_dask.figures.model import Line, SignalHistogram
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.journal import Record
@@ -22,7 +23,7 @@ from dolma_dask.verbs.filter.summary import summarize as summarize_levels
 from dolma_dask.verbs.mix.drawn import PARAMETER, DrawnTable
 from dolma_dask.verbs.quantiles.thresholds import read_table
 from dolma_dask.verbs.report.history import History, Step, last_name
-from dolma_dask.verbs.report.model import Line, ResultTable, SignalHistogram
+from dolma_dask.verbs.report.model import ResultTable
 
 SHOWN_QUANTILES = ("0.01", "0.1", "0.5", "0.9", "0.99")
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Task, inputs_of
 from dolma_dask.errors import DataError, UsageError
+from dolma_dask.figures.histogram import Histogram
 from dolma_dask.formats.documents import OPTIONAL
 from dolma_dask.formats.exact_numbers import nearest
 from dolma_dask.formats.json.attributes import AttributeKind
@@ -28,7 +29,6 @@ from dolma_dask.reading import AlignedShard, AttributeSets, Catalog, check_clash
 from dolma_dask.rules.rules import Compare, Rule
 from dolma_dask.rules.values import Literal, Name
 from dolma_dask.rules.where import parse
-from dolma_dask.verbs.report.histogram import Histogram
 from dolma_dask.verbs.report.history import Origin
 from dolma_dask.verbs.report.model import Example, Side
 from dolma_dask.verbs.selection import conjuncts, select, spelled_conjuncts

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.verbs.report import page, plots
-from dolma_dask.verbs.report.histogram import Histogram, signal_histogram
+from dolma_dask.figures import interactive
+from dolma_dask.figures.histogram import Histogram, signal_histogram
+from dolma_dask.figures.model import SignalHistogram
+from dolma_dask.verbs.report import page
 from dolma_dask.verbs.report.model import (
     SIDES,
     Example,
@@ -22,7 +24,6 @@ from dolma_dask.verbs.report.model import (
     ReportData,
     ResultTable,
     RuleRow,
-    SignalHistogram,
     SourceRow,
     StageRow,
 )
@@ -180,7 +181,7 @@ def test_bokeh_is_there_once_and_only_for_plots():
 
 
 def test_figures_are_numbered_alike_each_time():
-    one, other = (list(plots.figure_items(list(report(signals=3).signals))) for _ in range(2))
+    one, other = (list(interactive.figure_items(list(report(signals=3).signals))) for _ in range(2))
     assert one == other
     assert len({item["root_id"] for item in one}) == 3
 
@@ -300,28 +301,28 @@ values = st.lists(
 @settings(deadline=None)
 def test_positions_and_ticks_stay_in_the_plot(numbers):
     signal = signal_histogram("k", Histogram.of(numbers))
-    places = plots.positions(signal.edges, signal)
+    places = interactive.positions(signal.edges, signal)
     assert (np.diff(places) > 0).all()
-    inside = plots.positions(np.array(numbers), signal)
+    inside = interactive.positions(np.array(numbers), signal)
     assert ((inside >= places[0]) & (inside <= places[-1])).all()
     if signal.scale == "log":
         assert places.tolist() == list(range(len(signal.edges)))
-        ticks = plots.log_ticks(signal)
+        ticks = interactive.log_ticks(signal)
         assert ticks == sorted(set(ticks))
-        assert len(ticks) <= 3 * plots.MOST_TICKS
-        assert all(plots.inside(tick, signal) for tick in ticks)
+        assert len(ticks) <= 3 * interactive.MOST_TICKS
+        assert all(interactive.inside(tick, signal) for tick in ticks)
 
 
 def test_log_ticks_are_round():
     signal = signal_histogram("k", Histogram.of(np.round(np.random.default_rng(0).lognormal(6, 1.5, 20_000))))
-    ticks = plots.log_ticks(signal)
+    ticks = interactive.log_ticks(signal)
     assert {0.0, 100.0, 1000.0} <= set(ticks)
     assert all(tick == 0 or f"{tick:e}"[0] in "125" for tick in ticks)
 
 
 def test_a_figure_holds_counts_and_bounds_and_no_text_of_the_data():
     signal = report("NAME").signals[0]
-    (item,) = plots.figure_items([signal])
+    (item,) = interactive.figure_items([signal])
     text = json.dumps(item)
     assert "NAME" not in text
     assert json.dumps(signal.counts.tolist()) in text
@@ -332,7 +333,7 @@ def test_a_figure_holds_counts_and_bounds_and_no_text_of_the_data():
 
 def test_a_bound_beyond_the_values_is_said_not_drawn():
     signal = signal_histogram("k", Histogram.of([1.0, 2.0, 3.0]), threshold=[("<=", 99.0)])
-    assert '"name": "bound"' not in json.dumps(list(plots.figure_items([signal])))
+    assert '"name": "bound"' not in json.dumps(list(interactive.figure_items([signal])))
     shown = text_of(page.render(data_of(signals=[signal])))
     assert "<=\N{NO-BREAK SPACE}99 (beyond the values seen)." in shown
 

@@ -342,8 +342,8 @@ def test_a_page_changes_only_with_its_version(world, monkeypatch):
         make(world, tokens=())
     stages = [replace(row, seconds=1.0, bytes_out=1) for row in shown[0].stages]
     steady = replace(shown[0], created="", version="", stages=stages)
-    monkeypatch.setattr(page.plots, "library", list)  # Bokeh has versions of its own
-    monkeypatch.setattr(page.plots, "figure_items", lambda signals: [{} for _ in signals])
+    monkeypatch.setattr(page.interactive, "library", list)  # Bokeh has versions of its own
+    monkeypatch.setattr(page.interactive, "figure_items", lambda signals: [{} for _ in signals])
     digest = hashlib.sha256(page.write_json(steady) + page.render(steady).encode()).hexdigest()[:32]
     assert GOLDEN.get(module.VERSION) == digest, (
         "a page tells or looks otherwise than before: raise VERSION in verbs/report/verb.py, and write into GOLDEN "

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dolma_dask.figures.histogram import Histogram, quantiles
 from dolma_dask.rules.rules import all_of
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.report import survey as module
 from dolma_dask.verbs.report.content import rule_rows, signal_rows, source_rows
-from dolma_dask.verbs.report.histogram import Histogram, quantiles
 from dolma_dask.verbs.report.model import SIDES
 from dolma_dask.verbs.report.survey import (
     EXCERPT_CHARACTERS,

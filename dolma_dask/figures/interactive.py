@@ -36,8 +36,8 @@ from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
 from dolma_dask.display import integer, percent, real
-from dolma_dask.verbs.report.histogram import Floats
-from dolma_dask.verbs.report.model import Line, SignalHistogram
+from dolma_dask.figures.histogram import Floats
+from dolma_dask.figures.model import Line, SignalHistogram
 
 HEIGHT_PX = 230
 MOST_TICKS = 6

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.verbs.report.histogram import (
+from dolma_dask.figures.histogram import (
     DISPLAY_BINS,
     MAX_BINS,
     Histogram,

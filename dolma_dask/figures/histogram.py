@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.verbs.report.model import Scale, SignalHistogram
+from dolma_dask.figures.model import Scale, SignalHistogram
 
 MAX_BINS = 4096
 """Used bins of one histogram; sign and exponent alone can make 4,095, so the limit can always be met."""
