@@ -41,7 +41,7 @@ def fragment(*parts: str) -> str:
 def pairs(caption: str, rows: Sequence[tuple[str, str]]) -> str:
     """Return a table of labels and values."""
     cells = "".join(
-        f"<tr><th scope='row' align='left'>{html.escape(name)}</th><td align='left'>{html.escape(value)}</td></tr>"
+        f"<tr><th scope='row' align='left'>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
         for name, value in rows
     )
     return f"<table>{_caption(caption)}<tbody>{cells}</tbody></table>"
@@ -64,9 +64,8 @@ def _caption(text: str) -> str:
 
 
 def _row(tag: str, cells: Sequence[str], signs: Sequence[str]) -> str:
-    shown = (
-        f"<{tag} align='{sign}'>{html.escape(cell)}</{tag}>" for cell, sign in zip(cells, signs, strict=True)
-    )
+    opened = {"right": f"<{tag} align='right'>", "left": "<td>" if tag == "td" else "<th align='left'>"}
+    shown = (f"{opened[sign]}{html.escape(cell)}</{tag}>" for cell, sign in zip(cells, signs, strict=True))
     return f"<tr>{''.join(shown)}</tr>"
 
 
