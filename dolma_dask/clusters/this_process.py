@@ -39,6 +39,9 @@ def check_workers(workers: Any) -> int | None:
     raise UsageError(f"workers={workers!r}; expected a number of processes or threads from 1 on.")
 
 
+_OF_OTHERS = ("jobqueue.yaml", "labextension.yaml")
+
+
 def configured(name: str) -> Any:
     """Return a value of Dask's configuration; Dask itself (0.1 CPU-seconds) is not imported where there is none."""
     folders = ("/etc/dask", f"{sys.prefix}/etc/dask", "~/.config/dask")
@@ -54,9 +57,9 @@ def configured(name: str) -> Any:
 
 
 def _says_something(folder: str) -> bool:
-    """Tell whether a folder has settings of Dask; the file that dask-jobqueue puts there is of jobs alone."""
+    """Tell whether a folder has settings of Dask; the files that dask-jobqueue and JupyterLab's pane put there say nothing of schedulers."""
     path = Path(folder).expanduser()
-    return path.is_dir() and any(item.name != "jobqueue.yaml" for item in path.iterdir())
+    return path.is_dir() and any(item.name not in _OF_OTHERS for item in path.iterdir())
 
 
 def check_has_threads() -> None:

@@ -51,7 +51,9 @@ def test_what_is_given_is_shown_and_nothing_else_becomes_a_tag():
 
 
 def test_numbers_stand_to_the_right_without_any_style():
-    page = fragments.table("t", [("name", "size", "share"), ("2019/a", "1,234 B", "< 0.1 %"), ("b", "", "5 %")])
+    page = fragments.table(
+        "t", [("name", "size", "share"), ("2019/a", "1,234 B", "< 0.1 %"), ("b", "", "5 %")]
+    )
     assert page.count("<td align='right'>") == 4
     assert "<td>2019/a</td>" in page
     assert "<th align='right'>size</th>" in page
