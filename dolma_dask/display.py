@@ -13,9 +13,9 @@ UNKNOWN = "\N{EN DASH}"
 
 
 _NUMBER = re.compile(
-    r"[-\N{EN DASH}\N{MINUS SIGN}]?|[-+<>\N{MINUS SIGN} ]*[\d\N{INFINITY}][\d,.]*(e-?\d+)?( [%a-zA-Z]{1,7}( \d+ [a-z]+)?)?"
+    r"[-\N{EN DASH}\N{MINUS SIGN}]?|\d{4}-\d\d-\d\d [\d:]{8}Z|[-+<>\N{MINUS SIGN} ]*[\d\N{INFINITY}][\d,.]*(e-?\d+)?( [%a-zA-Z]{1,7}( \d+ [a-z]+)?)?"
 )
-"""A cell of a column of numbers: empty, unknown, or a number with or without its unit."""
+"""A cell of a column of numbers: empty, unknown, a moment, or a number with or without its unit."""
 
 _SURROUNDINGS = 100
 """Characters of an expression that a message shows."""

@@ -15,11 +15,13 @@ _STYLE = (
     # twice the class: JupyterLab's own rules for tables are that specific
     ".dolma{color:var(--jp-content-font-color1,inherit);font-size:var(--jp-content-font-size1,.9rem);line-height:1.45;overflow-x:auto}"
     ".dolma.dolma table{table-layout:auto;border-collapse:collapse;margin:.2em 0 .8em;color:inherit;font-size:.95em}"
-    ".dolma.dolma :is(th,td){text-align:left;vertical-align:top;padding:.25em 1.2em .25em 0;overflow-wrap:anywhere;min-width:3ch;"
+    ".dolma.dolma :is(th,td){text-align:left;vertical-align:top;padding:.25em 1.2em .25em 0;overflow-wrap:break-word;max-width:36em;"
     "font-weight:inherit;border:0;border-bottom:1px solid rgba(128,128,128,.3)}"
     ".dolma.dolma [align=right]{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}"
     ".dolma.dolma :is(thead th,caption,b){font-weight:600}"
+    ".dolma thead th{white-space:nowrap}"
     ".dolma.dolma tbody tr{background:none}"
+    ".dolma.dolma p{margin:.7em 0 .3em}"
     ".dolma caption{text-align:left;padding:.2em 0;overflow-wrap:anywhere}"
     ".dolma ul{margin:.2em 0 .6em;padding-left:1.3em;overflow-wrap:anywhere}"
     ".dolma summary{cursor:pointer}"
@@ -41,7 +43,7 @@ def fragment(*parts: str) -> str:
 def pairs(caption: str, rows: Sequence[tuple[str, str]]) -> str:
     """Return a table of labels and values."""
     cells = "".join(
-        f"<tr><th scope='row' align='left'>{html.escape(name)}</th><td align='left'>{html.escape(value)}</td></tr>"
+        f"<tr><th scope='row' align='left'>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
         for name, value in rows
     )
     return f"<table>{_caption(caption)}<tbody>{cells}</tbody></table>"
@@ -64,9 +66,8 @@ def _caption(text: str) -> str:
 
 
 def _row(tag: str, cells: Sequence[str], signs: Sequence[str]) -> str:
-    shown = (
-        f"<{tag} align='{sign}'>{html.escape(cell)}</{tag}>" for cell, sign in zip(cells, signs, strict=True)
-    )
+    opened = {"right": f"<{tag} align='right'>", "left": "<td>" if tag == "td" else "<th align='left'>"}
+    shown = (f"{opened[sign]}{html.escape(cell)}</{tag}>" for cell, sign in zip(cells, signs, strict=True))
     return f"<tr>{''.join(shown)}</tr>"
 
 

@@ -307,8 +307,12 @@ def status(
         Nothing is there that this tool knows.
     """
     root = _root(dataset, source, version)
-    listed = Listing(root)
-    known = list(journals(root))
+    return status_of(Listing(root), list(journals(root)))
+
+
+def status_of(listed: Listing, known: Sequence[Journal]) -> StatusSummary:
+    """Return the same from a listing and the journals."""
+    root = listed.root
     documents = [path for path in listed.below(layout.DOCUMENTS) if layout.suffix_of(path)]
     if not known and not documents:
         raise UsageError(

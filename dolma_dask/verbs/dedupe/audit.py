@@ -113,7 +113,7 @@ class AuditSummary(DedupeSummary):
             (f"planted copies found, by similarity (expected): {', '.join(levels)}",) if self.levels else ()
         )
 
-    def _tables(self) -> list[tuple[str, list[list[str]]]]:
+    def tables(self) -> list[tuple[str, Sequence[Sequence[str]]]]:
         heading = ["similarity", "pairs", "found", "expected", "standard error"]
         return [("Planted copies", [heading, *(level.cells() for level in self.levels)])]
 
