@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from dolma_dask.display import counted, html_pairs
+from dolma_dask import fragments
+from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -108,7 +109,7 @@ class Dataset:
         rows += [("attributes", ", ".join(self.attributes) or "none")]
         rows += [("source", self.source)] if self.source is not None else []
         rows += [("left out", counted(len(self.ignored), "other file"))] if self.ignored else []
-        return html_pairs("Dataset", rows)
+        return fragments.fragment(fragments.pairs("Dataset", rows))
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:

@@ -98,9 +98,9 @@ class AuditSummary(DedupeSummary):
         """Return the summary as JSON-able values."""
         return {**super().to_json(), "levels": [asdict(level) for level in self.levels]}
 
-    def rows(self) -> list[tuple[str, str]]:
+    def body(self) -> list[tuple[str, str]]:
         """Return the lines of the table: a label and a value each."""
-        return super().rows()[1:]  # no shard is done
+        return super().body()[1:]  # no shard is done
 
     @property
     def figures(self) -> tuple[str, ...]:
