@@ -27,7 +27,7 @@ from markupsafe import Markup
 
 from dolma_dask import display
 from dolma_dask.display import counted
-from dolma_dask.figures import interactive
+from dolma_dask.figures import axes, interactive
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.questions.what_if.page import page_script
 from dolma_dask.verbs.report.model import ReportData, ResultTable, StageRow
@@ -253,7 +253,7 @@ def signal_views(signals: Sequence[SignalHistogram], items: Iterator[Markup]) ->
         SignalView(
             signal,
             None if signal.kept_counts is None else int(signal.kept_counts.sum()),
-            [interactive.inside(bound, signal) for _, bound in signal.threshold],
+            [axes.inside(bound, signal) for _, bound in signal.threshold],
             next(items) if _is_drawn(signal) else None,
         )
         for signal in signals
@@ -276,7 +276,7 @@ def outline(counts: npt.NDArray[np.int64], signal: SignalHistogram) -> str:
     most = int(signal.counts.max(initial=0))
     if not most or not _is_drawn(signal):
         return ""
-    ends = interactive.positions(signal.edges, signal)
+    ends = axes.positions(signal.edges, signal)
     x = (ends - ends[0]) / (ends[-1] - ends[0]) * 120
     y = 26 - counts / most * 26
     steps = "".join(f"V{y[i]:.1f}H{x[i + 1]:.1f}" for i in range(len(counts)))
