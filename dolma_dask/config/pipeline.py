@@ -52,10 +52,11 @@ class StageOutcome:
             "" if text is None else f"{text / 1e6:,.2f}",
             "" if tokens is None else f"{tokens:,.0f}",
             "" if self.summary is None else f"{self.summary.seconds:,.1f}",
-            self._state(),
+            self.shown_state(),
         )
 
-    def _state(self) -> str:
+    def shown_state(self) -> str:
+        """Return its state as the table has it."""
         if self.state == "would run" and self.summary is not None:
             return f"would work on {counted(len(self.summary.planned), 'shard')}, {self.summary.skipped:,} done before"
         if self.state == "waits":
@@ -328,8 +329,12 @@ class _Run:
             self._add(stage, "waits", None, f"not known before {listed(waits_for)}")
             return True
         if waits_for:
-            shards = counted(len(summary.planned), "shard")
-            self._add(stage, "waits", summary, f"would work on {shards} or more, after {listed(waits_for)}")
+            work = (
+                f"would work on {counted(len(summary.planned), 'shard')} or more"
+                if summary.planned
+                else "waits"
+            )
+            self._add(stage, "waits", summary, f"{work}, after {listed(waits_for)}")
         else:
             self._add(stage, "would run" if summary.planned else "nothing to do", summary)
         return bool(waits_for or summary.planned)
