@@ -18,6 +18,7 @@ from dolma_dask.config.rehearsal import Rehearsal
 from dolma_dask.config.stages import StagePlan, selected
 from dolma_dask.display import counted, listed, text_table
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
+from dolma_dask.progress import one_page
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.options import Many, words_of
 
@@ -269,7 +270,7 @@ class _Run:
 
     def work(self) -> PipelineSummary:
         """Run the stages until one fails."""
-        with clusters.shared_cluster():
+        with clusters.shared_cluster(), one_page(f"run {self.file}"):
             for stage in self.stages:
                 if stage in self.active:
                     self._work_on(stage)
