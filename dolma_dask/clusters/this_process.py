@@ -39,9 +39,6 @@ def check_workers(workers: Any) -> int | None:
     raise UsageError(f"workers={workers!r}; expected a number of processes or threads from 1 on.")
 
 
-_OF_OTHERS = ("jobqueue.yaml", "labextension.yaml")
-
-
 def configured(name: str) -> Any:
     """Return a value of Dask's configuration; Dask itself (0.1 CPU-seconds) is not imported where there is none."""
     folders = ("/etc/dask", f"{sys.prefix}/etc/dask", "~/.config/dask")
@@ -57,9 +54,17 @@ def configured(name: str) -> Any:
 
 
 def _says_something(folder: str) -> bool:
-    """Tell whether a folder has settings of Dask; the files that dask-jobqueue and JupyterLab's pane put there say nothing of schedulers."""
+    """Tell whether a folder has settings of Dask; packages put files there that are all comments."""
     path = Path(folder).expanduser()
-    return path.is_dir() and any(item.name not in _OF_OTHERS for item in path.iterdir())
+    return path.is_dir() and any(map(_has_settings, path.iterdir()))
+
+
+def _has_settings(file: Path) -> bool:
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError:
+        return True  # what it is, Dask will tell
+    return any(line.strip() and not line.lstrip().startswith(b"#") for line in lines)
 
 
 def check_has_threads() -> None:
