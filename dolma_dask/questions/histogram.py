@@ -5,7 +5,7 @@ Attribute columns alone are read, in one pass. The counts are exact: bins can be
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
