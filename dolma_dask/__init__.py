@@ -26,6 +26,7 @@ _EXPORTS = {
     if entry.function.endswith(f":{name}")
 } | {
     "Dataset": "dolma_dask.dataset:Dataset",
+    "demo_corpus": "dolma_dask.config.demonstration:demo_corpus",
     "open_dataset": "dolma_dask.dataset:open_dataset",
     "Summary": "dolma_dask.summary:Summary",
     "cluster": "dolma_dask.clusters:cluster",
@@ -49,6 +50,7 @@ _EXPORTS = {
 if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/test_project.py compares both)
     from dolma_dask.clusters import cluster as cluster
     from dolma_dask.config.demonstration import demo as demo
+    from dolma_dask.config.demonstration import demo_corpus as demo_corpus
     from dolma_dask.config.estimate.question import estimate as estimate
     from dolma_dask.config.pipeline import run as run
     from dolma_dask.config.warming import warm_up as warm_up

@@ -3,11 +3,13 @@
 import hashlib
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
 KERNEL = re.compile(rb"\bnjit\b|@kernel\b|@operation\b")
 """What a source with compiled functions says."""
 

@@ -4,7 +4,6 @@ Nothing is started before the whole file is known to be right. What is finished 
 none of its own: the same command does only what is left.
 """
 
-import html
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +11,14 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from dolma_dask import clusters
+from dolma_dask import clusters, fragments
 from dolma_dask.clusters import check_cluster
 from dolma_dask.config.pipeline_file import check_stages, read_pipeline, variables_of
 from dolma_dask.config.rehearsal import Rehearsal
 from dolma_dask.config.stages import StagePlan, selected
-from dolma_dask.display import counted, html_table, listed, text_table
+from dolma_dask.display import counted, listed, text_table
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
+from dolma_dask.summary import Summary
 from dolma_dask.verbs.options import Many, words_of
 
 State = Literal[
@@ -138,9 +138,14 @@ class PipelineSummary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        failed = [f"FAILED {self.failed.name}: {self.failed.message}"] if self.failed else []
-        lines = "".join(f"<p>{html.escape(line)}</p>" for line in [*self._remarks(), *failed])
-        return html_table(f"run {self.file}", self._table()) + lines
+        failed = self.failed
+        problems = [] if failed is None else [(failed.name, f"line {failed.line}", failed.message)]
+        return fragments.fragment(
+            fragments.table(f"run {self.file}", self._table()),
+            fragments.table("failed", [("stage", "in the file", "message"), *problems]),
+            *(failed.summary.parts() if failed and isinstance(failed.summary, Summary) else ()),
+            fragments.notes(self._remarks()),
+        )
 
 
 def run(

@@ -5,11 +5,12 @@ that had no values are not inside; of a missing value the policy for nulls decid
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from dolma_dask.display import html_table, listed, text_table
+from dolma_dask import fragments
+from dolma_dask.display import listed, text_table
 from dolma_dask.errors import UsageError
 from dolma_dask.rules.groups import ALL, LabelKind, is_label, unspelled
 from dolma_dask.rules.labels import BETWEEN, Labels, split_label
@@ -23,6 +24,9 @@ from dolma_dask.rules.within import Bound, Within, bounded, labelled
 
 MOST_SHOWN = 30
 """Lines of a table; how many more there are is told."""
+
+MOST_COLUMNS = 8
+"""Groups of a table with a column each; how many more there are is told."""
 
 MOST_NAMED = 5
 """Groups that a warning names."""
@@ -215,8 +219,23 @@ class Thresholds(And):
         nulls = "" if self.nulls == "drop" else f", nulls: {self.nulls}"
         return f"{self.strictness or 'no level'}{groups}{nulls}"
 
-    def _repr_html_(self) -> str:
-        return html_table(f"thresholds, {self._title()}", self.table())
+    def parts(self) -> Iterator[str]:
+        """Yield what a notebook shows: a line per signal, a column per group."""
+        yield fragments.table(f"thresholds, {self._title()}", self.wide_table())
+
+    def wide_table(self) -> list[tuple[str, ...]]:
+        """Return the lines of a table of signals by groups, its heading first: each cell a range."""
+        short, groups = short_names(list(self.signals)), self.groups[:MOST_COLUMNS]
+        left = len(self.groups) - len(groups)
+        lines = []
+        for one in self.bounds[:MOST_SHOWN]:
+            ranges = {label: _range(lower, upper) for label, lower, upper in one.groups}
+            lines.append(
+                (short[one.signal], *(ranges.get(label, "") for label in groups), *[""] * bool(left))
+            )
+        rest = len(self.bounds) - len(lines)
+        more = [(f"and {rest:,} more", *[""] * (len(groups) + bool(left)))] if rest > 0 else []
+        return [("signal", *groups, *([f"and {left:,} more"] if left else [])), *lines, *more]
 
 
 def thresholds_of(
@@ -392,6 +411,17 @@ def _by_label(one: Bounds) -> tuple[Bound, ...]:
 
 def _shown(value: float | None) -> str:
     return "" if value is None else f"{value:,.6g}"
+
+
+def _range(lower: float | None, upper: float | None) -> str:
+    """Return the values between two bounds as a cell."""
+    if lower is None or upper is None:
+        return (
+            f"\N{LESS-THAN OR EQUAL TO} {_shown(upper)}"
+            if lower is None
+            else f"\N{GREATER-THAN OR EQUAL TO} {_shown(lower)}"
+        )
+    return f"{_shown(lower)} to {_shown(upper)}"
 
 
 def _read_bounds(signal: str, groups: Any, where: str, expected: str) -> Bounds:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.display import counted, html_table, text_table
+from dolma_dask.display import counted
 from dolma_dask.io import files
 from dolma_dask.journal import Record
 from dolma_dask.summary import Summary, show
@@ -138,29 +138,18 @@ class DedupeSummary(Summary):
             "clusters": [cluster.to_json() for cluster in self.clusters],
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def body(self) -> list[tuple[str, str]]:
         """Return the lines of the table: a label and a value each."""
-        rows = super().rows()
-        if self.clusters:
-            rows.insert(-2, ("largest cluster", counted(self.clusters[0].size, "document")))
-        if self.comparison:
-            rows[-2:-2] = self.comparison.rows()
-        return [*rows, *(("and", root) for root in self.beside)]
+        return [*super().body(), *(("and", root) for root in self.beside)]
 
-    def __str__(self) -> str:
-        tables = [rows for _, rows in self._tables() if len(rows) > 1]
-        shown = [["", *(f"  {line}" for line in text_table(rows))] for rows in tables]
-        return "\n".join([super().__str__(), *(line for lines in shown for line in lines)])
+    def more(self) -> list[tuple[str, str]]:
+        """Return the size of the largest cluster, and how documents were compared."""
+        largest = [("largest cluster", counted(one.size, "document")) for one in self.clusters[:1]]
+        return [*largest, *(self.comparison.rows() if self.comparison else [])]
 
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        tables = [html_table(caption, rows) for caption, rows in self._tables() if len(rows) > 1]
-        return super()._repr_html_() + "".join(tables)
-
-    def _tables(self) -> list[tuple[str, list[list[str]]]]:
-        """Return tables with their captions; the first row is the heading."""
-        return [("By source", self._source_rows()), ("Largest clusters", self._cluster_rows())]
+    def tables(self) -> list[tuple[str, Sequence[Sequence[str]]]]:
+        """Return the counts by source, and the largest clusters."""
+        return [("by source", self._source_rows()), ("largest clusters", self._cluster_rows())]
 
     def _source_rows(self) -> list[list[str]]:
         rows = [["source", "documents", "duplicates", "text marked", "clusters", "largest"]]

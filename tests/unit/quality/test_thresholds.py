@@ -230,7 +230,7 @@ def test_missing_probabilities_signals_and_groups_are_named():
 def test_tables_show_signals_groups_and_bounds():
     cuts = thresholds_of(TABLE, "regular", by="source")
     assert "word_count" in repr(cuts)
-    assert "<td>=all</td>" in cuts._repr_html_()
+    assert ">=all</th>" in cuts._repr_html_()
     many = {f"s{number}": {"all": entry(1.0)} for number in range(50)}
     assert "and 20 more" in repr(thresholds_of(many, "regular"))
 
