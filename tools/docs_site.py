@@ -9,12 +9,13 @@ import inspect
 import os
 import re
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, get_type_hints
 
 import dolma_dask
 from dolma_dask import cli
 from dolma_dask.config.signatures import notes, spellings
 from dolma_dask.registry import COMMANDS, IN_PYTHON_ALONE, load
+from dolma_dask.verbs.options import ReadArgs
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,8 +33,10 @@ SHOWN = ("configs/*.yaml", "configs/*.sh", "configs/clusters/*.yaml", "configs/s
 
 LANGUAGES = {".yaml": "yaml", ".sh": "bash", ".sbatch": "bash"}
 
+NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
+
 PYTHON_GROUPS = {
-    "Look": ("what_if", "status", "show_cluster", "estimate", "list_taggers", "get_tagger"),
+    "Look": ("histogram", "rule_overlap", "lengths", "Figure", "what_if", "status", "show_cluster", "estimate", "list_taggers", "get_tagger"),
     "Rules": ("thresholds", "read_thresholds", "duplicates", "listed"),
     "Dask collections": ("read_dataframe", "read_bag", *sorted({*IN_PYTHON_ALONE, "write_ragged", "write_hdf5"})),
     "Datasets and results": ("Dataset", "open_dataset", "open_ragged", "Summary"),
@@ -42,13 +45,22 @@ PYTHON_GROUPS = {
 """Public names by subject; commands that are verbs come first, and what stands nowhere last."""
 
 
+def on_config(config: Any) -> Any:
+    """List the notebooks below the gallery."""
+    pages = [f"notebooks/{path.stem}.md" for path in NOTEBOOKS]
+    for entry in config.nav:
+        if "Gallery" in entry:
+            entry["Gallery"] = [entry["Gallery"], *pages]
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are not kept in docs/."""
     from mkdocs.structure.files import File
 
     made = {"commands.md": commands_page(), "python.md": python_page(), "files.md": files_page()}
-    made |= {page: (ROOT / path).read_text() for path, page in TOP_FILES.items() if page != "index.md"}
-    for notebook in sorted(ROOT.glob("notebooks/*.ipynb")):
+    made |= {page: (ROOT / path).read_text() for path, page in TOP_FILES.items()}
+    for notebook in NOTEBOOKS:
         made |= notebook_page(notebook)
     for page, content in made.items():
         files.append(File.generated(config, page, content=content))
@@ -66,9 +78,14 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     )
 
 
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Let the script that stands in for workers come from the site."""
+    return output.replace("https://unpkg.com/iframe-worker/shim", os.path.relpath("offline.js", PurePosixPath(page.url).parent))
+
+
 def source_of(page: str) -> str:
     """Return the path in the repository of what a page of the site is made from."""
-    named = {target: path for path, target in TOP_FILES.items() if target != "index.md"}
+    named = {target: path for path, target in TOP_FILES.items()}
     return named.get(page, f"docs/{page}")
 
 
@@ -155,14 +172,16 @@ def python_page() -> str:
     for title, names in groups.items():
         if names:
             parts += [f"## {title}\n", *map(python_section, names)]
-    return "\n".join([*parts, "## Common options\n", COMMON])
+    return "\n".join([*parts, "## Common options\n", common_options()])
 
 
-COMMON = """Verbs take these by name too. They change no byte of what is written, except which shards are made, and what becomes of bad records.
-
-| option | |
-|---|---|
-"""
+def common_options() -> str:
+    """Return a table of the options that verbs share."""
+    hints = get_type_hints(ReadArgs, include_extras=True)
+    rows = [f"| `{name}` | {escaped(hint.__metadata__[0].help)} |" for name, hint in hints.items()]
+    return "\n".join(
+        ["Verbs take these by name, as far as they fit.", "", "| option | |", "|---|---|", *rows, ""]
+    )
 
 
 def python_section(name: str) -> str:
