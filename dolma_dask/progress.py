@@ -28,6 +28,9 @@ COMPILING = "compiling kernels (first run only)"
 _LEAST_MB = 1_000_000
 """Bytes in all from which on they are shown in whole MB."""
 
+MARK = "dolma-progress"
+"""Class of the display in a notebook, by which tools know it."""
+
 _BAR = 20
 
 _MOST_DONE = 6
@@ -211,7 +214,9 @@ class _Page:
         hidden = len(self.done) - _MOST_DONE
         above = [f"and {hidden:,} before", *self.done[-_MOST_DONE:]] if hidden > 0 else self.done
         lines = "".join(f"<div>{html.escape(line)}</div>" for line in above)
-        self._put({"text/html": f"{lines}<div>{bar}{html.escape(text)}</div>", "text/plain": text})
+        self._put(
+            {"text/html": f"<div class='{MARK}'>{lines}{bar}{html.escape(text)}</div>", "text/plain": text}
+        )
 
     def end(self, text: str) -> None:
         """Leave one line; nothing if nothing was shown."""

@@ -198,7 +198,7 @@ def test_bar_in_a_notebook_is_updated_in_place(monkeypatch):
     assert "<div>dedupe, pass 1 (scatter): 2/2 shards, 0:00</div>" in shown[-2]["text/html"]
     assert "<progress value=50 max=200></progress> " in shown[-2]["text/html"]
     assert shown[-1] == {
-        "text/html": "<div>run &lt;p&gt;.yaml: 1 stage</div>",
+        "text/html": "<div class='dolma-progress'>run &lt;p&gt;.yaml: 1 stage</div>",
         "text/plain": "run <p>.yaml: 1 stage",
     }
 
