@@ -136,15 +136,19 @@ _DECADE_STEPS = (
 
 
 def signal_histogram(
-    key: str, every: Histogram, kept: Histogram | None = None, threshold: Sequence[tuple[str, float]] = ()
+    key: str,
+    every: Histogram,
+    kept: Histogram | None = None,
+    threshold: Sequence[tuple[str, float]] = (),
+    bins: tuple[Floats, Scale] | None = None,
 ) -> SignalHistogram:
-    """Bin a signal for a plot, with exact counts; `kept` is a part of `every`."""
-    edges, scale = display_edges(every)
+    """Bin a signal for a plot, with exact counts; `kept` is a part of `every`, and `bins` are those of a histogram that `every` is a part of."""
+    edges, scale = display_edges(every) if bins is None else bins
     return SignalHistogram(
         key,
         edges,
         counts_between(every, edges),
-        None if kept is None else counts_between(kept.at_shift(max(kept.shift, every.shift)), edges),
+        None if kept is None else counts_between(kept, edges),
         every.n,
         every.nulls,
         every.min,
@@ -176,7 +180,7 @@ def _at_ranks(values: Floats, counts: Ints, probabilities: Sequence[float]) -> l
 
 
 def counts_between(histogram: Histogram, edges: Floats) -> Ints:
-    """Values per bin of `edges`, which must lie on boundaries of the histogram's bins; shape (len(edges) - 1,)."""
+    """Values per bin of `edges`, which must lie on boundaries of the histogram's bins, or of one that it is a part of; shape (len(edges) - 1,)."""
     if not len(edges):
         return np.empty(0, np.int64)
     lower = boundary(histogram.keys, histogram.shift)
@@ -184,14 +188,14 @@ def counts_between(histogram: Histogram, edges: Floats) -> Ints:
     return counts
 
 
-def display_edges(histogram: Histogram) -> tuple[Floats, Scale]:
-    """Choose at most `DISPLAY_BINS` bins for a plot, and whether they are evenly or logarithmically spaced.
+def display_edges(histogram: Histogram, log: bool | None = None) -> tuple[Floats, Scale]:
+    """Choose at most `DISPLAY_BINS` bins for a plot, and whether they are evenly or logarithmically spaced, unless `log` says it.
 
     Every edge is a boundary of the fine bins. Values that are whole numbers get edges that are whole numbers.
     """
     if histogram.min is None or histogram.max is None:
         return np.empty(0, np.float64), "linear"
-    if _is_skewed(histogram, histogram.min, histogram.max):
+    if (_is_skewed(histogram, histogram.min, histogram.max) if log is None else log and histogram.min < histogram.max):
         return _log_edges(histogram, histogram.min, histogram.max), "log"
     return _linear_edges(histogram, histogram.min, histogram.max), "linear"
 

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.dataset import Shard
-from dolma_dask.engine import Task, inputs_of
-from dolma_dask.formats.exact_numbers import nearest
+from dolma_dask.engine import Task
+from dolma_dask.formats.exact_numbers import floats
+from dolma_dask.questions.column_pass import few_tasks
 from dolma_dask.questions.what_if import counting
 from dolma_dask.questions.what_if.ladder import GIVEN, Ladder
 from dolma_dask.reading import AlignedShard, Columns
@@ -26,9 +26,6 @@ from dolma_dask.text.kernels import Counts, Floats, Words
 
 SAMPLE_ROWS = 20_000
 """Documents of the sample, in equal parts for the groups that have a place."""
-
-MOST_TASKS = 256
-"""Results that travel, some 4 MB each; where there are more shards, several share a task."""
 
 NONE = np.int64(-1)
 """Location of no document."""
@@ -296,8 +293,8 @@ class _Counter:
         codes = ladder.codes({name: batch.column(name) for name in ladder.by_columns}, len(rows))
         sizes = np.ones(len(rows), np.int64)
         if stage.size is not None:
-            sizes = np.nan_to_num(_numbers(batch.column(stage.size)), posinf=0, neginf=0).astype(np.int64)
-        columns = [_numbers(batch.column(name)) for name in stage.names]
+            sizes = np.nan_to_num(floats(batch.column(stage.size)), posinf=0, neginf=0).astype(np.int64)
+        columns = [floats(batch.column(name)) for name in stage.names]
         dropped = self._count(columns, sizes, codes)
         self._note_nearest(columns, codes, dropped, rows, (shard << 32) + first_row, ids)
         self._sample(columns, sizes, codes, rows + ((shard << 32) + first_row), ids)
@@ -403,27 +400,13 @@ class _Counter:
         return self._tally
 
 
-def _numbers(column: pa.Array) -> Floats:
-    """Return a column of numbers as float64, NaN where it is null."""
-    column = nearest(column)
-    if not pa.types.is_float64(column.type):
-        column = pc.cast(column, pa.float64(), safe=False)
-    if column.null_count:
-        column = pc.fill_null(column, np.nan)
-    values: Floats = column.to_numpy(zero_copy_only=False)
-    return np.ascontiguousarray(values)
-
-
 def count_tasks(columns: Columns, shards: Sequence[Shard], text_bytes: dict[str, int]) -> list[Task]:
     """Return the work on the selected shards: at most `MOST_TASKS` tasks of equally many."""
     works: list[tuple[AlignedShard, int, Any]] = [
         (columns.work(shard, identities=True), number, text_bytes.get(shard.path))
         for number, shard in enumerate(shards)
     ]
-    size = -(-len(works) // MOST_TASKS)
-    return [
-        _task(columns.dataset.root, works[start : start + size]) for start in range(0, len(works), size or 1)
-    ]
+    return few_tasks(columns.dataset.root, works, [work for work, _, _ in works])
 
 
 SLACK = 1.1, 100
@@ -440,8 +423,3 @@ def sample_limits(ladder: Ladder) -> tuple[int, ...]:
             share = (SLACK[0] * most + SLACK[1]) / size
             limits[ladder.places[group]] = int(top * share) if share < 1 else top
     return (*limits, 0)
-
-
-def _task(root: str, works: Sequence[tuple[AlignedShard, int, Any]]) -> Task:
-    infos = {info.path: info for work, _, _ in works for info in work.files}
-    return Task(works[0][0].shard.path, (), inputs_of(root, infos.values()), tuple(works))
