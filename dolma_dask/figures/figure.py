@@ -31,7 +31,9 @@ def format_of(name: str | os.PathLike[str]) -> Format:
         if os.fspath(name).endswith(f".{known}"):
             found: Format = known
             return found
-    raise UsageError(f"{os.fspath(name)!r} is no name of a picture; expected one that ends in .png, .svg or .html.")
+    raise UsageError(
+        f"{os.fspath(name)!r} is no name of a picture; expected one that ends in .png, .svg or .html."
+    )
 
 
 @dataclass(frozen=True, repr=False)

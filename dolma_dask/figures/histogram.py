@@ -81,13 +81,22 @@ class Histogram:
         array = np.ascontiguousarray(values, dtype=np.float64).ravel()
         finite = array[np.isfinite(array)]
         nulls = int(np.isnan(array).sum())
-        infinite = len(array) - len(finite) - nulls
+        return replace(cls._of_finite(finite, None), nulls=nulls, infinite=len(array) - len(finite) - nulls)
+
+    @classmethod
+    def of_counts(cls, values: Floats, counts: Ints) -> "Histogram":
+        """Count finite values (n,) that occur so often."""
+        return cls._of_finite(values, counts)
+
+    @classmethod
+    def _of_finite(cls, finite: Floats, times: Ints | None) -> "Histogram":
         if not len(finite):
-            return cls(nulls=nulls, infinite=infinite)
-        keys, counts = np.unique((ordered(finite) >> FINEST_SHIFT).astype(np.int32), return_counts=True)
+            return cls()
+        own = (ordered(finite) >> FINEST_SHIFT).astype(np.int32)
+        keys, counts = np.unique(own, return_counts=True) if times is None else _sum_by_key(own, times)
         whole = bool((finite == np.floor(finite)).all())
         low, high = float(finite.min()) + 0.0, float(finite.max()) + 0.0
-        return cls(keys, counts.astype(np.int64), FINEST_SHIFT, nulls, infinite, low, high, whole)._fitted()
+        return cls(keys, counts.astype(np.int64), FINEST_SHIFT, 0, 0, low, high, whole)._fitted()
 
     def __add__(self, other: "Histogram") -> "Histogram":
         """Return the histogram of both sets of values; neither operand changes."""
@@ -195,7 +204,11 @@ def display_edges(histogram: Histogram, log: bool | None = None) -> tuple[Floats
     """
     if histogram.min is None or histogram.max is None:
         return np.empty(0, np.float64), "linear"
-    if (_is_skewed(histogram, histogram.min, histogram.max) if log is None else log and histogram.min < histogram.max):
+    if (
+        _is_skewed(histogram, histogram.min, histogram.max)
+        if log is None
+        else log and histogram.min < histogram.max
+    ):
         return _log_edges(histogram, histogram.min, histogram.max), "log"
     return _linear_edges(histogram, histogram.min, histogram.max), "linear"
 

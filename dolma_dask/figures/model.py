@@ -67,23 +67,23 @@ class HeatMap:
     key: str
     labels: tuple[str, ...]  # of the rows, and in the same order of the columns
     shares: npt.NDArray[np.float64]  # (n, n)
-    label_name: str
-    share_name: str
+    label_name: str  # what a row is, such as "condition"
     counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of the rows, by name
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """What bounds keep of one signal, for each group; infinite where there is no bound, NaN where nothing is known."""
+    """What bounds keep of one signal, for each group; infinite where there is no bound, NaN what is not known."""
 
     key: str  # name of the signal
     groups: tuple[str, ...]
-    # (n,) bounds and median; smallest and largest value
+    # (n,) bounds, inclusive
     lower: npt.NDArray[np.float64]
     upper: npt.NDArray[np.float64]
+    # (n,) quantiles 0.01, 0.5 and 0.99
+    p1: npt.NDArray[np.float64]
     median: npt.NDArray[np.float64]
-    min: npt.NDArray[np.float64]
-    max: npt.NDArray[np.float64]
+    p99: npt.NDArray[np.float64]
     scale: Scale = "linear"
 
 

@@ -24,13 +24,10 @@ def columns_of(panel: Panel) -> dict[str, Sequence[Any]]:
         case Bars():
             return {panel.label_name: panel.labels, panel.value_name: panel.values}
         case HeatMap():
-            shares = {
-                f"{panel.share_name}: {label}": panel.shares[:, number]
-                for number, label in enumerate(panel.labels)
-            }
+            shares = {f"share: {label}": panel.shares[:, number] for number, label in enumerate(panel.labels)}
             return {panel.label_name: panel.labels, **panel.counts, **shares}
         case Ranges():
-            ends = {name: getattr(panel, name) for name in ("lower", "median", "upper", "min", "max")}
+            ends = {name: getattr(panel, name) for name in ("lower", "upper", "p1", "median", "p99")}
             return {"signal": [panel.key] * len(panel.groups), "group": panel.groups, **ends}
 
 
@@ -128,8 +125,8 @@ def _about_heat(panel: HeatMap) -> str:
         return f"{counted(len(panel.labels), panel.label_name)}."
     row, column = np.unravel_index(int(np.nanargmax(panel.shares)), panel.shares.shape)
     return (
-        f"{counted(len(panel.labels), panel.label_name)}; the largest {panel.share_name} is {percent(panel.shares[row, column])}, of {panel.labels[row]} by "
-        f"{panel.labels[column]}."
+        f"{counted(len(panel.labels), panel.label_name)}; of what {panel.labels[row]} drops, {panel.labels[column]} drops most: "
+        f"{percent(panel.shares[row, column])}."
     )
 
 

@@ -190,7 +190,9 @@ def _draw_bars(axes: Axes, bars: Bars) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS, integer=True))
     axes.xaxis.set_major_formatter(_as_real())
     for place, value in zip(places, bars.values, strict=True):
-        axes.annotate(real(value), (value, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.annotate(
+            real(value), (value, place), (4, 0), textcoords="offset points", va="center", fontsize=8
+        )
     axes.margins(x=0.12)
     axes.set_xlim(left=0)
     axes.set(xlabel=bars.value_name, ylabel=bars.label_name)
@@ -202,7 +204,8 @@ def _draw_heat(axes: Axes, panel: HeatMap) -> None:
     axes.imshow(panel.shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     count = len(panel.labels)
     named = [
-        f"{_cut(label)} ({number})" if count > 1 else _cut(label) for number, label in enumerate(panel.labels, 1)
+        f"{_cut(label)} ({number})" if count > 1 else _cut(label)
+        for number, label in enumerate(panel.labels, 1)
     ]
     _categories(axes, tuple(named))
     axes.set_xticks(range(count), [f"({number})" for number in range(1, count + 1)], color=TEXT)
@@ -224,16 +227,23 @@ def _written(panel: HeatMap) -> Iterator[tuple[int, int, float]]:
 
 def _draw_ranges(axes: Axes, panel: Ranges) -> None:
     places = np.arange(len(panel.groups))
-    axes.hlines(places, panel.min, panel.max, color="#c3cbd5", linewidth=1.6)
-    low = np.where(np.isinf(panel.lower), panel.min, panel.lower)
-    high = np.where(np.isinf(panel.upper), panel.max, panel.upper)
+    with np.errstate(invalid="ignore"):
+        low = np.where(np.isinf(panel.lower), np.fmin(panel.p1, panel.upper), panel.lower)
+        high = np.where(np.isinf(panel.upper), np.fmax(panel.p99, panel.lower), panel.upper)
+    axes.hlines(places, np.fmin(panel.p1, low), np.fmax(panel.p99, high), color="#c3cbd5", linewidth=1.6)
     axes.hlines(places, low, high, color=KEPT, linewidth=7)
     axes.vlines(panel.median, places - 0.28, places + 0.28, color=BOUND, linewidth=1.6)
     for bounds in (panel.lower, panel.upper):
         for place, bound in zip(places.tolist(), bounds.tolist(), strict=True):
             if math.isfinite(bound):
                 axes.annotate(
-                    real(bound), (bound, place), (0, -8), textcoords="offset points", ha="center", va="top", fontsize=7.5
+                    real(bound),
+                    (bound, place),
+                    (0, -8),
+                    textcoords="offset points",
+                    ha="center",
+                    va="top",
+                    fontsize=7.5,
                 )
     if panel.scale == "log":
         axes.set_xscale("log")

@@ -180,6 +180,5 @@ def _heat(conditions: Sequence[Rule], drops: Drops) -> HeatMap:
         tuple(rule.renamed(names).short for rule in conditions),
         shares,
         "condition",
-        "share_also_dropped_by",
         {"dropped_documents": tuple(each.tolist()), "dropped_alone_documents": tuple(drops.alone.tolist())},
     )

@@ -318,7 +318,11 @@ class Tally:
 
     def info(self) -> dict[str, Any]:
         """Return the counts by size, and by source unless there are too many sources."""
-        by_source = {"sources": dict(sorted(self.sources.items()))} if self.sources is not None else {"many_sources": True}
+        by_source = (
+            {"sources": dict(sorted(self.sources.items()))}
+            if self.sources is not None
+            else {"many_sources": True}
+        )
         return {**by_source, "sizes": self.sizes}
 
 
