@@ -44,9 +44,6 @@ _EXPORTS = {
     "list_taggers": "dolma_dask.taggers.registry:list_taggers",
     "get_tagger": "dolma_dask.taggers.registry:get_tagger",
     "tagger": "dolma_dask.taggers.registry:tagger",
-    "histogram": "dolma_dask.questions.histogram:histogram",
-    "rule_overlap": "dolma_dask.questions.rule_overlap:rule_overlap",
-    "lengths": "dolma_dask.questions.lengths:lengths",
     "Figure": "dolma_dask.figures.figure:Figure",
     "open_ragged": "dolma_dask.loaders.ragged:open_ragged",
 }

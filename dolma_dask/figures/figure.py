@@ -97,14 +97,20 @@ class Figure:
             Default: what the name ends in. HTML is a page of its own, interactive, that needs no network.
         """
         if isinstance(file, str | os.PathLike):
+            _check_local(os.fspath(file))
             _write_whole(Path(file), self._as(format or format_of(file)))
         else:
             file.write(self._as(format or "png"))
 
     def _as(self, format: Format) -> bytes:
-        return self._rendered(format)
+        if format != "html":
+            return self._rendered(format)
+        require("bokeh", "a page of a figure")
+        from dolma_dask.figures.notebook import page
 
-    def _rendered(self, to: Any) -> bytes:
+        return page(self).encode()
+
+    def _rendered(self, to: Literal["png", "svg"]) -> bytes:
         require("matplotlib", "a picture of a figure")
         from dolma_dask.figures.static import render
 
@@ -119,17 +125,22 @@ class Figure:
 
     __repr__ = __str__
 
-    def _repr_png_(self) -> Any:
-        from dolma_dask.figures.static import WIDTH
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        from dolma_dask.figures.notebook import mime_bundle
 
-        return self.png(), {"width": int(100 * WIDTH)}
+        return mime_bundle(self)
 
 
 def _write_whole(path: Path, content: bytes) -> None:
     """Write a file under another name and rename it."""
-    if "://" in str(path):
-        raise UsageError(f"{path} is a URL")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_bytes(content)
     partial.replace(path)
+
+
+def _check_local(path: str) -> None:
+    if "://" in path:
+        raise UsageError(
+            f"{path} is a URL; expected a local path. Open it and give the writer: with fsspec.open(url, 'wb') as out: figure.save(out, 'png')."
+        )

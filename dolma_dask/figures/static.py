@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from PIL import Image
 
 from dolma_dask.display import integer, printable, real
 from dolma_dask.figures.axes import MOST_TICKS, inside, log_ticks, positions
@@ -28,10 +29,12 @@ WIDTH = 7.2
 
 DPI = 200
 
+COLORS = 64
+
 MOST_WRITTEN = 12
 """Conditions of a heat map whose numbers are written in it."""
 
-_STYLE = {
+_STYLE: Any = {
     "font.family": ["DejaVu Sans"],
     "font.size": 9,
     "text.parse_math": False,
@@ -65,6 +68,15 @@ def render(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str, .
         out = BytesIO()
         metadata: dict[str, Any] = {"Software": None} if to == "png" else {"Date": None, "Creator": None}
         drawing.savefig(out, format=to, dpi=DPI, metadata=metadata)
+    return out.getvalue() if to == "svg" else _with_palette(out)
+
+
+def _with_palette(picture: BytesIO) -> bytes:
+    """Return a PNG in `COLORS` colours, which takes a third of the bytes."""
+    out = BytesIO()
+    Image.open(picture).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(
+        out, format="png", optimize=True
+    )
     return out.getvalue()
 
 
@@ -88,8 +100,10 @@ def _drawn(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str, .
     for number, panel in enumerate(panels):
         axes = drawing.add_subplot(grid[number // columns, number % columns])
         _DRAW[type(panel)](axes, panel)
-        if len(panels) > 1:
+        if len(panels) > 1 or isinstance(panel, Ranges):
             axes.set_title(_panel_title(panel), color=TEXT)
+        if number == 0 and axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="best", fontsize=8, handlelength=1, handleheight=0.8, reverse=True)
     if axis and isinstance(panels[0], SignalHistogram):
         drawing.supxlabel(printable(axis), fontsize=9, color=MUTED)
     return drawing
@@ -130,13 +144,24 @@ def _draw_histogram(axes: Axes, signal: SignalHistogram) -> None:
         axes.stairs(signal.counts, ends, fill=True, color=ALL, label="dropped")
         axes.stairs(signal.kept_counts, ends, fill=True, color=KEPT, label="kept")
     bounds = [value for _, value in signal.threshold if inside(value, signal)]
-    for location in positions(np.array(bounds), signal).tolist():
-        axes.axvline(location, color=BOUND, linestyle=(0, (4, 3)), linewidth=1.2)
+    for bound, place in zip(bounds, positions(np.array(bounds), signal).tolist(), strict=True):
+        _draw_bound(axes, place, real(bound))
     axes.set_xlim(ends[0], ends[-1])
     _count_axis(axes, signal)
     _value_ticks(axes, signal)
-    if signal.kept_counts is not None:
-        axes.legend(loc="best", fontsize=8, handlelength=1, handleheight=0.8, reverse=True)
+
+
+def _draw_bound(axes: Axes, place: float, label: str) -> None:
+    axes.axvline(place, color=BOUND, linestyle=(0, (4, 3)), linewidth=1.2)
+    axes.annotate(
+        label,
+        (place, 1),
+        (3, -1),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        va="top",
+        fontsize=7.5,
+    )
 
 
 def _count_axis(axes: Axes, signal: SignalHistogram) -> None:
@@ -164,7 +189,7 @@ def _as_real() -> FuncFormatter:
 def _draw_line(axes: Axes, line: Line) -> None:
     axes.plot(line.x, line.y, color=KEPT, linewidth=2)
     for _, bound in line.threshold:
-        axes.axvline(bound, color=BOUND, linestyle=(0, (4, 3)), linewidth=1.2)
+        _draw_bound(axes, bound, real(bound))
     axes.set(xlim=(line.x[0], line.x[-1]), ylim=(0, 1.02), xlabel=line.x_label, ylabel=line.y_label)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
 
@@ -252,6 +277,7 @@ def _draw_ranges(axes: Axes, panel: Ranges) -> None:
     axes.xaxis.set_major_formatter(_as_real())
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
     _categories(axes, panel.groups)
+    axes.set_ylim(bottom=len(panel.groups) - 0.3)
     axes.grid(visible=True, axis="x")
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from dolma_dask.engine import Task, inputs_of
 from dolma_dask.dataset import Shard
+from dolma_dask.engine import Task, inputs_of
 from dolma_dask.reading import AlignedShard, Columns
 from dolma_dask.rules.rules import Rule
 from dolma_dask.text.columns import validity

@@ -5,7 +5,7 @@ Attribute columns alone are read, in one pass. The counts are exact: bins can be
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
@@ -237,7 +237,7 @@ def _panels(
     shown = order if len(order) <= MOST_PANELS else order[: MOST_PANELS - 1]
     unnamed = WITHOUT if label else signal
     parts = [(unnamed if group is None else group, group, counts[group]) for group in shown]
-    notes = ()
+    notes: tuple[str, ...] = ()
     if rest := order[len(shown) :]:
         every = [counts[group] for group in rest]
         parts.append((OTHERS, None, sum(every[1:], every[0])))

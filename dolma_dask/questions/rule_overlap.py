@@ -21,6 +21,7 @@ from dolma_dask.rules.rules import Rule, all_of
 from dolma_dask.rules.signal_names import short_names
 from dolma_dask.rules.thresholds import Thresholds
 from dolma_dask.rules.where import parse
+from dolma_dask.rules.within import Within
 from dolma_dask.verbs.options import (
     DatasetLike,
     Many,
@@ -177,8 +178,13 @@ def _heat(conditions: Sequence[Rule], drops: Drops) -> HeatMap:
     np.fill_diagonal(shares, np.nan)
     return HeatMap(
         "overlap",
-        tuple(rule.renamed(names).short for rule in conditions),
+        tuple(_called(rule.renamed(names)) for rule in conditions),
         shares,
         "condition",
         {"dropped_documents": tuple(each.tolist()), "dropped_alone_documents": tuple(drops.alone.tolist())},
     )
+
+
+def _called(rule: Rule) -> str:
+    """Return how the picture calls a condition; thresholds by group by their signal alone."""
+    return str(rule.signal) if isinstance(rule, Within) else rule.short

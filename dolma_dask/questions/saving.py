@@ -1,7 +1,6 @@
 """Pictures that questions write, and the names that they may show."""
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure, format_of
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
