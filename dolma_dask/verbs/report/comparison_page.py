@@ -107,7 +107,7 @@ def _option_words(data: Comparison) -> Iterator[str]:
 def _signal_words(data: Comparison) -> Iterator[str]:
     same = sum(change.distance == 0 for change in data.signals)
     if data.signals:
-        yield f"{counted(len(data.signals), 'signal')} of both can be compared{f', {same:,} of which are distributed alike' if same else ''}."
+        yield f"{counted(len(data.signals), 'signal')} of both can be compared{f'; {same:,} did not change' if same else ''}."
         yield "The distance is the largest difference between the shares of documents below any one value: 0 is the same, 1 has nothing in common."
     for name, only in zip(names(data), (data.only_before, data.only_after), strict=True):
         if only:
