@@ -26,6 +26,7 @@ _EXPORTS = {
     if entry.function.endswith(f":{name}")
 } | {
     "Dataset": "dolma_dask.dataset:Dataset",
+    "pipeline": "dolma_dask.config.opened_pipeline:pipeline",
     "demo_corpus": "dolma_dask.config.demonstration:demo_corpus",
     "open_dataset": "dolma_dask.dataset:open_dataset",
     "Summary": "dolma_dask.summary:Summary",
@@ -43,9 +44,6 @@ _EXPORTS = {
     "list_taggers": "dolma_dask.taggers.registry:list_taggers",
     "get_tagger": "dolma_dask.taggers.registry:get_tagger",
     "tagger": "dolma_dask.taggers.registry:tagger",
-    "histogram": "dolma_dask.questions.histogram:histogram",
-    "rule_overlap": "dolma_dask.questions.rule_overlap:rule_overlap",
-    "lengths": "dolma_dask.questions.lengths:lengths",
     "Figure": "dolma_dask.figures.figure:Figure",
     "open_ragged": "dolma_dask.loaders.ragged:open_ragged",
 }
@@ -56,6 +54,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/te
     from dolma_dask.config.demonstration import demo as demo
     from dolma_dask.config.demonstration import demo_corpus as demo_corpus
     from dolma_dask.config.estimate.question import estimate as estimate
+    from dolma_dask.config.opened_pipeline import pipeline as pipeline
     from dolma_dask.config.pipeline import run as run
     from dolma_dask.config.warming import warm_up as warm_up
     from dolma_dask.dataset import Dataset as Dataset

@@ -19,6 +19,7 @@ def plain(text: str) -> str:
 
 
 def style(axis: Axis) -> None:
+    """Set the look of an axis."""
     axis.update(major_label_text_color=MUTED, axis_label_text_color=MUTED)
     axis.update(axis_line_color=MUTED, major_tick_line_color=MUTED, minor_tick_line_color=None)
     axis.major_tick_in = 0

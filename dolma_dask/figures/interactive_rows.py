@@ -109,7 +109,11 @@ def ranges_figure(panel: Ranges) -> Any:
         ],
     }
     _add_quads(plot, panel.groups, columns, "left", "right", words, half=0.2)
-    upright = {**dict(thin.data), "above": [row - 0.3 for row in rows], "below": [row + 0.3 for row in rows]}
+    upright: Any = {
+        **dict(thin.data),
+        "above": [row - 0.3 for row in rows],
+        "below": [row + 0.3 for row in rows],
+    }
     plot.add_glyph(
         ColumnDataSource(upright),
         Segment(x0="median", x1="median", y0="above", y1="below", line_color=MUTED, line_width=3),

@@ -68,7 +68,7 @@ def fragment(figure: "Figure", picture: bytes) -> str:
 
     items = json.dumps(list(figure_items(figure.panels)), separators=(",", ":")).replace("<", "\\u003c")
     name = sha256(items.encode() + picture).hexdigest()[:16]
-    live = [f"<b>{html.escape(figure.title)}</b>", *map(html.escape, figure.notes)]
+    live = [f"<b>{html.escape(figure.title)}</b>", *map(html.escape, figure.notes), *_legend(figure)]
     captions = [_caption(panel) if len(figure.panels) > 1 else "" for panel in figure.panels]
     panels = "".join(
         f'<div style="min-width:0"><div style="opacity:0.8">{each}</div><div data-panel></div></div>'
@@ -80,11 +80,27 @@ def fragment(figure: "Figure", picture: bytes) -> str:
     script = _DRAW % {"name": name, "items": items, "ready": _READY}
     return (
         f'<div data-dolma-figure="{name}" style="max-width:{WIDTH_PX}px;font:13px/1.5 system-ui,sans-serif">'
-        f'<img alt="{html.escape(figure.describe())}" style="max-width:100%" width="{WIDTH_PX}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
+        f"{picture_html(figure, picture)}"
         f'<div data-live style="display:none">{"<br>".join(live)}</div>'
         f'<div style="display:grid;grid-template-columns:{columns};gap:0 12px">{panels}</div>'
         f"</div><script>{script}</script>"
     )
+
+
+def picture_html(figure: "Figure", picture: bytes) -> str:
+    """Return the picture alone as HTML, with its description."""
+    content = base64.b64encode(picture).decode()
+    return f'<img alt="{html.escape(figure.describe())}" style="max-width:100%" width="{WIDTH_PX}" src="data:image/png;base64,{content}">'
+
+
+def _legend(figure: "Figure") -> list[str]:
+    from dolma_dask.figures.interactive_parts import ALL, KEPT
+
+    if all(getattr(panel, "kept_counts", None) is None for panel in figure.panels):
+        return []
+    return [
+        f'<span style="color:{KEPT}">\N{BLACK SQUARE}</span> kept <span style="color:{ALL}">\N{BLACK SQUARE}</span> dropped'
+    ]
 
 
 def _caption(panel: Any) -> str:
@@ -102,12 +118,15 @@ def library_html() -> str:
 
 def page(figure: "Figure") -> str:
     """Return a page of its own that needs no network."""
-    if not _can_draw(figure):
-        raise ValueError(figure.title)
+    shown = (
+        library_html() + fragment(figure, figure.png())
+        if _can_draw(figure)
+        else picture_html(figure, figure.png())
+    )
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>{html.escape(figure.title)}</title><style>:root{{color-scheme:light dark}}body{{margin:16px}}</style>"
-        f"{library_html()}{fragment(figure, figure.png())}</html>"
+        f"{shown}</html>"
     )
 
 

@@ -1,6 +1,5 @@
 """The numbers of a panel: columns for a frame, lines for a terminal, and a sentence for those who do not see the picture."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ MOST_LINES = 20
 BAR_CHARACTERS = 30
 
 
-def columns_of(panel: Panel) -> dict[str, Sequence[Any]]:
+def columns_of(panel: Panel) -> dict[str, Any]:
     """Return the numbers of a panel by name of column, all of one length."""
     match panel:
         case SignalHistogram():
@@ -31,7 +30,7 @@ def columns_of(panel: Panel) -> dict[str, Sequence[Any]]:
             return {"signal": [panel.key] * len(panel.groups), "group": panel.groups, **ends}
 
 
-def _bins(signal: SignalHistogram) -> dict[str, Sequence[Any]]:
+def _bins(signal: SignalHistogram) -> dict[str, Any]:
     kept = {} if signal.kept_counts is None else {"kept_documents": signal.kept_counts}
     return {"from": signal.edges[:-1], "to_below": signal.edges[1:], "documents": signal.counts, **kept}
 

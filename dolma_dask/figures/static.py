@@ -34,7 +34,7 @@ COLORS = 64
 MOST_WRITTEN = 12
 """Conditions of a heat map whose numbers are written in it."""
 
-_STYLE = {
+_STYLE: Any = {
     "font.family": ["DejaVu Sans"],
     "font.size": 9,
     "text.parse_math": False,

@@ -237,7 +237,7 @@ def _panels(
     shown = order if len(order) <= MOST_PANELS else order[: MOST_PANELS - 1]
     unnamed = WITHOUT if label else signal
     parts = [(unnamed if group is None else group, group, counts[group]) for group in shown]
-    notes = ()
+    notes: tuple[str, ...] = ()
     if rest := order[len(shown) :]:
         every = [counts[group] for group in rest]
         parts.append((OTHERS, None, sum(every[1:], every[0])))

@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
-from dolma_dask import engine
-from dolma_dask.display import counted, html_table, integer, percent, text_table
+from dolma_dask import engine, fragments
+from dolma_dask.display import counted, integer, percent, text_table
 from dolma_dask.engine import Input, Task
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
@@ -98,7 +99,7 @@ class TokenCounts:
     documents: Counts  # (n,)
 
     @classmethod
-    def of(cls, lengths: Counts) -> "TokenCounts":
+    def of(cls, lengths: npt.NDArray[np.integer[Any]]) -> "TokenCounts":
         """Count documents."""
         values, documents = np.unique(lengths.astype(np.int64), return_counts=True)
         return cls(values, documents.astype(np.int64))
@@ -291,7 +292,7 @@ class Lengths:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return "".join(html_table(caption, rows) for caption, rows in self.tables())
+        return fragments.fragment(*(fragments.table(caption, rows) for caption, rows in self.tables()))
 
 
 def _cell(value: Any) -> str:

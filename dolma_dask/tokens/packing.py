@@ -59,7 +59,8 @@ def count_document_rows(lengths: NDArray[np.integer[Any]], length: int, least: i
     lengths = lengths.astype(np.int64)
     full, rest = np.divmod(np.maximum(lengths - 1, 0), length)
     has_tail = (rest > 0) & (rest + 1 >= least)
-    return np.where(length + 1 >= least, full, 0) + has_tail
+    rows: NDArray[np.int64] = np.where(length + 1 >= least, full, 0) + has_tail
+    return rows
 
 
 @kernel

@@ -136,7 +136,8 @@ class Browser:
             time.sleep(0.05)
 
     def draw_all(self) -> None:
-        """Scroll through the page as a reader does, from plot to plot, until every one is there."""
+        """Unfold the page and scroll through it as a reader does, from plot to plot, until every one is there."""
+        self.run("for (const fold of document.querySelectorAll('details')) fold.open = true")
         for i in range(self.run("document.querySelectorAll('.plot').length")):
             plot = f"document.querySelectorAll('.plot')[{i}]"
             self.run(f"{plot}.scrollIntoView()")

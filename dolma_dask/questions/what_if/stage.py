@@ -15,11 +15,12 @@ import pyarrow as pa
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Task
 from dolma_dask.formats.exact_numbers import floats
-from dolma_dask.questions.column_pass import few_tasks
+from dolma_dask.questions.column_pass import few_tasks, mask_of
 from dolma_dask.questions.what_if import counting
 from dolma_dask.questions.what_if.ladder import GIVEN, Ladder
 from dolma_dask.reading import AlignedShard, Columns
 from dolma_dask.rules.ordered_bits import Codes
+from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.sampling import hashes
 from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Counts, Floats, Words
@@ -122,7 +123,9 @@ class Tally:
     text_bytes: Counts = field(default_factory=lambda: np.zeros(0, np.int64))
     """(groups, 2) Bytes of text and units of the shards that hold one group alone, and whose text the journal knows; behind all groups those of all
     such shards, whatever their groups."""
-    unreadable: int = 0  # rows of documents that could not be read; they are in no other count
+    # rows that are in no other count: of documents that could not be read, and of those for which what is given does not hold
+    unreadable: int = 0
+    excluded: int = 0
 
     @classmethod
     def of(cls, ladder: Ladder, examples: int) -> "Tally":
@@ -159,6 +162,7 @@ class Tally:
             getattr(self, name)[...] += more
         self.bins.reshape(-1, 2)[other.used] += other.counts
         self.unreadable += other.unreadable
+        self.excluded += other.excluded
         self._add_nearest(other)
         self.sample = self.sample.joined([other.sample]).reduced()
 
@@ -222,6 +226,7 @@ class Packed:
     ids: dict[int, str]
     sample: Sample
     unreadable: int
+    excluded: int
 
     @classmethod
     def of(cls, tally: Tally) -> "Packed":
@@ -230,7 +235,7 @@ class Packed:
         used = np.flatnonzero(bins[:, 0])
         sums = {name: getattr(tally, name) for name in _SUMS}
         near = tally.distances, tally.found, tally.locations, tally.ids
-        return cls(sums, used, bins[used], *near, tally.sample, tally.unreadable)
+        return cls(sums, used, bins[used], *near, tally.sample, tally.unreadable, tally.excluded)
 
 
 @dataclass(frozen=True)
@@ -243,6 +248,7 @@ class CountStage:
     size: str | None  # column of the units of text; None: every document is one
     examples: int  # documents on each side of each bound
     seed: int
+    given: Rule | None = None  # over full names; only documents for which it holds are counted
     verb: ClassVar[str] = "what_if"
 
     def run_shard(self, task: Task) -> Packed:
@@ -283,11 +289,15 @@ class _Counter:
     def take(self, batch: pa.RecordBatch, first_row: int, shard: int) -> None:
         """Count consecutive rows of a shard; a row without id could not be read."""
         ids = batch.column("id")
-        readable = validity(ids)
-        rows = np.flatnonzero(readable)
-        self._tally.unreadable += len(readable) - len(rows)
-        if len(rows) < len(readable):
-            batch = batch.filter(pa.array(readable))
+        counted = validity(ids)
+        self._tally.unreadable += len(counted) - int(counted.sum())
+        if self._stage.given is not None:
+            holds = mask_of(self._stage.given, batch).to_numpy(zero_copy_only=False)
+            self._tally.excluded += int((counted & ~holds).sum())
+            counted = counted & holds
+        rows = np.flatnonzero(counted)
+        if len(rows) < len(counted):
+            batch = batch.filter(pa.array(counted))
             ids = batch.column("id")
         stage, ladder = self._stage, self._ladder
         codes = ladder.codes({name: batch.column(name) for name in ladder.by_columns}, len(rows))

@@ -48,12 +48,9 @@ from dolma_dask.verbs.options import (
 )
 from dolma_dask.verbs.report.content import Known, disagreement, known_content, report_data
 from dolma_dask.verbs.report.history import History, find_origin, last_name, public_name, read_history
-from dolma_dask.verbs.report.model import ReportData
+from dolma_dask.verbs.report.model import VERSION, ReportData
 from dolma_dask.verbs.report.survey import Findings, View, left_out_notes, make_view
 from dolma_dask.verbs.report.thresholds import Found, find_thresholds
-
-VERSION = 6
-"""Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
 
 
 def report(
@@ -227,7 +224,9 @@ class Page:
             *filter(None, [why_not]),
         )
         shards, unread = len(self.view.dataset.shards), (*self.view.notes, *left_out)
-        data = report_data(self.known, shards, survey, findings, changed, unread, answer)
+        data = report_data(
+            self.known, shards, survey, findings, changed, unread, answer, self.thresholds.is_used
+        )
         written = self._publish(data)
         quarantined = (
             InputRecord(file.info.path, file.info.bytes, file.info.stamp, files.checksum(file.url))
