@@ -5,7 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-cluster test-fast same-content conformance lint types notebooks bench docs wheel lock clean
+.PHONY: help demo test test-cluster test-fast same-content conformance lint types notebooks lab bench docs wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -40,6 +40,9 @@ types: .venv/dev.stamp  ## mypy strict
 
 notebooks: .venv/dev.stamp  ## run the notebooks, and store them with their outputs and the gallery
 	$(BIN)/python tools/notebooks.py
+
+lab: demo .venv/dev.stamp  ## JupyterLab with the notebooks, the demo's data and Dask's pane
+	$(BIN)/python tools/lab.py
 
 bench: .venv/dev.stamp  ## every benchmark: MB of text per CPU-second and peak memory
 	$(BIN)/python -m benchmarks

@@ -85,7 +85,7 @@ def look(browser: Any, address: str) -> None:
     )
     browser.wait_for("window.ran", seconds=SECONDS)
     browser.run("document.querySelector('.dask-URLInput jp-button').click()")
-    for name, place in (("Task Stream", "split-right"), ("Workers Memory", "split-bottom")):
+    for name, place in (("Compute Time Per Key", "split-right"), ("Workers Memory", "split-bottom")):
         browser.wait_for(f"document.querySelector({BUTTON % name!r})")
         browser.run(f"document.querySelector({BUTTON % name!r}).click()")
         browser.wait_for(
@@ -98,6 +98,7 @@ def look(browser: Any, address: str) -> None:
     browser.run("book.context.save()")
 
 
+SHOWN = "book.content.widgets.findIndex(cell => cell.model.getMetadata('tags')?.includes('gallery'))"
 BUTTON = ".dask-DashboardListing-item button[value='%s']"
 
 
@@ -110,7 +111,7 @@ def take_picture(notebook: Path, to: Path) -> None:
         browser = Browser(Path(folder) / ".chromium")
         try:
             look(browser, address)
-            browser.run("book.node.querySelector('.jp-OutputArea img')?.scrollIntoView({block: 'center'})")
+            browser.run(f"book.content.scrollToItem({SHOWN}, 'start')")
             time.sleep(3)  # plots of the dashboard move once a second
             to.write_bytes(browser.picture())
         finally:
