@@ -5,7 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-cluster test-fast report-preview same-content conformance lint types notebooks bench docs wheel lock clean
+.PHONY: help demo test test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -43,6 +43,9 @@ notebooks: .venv/dev.stamp  ## run the notebooks, and store them with their outp
 
 report-preview: .venv/dev.stamp  ## reports/example.html and its picture, from the data of `make demo`
 	$(BIN)/python tools/report_preview.py demo
+
+lab: demo .venv/dev.stamp  ## JupyterLab with the notebooks, the demo's data and Dask's pane
+	$(BIN)/python tools/lab.py
 
 bench: .venv/dev.stamp  ## every benchmark: MB of text per CPU-second and peak memory
 	$(BIN)/python -m benchmarks
