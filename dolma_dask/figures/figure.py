@@ -157,4 +157,6 @@ def _check_local(path: str) -> None:
             f"{path} is a URL; expected a local path. Open it and give the writer: with fsspec.open(url, 'wb') as out: figure.save(out, 'png')."
         )
     if "\0" in path:
-        raise UsageError(f"{path!r} is no path of this machine: it has a null character; expected a local path.")
+        raise UsageError(
+            f"{path!r} is no path of this machine: it has a null character; expected a local path."
+        )

@@ -30,6 +30,9 @@ WIDTH = 7.2
 
 DPI = 200
 
+MOST_PIXELS = 40_000_000
+"""Pixels of a picture; very tall ones have fewer to the inch."""
+
 COLORS = 64
 
 MOST_WRITTEN = 12
@@ -69,7 +72,8 @@ def render(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str, .
         drawing = _drawn(title, panels, axis, notes)
         out = BytesIO()
         metadata: dict[str, Any] = {"Software": None} if to == "png" else {"Date": None, "Creator": None}
-        drawing.savefig(out, format=to, dpi=DPI, metadata=metadata)
+        dpi = min(DPI, math.sqrt(MOST_PIXELS / (drawing.get_figwidth() * drawing.get_figheight())))
+        drawing.savefig(out, format=to, dpi=dpi, metadata=metadata)
     return out.getvalue() if to == "svg" else _with_palette(out)
 
 
@@ -114,7 +118,7 @@ def _drawn(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str, .
 def _height(panel: Panel) -> float:
     match panel:
         case Bars():
-            return 0.5 + 0.24 * len(panel.labels)
+            return 0.5 + 0.24 * max(len(panel.labels), 1)
         case HeatMap():
             return 0.6 + 0.3 * len(panel.labels)
         case Ranges():
@@ -134,10 +138,14 @@ def _panel_title(panel: Panel) -> str:
 # ------------------------------------------------------------------------------------------------ panels
 
 
+def _draw_nothing(axes: Axes, words: str) -> None:
+    axes.text(0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes, color=MUTED)
+    axes.set(xticks=[], yticks=[])
+
+
 def _draw_histogram(axes: Axes, signal: SignalHistogram) -> None:
     if not len(signal.counts):
-        axes.text(0.5, 0.5, "no values", ha="center", va="center", transform=axes.transAxes, color=MUTED)
-        axes.set(xticks=[], yticks=[])
+        _draw_nothing(axes, "no values")
         return
     ends = positions(signal.edges, signal)
     if signal.kept_counts is None:
@@ -214,6 +222,9 @@ def _cut(name: str, most: int = 44) -> str:
 
 
 def _draw_bars(axes: Axes, bars: Bars) -> None:
+    if not bars.labels:
+        _draw_nothing(axes, f"no {bars.value_name}")
+        return
     places = range(len(bars.labels))
     axes.barh(places, bars.values, height=0.72, color=KEPT)
     if bars.has_log_axis:

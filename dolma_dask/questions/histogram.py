@@ -197,7 +197,11 @@ class HistogramStage:
         """Yield values, codes of groups, and which rows are kept."""
         for batch in readable_batches(task):
             count = batch.num_rows
-            codes = np.zeros(count, np.uint16) if groups is None else groups.codes(nearest(batch.column(groups.by)))
+            codes = (
+                np.zeros(count, np.uint16)
+                if groups is None
+                else groups.codes(nearest(batch.column(groups.by)))
+            )
             kept = np.ones(count, np.bool_)
             if self.rule is not None:
                 kept = mask_of(self.rule, batch).to_numpy(zero_copy_only=False)

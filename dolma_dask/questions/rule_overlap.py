@@ -91,7 +91,7 @@ def rule_overlap(
     check_target(to)
     given = rule_of(where)
     if given is None:
-        raise UsageError("where is None; expected a rule, such as 'word_count >= 50 and not fuzzy'.")
+        raise UsageError("where is None; expected a rule, such as 'word_count >= 50 and fuzzy is None'.")
     found = as_dataset(dataset, source, version)
     part = selected(found, options)
     sets = words_of("attributes", attributes)

@@ -14,9 +14,13 @@ from dolma_dask.rules.signal_names import short_names
 
 if TYPE_CHECKING:
     from dolma_dask.rules.thresholds import Bounds, Thresholds
+    from dolma_dask.rules.within import Bound
 
 MOST_GROUPS = 40
 """Groups in a panel; how many more there are is told."""
+
+MOST_ROWS = 400
+"""Groups in all panels together: a picture of more takes a minute, and nobody looks at it."""
 
 WIDE = 50
 """Times that the largest number is the smallest one where a logarithmic axis is drawn."""
@@ -25,15 +29,24 @@ WIDE = 50
 def figure_of(thresholds: "Thresholds") -> Figure:
     """Return a panel for each signal."""
     names = short_names(list(thresholds.signals))
-    panels = tuple(_ranges(names[one.signal], one, thresholds.by is not None) for one in thresholds.bounds)
-    left = max((len(one.groups) for one in thresholds.bounds), default=0) - MOST_GROUPS
+    most = min(MOST_GROUPS, max(MOST_ROWS // max(len(names), 1), 1))
+    groups = [_groups(one, thresholds.by is not None) for one in thresholds.bounds]
+    panels = tuple(
+        _ranges(names[one.signal], one, shown[:most])
+        for one, shown in zip(thresholds.bounds, groups, strict=True)
+    )
+    left = max(map(len, groups), default=0) - most
     notes = ("bars: what the bounds keep; dark line: median; thin line: the middle 98 % of the documents",)
     more = (f"{left:,} more groups are not shown",) if left > 0 else ()
     return Figure(f"Thresholds, {thresholds.title}", panels, notes=(*notes, *more))
 
 
-def _ranges(name: str, bounds: "Bounds", has_groups: bool) -> Ranges:
-    shown = [each for each in bounds.groups if each[0] != ALL or not has_groups][:MOST_GROUPS]
+def _groups(bounds: "Bounds", has_groups: bool) -> list["Bound"]:
+    """Return the groups with their bounds; all documents together only where there are no others."""
+    return [each for each in bounds.groups if each[0] != ALL or not has_groups]
+
+
+def _ranges(name: str, bounds: "Bounds", shown: Sequence["Bound"]) -> Ranges:
     spreads = [bounds.spreads.get(group, (None, None, None)) for group, _, _ in shown]
     p1, median, p99 = (_floats([spread[place] for spread in spreads], math.nan) for place in range(3))
     lower, upper = (

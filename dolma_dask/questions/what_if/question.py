@@ -141,7 +141,7 @@ def _requested(thresholds: ThresholdsLike | None, where: RuleLike) -> tuple[Thre
         return "regular" if thresholds is None else thresholds, None
     if thresholds is not None:
         raise UsageError(
-            "thresholds and where were given; expected one of them. Join them in Python: where=cuts & 'word_count >= 50'."
+            "thresholds and where were given; expected one of them. Rules are joined by &: where=cuts & ~dk.duplicates()."
         )
     return split(rule)
 

@@ -17,10 +17,11 @@ import pytest
 
 from dolma_dask.display import printable
 from dolma_dask.errors import UsageError
-from dolma_dask.figures import notebook
+from dolma_dask.figures import notebook, static
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges
+from dolma_dask.rules.thresholds import Bounds, Thresholds
 
 HOSTILE = "\N{CJK UNIFIED IDEOGRAPH-4E2D}</script><img src=x onerror=alert(1)> $x^2$ $$\\frac\\[ \x1b[31m"
 
@@ -115,6 +116,15 @@ def test_no_values_are_a_picture_too(tmp_path: Path) -> None:
     assert "<img" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.filterwarnings("error")
+def test_pictures_without_bars_and_very_tall_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    none = Figure("sizes", (Bars("sizes", (), (), "documents in a cluster", "clusters"),))
+    assert pixels(none.png())[0] == 1440
+    monkeypatch.setattr(static, "MOST_PIXELS", 100_000)
+    width, height = pixels(Figure("sizes", (bars(),)).png())[:2]
+    assert width * height <= 100_000
+
+
 def test_frames_have_the_numbers() -> None:
     frame = Figure("words", (histogram(),)).frame()
     assert frame["documents"].sum() == 7
@@ -182,3 +192,12 @@ def test_neither_pyplot_nor_its_settings_are_touched() -> None:
         "assert [matplotlib.rcParams[name] for name in names] == before\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_thresholds_of_many_groups_show_some_and_tell_how_many_more() -> None:
+    groups = (("all", 1.0, None), *((f"g{number}", 1.0, 2.0) for number in range(41)))
+    one = Thresholds.of([Bounds("words", groups)], "strict", "lang", "string").plot()
+    assert len(one.panels[0].groups) == 40
+    assert one.notes[-1] == "1 more groups are not shown"
+    many = [Bounds(f"signal{number}", groups) for number in range(50)]
+    assert len(Thresholds.of(many, "strict", "lang", "string").plot().frame()) == 400
