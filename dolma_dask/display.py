@@ -32,9 +32,9 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 file, 2 files."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, nouns: str = "") -> str:
+    """Return a number with its noun: 1 file, 2 files; `nouns` if an s does not make it."""
+    return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
 def pointed(text: str, start: int, end: int) -> str:

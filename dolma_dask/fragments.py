@@ -20,6 +20,7 @@ _STYLE = (
     ".dolma.dolma [align=right]{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}"
     ".dolma.dolma :is(thead th,caption,b){font-weight:600}"
     ".dolma thead th{white-space:nowrap}"
+    ".dolma table:has(thead){width:max-content}"
     ".dolma.dolma tbody tr{background:none}"
     ".dolma.dolma p{margin:.7em 0 .3em}"
     ".dolma caption{text-align:left;padding:.2em 0;overflow-wrap:anywhere}"

@@ -192,6 +192,21 @@ COMMANDS = VERBS | _by_name(
         "Tell which rule of some thresholds drops what, and what a stricter level would cost.",
     ),
     Verb(
+        "histogram",
+        "dolma_dask.questions.histogram:histogram",
+        "Count the values of a signal in bins, and draw them.",
+    ),
+    Verb(
+        "rule-overlap",
+        "dolma_dask.questions.rule_overlap:rule_overlap",
+        "Tell which conditions of a rule drop the same documents.",
+    ),
+    Verb(
+        "lengths",
+        "dolma_dask.questions.lengths:lengths",
+        "Count the tokens of documents, and what sequence lengths waste.",
+    ),
+    Verb(
         "show-cluster",
         "dolma_dask.questions.cluster_members:show_cluster",
         "Show documents that are similar to one, and how they differ.",

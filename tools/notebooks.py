@@ -25,6 +25,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from dolma_dask.progress import MARK
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
 GALLERY = ROOT / "docs/gallery.md"
@@ -46,8 +48,10 @@ LEFT_OUT = (
 FORBIDDEN = {
     "a script": re.compile(r"<script|<iframe|javascript:|\son\w+=[\"']", re.IGNORECASE),
     "an absolute path": re.compile(r"(?<![\w.])/(?:tmp|home|root|Users|private|work|opt|mnt|var|scratch)/"),
-    "an address": re.compile(r"\b(?:tcp|tls|inproc|ucx)://|\blocalhost\b|\b\d+\.\d+\.\d+\.\d+:\d+"),
-    "a time": re.compile(r"\b\d\d:\d\d:\d\d\b|\bwall time\b|\d [MkG]?B/s\b"),
+    "an address": re.compile(
+        r"\b(?:tcp|tls|inproc|ucx)://(?!ADDRESS)|\blocalhost\b|\b\d+\.\d+\.\d+\.\d+:\d+"
+    ),
+    "a time": re.compile(r"(?<!#SBATCH -t )\b\d\d:\d\d:\d\d\b|\bwall time\b|\d [MkG]?B/s\b"),
 }
 
 
@@ -92,7 +96,7 @@ def _cleaned(output: NotebookNode, rules: Sequence[tuple[re.Pattern[str], str]])
     data = {
         kind: output.data[kind] for kind in ("image/png", "text/html", "text/plain") if kind in output.data
     }
-    if data.get("text/html", "").startswith("<progress"):
+    if data.get("text/html", "").startswith(f"<div class='{MARK}'"):
         return None
     if "image/png" in data or FORBIDDEN["a script"].search(data.get("text/html", "")):
         data.pop("text/html", None)

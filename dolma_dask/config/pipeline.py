@@ -18,6 +18,7 @@ from dolma_dask.config.rehearsal import Rehearsal
 from dolma_dask.config.stages import StagePlan, selected
 from dolma_dask.display import counted, listed, text_table
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
+from dolma_dask.progress import one_page
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.options import Many, words_of
 
@@ -52,10 +53,11 @@ class StageOutcome:
             "" if text is None else f"{text / 1e6:,.2f}",
             "" if tokens is None else f"{tokens:,.0f}",
             "" if self.summary is None else f"{self.summary.seconds:,.1f}",
-            self._state(),
+            self.shown_state(),
         )
 
-    def _state(self) -> str:
+    def shown_state(self) -> str:
+        """Return its state as the table has it."""
         if self.state == "would run" and self.summary is not None:
             return f"would work on {counted(len(self.summary.planned), 'shard')}, {self.summary.skipped:,} done before"
         if self.state == "waits":
@@ -268,7 +270,7 @@ class _Run:
 
     def work(self) -> PipelineSummary:
         """Run the stages until one fails."""
-        with clusters.shared_cluster():
+        with clusters.shared_cluster(), one_page(f"run {self.file}"):
             for stage in self.stages:
                 if stage in self.active:
                     self._work_on(stage)
@@ -328,8 +330,12 @@ class _Run:
             self._add(stage, "waits", None, f"not known before {listed(waits_for)}")
             return True
         if waits_for:
-            shards = counted(len(summary.planned), "shard")
-            self._add(stage, "waits", summary, f"would work on {shards} or more, after {listed(waits_for)}")
+            work = (
+                f"would work on {counted(len(summary.planned), 'shard')} or more"
+                if summary.planned
+                else "waits"
+            )
+            self._add(stage, "waits", summary, f"{work}, after {listed(waits_for)}")
         else:
             self._add(stage, "would run" if summary.planned else "nothing to do", summary)
         return bool(waits_for or summary.planned)

@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from numba.core.caching import UserProvidedCacheLocator
 
 import dolma_dask as dk
 
@@ -26,7 +27,7 @@ def blocks_of(heading: str) -> list[str]:
 def call(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", *words],
-        cwd=place, env={**os.environ, "PYTHONPATH": str(place), "NUMBA_CACHE_DIR": str(place / "kernels")}, capture_output=True, text=True, timeout=250, check=False,
+        cwd=place, env={**os.environ, "PYTHONPATH": str(place)}, capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
 
 
@@ -52,8 +53,22 @@ def insert(path: Path, after: str, line: str) -> None:
     path.write_text(text.replace(after, f"{after}    {line}"))
 
 
+def place_of_kernels(sources: Path) -> str:
+    """Return the folder below NUMBA_CACHE_DIR that holds the machine code of a folder of sources."""
+    return UserProvidedCacheLocator.get_suitable_cache_subpath(str(sources / "any.py"))
+
+
+def copy_kernels(to: Path, cache: Path) -> None:
+    """Let a copy of the package begin with the kernels that are compiled already: its sources are the same, only their place differs."""
+    for folder in (path.parent for path in (ROOT / "dolma_dask").rglob("__init__.py")):
+        compiled = Path(os.environ["NUMBA_CACHE_DIR"], place_of_kernels(folder))
+        if compiled.exists():
+            place = cache / place_of_kernels(to / folder.relative_to(ROOT))
+            shutil.copytree(compiled, place, ignore=shutil.ignore_patterns("*.lock"))
+
+
 @pytest.fixture
-def copy(tmp_path):
+def copy(tmp_path, monkeypatch):
     """The files of the repository that have to do with taggers."""
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("dolma_dask", "tests/property", "tests/unit/taggers"):
@@ -65,6 +80,8 @@ def copy(tmp_path):
         "tests/unit/test_golden.py",
     ):
         shutil.copy(ROOT / name, tmp_path / name)
+    copy_kernels(tmp_path, tmp_path / "kernels")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
     return tmp_path
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from small_corpus import collect_small_corpus
 
 from dolma_dask import cli
 from dolma_dask.registry import COMMANDS
@@ -72,27 +73,26 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "takedown.txt").write_text("3\n7\n")
     train_tokenizer(texts, tmp_path / "neox.json", vocab_size=300)
     (tmp_path / "t5.json").write_text((tmp_path / "neox.json").read_text().replace("<|endoftext|>", "</s>"))
+    collect_small_corpus(tmp_path / "demo")
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
     (tmp_path / ".local/share/bash-completion/completions").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def examples_of(command: str) -> list[str]:
-    """Return the examples in the help of a command, on a terminal wide enough for a line each."""
-    words = [*command.split(), "--help"]
-    done = subprocess.run(
-        [sys.executable, "-m", "dolma_dask", *words],
-        env={**os.environ, "COLUMNS": "500"}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return re.findall(r"Example: (.*\S)", done.stdout)
+def examples_of(command: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return the examples in the help of a command."""
+    capsys.readouterr()
+    assert cli.main([*command.split(), "--help"]) == 0
+    return re.findall(r"Example: (.*\S)", capsys.readouterr().out)
 
 
-def test_every_example_of_a_help_runs(place):
+def test_every_example_of_a_help_runs(place, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "500")  # a line each
     commands = [*ORDER, *(name for name in (*COMMANDS, "completion") if name not in ORDER)]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for command in commands:
-        examples = examples_of(command)
+        examples = examples_of(command, capsys)
         assert examples, command
         for example in examples:
             done = subprocess.run(

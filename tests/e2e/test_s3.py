@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from s3_server import KEY, SECRET, Proxy, S3Server, find_rclone, kind_of, put_environment
 from s3fs import S3FileSystem
+from small_corpus import collect_small_corpus
 from small_world import RULE, TAGGERS, make_documents, make_raw, run_here
 
 import dolma_dask as dk
@@ -24,7 +24,6 @@ from dolma_dask.errors import StoreError
 from dolma_dask.io import files, stores
 from dolma_dask.io.publish import publish
 from dolma_dask.testing.commands import Command, Watched, wait_until
-from dolma_dask.testing.corpus import collect_corpus
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.testing.verb_laws import leftovers, tree
 
@@ -489,9 +488,7 @@ def test_parts_that_the_server_has_lost_are_told_and_sent_anew_by_the_next_attem
 def test_the_demos_pipeline_in_a_bucket(server, through, tmp_path, capsys):
     """Five kinds of raw files to tokens, HDF5 rows and a page: the bytes of a run on disk, and nothing is left for a second run."""
     here, there = tmp_path / "demo", server.folder / "demo"
-    collect_corpus(here)
-    api = here / "raw/api/api.parquet"
-    pq.write_table(pq.read_table(api).slice(0, 800), api)  # most of the text, and all of one kind
+    collect_small_corpus(here)
     words = "".join(path.read_text() for path in sorted(here.glob("raw/licences/**/*.txt"))).split()
     train_tokenizer(words[:20_000], here / "tokenizer.json", 1000)
     copy_into_bucket(server, "demo", here)

@@ -48,7 +48,7 @@ def shown(**data):
         (shown(image_png=PNG, text_html="<b>b</b>", text_plain="t"), {"image/png": PNG, "text/plain": "t"}),
         (shown(text_html="<script>x</script>", text_plain="t"), {"text/plain": "t"}),
         (shown(text_html="<script>x</script>"), None),
-        (shown(text_html="<progress value=1></progress> 1 MB/s", text_plain="1 MB/s"), None),
+        (shown(text_html="<div class='dolma-progress'>tag: 1 shard</div>", text_plain="1 MB/s"), None),
         (
             shown(
                 text_html="<table><tr><th>a</th><td>1</td></tr><tr><th>wall time</th><td>2 s</td></tr></table>"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dolma_dask.errors import UsageError
+from dolma_dask.figures.figure import Figure
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.quantile_table import QuantileTable
 from dolma_dask.rules.rules import Rule
@@ -61,6 +62,10 @@ class QuantilesSummary(Summary):
     def upper(self, signal: str, group: str | None = None) -> float | None:
         """Return an upper bound; see `Thresholds.upper`."""
         return self.inside().upper(signal, group)
+
+    def plot(self, signal: str | None = None) -> Figure:
+        """Return what the bounds keep in each group as a figure; see `Thresholds.plot`."""
+        return self.inside().with_spreads(self.quantiles).plot(signal)
 
     def __and__(self, other: Rule) -> Rule:
         return self.inside() & other

@@ -26,12 +26,13 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord
 from dolma_dask.reading import AlignedShard, AttributeSets, Catalog, check_clash
-from dolma_dask.rules.rules import Compare, Rule
-from dolma_dask.rules.values import Literal, Name
+from dolma_dask.rules.comparisons import comparison
+from dolma_dask.rules.rules import Rule
+from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.report.history import Origin
 from dolma_dask.verbs.report.model import Example, Side
-from dolma_dask.verbs.report.words import MIRRORED, dropped_by
+from dolma_dask.verbs.report.words import dropped_by
 from dolma_dask.verbs.selection import conjuncts, select, spelled_conjuncts
 
 EXCERPT_CHARACTERS = 600
@@ -65,11 +66,9 @@ def bounds_of(parts: Sequence[Rule]) -> tuple[Bound, ...]:
     """Return the conditions among `parts` that compare a column with a number, written either way round."""
     bounds = []
     for part, rule in enumerate(parts):
-        match rule:
-            case Compare(sign, Name(key), Literal(value, kind="number")):
-                bounds.append(Bound(part, key, sign, float(value)))
-            case Compare(sign, Literal(value, kind="number"), Name(key)):
-                bounds.append(Bound(part, key, MIRRORED[sign], float(value)))
+        found = comparison(rule)
+        if found is not None and isinstance(found[0], Name):
+            bounds.append(Bound(part, found[0].name, *found[1:]))
     return tuple(bounds)
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from dolma_dask.display import real
-from dolma_dask.figures import interactive
+from dolma_dask.figures import axes
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.verbs.report.markup import breakable, visible
 from dolma_dask.verbs.report.model import ReportData, ResultTable, RuleRow, StageRow
@@ -278,7 +278,7 @@ def signal_views(signals: Sequence[SignalHistogram], items: Iterator[Markup]) ->
             signal,
             number,
             None if signal.kept_counts is None else int(signal.kept_counts.sum()),
-            [interactive.inside(bound, signal) for _, bound in signal.threshold],
+            [axes.inside(bound, signal) for _, bound in signal.threshold],
             next(items) if is_drawn(signal) else None,
         )
         for number, signal in enumerate(signals, 1)
@@ -336,7 +336,7 @@ def outline(counts: npt.NDArray[np.int64], signal: SignalHistogram) -> str:
     most = int(signal.counts.max(initial=0))
     if not most or not is_drawn(signal):
         return ""
-    ends = interactive.positions(signal.edges, signal)
+    ends = axes.positions(signal.edges, signal)
     x = (ends - ends[0]) / (ends[-1] - ends[0]) * 120
     y = 26 - counts / most * 26
     steps = "".join(f"V{y[i]:.1f}H{x[i + 1]:.1f}" for i in range(len(counts)))

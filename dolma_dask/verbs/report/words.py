@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from dolma_dask.display import real
+from dolma_dask.rules.comparisons import MIRRORED
 from dolma_dask.rules.rules import Compare, Flag, Missing, Not, Rule
 from dolma_dask.rules.signal_names import short_name
 from dolma_dask.rules.values import Literal, Name
@@ -16,8 +17,6 @@ _DROPPED = {
     "==": "{} other than {}",
     "!=": "{} equal to {}",
 }
-MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-"""Operators with their operands exchanged."""
 
 _FLAGGED = {"dedupe": "copies of another document ({})", "block": "documents of a block list ({})"}
 

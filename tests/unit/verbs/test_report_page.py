@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.figures import interactive
+from dolma_dask.figures import axes, interactive
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.verbs.report import markup, page, views
@@ -304,21 +304,21 @@ values = st.lists(
 @settings(deadline=None)
 def test_positions_and_ticks_stay_in_the_plot(numbers):
     signal = signal_histogram("k", Histogram.of(numbers))
-    places = interactive.positions(signal.edges, signal)
+    places = axes.positions(signal.edges, signal)
     assert (np.diff(places) > 0).all()
-    inside = interactive.positions(np.array(numbers), signal)
+    inside = axes.positions(np.array(numbers), signal)
     assert ((inside >= places[0]) & (inside <= places[-1])).all()
     if signal.scale == "log":
         assert places.tolist() == list(range(len(signal.edges)))
-        ticks = interactive.log_ticks(signal)
+        ticks = axes.log_ticks(signal)
         assert ticks == sorted(set(ticks))
         assert len(ticks) <= 3 * interactive.MOST_TICKS
-        assert all(interactive.inside(tick, signal) for tick in ticks)
+        assert all(axes.inside(tick, signal) for tick in ticks)
 
 
 def test_log_ticks_are_round():
     signal = signal_histogram("k", Histogram.of(np.round(np.random.default_rng(0).lognormal(6, 1.5, 20_000))))
-    ticks = interactive.log_ticks(signal)
+    ticks = axes.log_ticks(signal)
     assert {0.0, 100.0, 1000.0} <= set(ticks)
     assert all(tick == 0 or f"{tick:e}"[0] in "125" for tick in ticks)
 
