@@ -2,7 +2,6 @@
 
 import importlib.util
 import struct
-from urllib.parse import urlsplit
 
 import lab
 import nbformat
