@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +142,13 @@ def _text(output: NotebookNode) -> str:
 def digests(book: NotebookNode) -> dict[str, str]:
     """Return digests of what the outputs are made from: the cells, and all versions that the package raises with its content."""
     cells = [(cell.cell_type, cell.source, cell.metadata.get("tags", [])) for cell in book.cells]
+    return {"cells": _digest(cells), "versions": _digest(_versions())}
+
+
+@cache
+def _versions() -> list[str]:
     sources = (path.read_text() for path in (ROOT / "dolma_dask").rglob("*.py"))
-    versions = sorted(version for source in sources for version in VERSION.findall(source))
-    return {"cells": _digest(cells), "versions": _digest(versions)}
+    return sorted(version for source in sources for version in VERSION.findall(source))
 
 
 def _digest(value: Any) -> str:
