@@ -48,7 +48,9 @@ LEFT_OUT = (
 FORBIDDEN = {
     "a script": re.compile(r"<script|<iframe|javascript:|\son\w+=[\"']", re.IGNORECASE),
     "an absolute path": re.compile(r"(?<![\w.])/(?:tmp|home|root|Users|private|work|opt|mnt|var|scratch)/"),
-    "an address": re.compile(r"\b(?:tcp|tls|inproc|ucx)://(?!ADDRESS)|\blocalhost\b|\b\d+\.\d+\.\d+\.\d+:\d+"),
+    "an address": re.compile(
+        r"\b(?:tcp|tls|inproc|ucx)://(?!ADDRESS)|\blocalhost\b|\b\d+\.\d+\.\d+\.\d+:\d+"
+    ),
     "a time": re.compile(r"(?<!#SBATCH -t )\b\d\d:\d\d:\d\d\b|\bwall time\b|\d [MkG]?B/s\b"),
 }
 
@@ -76,7 +78,7 @@ def clean(book: NotebookNode, folder: str) -> None:
     book.metadata["language_info"] = {"name": "python"}
     names = {socket.gethostname(): "host", str(Path.home()): "~"} if len(str(Path.home())) > 1 else {}
     rules = [(re.compile(re.escape(folder) + r"/[\w-]+"), PLACE)]
-    rules += [(re.compile(re.escape(name)), short) for name, short in names.items()]
+    rules += [(re.compile(rf"(?<!\w){re.escape(name)}\b"), short) for name, short in names.items()]
     for cell in book.cells:
         cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
         if cell.cell_type == "code":
