@@ -59,7 +59,7 @@ def execute(path: Path) -> NotebookNode:
     """Run all cells of a notebook in a folder that is gone afterwards, and return it with clean outputs."""
     book = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(prefix="dolma-dask-notebook-") as folder:
-        own = {"TMPDIR": folder, "IPYTHONDIR": folder}
+        own = {"TMPDIR": folder, "IPYTHONDIR": folder, "DOLMA_DASK_STATIC": "1"}
         client = NotebookClient(
             book,
             timeout=CELL_SECONDS,
