@@ -79,7 +79,7 @@ def clean(book: NotebookNode, folder: str) -> None:
     book.metadata["language_info"] = {"name": "python"}
     names = {socket.gethostname(): "host", str(Path.home()): "~"} if len(str(Path.home())) > 1 else {}
     rules = [(re.compile(re.escape(folder) + r"/[\w-]+"), PLACE)]
-    rules += [(re.compile(re.escape(name)), short) for name, short in names.items()]
+    rules += [(re.compile(rf"(?<!\w){re.escape(name)}\b"), short) for name, short in names.items()]
     for cell in book.cells:
         cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
         if cell.cell_type == "code":
