@@ -5,7 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-cluster test-fast same-content conformance lint types notebooks bench wheel lock clean
+.PHONY: help demo test test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -14,7 +14,7 @@ demo: .venv/run.stamp  ## the whole job on text from this Python installation; e
 	$(BIN)/dolma-dask demo --folder demo --report reports/demo.html
 
 test: .venv/dev.stamp  ## all tests; those that need the reference data are skipped without it, and counted
-	$(BIN)/pytest -n 2 --dist worksteal --nbmake -m "not cluster" tests notebooks
+	$(BIN)/pytest -n 2 --dist worksteal -m "not cluster" tests
 	@echo "not run: the tests on a real SLURM, minutes of which are spent waiting for walltimes; run them with make test-cluster"
 
 test-cluster: .venv/dev.stamp  ## tests on a real SLURM of their own (needs slurmctld slurmd slurm-client munge; skipped without them)
@@ -38,11 +38,20 @@ lint: .venv/dev.stamp  ## style and import layers
 types: .venv/dev.stamp  ## mypy strict
 	$(BIN)/mypy
 
-notebooks: .venv/dev.stamp  ## run the notebooks
-	$(BIN)/pytest --nbmake notebooks
+notebooks: .venv/dev.stamp  ## run the notebooks, and store them with their outputs and the gallery
+	$(BIN)/python tools/notebooks.py
+
+report-preview: .venv/dev.stamp  ## reports/example.html and its picture, from the data of `make demo`
+	$(BIN)/python tools/report_preview.py demo
+
+lab: demo .venv/dev.stamp  ## JupyterLab with the notebooks, the demo's data and Dask's pane
+	$(BIN)/python tools/lab.py
 
 bench: .venv/dev.stamp  ## every benchmark: MB of text per CPU-second and peak memory
 	$(BIN)/python -m benchmarks
+
+docs: .venv/dev.stamp  ## the documentation as a site in site/; every warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 wheel: .venv/bin/uv  ## the package as one file in dist/, which containers/ installs
 	rm -rf dist
@@ -53,7 +62,7 @@ lock: .venv/bin/uv  ## renew the lock files
 	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url -c requirements.lock pyproject.toml --all-extras --group dev -o requirements-dev.lock
 
 clean:  ## remove what the targets made
-	rm -rf .venv demo reports/*.html reports/*.json dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo reports/demo.* dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/bin/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; call: make PYTHON=python3.11 ..."; exit 1; }

@@ -26,6 +26,8 @@ _EXPORTS = {
     if entry.function.endswith(f":{name}")
 } | {
     "Dataset": "dolma_dask.dataset:Dataset",
+    "pipeline": "dolma_dask.config.opened_pipeline:pipeline",
+    "demo_corpus": "dolma_dask.config.demonstration:demo_corpus",
     "open_dataset": "dolma_dask.dataset:open_dataset",
     "Summary": "dolma_dask.summary:Summary",
     "cluster": "dolma_dask.clusters:cluster",
@@ -42,6 +44,7 @@ _EXPORTS = {
     "list_taggers": "dolma_dask.taggers.registry:list_taggers",
     "get_tagger": "dolma_dask.taggers.registry:get_tagger",
     "tagger": "dolma_dask.taggers.registry:tagger",
+    "Figure": "dolma_dask.figures.figure:Figure",
     "open_ragged": "dolma_dask.loaders.ragged:open_ragged",
 }
 """Public names: every command under its own name, and what else users call."""
@@ -49,17 +52,23 @@ _EXPORTS = {
 if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/test_project.py compares both)
     from dolma_dask.clusters import cluster as cluster
     from dolma_dask.config.demonstration import demo as demo
+    from dolma_dask.config.demonstration import demo_corpus as demo_corpus
     from dolma_dask.config.estimate.question import estimate as estimate
+    from dolma_dask.config.opened_pipeline import pipeline as pipeline
     from dolma_dask.config.pipeline import run as run
     from dolma_dask.config.warming import warm_up as warm_up
     from dolma_dask.dataset import Dataset as Dataset
     from dolma_dask.dataset import open_dataset as open_dataset
+    from dolma_dask.figures.figure import Figure as Figure
     from dolma_dask.loaders.ragged import open_ragged as open_ragged
     from dolma_dask.partitions.dataframe import read_bag as read_bag
     from dolma_dask.partitions.dataframe import read_dataframe as read_dataframe
     from dolma_dask.questions.cluster.verb import cluster_check as cluster_check
     from dolma_dask.questions.cluster.verb import cluster_script as cluster_script
     from dolma_dask.questions.cluster_members import show_cluster as show_cluster
+    from dolma_dask.questions.histogram import histogram as histogram
+    from dolma_dask.questions.lengths import lengths as lengths
+    from dolma_dask.questions.rule_overlap import rule_overlap as rule_overlap
     from dolma_dask.questions.status import status as status
     from dolma_dask.questions.what_if.question import what_if as what_if
     from dolma_dask.rules.rules import duplicates as duplicates

@@ -8,14 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from dolma_dask.display import counted, html_pairs
+from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
+from dolma_dask.registry import load
 
 MOST_SHOWN = 10
-"""Shards that a notebook shows by name."""
+"""Datasets that a message names."""
+
+_OVERVIEW = "dolma_dask.questions.overview:overview"
+"""What notebooks show of a dataset; it reads journals, which are above datasets."""
 
 
 @dataclass(frozen=True)
@@ -98,17 +102,7 @@ class Dataset:
         return f"<Dataset {self.root}: {counted(len(self.shards), 'shard')}, {self.bytes / 1e6:,.1f} MB stored, attributes: {sets}>"
 
     def _repr_html_(self) -> str:
-        rows = [
-            ("root", self.root),
-            ("shards", f"{counted(len(self.shards), 'file')}, {self.bytes / 1e6:,.1f} MB stored"),
-            *(("", f"{shard.path}, {shard.bytes / 1e6:,.1f} MB") for shard in self.shards[:MOST_SHOWN]),
-        ]
-        if len(self.shards) > MOST_SHOWN:
-            rows.append(("", f"and {len(self.shards) - MOST_SHOWN:,} more"))
-        rows += [("attributes", ", ".join(self.attributes) or "none")]
-        rows += [("source", self.source)] if self.source is not None else []
-        rows += [("left out", counted(len(self.ignored), "other file"))] if self.ignored else []
-        return html_pairs("Dataset", rows)
+        return str(load(_OVERVIEW)(self))
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:

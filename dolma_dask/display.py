@@ -3,7 +3,6 @@
 Units are decimal (MB = 10^6 bytes); an en dash stands for the unknown.
 """
 
-import html
 import math
 import re
 from collections.abc import Collection, Sequence
@@ -12,6 +11,11 @@ from difflib import get_close_matches
 UNKNOWN = "\N{EN DASH}"
 """Shown where a number is not known; never 0."""
 
+
+_NUMBER = re.compile(
+    r"[-\N{EN DASH}\N{MINUS SIGN}]?|\d{4}-\d\d-\d\d [\d:]{8}Z|[-+<>\N{MINUS SIGN} ]*[\d\N{INFINITY}][\d,.]*(e-?\d+)?( [%a-zA-Z]{1,7}( \d+ [a-z]+)?)?"
+)
+"""A cell of a column of numbers: empty, unknown, a moment, or a number with or without its unit."""
 
 _SURROUNDINGS = 100
 """Characters of an expression that a message shows."""
@@ -28,9 +32,9 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 file, 2 files."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, nouns: str = "") -> str:
+    """Return a number with its noun: 1 file, 2 files; `nouns` if an s does not make it."""
+    return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
 def pointed(text: str, start: int, end: int) -> str:
@@ -52,7 +56,7 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    signs = [">" if all(map(_is_number, column[1:])) else "<" for column in zip(*rows, strict=True)]
+    signs = [">" if is_number else "<" for is_number in number_columns(rows)]
     return [
         "  ".join(
             f"{cell:{sign}{width}}" for cell, sign, width in zip(row, signs, widths, strict=True)
@@ -61,35 +65,16 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def number_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
+    """Tell of each column of a table whether all cells below its heading are numbers or empty."""
+    return [all(map(_NUMBER.fullmatch, column[1:])) for column in zip(*rows, strict=True)]
+
+
 def printable(text: str) -> str:
     """Return a text of somebody else's for a terminal: without what controls it."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-
-
-def _is_number(cell: str) -> bool:
-    """Tell whether a cell is empty or begins as numbers do, a unit or not behind it."""
-    return not cell or cell[0].isdigit() or cell[0] in "-\N{EN DASH}\N{MINUS SIGN}"
-
-
-def html_pairs(caption: str, rows: Sequence[tuple[str, str]]) -> str:
-    """Return a table of labels and values as HTML; everything is escaped."""
-    cells = "".join(
-        f"<tr><th style='text-align:left'>{html.escape(name)}</th><td style='text-align:left'>{html.escape(value)}</td></tr>"
-        for name, value in rows
-    )
-    return f"<table><caption>{html.escape(caption)}</caption>{cells}</table>"
-
-
-def html_table(caption: str, rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as HTML, its first row the heading; everything is escaped."""
-    heading, *others = rows
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in heading)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in others
-    )
-    return f"<table><caption>{html.escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def integer(value: int | None) -> str:

@@ -1,9 +1,11 @@
 """Display of how far a verb is: a bar in a terminal and in a notebook, a line every half minute elsewhere.
 
 A thread looks at the counts twice a second (`dolma_dask.metering`), so that the display moves within large shards and while nothing ends. The passes of a
-verb share one display.
+verb share one display; in a notebook the stages of a pipeline do so too, each pass that is done is a line above the bar, and what is left at the end
+is one line without times, so that a stored notebook holds nothing else.
 """
 
+import html
 import sys
 import threading
 import time
@@ -12,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
+from dolma_dask.display import counted
 from dolma_dask.metering import Meter
 
 LINE_SECONDS = 30.0
@@ -25,7 +28,13 @@ COMPILING = "compiling kernels (first run only)"
 _LEAST_MB = 1_000_000
 """Bytes in all from which on they are shown in whole MB."""
 
+MARK = "dolma-progress"
+"""Class of the display in a notebook, by which tools know it."""
+
 _BAR = 20
+
+_MOST_DONE = 6
+"""Lines of passes that are done above the bar of a notebook; how many more there are is told."""
 
 
 class Progress:
@@ -46,6 +55,8 @@ class Progress:
 
     def begin(self, stage: str, total_bytes: int, total_shards: int) -> None:
         """Begin a pass: count from 0 to these totals."""
+        if self._passes:
+            self.turn()
         self._passes += 1
         name = stage.removeprefix(self.verb).strip("-")
         if stage != self.verb or self._passes > 1:
@@ -82,8 +93,7 @@ class Progress:
         now, done, total = time.monotonic(), self.done, self.total_bytes
         scale, unit = (1e6, "MB") if total >= _LEAST_MB else (1e3, "kB")
         speed = done / scale / max(now - self._pass_started, 1e-3)
-        noun = f"{'task' if self._passes > 1 else 'shard'}{'' if self.total_shards == 1 else 's'}"
-        parts = [f"{self._title}: {self.shards:,}/{self.total_shards:,} {noun}"]
+        parts = [f"{self._title}: {self._counted()}"]
         if total:
             parts.append(f"{done / scale:,.0f}/{total / scale:,.0f} {unit}")
         if self._compiles:
@@ -94,6 +104,10 @@ class Progress:
         if 0 < done < total and not self._compiles:
             parts.append(f"{_clock((total - done) / scale / speed)} left")
         return ", ".join(parts)
+
+    def _counted(self) -> str:
+        noun = "task" if self._passes > 1 else "shard"
+        return f"{self.shards:,}/{counted(self.total_shards, noun)}"
 
     @property
     def done(self) -> int:
@@ -108,6 +122,9 @@ class Progress:
 
     def open(self) -> None:
         """Begin to show."""
+
+    def turn(self) -> None:
+        """Show that a pass is done; another one begins."""
 
     def show(self) -> None:
         """Show what has been counted, now and then."""
@@ -158,22 +175,77 @@ class _Notebook(Progress):
     every = LOOK_SECONDS
 
     def open(self) -> None:
-        from IPython.display import display
+        self._page = _page.get() or _Page()
+        self.show()
 
-        self._display: Any = display(self._page(), raw=True, display_id=True)
-
-    def _page(self) -> dict[str, str]:
-        (value, most), text = self.part, self.text()
-        return {
-            "text/html": f"<progress value={value} max={most}></progress> {text}",
-            "text/plain": text,
-        }
+    def turn(self) -> None:
+        self._page.done.append(
+            f"{self._title}: {self._counted()}, {_clock(time.monotonic() - self._pass_started)}"
+        )
 
     def show(self) -> None:
-        self._display.update(self._page(), raw=True)
+        value, most = self.part
+        self._page.show(self.text(), f"<progress value={value} max={most}></progress> ")
 
     def close(self) -> None:
-        self.show()
+        self.turn()
+        self._page.verbs += 1
+        if self._page is not _page.get():
+            self._page.end(self._outcome())
+
+    def _outcome(self) -> str:
+        """Return the line that stays."""
+        if self.shards < self.total_shards:
+            return f"{self._title}: ended after {self._counted()}"
+        passes, shards = counted(self._passes, "pass", "passes"), counted(self.total_shards, "shard")
+        return f"{self.verb}: {passes if self._passes > 1 else shards}"
+
+
+class _Page:
+    """A display of a notebook: a line for each pass that is done, and the bar of the present one."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.verbs = 0  # that have ended
+        self._display: Any = None
+
+    def show(self, text: str, bar: str = "") -> None:
+        """Show the present line below those that are done."""
+        hidden = len(self.done) - _MOST_DONE
+        above = [f"and {hidden:,} before", *self.done[-_MOST_DONE:]] if hidden > 0 else self.done
+        lines = "".join(f"<div>{html.escape(line)}</div>" for line in above)
+        self._put(
+            {"text/html": f"<div class='{MARK}'>{lines}{bar}{html.escape(text)}</div>", "text/plain": text}
+        )
+
+    def end(self, text: str) -> None:
+        """Leave one line; nothing if nothing was shown."""
+        if self._display is not None:
+            self.done = []
+            self.show(text)
+
+    def _put(self, page: dict[str, str]) -> None:
+        from IPython.display import display
+
+        if self._display is None:
+            self._display = display(page, raw=True, display_id=True)
+        else:
+            self._display.update(page, raw=True)
+
+
+_page: ContextVar[_Page | None] = ContextVar("notebook_page", default=None)
+
+
+@contextmanager
+def one_page(title: str) -> Iterator[None]:
+    """Let all verbs that run in the block share one display of a notebook; elsewhere each has its own."""
+    page = _Page()
+    token = _page.set(page)
+    try:
+        yield
+    finally:
+        _page.reset(token)
+        page.end(f"{title}: {counted(page.verbs, 'stage')}")
 
 
 class _Shared:

@@ -162,7 +162,7 @@ VERBS = _by_name(
         "report",
         "dolma_dask.verbs.report.verb:report",
         "Write one HTML page that shows what happened.",
-        reads=("dataset", "tokens"),
+        reads=("dataset", "compare", "tokens"),
         makes="page",
         needs="bokeh",
     ),
@@ -190,6 +190,21 @@ COMMANDS = VERBS | _by_name(
         "what-if",
         "dolma_dask.questions.what_if.question:what_if",
         "Tell which rule of some thresholds drops what, and what a stricter level would cost.",
+    ),
+    Verb(
+        "histogram",
+        "dolma_dask.questions.histogram:histogram",
+        "Count the values of a signal in bins, and draw them.",
+    ),
+    Verb(
+        "rule-overlap",
+        "dolma_dask.questions.rule_overlap:rule_overlap",
+        "Tell which conditions of a rule drop the same documents.",
+    ),
+    Verb(
+        "lengths",
+        "dolma_dask.questions.lengths:lengths",
+        "Count the tokens of documents, and what sequence lengths waste.",
     ),
     Verb(
         "show-cluster",

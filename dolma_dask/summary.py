@@ -1,11 +1,11 @@
 """The result of a verb: a small object that prints as a table, in a terminal and in a notebook."""
 
-import html
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dolma_dask.display import counted, html_pairs
+from dolma_dask import fragments
+from dolma_dask.display import counted, text_table
 from dolma_dask.errors import Failure
 
 if TYPE_CHECKING:
@@ -106,43 +106,60 @@ class Summary:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the lines of the table: a label and a value each."""
+        """Return the lines of the table: a label and a value each, the wall time last."""
+        return [*self.body(), ("wall time", f"{self.seconds:,.1f} s")]
+
+    def body(self) -> list[tuple[str, str]]:
+        """Return the lines above the wall time."""
+        head = self._planned() if self.planned else self._counts()
+        return [*head, *self.more(), ("where", self.target)]
+
+    def more(self) -> list[tuple[str, str]]:
+        """Return lines that only this verb has."""
+        return []
+
+    def tables(self) -> list[tuple[str, Sequence[Sequence[str]]]]:
+        """Return tables that only this verb has: a caption and rows each, the first row the heading. Those without another row are not shown."""
+        return []
+
+    def _counts(self) -> list[tuple[str, str]]:
         shards = f"{self.done:,} done, {self.skipped:,} done before, {self.failed:,} failed"
         known = [(label(name), show(name, self.counts[name])) for name in _ORDER if name in self.counts]
         rules = [(shortened(rule.name), _matched(rule)) for rule in self.rules]
         others = [(label(name), show(name, self.counts[name])) for name in self.counts if name not in _ORDER]
-        rows = [("shards", shards), *known, *rules, *others]
-        if self.planned:
-            rows = [
-                ("would work on", counted(len(self.planned), "shard")),
-                ("done before", counted(self.skipped, "shard")),
-            ]
-            rows += [("", path) for path in self.planned[:MOST_PLANNED]]
-            rows += (
-                [("", f"and {len(self.planned) - MOST_PLANNED:,} more")]
-                if len(self.planned) > MOST_PLANNED
-                else []
-            )
-        return [*rows, ("wall time", f"{self.seconds:,.1f} s"), ("where", self.target)]
+        return [("shards", shards), *known, *rules, *others]
+
+    def _planned(self) -> list[tuple[str, str]]:
+        left = len(self.planned) - MOST_PLANNED
+        return [
+            ("would work on", counted(len(self.planned), "shard")),
+            ("done before", counted(self.skipped, "shard")),
+            *(("", path) for path in self.planned[:MOST_PLANNED]),
+            *([("", f"and {left:,} more")] if left > 0 else []),
+        ]
 
     def __str__(self) -> str:
         rows = self.rows()
         width = max(len(name) for name, _ in rows)
         lines = [f"{self.verb}", *(f"  {name:<{width}}  {value}" for name, value in rows)]
         lines += [f"  note: {note}" for note in self.notes]
-        return "\n".join(
-            [*lines, *(f"  FAILED {item.shard}: {item.error}: {item.message}" for item in self.failures)]
-        )
+        lines += [f"  FAILED {item.shard}: {item.error}: {item.message}" for item in self.failures]
+        for caption, table in self.tables():
+            if len(table) > 1:
+                lines += ["", f"  {caption}", *(f"  {line}" for line in text_table(table))]
+        return "\n".join(lines)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        failures = "".join(
-            f"<li>{html.escape(item.shard)}: {html.escape(item.error)}: {html.escape(item.message)}</li>"
-            for item in self.failures
-        )
-        return f"{html_pairs(self.verb, self.rows())}{notes}<ul>{failures}</ul>"
+        return fragments.fragment(*self.parts())
+
+    def parts(self) -> Iterator[str]:
+        """Yield what a notebook shows, as HTML."""
+        yield fragments.pairs(self.verb, self.rows())
+        yield fragments.failures([(item.shard, item.error, item.message) for item in self.failures])
+        yield fragments.notes(self.notes)
+        yield from (fragments.table(caption, rows) for caption, rows in self.tables())
 
 
 def label(name: str) -> str:

@@ -4,12 +4,14 @@ import hashlib
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
 KERNEL = re.compile(rb"\bnjit\b|@kernel\b|@operation\b")
 """What a source with compiled functions says."""
 

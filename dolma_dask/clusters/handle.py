@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from dolma_dask import fragments
 from dolma_dask.clusters.dashboard import tunnel
 from dolma_dask.clusters.places import check_workers, profile_client
 from dolma_dask.clusters.profiles import read_profile
 from dolma_dask.clusters.this_process import has_own_client, of_default
 from dolma_dask.clusters.watching import of_client
-from dolma_dask.display import counted, html_pairs
+from dolma_dask.display import UNKNOWN, byte_size, counted
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -51,8 +52,11 @@ class Cluster:
         if self not in _open_clusters:
             return [("state", "closed")]
         threads = self.client.nthreads()
+        known = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        memory = [worker["memory_limit"] for worker in known if worker["memory_limit"]]
         return [
             ("workers", f"{len(threads):,} with {counted(sum(threads.values()), 'thread')}"),
+            ("memory", byte_size(sum(memory)) if memory else UNKNOWN),
             ("scheduler", str(self.client.scheduler.address)),
             *([("over ssh", tunnel(self.dashboard_link))] if self.client in of_client else []),
             ("dashboard", self.dashboard_link),
@@ -62,10 +66,11 @@ class Cluster:
         return "\n".join(["cluster", *(f"  {name:<9}  {value}" for name, value in self.rows())])
 
     def _repr_html_(self) -> str:
-        rows = self.rows()
-        link = html.escape(rows[-1][1])
-        table = html_pairs("cluster", rows)
-        return table.replace(link, f"<a href='{link}'>{link}</a>") if link.startswith("http") else table
+        link = html.escape(self.rows()[-1][1])
+        shown = fragments.pairs("cluster", self.rows())
+        if link.startswith("http"):
+            shown = shown.replace(link, f"<a href='{link}'>{link}</a>")
+        return fragments.fragment(shown)
 
 
 _open_clusters: set[Cluster] = set()

@@ -54,9 +54,17 @@ def configured(name: str) -> Any:
 
 
 def _says_something(folder: str) -> bool:
-    """Tell whether a folder has settings of Dask; the file that dask-jobqueue puts there is of jobs alone."""
+    """Tell whether a folder has settings of Dask; packages put files there that are all comments."""
     path = Path(folder).expanduser()
-    return path.is_dir() and any(item.name != "jobqueue.yaml" for item in path.iterdir())
+    return path.is_dir() and any(map(_has_settings, path.iterdir()))
+
+
+def _has_settings(file: Path) -> bool:
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError:
+        return True  # what it is, Dask will tell
+    return any(line.strip() and not line.lstrip().startswith(b"#") for line in lines)
 
 
 def check_has_threads() -> None:

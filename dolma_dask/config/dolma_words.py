@@ -214,7 +214,7 @@ COMMANDS: Mapping[str, Command] = {
         },
         {
             "destination": "attributes lie beside documents/, in attributes/<experiment or tagger>/",
-            "tagger_modules": "taggers of your own are found in installed packages, or named by their place, file.py:name: docs/functions.md",
+            "tagger_modules": "taggers of your own are found in installed packages, or named by their place, file.py:name: docs/own_signal.md",
             "profile": "use a profiler on --scheduler synchronous",
             **_WORK,
         },

@@ -4,7 +4,6 @@ Nothing is started before the whole file is known to be right. What is finished 
 none of its own: the same command does only what is left.
 """
 
-import html
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +11,15 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from dolma_dask import clusters
+from dolma_dask import clusters, fragments
 from dolma_dask.clusters import check_cluster
 from dolma_dask.config.pipeline_file import check_stages, read_pipeline, variables_of
 from dolma_dask.config.rehearsal import Rehearsal
 from dolma_dask.config.stages import StagePlan, selected
-from dolma_dask.display import counted, html_table, listed, text_table
+from dolma_dask.display import counted, listed, text_table
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
+from dolma_dask.progress import one_page
+from dolma_dask.summary import Summary
 from dolma_dask.verbs.options import Many, words_of
 
 State = Literal[
@@ -52,10 +53,11 @@ class StageOutcome:
             "" if text is None else f"{text / 1e6:,.2f}",
             "" if tokens is None else f"{tokens:,.0f}",
             "" if self.summary is None else f"{self.summary.seconds:,.1f}",
-            self._state(),
+            self.shown_state(),
         )
 
-    def _state(self) -> str:
+    def shown_state(self) -> str:
+        """Return its state as the table has it."""
         if self.state == "would run" and self.summary is not None:
             return f"would work on {counted(len(self.summary.planned), 'shard')}, {self.summary.skipped:,} done before"
         if self.state == "waits":
@@ -138,9 +140,14 @@ class PipelineSummary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        failed = [f"FAILED {self.failed.name}: {self.failed.message}"] if self.failed else []
-        lines = "".join(f"<p>{html.escape(line)}</p>" for line in [*self._remarks(), *failed])
-        return html_table(f"run {self.file}", self._table()) + lines
+        failed = self.failed
+        problems = [] if failed is None else [(failed.name, f"line {failed.line}", failed.message)]
+        return fragments.fragment(
+            fragments.table(f"run {self.file}", self._table()),
+            fragments.table("failed", [("stage", "in the file", "message"), *problems]),
+            *(failed.summary.parts() if failed and isinstance(failed.summary, Summary) else ()),
+            fragments.notes(self._remarks()),
+        )
 
 
 def run(
@@ -263,7 +270,7 @@ class _Run:
 
     def work(self) -> PipelineSummary:
         """Run the stages until one fails."""
-        with clusters.shared_cluster():
+        with clusters.shared_cluster(), one_page(f"run {self.file}"):
             for stage in self.stages:
                 if stage in self.active:
                     self._work_on(stage)
@@ -323,8 +330,12 @@ class _Run:
             self._add(stage, "waits", None, f"not known before {listed(waits_for)}")
             return True
         if waits_for:
-            shards = counted(len(summary.planned), "shard")
-            self._add(stage, "waits", summary, f"would work on {shards} or more, after {listed(waits_for)}")
+            work = (
+                f"would work on {counted(len(summary.planned), 'shard')} or more"
+                if summary.planned
+                else "waits"
+            )
+            self._add(stage, "waits", summary, f"{work}, after {listed(waits_for)}")
         else:
             self._add(stage, "would run" if summary.planned else "nothing to do", summary)
         return bool(waits_for or summary.planned)

@@ -54,9 +54,9 @@ def warm_up(*, workers: int | None = None) -> Summary:
 class WarmUpSummary(Summary):
     """The outcome of a warm-up."""
 
-    def rows(self) -> list[tuple[str, str]]:
+    def body(self) -> list[tuple[str, str]]:
         """Return the lines of the table."""
-        return [("kernels", "ready, for all processes of this installation"), *super().rows()[-2:-1]]
+        return [("kernels", "ready, for all processes of this installation")]
 
 
 def _do(part: Callable[[str], None], folder: str) -> None:

@@ -81,13 +81,22 @@ class Histogram:
         array = np.ascontiguousarray(values, dtype=np.float64).ravel()
         finite = array[np.isfinite(array)]
         nulls = int(np.isnan(array).sum())
-        infinite = len(array) - len(finite) - nulls
+        return replace(cls._of_finite(finite, None), nulls=nulls, infinite=len(array) - len(finite) - nulls)
+
+    @classmethod
+    def of_counts(cls, values: Floats, counts: Ints) -> "Histogram":
+        """Count finite values (n,) that occur so often."""
+        return cls._of_finite(values, counts)
+
+    @classmethod
+    def _of_finite(cls, finite: Floats, times: Ints | None) -> "Histogram":
         if not len(finite):
-            return cls(nulls=nulls, infinite=infinite)
-        keys, counts = np.unique((ordered(finite) >> FINEST_SHIFT).astype(np.int32), return_counts=True)
+            return cls()
+        own = (ordered(finite) >> FINEST_SHIFT).astype(np.int32)
+        keys, counts = np.unique(own, return_counts=True) if times is None else _sum_by_key(own, times)
         whole = bool((finite == np.floor(finite)).all())
         low, high = float(finite.min()) + 0.0, float(finite.max()) + 0.0
-        return cls(keys, counts.astype(np.int64), FINEST_SHIFT, nulls, infinite, low, high, whole)._fitted()
+        return cls(keys, counts.astype(np.int64), FINEST_SHIFT, 0, 0, low, high, whole)._fitted()
 
     def __add__(self, other: "Histogram") -> "Histogram":
         """Return the histogram of both sets of values; neither operand changes."""
@@ -136,15 +145,19 @@ _DECADE_STEPS = (
 
 
 def signal_histogram(
-    key: str, every: Histogram, kept: Histogram | None = None, threshold: Sequence[tuple[str, float]] = ()
+    key: str,
+    every: Histogram,
+    kept: Histogram | None = None,
+    threshold: Sequence[tuple[str, float]] = (),
+    bins: tuple[Floats, Scale] | None = None,
 ) -> SignalHistogram:
-    """Bin a signal for a plot, with exact counts; `kept` is a part of `every`."""
-    edges, scale = display_edges(every)
+    """Bin a signal for a plot, with exact counts; `kept` is a part of `every`, and `bins` are those of a histogram that `every` is a part of."""
+    edges, scale = display_edges(every) if bins is None else bins
     return SignalHistogram(
         key,
         edges,
         counts_between(every, edges),
-        None if kept is None else counts_between(kept.at_shift(max(kept.shift, every.shift)), edges),
+        None if kept is None else counts_between(kept, edges),
         every.n,
         every.nulls,
         every.min,
@@ -176,7 +189,7 @@ def _at_ranks(values: Floats, counts: Ints, probabilities: Sequence[float]) -> l
 
 
 def counts_between(histogram: Histogram, edges: Floats) -> Ints:
-    """Values per bin of `edges`, which must lie on boundaries of the histogram's bins; shape (len(edges) - 1,)."""
+    """Values per bin of `edges`, which must lie on boundaries of the histogram's bins, or of one that it is a part of; shape (len(edges) - 1,)."""
     if not len(edges):
         return np.empty(0, np.int64)
     lower = boundary(histogram.keys, histogram.shift)
@@ -184,14 +197,18 @@ def counts_between(histogram: Histogram, edges: Floats) -> Ints:
     return counts
 
 
-def display_edges(histogram: Histogram) -> tuple[Floats, Scale]:
-    """Choose at most `DISPLAY_BINS` bins for a plot, and whether they are evenly or logarithmically spaced.
+def display_edges(histogram: Histogram, log: bool | None = None) -> tuple[Floats, Scale]:
+    """Choose at most `DISPLAY_BINS` bins for a plot, and whether they are evenly or logarithmically spaced, unless `log` says it.
 
     Every edge is a boundary of the fine bins. Values that are whole numbers get edges that are whole numbers.
     """
     if histogram.min is None or histogram.max is None:
         return np.empty(0, np.float64), "linear"
-    if _is_skewed(histogram, histogram.min, histogram.max):
+    if (
+        _is_skewed(histogram, histogram.min, histogram.max)
+        if log is None
+        else log and histogram.min < histogram.max
+    ):
         return _log_edges(histogram, histogram.min, histogram.max), "log"
     return _linear_edges(histogram, histogram.min, histogram.max), "linear"
 

@@ -11,14 +11,13 @@ Cost: 1.27 MB once per page for Bokeh itself, about 10 kB and 40 CPU-ms for each
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from bokeh.embed import json_item
 from bokeh.embed.bundle import bundle_for_objs_and_resources
 from bokeh.models import (
-    Axis,
     BasicTicker,
     BasicTickFormatter,
     ColumnDataSource,
@@ -36,58 +35,15 @@ from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
 from dolma_dask.display import integer, percent, real
-from dolma_dask.figures.histogram import Floats
-from dolma_dask.figures.model import Line, SignalHistogram
-
-HEIGHT_PX = 230
-MOST_TICKS = 6
+from dolma_dask.figures.axes import MOST_TICKS, inside, log_ticks, positions
+from dolma_dask.figures.interactive_parts import ALL, BOUND, KEPT, empty_figure, plain, style
+from dolma_dask.figures.interactive_rows import bars_figure, heat_figure, ranges_figure
+from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges, SignalHistogram
 
 
 def library() -> list[str]:
     """Return the scripts of Bokeh that plain figures need, as source text."""
     return [str(script) for script in bundle_for_objs_and_resources([figure()], INLINE).js_raw]
-
-
-def positions(values: Floats, signal: SignalHistogram) -> Floats:
-    """Return positions on the horizontal axis: `values` themselves, or on a log scale the bin number plus the share of the bin."""
-    if signal.scale == "linear" or not len(signal.counts):
-        return values
-    edges = signal.edges
-    bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-    low, high = edges[bins], edges[bins + 1]
-    share = np.empty(len(values))
-    for i, (value, a, b) in enumerate(zip(values.tolist(), low.tolist(), high.tolist(), strict=True)):
-        same_side = a * b > 0 and a * value > 0
-        share[i] = math.log(value / a) / math.log(b / a) if same_side else value / (b - a) - a / (b - a)
-    return np.asarray(bins + np.clip(share, 0, 1), np.float64)
-
-
-def inside(value: float, signal: SignalHistogram) -> bool:
-    """Tell whether a threshold lies within the drawn range."""
-    return bool(len(signal.edges)) and float(signal.edges[0]) <= value <= float(signal.edges[-1])
-
-
-def log_ticks(signal: SignalHistogram) -> list[float]:
-    """Round values for a log scale: zero and powers of ten, and between them 2 and 5 where their labels fit."""
-    low, high = float(signal.edges[0]), float(signal.edges[-1])
-    sizes = np.abs(signal.edges[signal.edges != 0])
-    decades = range(math.floor(math.log10(sizes.min())), math.floor(math.log10(sizes.max())) + 1)
-    stride = math.ceil(len(decades) / MOST_TICKS)
-    first = [float(f"1e{decade}") for decade in decades if decade % stride == 0]
-    second = [float(f"{digit}e{decade}") for decade in decades for digit in (2, 5)] if stride == 1 else []
-    ticks = [0.0, *(sign * size for sizes in (first, second) for sign in (1, -1) for size in sizes)]
-    return _apart([tick for tick in ticks if low <= tick <= high], signal)
-
-
-def _apart(ticks: list[float], signal: SignalHistogram) -> list[float]:
-    """Leave out ticks whose labels would touch an earlier one: 2.6 % of the width per character on a phone."""
-    shares = positions(np.array(ticks), signal) / max(len(signal.counts), 1)
-    taken: list[tuple[float, float, float]] = []
-    for tick, share in zip(ticks, shares.tolist(), strict=True):
-        half = 0.013 * len(real(tick)) + 0.015
-        if all(share + half <= low or high <= share - half for low, high, _ in taken):
-            taken.append((share - half, share + half, tick))
-    return [tick for _, _, tick in sorted(taken)]
 
 
 def _source(signal: SignalHistogram) -> ColumnDataSource:
@@ -141,43 +97,26 @@ def _log_count_axis(most: int) -> LinearAxis:
     )
 
 
-def _style(axis: Axis) -> None:
-    axis.minor_tick_line_color = None
-    axis.major_tick_in = 0
-    axis.major_label_text_font = "system-ui, sans-serif"
-    axis.major_label_text_font_size = "12px"
-
-
-def _empty_figure(x_range: tuple[float, float], highest: float, scale: str | None) -> Any:
-    """Make a figure without tools or colours; the page shows what is of `scale`, and if that is None of the one that the reader chooses."""
-    return figure(
-        name=scale,
-        height=HEIGHT_PX,
-        sizing_mode="stretch_width",
-        x_range=Range1d(start=x_range[0], end=x_range[1]),
-        y_range=Range1d(start=0, end=1.06 * highest),
-        tools=[],
-        toolbar_location=None,
-        background_fill_alpha=0,
-        border_fill_alpha=0,
-        outline_line_color=None,
-        min_border_right=12,
-    )
-
-
 def _add_bound(plot: Any, location: float) -> None:
     plot.add_layout(
-        Span(location=location, dimension="height", line_dash="dashed", line_width=2, name="bound")
+        Span(
+            location=location,
+            dimension="height",
+            line_dash="dashed",
+            line_width=2,
+            line_color=BOUND,
+            name="bound",
+        )
     )
 
 
 def line_figure(line: Line) -> Any:
     """Make the figure of a line; both axes show shares from 0 to 1."""
-    plot = _empty_figure((float(line.x[0]), float(line.x[-1])), 1, "linear")
+    plot = empty_figure((float(line.x[0]), float(line.x[-1])), 1, "linear")
     plot.yaxis[0].update(name="linear", formatter=NumeralTickFormatter(format="0 %"))
     for axis, label in ((plot.xaxis[0], line.x_label), (plot.yaxis[0], line.y_label)):
-        axis.update(axis_label=label, ticker=BasicTicker(desired_num_ticks=MOST_TICKS))
-        _style(axis)
+        axis.update(axis_label=plain(label), ticker=BasicTicker(desired_num_ticks=MOST_TICKS))
+        style(axis)
     plot.ygrid[0].name = "linear"
     plot.xgrid.visible = False
     shares = [percent(share) for share in line.y.tolist()]
@@ -188,9 +127,11 @@ def line_figure(line: Line) -> Any:
         "share": shares,
     }
     drawn = plot.add_glyph(
-        ColumnDataSource(columns), LineGlyph(x="x", y="y", line_width=2.5), name="linear line"
+        ColumnDataSource(columns),
+        LineGlyph(x="x", y="y", line_width=2.5, line_color=KEPT),
+        name="linear line",
     )
-    words = [(line.x_label, "@at"), (line.y_label, "@share")]
+    words = [(plain(line.x_label), "@at"), (plain(line.y_label), "@share")]
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=words, mode="vline", point_policy="follow_mouse"))
     for _, bound in line.threshold:
         _add_bound(plot, bound)
@@ -201,7 +142,7 @@ def histogram_figure(signal: SignalHistogram) -> Any:
     """Make the figure of one signal that has at least one bin."""
     most = int(signal.counts.max())
     ends = positions(signal.edges[[0, -1]], signal).tolist()
-    plot = _empty_figure((ends[0], ends[1]), max(most, 1), signal.count_scale)
+    plot = empty_figure((ends[0], ends[1]), max(most, 1), signal.count_scale)
     plot.extra_y_ranges = {"log": Range1d(start=0, end=1.06 * math.log10(1 + max(most, 1)))}
     plot.yaxis[0].update(
         name="linear",
@@ -214,7 +155,7 @@ def histogram_figure(signal: SignalHistogram) -> Any:
     plot.add_layout(Grid(axis=log_axis, dimension=1, y_range_name="log", visible=False, name="log"))
     _value_axis(plot, signal)
     for axis in (*plot.xaxis, *plot.yaxis):
-        _style(axis)
+        style(axis)
     plot.xgrid.visible = False  # the page shows a grid whose name is the scale of the counts
     _bars(plot, signal)
     for _, bound in signal.threshold:
@@ -231,7 +172,15 @@ def _bars(plot: Any, signal: SignalHistogram) -> None:
     for scale, prefix in (("linear", ""), ("log", "log_")):
         extra = {"y_range_name": "log"} if scale == "log" else {}
         for layer in layers:
-            shape = Quad(left="left", right="right", bottom=0, top=f"{prefix}{layer}")
+            color = ALL if layer == "all" else KEPT
+            shape = Quad(
+                left="left",
+                right="right",
+                bottom=0,
+                top=f"{prefix}{layer}",
+                fill_color=color,
+                line_color=None,
+            )
             bars = plot.add_glyph(source, shape, name=f"{scale} {layer}", **extra)
             bars.visible = scale == "linear"
             hovered += [bars] if layer == layers[0] else []
@@ -240,10 +189,18 @@ def _bars(plot: Any, signal: SignalHistogram) -> None:
     plot.add_tools(HoverTool(renderers=hovered, tooltips=words, mode="vline", point_policy="follow_mouse"))
 
 
+_FIGURES: dict[type, Callable[[Any], Any]] = {
+    SignalHistogram: histogram_figure,
+    Line: line_figure,
+    Bars: bars_figure,
+    HeatMap: heat_figure,
+    Ranges: ranges_figure,
+}
+
 _MODEL_ID = re.compile(r'"(id|root_id)": "([^"]+)"')
 
 
-def figure_items(drawn: Iterable[SignalHistogram | Line]) -> Iterator[dict[str, Any]]:
+def figure_items(drawn: Iterable[Panel]) -> Iterator[dict[str, Any]]:
     """Yield one Bokeh JSON item for each; Bokeh counts models through the life of the process, here they are numbered from 1."""
     numbers: dict[str, str] = {}
 
@@ -251,6 +208,6 @@ def figure_items(drawn: Iterable[SignalHistogram | Line]) -> Iterator[dict[str, 
         return f'"{match[1]}": "{numbers.setdefault(match[2], f"p{len(numbers) + 1}")}"'
 
     for one in drawn:
-        plot = line_figure(one) if isinstance(one, Line) else histogram_figure(one)
+        plot = _FIGURES[type(one)](one)
         item: dict[str, Any] = json.loads(_MODEL_ID.sub(renumbered, json.dumps(json_item(plot))))
         yield item

@@ -1,4 +1,4 @@
-"""What a figure shows, as plain frozen records with no idea of how it looks."""
+"""What a figure shows, as plain frozen records with no idea of how it looks: one record for each panel."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,3 +46,45 @@ class Line:
     x_label: str
     y_label: str
     threshold: Sequence[tuple[str, float]] = ()  # as in `SignalHistogram`, of `x`
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A number for each of some categories, in their order."""
+
+    key: str  # name of the panel
+    labels: tuple[str, ...]
+    values: tuple[float, ...]
+    label_name: str  # what a category is, such as "documents in a cluster"
+    value_name: str  # what is counted, such as "clusters"
+    has_log_axis: bool = False
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A share in 0..1 for each pair of a row and a column; NaN where there is none."""
+
+    key: str
+    labels: tuple[str, ...]  # of the rows, and in the same order of the columns
+    shares: npt.NDArray[np.float64]  # (n, n)
+    label_name: str  # what a row is, such as "condition"
+    counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of the rows, by name
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """What bounds keep of one signal, for each group; infinite where there is no bound, NaN what is not known."""
+
+    key: str  # name of the signal
+    groups: tuple[str, ...]
+    # (n,) bounds, inclusive
+    lower: npt.NDArray[np.float64]
+    upper: npt.NDArray[np.float64]
+    # (n,) quantiles 0.01, 0.5 and 0.99
+    p1: npt.NDArray[np.float64]
+    median: npt.NDArray[np.float64]
+    p99: npt.NDArray[np.float64]
+    scale: Scale = "linear"
+
+
+Panel = SignalHistogram | Line | Bars | HeatMap | Ranges

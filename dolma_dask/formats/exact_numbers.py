@@ -66,3 +66,14 @@ def integers(column: pa.StructArray, rows: npt.NDArray[Any]) -> list[int]:
     taken = column.take(pa.array(rows))
     parts = zip(taken.field("value").to_pylist(), taken.field("rest").to_pylist(), strict=True)
     return [int(value) + int(rest) for value, rest in parts]
+
+
+def floats(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Return a column of numbers as float64 (n,), NaN where it is null."""
+    column = nearest(column)
+    if not pa.types.is_float64(column.type):
+        column = pc.cast(column, pa.float64(), safe=False)
+    if column.null_count:
+        column = pc.fill_null(column, np.nan)
+    values: npt.NDArray[np.float64] = column.to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(values)

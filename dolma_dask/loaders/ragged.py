@@ -70,7 +70,7 @@ class TokenShard:
         Raises `AlignmentError` if the lengths do not add up to the ids, `CorruptFileError` if one is negative or a file was replaced since it was listed.
         """
         offsets = np.zeros(self.documents + 1, np.int64)
-        np.cumsum(self._read_lengths(), dtype=np.int64, out=offsets[1:])
+        np.cumsum(self.read_lengths(), dtype=np.int64, out=offsets[1:])
         if offsets[-1] != self.tokens:
             raise AlignmentError(
                 f"{self.lengths_path} holds {self.documents} lengths that add up to {offsets[-1]} tokens,"
@@ -97,7 +97,8 @@ class TokenShard:
                     expected=expected,
                 )
 
-    def _read_lengths(self) -> NDArray[np.integer[Any]]:
+    def read_lengths(self) -> NDArray[np.integer[Any]]:
+        """Return the tokens of each document (n_docs,); raises `CorruptFileError` if one is negative or the file was replaced since it was listed."""
         _check_size(self.lengths_path, self.lengths, "documents")
         lengths = np.fromfile(
             self.lengths_path, self.lengths.dtype, self.documents, offset=self.lengths.offset

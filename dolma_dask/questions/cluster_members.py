@@ -1,11 +1,11 @@
 """show_cluster: the documents that are similar to one, the survivor first, with their differences to it."""
 
-import html
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow.compute as pc
 
+from dolma_dask import fragments
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import counted, listed, near_or_all
 from dolma_dask.errors import UsageError
@@ -66,17 +66,15 @@ class ClusterView:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        shown = "".join(
-            f"<p><b>{html.escape(member.head())}</b></p><div style='white-space:pre-wrap;overflow-wrap:anywhere' dir='auto'>"
-            f"{''.join(piece.as_html() for piece in member.pieces)}</div>"
-            for member in self.members
-        )
-        key = " ".join(
-            piece.as_html()
-            for piece in (Piece("removed", "only in the survivor"), Piece("added", "only here"))
-        )
-        rest = "".join(f"<p>{line}</p>" for line in self._rest())
-        return f"<div><p>{html.escape(self._head())}: {key}</p>{shown}{rest}</div>"
+        key = (Piece("removed", "only in the survivor"), Piece("added", "only here"))
+        parts = [
+            fragments.heading(self._head()),
+            fragments.text(" or ".join(piece.as_html() for piece in key)),
+        ]
+        for member in self.members:
+            parts += [fragments.heading(member.head())]
+            parts += [fragments.text("".join(piece.as_html() for piece in member.pieces))]
+        return fragments.fragment(*parts, fragments.notes(self._rest()))
 
 
 def _indented(text: str) -> str:

@@ -5,7 +5,6 @@ their recorded sizes and its inputs have the sizes that were read; where only a 
 counts as done here.
 """
 
-import html
 import os
 import posixpath
 from collections import Counter, defaultdict
@@ -17,8 +16,9 @@ from typing import Any
 
 from msgspec import structs
 
+from dolma_dask import fragments
 from dolma_dask.dataset import Dataset, version_root
-from dolma_dask.display import counted, html_table, text_table
+from dolma_dask.display import counted, text_table
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -144,9 +144,12 @@ class StatusSummary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        estimated = html_table("as estimated", _table_of(self.estimated)) if self.estimated else ""
-        return f"{html_table(self._head(), self._table() or [[]])}{estimated}{notes}"
+        return fragments.fragment(
+            fragments.heading(self._head()),
+            fragments.table("", self._table()),
+            fragments.table("as estimated", _table_of(self.estimated)),
+            fragments.notes(self.notes),
+        )
 
 
 def _table_of(rows: Sequence[StatusRow] | Sequence[Compared]) -> list[list[str]]:
@@ -304,8 +307,12 @@ def status(
         Nothing is there that this tool knows.
     """
     root = _root(dataset, source, version)
-    listed = Listing(root)
-    known = list(journals(root))
+    return status_of(Listing(root), list(journals(root)))
+
+
+def status_of(listed: Listing, known: Sequence[Journal]) -> StatusSummary:
+    """Return the same from a listing and the journals."""
+    root = listed.root
     documents = [path for path in listed.below(layout.DOCUMENTS) if layout.suffix_of(path)]
     if not known and not documents:
         raise UsageError(

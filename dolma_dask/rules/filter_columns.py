@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from dolma_dask.formats.json.attributes import AttributeKind, path_of, value_kind
 from dolma_dask.formats.metadata import PREFIX as METADATA_PREFIX
+from dolma_dask.rules.comparisons import MIRRORED
 from dolma_dask.rules.jsonpath import (
     Both,
     Condition,
@@ -179,7 +180,6 @@ def _spans(column: Name, steps: Sequence[str | int]) -> PathColumn | None:
 
 
 _ORDER = ("<", "<=", ">", ">=")
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _KINDS: Mapping[type, str] = {bool: "bool", int: "number", float: "number", str: "string"}
 
 
@@ -281,8 +281,8 @@ class _Compiler:
                 return all_of(*map(self.rule, parts))
             case Either(parts):
                 return any_of(*map(self.rule, parts))
-            case Test(sign, JsonValue() as left, Path() as right) if sign in _MIRRORED:
-                return self.compare(_MIRRORED[sign], self.column(right), left.value)
+            case Test(sign, JsonValue() as left, Path() as right) if sign in MIRRORED:
+                return self.compare(MIRRORED[sign], self.column(right), left.value)
             case Test(sign, Path() as left, JsonValue() as right):
                 return self.compare(sign, self.column(left), right.value)
             case Test(sign, Path() as left, Path() as right):
@@ -336,7 +336,7 @@ class _JsonPathCompiler(_Compiler):
             raise _NoColumnError  # null and nothing are one in a column
         if sign in ("in", "nin"):
             return _membership(sign, column, value)
-        if sign not in _MIRRORED or isinstance(value, list):
+        if sign not in MIRRORED or isinstance(value, list):
             raise _NoColumnError
         if sign == "!=":
             return Not(self.compare("==", column, value))

@@ -8,12 +8,14 @@ what follows (``not and or``) is plain logic. Missing are null and NaN, and the 
 Numbers are compared exactly; arithmetic is in float64.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dolma_dask import fragments
 from dolma_dask.errors import ExpressionError, SchemaError
 from dolma_dask.formats.layout import check_name
 from dolma_dask.rules.values import (
@@ -28,6 +30,9 @@ from dolma_dask.rules.values import (
     is_in,
     two_valued,
 )
+
+WIDTH = 72
+"""Characters of a rule that stand on one line; those of longer ones are broken by condition."""
 
 
 class Rule(Node):
@@ -68,7 +73,14 @@ class Rule(Node):
         return str(self)
 
     def __repr__(self) -> str:
-        return self.short
+        return self.short if len(self.short) <= WIDTH else "\n".join(laid_out(self))
+
+    def _repr_html_(self) -> str:
+        return fragments.fragment(*self.parts())
+
+    def parts(self) -> Iterator[str]:
+        """Yield what a notebook shows, as HTML."""
+        yield fragments.lines("\n".join(laid_out(self)))
 
     def __and__(self, other: "Rule") -> "Rule":
         return all_of(self, other) if isinstance(other, Rule) else NotImplemented
@@ -268,6 +280,26 @@ class Or(Rule):
 
 def _bracketed(rule: Rule, level: int) -> str:
     return rule.short if rule.level >= level else f"({rule.short})"
+
+
+def laid_out(rule: Rule) -> list[str]:
+    """Return a rule with each of its conditions on a line; what stands in brackets is broken where it is long."""
+    if not isinstance(rule, And | Or):
+        return [rule.short]
+    word, level = ("and ", 3) if isinstance(rule, And) else ("or ", 2)
+    shown: list[str] = []
+    for part in rule.rules:
+        head, *others = _bracketed_lines(part, level)
+        shown += [f"{word if shown else ' ' * len(word)}{head}", *(" " * len(word) + line for line in others)]
+    return shown
+
+
+def _bracketed_lines(rule: Rule, level: int) -> list[str]:
+    text = _bracketed(rule, level)
+    if len(text) <= WIDTH or not isinstance(rule, And | Or):
+        return [text]
+    first, *others = (line.rstrip() for line in laid_out(rule))
+    return [f"({first}", *(f" {line}" for line in others[:-1]), f" {others[-1]})"]
 
 
 def all_of(*rules: Rule) -> Rule:

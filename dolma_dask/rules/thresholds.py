@@ -5,12 +5,14 @@ that had no values are not inside; of a missing value the policy for nulls decid
 """
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
-from dolma_dask.display import html_table, listed, text_table
+from dolma_dask import fragments
+from dolma_dask.display import listed, text_table
 from dolma_dask.errors import UsageError
+from dolma_dask.figures.figure import Figure
 from dolma_dask.rules.groups import ALL, LabelKind, is_label, unspelled
 from dolma_dask.rules.labels import BETWEEN, Labels, split_label
 from dolma_dask.rules.quantile_table import Entry, QuantileTable, probability_name
@@ -24,6 +26,9 @@ from dolma_dask.rules.within import Bound, Within, bounded, labelled
 MOST_SHOWN = 30
 """Lines of a table; how many more there are is told."""
 
+MOST_COLUMNS = 8
+"""Groups of a table with a column each; how many more there are is told."""
+
 MOST_NAMED = 5
 """Groups that a warning names."""
 
@@ -36,6 +41,9 @@ By = str | tuple[str, ...] | None
 Kind = LabelKind | tuple[LabelKind, ...]
 """Type of that column, or of each of several."""
 
+Spreads = Mapping[str, tuple[float | None, ...]]
+"""Group to its quantiles 0.01, 0.5 and 0.99, as far as they are known."""
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -43,6 +51,7 @@ class Bounds:
 
     signal: str  # full name of its column
     groups: tuple[Bound, ...]  # without groups that have no values
+    spreads: Spreads = field(default_factory=dict, compare=False)  # for pictures
 
 
 @dataclass(frozen=True)
@@ -154,6 +163,37 @@ class Thresholds(And):
         chosen = list(dict.fromkeys(self._find(name) for name in names))
         return Thresholds.of(chosen, self.strictness, self.by, self.kind, self.nulls)
 
+    def with_spreads(self, table: QuantileTable) -> "Thresholds":
+        """Return the same thresholds, with what `plot` draws beside the bounds of the signals that quantiles know."""
+        known = (
+            replace(one, spreads=spreads_of(table[one.signal])) if one.signal in table else one
+            for one in self.bounds
+        )
+        return replace(self, bounds=tuple(known))
+
+    def plot(self, signal: str | None = None) -> Figure:
+        """Return what the bounds of each group keep as a figure: a bar from bound to bound, the median as a line, and the middle 98 % behind it.
+
+        Nothing is read. Thresholds that a person wrote know no medians.
+
+        Parameters
+        ----------
+        signal : str, optional
+            Column; a unique ending of an attribute key is enough; default: a panel for each.
+
+        Raises
+        ------
+        UsageError
+            There is no such signal.
+
+        Examples
+        --------
+        >>> dk.thresholds("corpus/v0", "strict").plot("word_count")  # doctest: +SKIP
+        """
+        from dolma_dask.rules.threshold_figure import figure_of
+
+        return figure_of(self if signal is None else self.inside(signal))
+
     def canonical(self) -> list[Any]:
         return And(self.rules).canonical()
 
@@ -208,15 +248,32 @@ class Thresholds(And):
         return [heading, *lines[:MOST_SHOWN], *(more if len(lines) > MOST_SHOWN else [])]
 
     def __repr__(self) -> str:
-        return "\n".join([f"Thresholds, {self._title()}", *text_table(self.table())])
+        return "\n".join([f"Thresholds, {self.title}", *text_table(self.table())])
 
-    def _title(self) -> str:
+    @property
+    def title(self) -> str:
+        """Level, columns of the groups and policy for nulls in words."""
         groups = f" by {self.by if isinstance(self.by, str) else BETWEEN.join(self.by)}" if self.by else ""
         nulls = "" if self.nulls == "drop" else f", nulls: {self.nulls}"
         return f"{self.strictness or 'no level'}{groups}{nulls}"
 
-    def _repr_html_(self) -> str:
-        return html_table(f"thresholds, {self._title()}", self.table())
+    def parts(self) -> Iterator[str]:
+        """Yield what a notebook shows: a line per signal, a column per group."""
+        yield fragments.table(f"thresholds, {self.title}", self.wide_table())
+
+    def wide_table(self) -> list[tuple[str, ...]]:
+        """Return the lines of a table of signals by groups, its heading first: each cell a range."""
+        short, groups = short_names(list(self.signals)), self.groups[:MOST_COLUMNS]
+        left = len(self.groups) - len(groups)
+        lines = []
+        for one in self.bounds[:MOST_SHOWN]:
+            ranges = {label: _range(lower, upper) for label, lower, upper in one.groups}
+            lines.append(
+                (short[one.signal], *(ranges.get(label, "") for label in groups), *[""] * bool(left))
+            )
+        rest = len(self.bounds) - len(lines)
+        more = [(f"and {rest:,} more", *[""] * (len(groups) + bool(left)))] if rest > 0 else []
+        return [("signal", *groups, *([f"and {left:,} more"] if left else [])), *lines, *more]
 
 
 def thresholds_of(
@@ -242,10 +299,19 @@ def thresholds_of(
                 for group, entry in sorted(groups.items())
                 if entry["n"]
             ),
+            spreads_of(groups),
         )
         for signal, groups in table.items()
     ]
     return Thresholds.of(bounds, str(levels), by, kind, nulls)
+
+
+def spreads_of(groups: Mapping[str, Entry]) -> Spreads:
+    """Return what pictures show of the quantiles of a signal."""
+    return {
+        group: tuple(entry["q"].get(name) for name in ("0.01", "0.5", "0.99"))
+        for group, entry in groups.items()
+    }
 
 
 def places_in(table: QuantileTable, levels: Strictness) -> Mapping[Place, Level]:
@@ -392,6 +458,17 @@ def _by_label(one: Bounds) -> tuple[Bound, ...]:
 
 def _shown(value: float | None) -> str:
     return "" if value is None else f"{value:,.6g}"
+
+
+def _range(lower: float | None, upper: float | None) -> str:
+    """Return the values between two bounds as a cell."""
+    if lower is None or upper is None:
+        return (
+            f"\N{LESS-THAN OR EQUAL TO} {_shown(upper)}"
+            if lower is None
+            else f"\N{GREATER-THAN OR EQUAL TO} {_shown(lower)}"
+        )
+    return f"{_shown(lower)} to {_shown(upper)}"
 
 
 def _read_bounds(signal: str, groups: Any, where: str, expected: str) -> Bounds:

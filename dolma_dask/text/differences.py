@@ -18,11 +18,7 @@ _TOKEN = re.compile(rf"(?:[{_UNSPACED}]|[^\W_{_UNSPACED}]+|.)\s*", re.DOTALL)
 """A word, a character of a script that is written without spaces, or any other character, with the white space behind it."""
 
 _MARKS = {"same": ("", ""), "removed": ("[-", "-]"), "added": ("{+", "+}"), "cut": ("", "")}
-_STYLES = {
-    "removed": "del style='background:#fbd5d3;color:#5c0f0a'",
-    "added": "ins style='background:#cdefd8;color:#0b4420'",
-    "cut": "span style='opacity:.6'",
-}
+_TAGS = {"removed": "del", "added": "ins", "cut": "small"}
 
 
 Kind = Literal["same", "removed", "added", "cut"]
@@ -43,8 +39,8 @@ class Piece:
     def as_html(self) -> str:
         """Return it as HTML; the text is escaped."""
         escaped = html.escape(self.text)
-        style = _STYLES.get(self.kind)
-        return f"<{style}>{escaped}</{style.split()[0]}>" if style else escaped
+        tag = _TAGS.get(self.kind)
+        return f"<{tag}>{escaped}</{tag}>" if tag else escaped
 
 
 def differences(first: str, second: str) -> tuple[Piece, ...]:

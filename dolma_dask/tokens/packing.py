@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ def stream_windows(first: int, stop: int, tokens: int, length: int) -> Windows:
     return Windows(starts, np.minimum(length + 1, tokens - starts))
 
 
-def count_document_rows(lengths: Int32s, length: int, least: int) -> NDArray[np.int64]:
+def count_document_rows(lengths: NDArray[np.integer[Any]], length: int, least: int) -> NDArray[np.int64]:
     """Return how many rows each document (n_docs,) makes when every document is a stream of its own.
 
     Windows of fewer tokens than `least` are left out; those of one token always are, for it was predicted already.
@@ -59,7 +59,8 @@ def count_document_rows(lengths: Int32s, length: int, least: int) -> NDArray[np.
     lengths = lengths.astype(np.int64)
     full, rest = np.divmod(np.maximum(lengths - 1, 0), length)
     has_tail = (rest > 0) & (rest + 1 >= least)
-    return np.where(length + 1 >= least, full, 0) + has_tail
+    rows: NDArray[np.int64] = np.where(length + 1 >= least, full, 0) + has_tail
+    return rows
 
 
 @kernel

@@ -1,8 +1,9 @@
-"""Pages in a real browser: headless Chromium, spoken to through its debugging pipe, page opened as a file.
+"""Pages in a real browser: headless Chromium, spoken to through its debugging pipe, page opened as a file or from a server of this machine.
 
 No network is needed and none may be touched: every request the browser makes for the page is looked at.
 """
 
+import base64
 import json
 import os
 import select
@@ -87,7 +88,8 @@ class Browser:
                 self._buffer += os.read(self._read, 1 << 20)
         raise TimeoutError(f"chromium did not answer {method} within {TIMEOUT_S} s")
 
-    def open(self, path: Path, width: int = 1280, dark: bool = False) -> None:
+    def open(self, page: Path | str, width: int = 1280, dark: bool = False) -> None:
+        """Open a file, or an address."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -100,8 +102,12 @@ class Browser:
         self.call("Page.navigate", url="about:blank")
         self.wait_for("location.href === 'about:blank'")
         self.events.clear()
-        self.call("Page.navigate", url=path.as_uri())
-        self.wait_for("location.protocol === 'file:' && document.readyState === 'complete'")
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
+        self.wait_for("location.protocol !== 'about:' && document.readyState === 'complete'")
+
+    def picture(self) -> bytes:
+        """Return what the window shows, as PNG."""
+        return base64.b64decode(self.call("Page.captureScreenshot")["data"])
 
     def run(self, script: str) -> Any:
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
@@ -123,14 +129,15 @@ class Browser:
         finally:
             self._session = outer
 
-    def wait_for(self, condition: str) -> None:
-        deadline = time.monotonic() + TIMEOUT_S
+    def wait_for(self, condition: str, seconds: float = TIMEOUT_S) -> None:
+        deadline = time.monotonic() + seconds
         while not self.run(f"Boolean({condition})"):
             assert time.monotonic() < deadline, f"still waiting for: {condition}"
             time.sleep(0.05)
 
     def draw_all(self) -> None:
-        """Scroll through the page as a reader does, from plot to plot, until every one is there."""
+        """Unfold the page and scroll through it as a reader does, from plot to plot, until every one is there."""
+        self.run("for (const fold of document.querySelectorAll('details')) fold.open = true")
         for i in range(self.run("document.querySelectorAll('.plot').length")):
             plot = f"document.querySelectorAll('.plot')[{i}]"
             self.run(f"{plot}.scrollIntoView()")

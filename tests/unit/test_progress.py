@@ -1,19 +1,22 @@
 """What is shown while a verb runs: counts, units, phases, and the display that fits where it runs."""
 
 import io
+import re
 import sys
 import threading
 import time
 import types
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 
 from dolma_dask import engine, metering, progress
 from dolma_dask.engine import RunOptions, Task
 from dolma_dask.io import files
 from dolma_dask.io.stored import StoredFile
-from dolma_dask.progress import one_display, progress_of
+from dolma_dask.progress import one_display, one_page, progress_of
 
 
 class Terminal(io.StringIO):
@@ -185,8 +188,51 @@ def test_bar_in_a_notebook_is_updated_in_place(monkeypatch):
     shell = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    with progress_of("tag", 100, 2) as running:
-        running.advance(50, 1)
+    with one_page("run <p>.yaml"), one_display("dedupe"):
+        for stage, size in (("dedupe-scatter", 100), ("dedupe", 200)):
+            with progress_of(stage, size, 2) as running:
+                running.advance(50, 1)
+                running.show()
+                running.advance(0, 1)
     assert "<progress value=0 max=100>" in shown[0]["text/html"]
-    assert "<progress value=50 max=100>" in shown[-1]["text/html"]
-    assert "1/2 shards" in shown[-1]["text/plain"]
+    assert "<div>dedupe, pass 1 (scatter): 2/2 shards, 0:00</div>" in shown[-2]["text/html"]
+    assert "<progress value=50 max=200></progress> " in shown[-2]["text/html"]
+    assert shown[-1] == {
+        "text/html": "<div class='dolma-progress'>run &lt;p&gt;.yaml: 1 stage</div>",
+        "text/plain": "run <p>.yaml: 1 stage",
+    }
+
+
+NOTEBOOK = """
+import dolma_dask as dk
+here = {{"scheduler": "synchronous", "workers": 1}}
+dk.{call}
+"""
+
+
+@pytest.mark.slow
+def test_a_stored_notebook_holds_one_line_of_progress_and_no_time(tmp_path):
+    """A real kernel: bars of all passes and stages become one line; a failure says how far it came."""
+    (tmp_path / "v0/documents").mkdir(parents=True)
+    lines = '{"id":"a","text":"some words","source":"s"}\n{"id":"b","text":"some words","source":"s"}\n'
+    (tmp_path / "v0/documents/a.jsonl").write_text(lines)
+    (tmp_path / "p.yaml").write_text(
+        "stages:\n- tag: {dataset: v0, taggers: [char_length_v1]}\n- dedupe: {dataset: v0}\n"
+    )
+    calls = (
+        "run('p.yaml', **here)",
+        "run('p.yaml', **here)",
+        "dedupe('v0', name='near', how='fuzzy', **here)",
+    )
+    book = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(NOTEBOOK.format(call=call)) for call in calls]
+    )
+    nbclient.NotebookClient(book, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
+    shown = [
+        [out["data"]["text/plain"] for out in cell.outputs if out.output_type == "display_data"]
+        for cell in book.cells
+    ]
+    assert shown[:2] == [["run p.yaml: 2 stages"], []]
+    (line,) = shown[2]
+    assert re.fullmatch(r"dedupe: \d+ passes", line)
+    assert [cell.outputs[-1].output_type for cell in book.cells] == ["execute_result"] * 3

@@ -137,13 +137,5 @@ def test_locks_have_hashes_and_no_addresses(name):
     assert not re.search(r"https?://|index-url", text)
 
 
-def test_notebooks_are_kept_without_outputs():
-    pages = list((ROOT / "notebooks").glob("*.ipynb"))
-    assert pages
-    for path in pages:
-        cells = json.loads(path.read_text())["cells"]
-        assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells), path
-
-
 def test_version_is_in_the_changelog():
     assert f"## {dolma_dask.__version__}" in (ROOT / "CHANGELOG.md").read_text()

@@ -1,16 +1,16 @@
 """The answer of `estimate`: tables for people, JSON for programs, and what is kept for `status`."""
 
-import html
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dolma_dask import fragments
 from dolma_dask.config.estimate.model import Extent, StageEstimate, Walls
 from dolma_dask.config.estimate.records import kind_of
 from dolma_dask.config.estimate.sample import PARTS, Sample, Scan
 from dolma_dask.config.estimate.slurm import Request
-from dolma_dask.display import byte_size, counted, html_table, percent, seconds, text_table
+from dolma_dask.display import byte_size, counted, percent, seconds, text_table
 from dolma_dask.questions.estimated import Expected
 
 _HEADING = ("stage", "CPU", "+-", "memory", "scratch", "output", "files", "requests")
@@ -146,10 +146,12 @@ class Estimate:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self._notes())
-        request = html.escape("\n".join(self._script()))
-        tables = html_table(self._head(), self._table()) + html_table("wall time", self._walls())
-        return f"{tables}<pre>{request}</pre>{lines}"
+        return fragments.fragment(
+            fragments.table(self._head(), self._table()),
+            fragments.table("by workers", self._walls()),
+            fragments.folded("a script for sbatch", fragments.lines("\n".join(self._script()))),
+            fragments.notes(self._notes()),
+        )
 
     def _script(self) -> list[str]:
         return ["#!/bin/bash", *self.request.lines(), self.command]

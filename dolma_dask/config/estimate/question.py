@@ -29,7 +29,7 @@ from dolma_dask.config.pipeline_file import check_stages, read_pipeline, variabl
 from dolma_dask.config.stages import StagePlan, selected
 from dolma_dask.errors import InterruptedStageError, TrialError, UsageError
 from dolma_dask.io.publish import is_running, writer_space
-from dolma_dask.progress import progress_of
+from dolma_dask.progress import one_display, progress_of
 from dolma_dask.questions.estimated import keep
 from dolma_dask.verbs.options import Many, words_of
 
@@ -109,7 +109,7 @@ def estimate(
     check_stages(file, active, stages)
     _check_numbers(workers, sample_bytes, scan_bytes)
     tried = [stage for stage in active if stage.verb != "download"]
-    with stopped_by_sigterm(), _temporary(scratch) as folder:
+    with stopped_by_sigterm(), one_display("estimate"), _temporary(scratch) as folder:
         try:
             question = _Question(file, variables_of(variables), tried, folder, seed, sample_bytes, scan_bytes)
             question.sample(progress)
@@ -169,7 +169,7 @@ class _Question:
         """Read the entries, draw the samples and write them."""
         entries = list(self.entries.values())
         total = min(sum(entry.bytes for entry in entries), self._scan_bytes)
-        with progress_of("estimate: reading", total, len(entries), _shown(progress)) as shown:
+        with progress_of("estimate-reading", total, len(entries), _shown(progress)) as shown:
             self.scans = scan_entries(
                 entries, self._keys(), self.seed, self._scan_bytes, lambda size: shown.advance(size, 0)
             )
@@ -199,7 +199,7 @@ class _Question:
         """Run the stages on the samples."""
         moved = {name: one.stages for name, one in self._moved.items()}
         total = TRIES * len(self.stages)
-        with progress_of("estimate: trials", 0, total, _shown(progress)) as shown:
+        with progress_of("estimate-trials", 0, total, _shown(progress)) as shown:
             try:
                 self.trials = run_trials(moved, self._folders, lambda: shown.advance(0, 1))
             except TrialError as failed:

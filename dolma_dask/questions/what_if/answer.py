@@ -1,8 +1,8 @@
 """The answer of what-if: counts by rule, level and group, as tables, JSON, sentences and a page."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from dolma_dask.dataset import Shard
 from dolma_dask.display import byte_size, counted, integer, percent, real, text_table
 from dolma_dask.errors import UsageError
 from dolma_dask.questions.what_if import counting
+from dolma_dask.questions.what_if.conditions import spelled
 from dolma_dask.questions.what_if.ladder import GIVEN, Ladder
 from dolma_dask.questions.what_if.measure import Amount, Measure
 from dolma_dask.questions.what_if.stage import Tally
@@ -17,6 +18,9 @@ from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.signal_names import short_names
 from dolma_dask.rules.thresholds import By, note_without_values, shown_by
 from dolma_dask.text.kernels import Counts
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_SHOWN = 12
 """Groups that tables in a terminal have a column or line for; how many more there are is told."""
@@ -145,6 +149,18 @@ class WhatIf:
     def of_group(self, group: str) -> list[RuleRow]:
         """Return the rows of the rules for one group."""
         return [row for row in self.rules if row.group == group]
+
+    def examples_frame(self) -> "pd.DataFrame":
+        """Return the documents beside the bounds as a frame, with the beginnings of their texts where they were read.
+
+        A row per document: rule, group, bound ("lower" or "upper"), side ("inside": kept, "outside": dropped by this rule alone), limit, value,
+        id, shard, row and excerpt.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(
+            [asdict(row) for row in self.examples], columns=[each.name for each in fields(ExampleRow)]
+        )
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -433,12 +449,17 @@ def _rule_table(answer: WhatIf) -> list[list[str]]:
 
 
 def _bounds(row: RuleRow, answer: WhatIf) -> str:
-    ends = [None if end is None else real(end) for end in (row.lower, row.upper)]
-    if ends == [None, None]:
+    ends = [_bound(sign, end) for sign, end in ((">=", row.lower), ("<=", row.upper)) if end is not None]
+    if not ends:
         return f"by {shown_by(answer.by)}" if answer.by else "all"
-    if ends[0] is None:
-        return f"<= {ends[1]}"
-    return f">= {ends[0]}" if ends[1] is None else f"{ends[0]} to {ends[1]}"
+    if row.lower is not None and row.lower == row.upper:
+        return f"== {real(row.lower)}"
+    return " and ".join(ends)
+
+
+def _bound(sign: str, end: float) -> str:
+    sign, end = spelled(sign, end)
+    return f"{sign} {real(end)}"
 
 
 def _level_table(answer: WhatIf) -> list[list[str]]:
@@ -483,7 +504,7 @@ def _example_table(answer: WhatIf) -> list[list[str]]:
         [
             row.rule,
             row.group,
-            f"{'>=' if row.bound == 'lower' else '<='} {real(row.limit)}",
+            _bound(">=" if row.bound == "lower" else "<=", row.limit),
             row.side,
             real(row.value),
             row.id,

@@ -4,15 +4,18 @@ Attribute columns alone are read, in one pass; documents are opened where a colu
 texts of examples.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Unpack
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
+from dolma_dask.display import counted
 from dolma_dask.engine import RunOptions, Task
 from dolma_dask.errors import UsageError
 from dolma_dask.questions.what_if.answer import WhatIf, answer_of
+from dolma_dask.questions.what_if.conditions import split
 from dolma_dask.questions.what_if.examples import with_excerpts
 from dolma_dask.questions.what_if.ladder import Ladder, ThresholdsLike, find_ladder
 from dolma_dask.questions.what_if.measure import (
@@ -25,18 +28,22 @@ from dolma_dask.questions.what_if.measure import (
 )
 from dolma_dask.questions.what_if.stage import CountStage, Tally, count_tasks, sample_limits
 from dolma_dask.reading import Columns, find_columns
-from dolma_dask.rules.thresholds import By
+from dolma_dask.rules.rules import Rule
+from dolma_dask.rules.thresholds import By, Thresholds
 from dolma_dask.verbs.options import (
     DatasetLike,
+    RuleLike,
     RunArgs,
     as_dataset,
     checked,
     dataset_notes,
+    rule_of,
     run_options,
     selected,
 )
 from dolma_dask.verbs.quantiles.columns import check_signal
 from dolma_dask.verbs.quantiles.verb import check_name, check_seed
+from dolma_dask.verbs.selection import select
 
 MOST_EXAMPLES = 20
 
@@ -47,9 +54,10 @@ FAILS = (
 
 def what_if(
     dataset: DatasetLike,
-    thresholds: ThresholdsLike = "regular",
+    thresholds: ThresholdsLike | None = None,
     /,
     *,
+    where: RuleLike = None,
     to: str | None = None,
     examples: int | None = None,
     length: str | None = None,
@@ -70,11 +78,15 @@ def what_if(
     dataset : str or Dataset
         Folder or URL with documents/ and attributes/ in it.
     thresholds : str or Thresholds
-        A level of its quantiles (regular, strict, even_stricter or strictest), a file of thresholds, or what thresholds() or quantiles() returned.
+        A level of its quantiles (regular, strict, even_stricter or strictest), a file of thresholds, or what thresholds() or quantiles() returned;
+        by default regular.
+    where : str, optional
+        In place of thresholds a rule, as in mix: its conditions such as "word_count >= 50" are the rules that are looked at, with documents just
+        inside and outside of each. Its other conditions are taken as given: only documents for which they hold are counted.
     to : str, optional
         Page to write, ending in .html, with sliders for all rules; it needs no network.
     examples : int, optional
-        Documents to show on each side of each bound, with the beginnings of their texts; by default 2 on a page, and none elsewhere.
+        Documents to show on each side of each bound, with the beginnings of their texts; by default 2 on a page and for a rule, and none elsewhere.
     length : str, optional
         Column that grows with the text, to estimate bytes from: by default ccnet_length, that of char_length_v1, or a number of words.
     tokens_per_byte : float, optional
@@ -109,14 +121,29 @@ def what_if(
     shown = _check_examples(examples, to)
     found = as_dataset(dataset, source, version)
     part = selected(found, options)
-    asked = ask(part, thresholds, name=name, examples=shown, length=length, seed=check_seed(seed))
+    bounds, given = _requested(thresholds, where)
+    asked = ask(part, bounds, name=name, examples=shown, length=length, seed=check_seed(seed), given=given)
+    if where is not None and not isinstance(rule_of(where), Thresholds):
+        asked = replace(asked, notes=())  # a rule has no levels
     if len(part.shards) < len(found.shards):  # the quantiles are of all
         asked = replace(asked, ladder=replace(asked.ladder, sizes={}))
     answer = asked.answer(run_options(options), *ratio_of(part, tokens_per_byte, tokenizer, seed))
     answer = replace(answer, notes=(*dataset_notes(found), *answer.notes))
-    if examples or to is not None:
+    if examples or (examples is None and (to is not None or where is not None)):
         answer = with_excerpts(answer, part)
     return answer.written(to) if to is not None else answer
+
+
+def _requested(thresholds: ThresholdsLike | None, where: RuleLike) -> tuple[ThresholdsLike, Rule | None]:
+    """Return the bounds to look at, and the conditions that are taken as given."""
+    rule = rule_of(where)
+    if rule is None:
+        return "regular" if thresholds is None else thresholds, None
+    if thresholds is not None:
+        raise UsageError(
+            "thresholds and where were given; expected one of them. Join them in Python: where=cuts & 'word_count >= 50'."
+        )
+    return split(rule)
 
 
 @dataclass(frozen=True)
@@ -130,24 +157,34 @@ class Asked:
     examples: int  # documents on each side of each bound
     seed: int
     notes: tuple[str, ...]
+    given: Rule | None = None  # over full names; only documents for which it holds are counted
+    given_words: str = ""  # the same as the user wrote it
 
     @cached_property
     def tasks(self) -> list[Task]:
         """The work."""
-        return count_tasks(self.columns, self.dataset.shards, text_bytes_of(self.dataset))
+        text = text_bytes_of(self.dataset) if self.given is None else {}  # which are of all documents
+        return count_tasks(self.columns, self.dataset.shards, text)
 
     def answer(
         self, run: RunOptions, tokens_per_byte: float = TOKENS_PER_BYTE, ratio_from: str = ASSUMED
     ) -> WhatIf:
         """Read the columns and return the answer, without texts of examples; `ratio_from` says where the number of tokens comes from."""
         limits = sample_limits(self.ladder)
-        stage = CountStage(self.ladder, self.ladder.signals, limits, self.size, self.examples, self.seed)
+        stage = CountStage(
+            self.ladder, self.ladder.signals, limits, self.size, self.examples, self.seed, self.given
+        )
         tally = Tally.of(self.ladder, self.examples)
         engine.gather(stage, self.tasks, run, lambda packed: tally.add(packed))
         tally.sample = tally.sample.ordered()
         measure = measure_of(self.size, tally.text_bytes, tokens_per_byte, ratio_from)
         shards = self.dataset.shards
-        return answer_of(self.dataset.root, self.ladder, tally, measure, shards, self.notes)
+        left_out = (
+            ()
+            if self.given is None
+            else (f"{counted(tally.excluded, 'document')} left out: {self.given_words} does not hold",)
+        )
+        return answer_of(self.dataset.root, self.ladder, tally, measure, shards, (*left_out, *self.notes))
 
 
 def ask(
@@ -158,12 +195,16 @@ def ask(
     examples: int = 2,
     length: str | None = None,
     seed: int = 0,
+    given: Rule | None = None,
 ) -> Asked:
     """Find the thresholds and columns that an answer needs; for the arguments and errors see `what_if`."""
     ladder, notes = find_ladder(dataset, thresholds, name)
-    columns, ladder, size = _columns(dataset, ladder, length)
+    words = "" if given is None else given.short
+    if given is not None:
+        given = select(dataset, given, ()).rule
+    columns, ladder, size = _columns(dataset, ladder, length, given.names if given is not None else ())
     fails = (FAILS,) if ladder.nulls == "fail" else ()
-    return Asked(dataset, columns, ladder, size, examples, seed, (*notes, *fails))
+    return Asked(dataset, columns, ladder, size, examples, seed, (*notes, *fails), given, words)
 
 
 def _check_examples(examples: int | None, to: str | None) -> int:
@@ -174,8 +215,10 @@ def _check_examples(examples: int | None, to: str | None) -> int:
     return examples
 
 
-def _columns(dataset: Dataset, ladder: Ladder, length: str | None) -> tuple[Columns, Ladder, str | None]:
-    """Return the columns to read, the ladder with full names, and the column of the lengths."""
+def _columns(
+    dataset: Dataset, ladder: Ladder, length: str | None, others: Collection[str]
+) -> tuple[Columns, Ladder, str | None]:
+    """Return the columns to read, with `others`, the ladder with full names, and the column of the lengths."""
     groups = [name for name in ladder.by_columns if name != "source"]
     names = list(dict.fromkeys([*ladder.signals, *groups]))
     known = find_columns(dataset, names)
@@ -187,6 +230,8 @@ def _columns(dataset: Dataset, ladder: Ladder, length: str | None) -> tuple[Colu
         known = find_columns(dataset, [*names, size])
     if size is not None:
         check_signal(known, size)
+    if left := sorted(set(others) - set(known.names)):
+        known = find_columns(dataset, [*known.names, *left])
     by: By = (
         tuple(full.get(name, name) for name in ladder.by_columns) if isinstance(ladder.by, tuple) else None
     )

@@ -11,24 +11,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.dataset import Shard
-from dolma_dask.engine import Task, inputs_of
-from dolma_dask.formats.exact_numbers import nearest
+from dolma_dask.engine import Task
+from dolma_dask.formats.exact_numbers import floats
+from dolma_dask.questions.column_pass import few_tasks, mask_of
 from dolma_dask.questions.what_if import counting
 from dolma_dask.questions.what_if.ladder import GIVEN, Ladder
 from dolma_dask.reading import AlignedShard, Columns
 from dolma_dask.rules.ordered_bits import Codes
+from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.sampling import hashes
 from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Counts, Floats, Words
 
 SAMPLE_ROWS = 20_000
 """Documents of the sample, in equal parts for the groups that have a place."""
-
-MOST_TASKS = 256
-"""Results that travel, some 4 MB each; where there are more shards, several share a task."""
 
 NONE = np.int64(-1)
 """Location of no document."""
@@ -125,7 +123,9 @@ class Tally:
     text_bytes: Counts = field(default_factory=lambda: np.zeros(0, np.int64))
     """(groups, 2) Bytes of text and units of the shards that hold one group alone, and whose text the journal knows; behind all groups those of all
     such shards, whatever their groups."""
-    unreadable: int = 0  # rows of documents that could not be read; they are in no other count
+    # rows that are in no other count: of documents that could not be read, and of those for which what is given does not hold
+    unreadable: int = 0
+    excluded: int = 0
 
     @classmethod
     def of(cls, ladder: Ladder, examples: int) -> "Tally":
@@ -162,6 +162,7 @@ class Tally:
             getattr(self, name)[...] += more
         self.bins.reshape(-1, 2)[other.used] += other.counts
         self.unreadable += other.unreadable
+        self.excluded += other.excluded
         self._add_nearest(other)
         self.sample = self.sample.joined([other.sample]).reduced()
 
@@ -225,6 +226,7 @@ class Packed:
     ids: dict[int, str]
     sample: Sample
     unreadable: int
+    excluded: int
 
     @classmethod
     def of(cls, tally: Tally) -> "Packed":
@@ -233,7 +235,7 @@ class Packed:
         used = np.flatnonzero(bins[:, 0])
         sums = {name: getattr(tally, name) for name in _SUMS}
         near = tally.distances, tally.found, tally.locations, tally.ids
-        return cls(sums, used, bins[used], *near, tally.sample, tally.unreadable)
+        return cls(sums, used, bins[used], *near, tally.sample, tally.unreadable, tally.excluded)
 
 
 @dataclass(frozen=True)
@@ -246,6 +248,7 @@ class CountStage:
     size: str | None  # column of the units of text; None: every document is one
     examples: int  # documents on each side of each bound
     seed: int
+    given: Rule | None = None  # over full names; only documents for which it holds are counted
     verb: ClassVar[str] = "what_if"
 
     def run_shard(self, task: Task) -> Packed:
@@ -286,18 +289,22 @@ class _Counter:
     def take(self, batch: pa.RecordBatch, first_row: int, shard: int) -> None:
         """Count consecutive rows of a shard; a row without id could not be read."""
         ids = batch.column("id")
-        readable = validity(ids)
-        rows = np.flatnonzero(readable)
-        self._tally.unreadable += len(readable) - len(rows)
-        if len(rows) < len(readable):
-            batch = batch.filter(pa.array(readable))
+        counted = validity(ids)
+        self._tally.unreadable += len(counted) - int(counted.sum())
+        if self._stage.given is not None:
+            holds = mask_of(self._stage.given, batch).to_numpy(zero_copy_only=False)
+            self._tally.excluded += int((counted & ~holds).sum())
+            counted = counted & holds
+        rows = np.flatnonzero(counted)
+        if len(rows) < len(counted):
+            batch = batch.filter(pa.array(counted))
             ids = batch.column("id")
         stage, ladder = self._stage, self._ladder
         codes = ladder.codes({name: batch.column(name) for name in ladder.by_columns}, len(rows))
         sizes = np.ones(len(rows), np.int64)
         if stage.size is not None:
-            sizes = np.nan_to_num(_numbers(batch.column(stage.size)), posinf=0, neginf=0).astype(np.int64)
-        columns = [_numbers(batch.column(name)) for name in stage.names]
+            sizes = np.nan_to_num(floats(batch.column(stage.size)), posinf=0, neginf=0).astype(np.int64)
+        columns = [floats(batch.column(name)) for name in stage.names]
         dropped = self._count(columns, sizes, codes)
         self._note_nearest(columns, codes, dropped, rows, (shard << 32) + first_row, ids)
         self._sample(columns, sizes, codes, rows + ((shard << 32) + first_row), ids)
@@ -403,27 +410,13 @@ class _Counter:
         return self._tally
 
 
-def _numbers(column: pa.Array) -> Floats:
-    """Return a column of numbers as float64, NaN where it is null."""
-    column = nearest(column)
-    if not pa.types.is_float64(column.type):
-        column = pc.cast(column, pa.float64(), safe=False)
-    if column.null_count:
-        column = pc.fill_null(column, np.nan)
-    values: Floats = column.to_numpy(zero_copy_only=False)
-    return np.ascontiguousarray(values)
-
-
 def count_tasks(columns: Columns, shards: Sequence[Shard], text_bytes: dict[str, int]) -> list[Task]:
     """Return the work on the selected shards: at most `MOST_TASKS` tasks of equally many."""
     works: list[tuple[AlignedShard, int, Any]] = [
         (columns.work(shard, identities=True), number, text_bytes.get(shard.path))
         for number, shard in enumerate(shards)
     ]
-    size = -(-len(works) // MOST_TASKS)
-    return [
-        _task(columns.dataset.root, works[start : start + size]) for start in range(0, len(works), size or 1)
-    ]
+    return few_tasks(columns.dataset.root, works, [work for work, _, _ in works])
 
 
 SLACK = 1.1, 100
@@ -440,8 +433,3 @@ def sample_limits(ladder: Ladder) -> tuple[int, ...]:
             share = (SLACK[0] * most + SLACK[1]) / size
             limits[ladder.places[group]] = int(top * share) if share < 1 else top
     return (*limits, 0)
-
-
-def _task(root: str, works: Sequence[tuple[AlignedShard, int, Any]]) -> Task:
-    infos = {info.path: info for work, _, _ in works for info in work.files}
-    return Task(works[0][0].shard.path, (), inputs_of(root, infos.values()), tuple(works))

@@ -58,8 +58,8 @@ class BlockSummary(Summary):
         own = {name: getattr(self, name) for name in names}
         return {**super().to_json(), **own, "examples": list(self.examples)}
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the lines of the table: a label and a value each."""
+    def more(self) -> list[tuple[str, str]]:
+        """Return lines about the list."""
         own = [("entries in the list", f"{self.entries:,}")]
         if self.repeated is not None:
             own.append(("repeated", f"{self.repeated:,}"))
@@ -68,8 +68,7 @@ class BlockSummary(Summary):
         own += [("", repr(example)) for example in self.examples]
         if self.unmatched_file:
             own.append(("all of them", self.unmatched_file))
-        rows = super().rows()
-        return [*rows[:-2], *own, *rows[-2:]]
+        return own
 
 
 def summarize(summary: Summary, entries: int, info: dict[str, Any] | None) -> BlockSummary:

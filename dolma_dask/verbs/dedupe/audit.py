@@ -98,9 +98,9 @@ class AuditSummary(DedupeSummary):
         """Return the summary as JSON-able values."""
         return {**super().to_json(), "levels": [asdict(level) for level in self.levels]}
 
-    def rows(self) -> list[tuple[str, str]]:
+    def body(self) -> list[tuple[str, str]]:
         """Return the lines of the table: a label and a value each."""
-        return super().rows()[1:]  # no shard is done
+        return super().body()[1:]  # no shard is done
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class AuditSummary(DedupeSummary):
             (f"planted copies found, by similarity (expected): {', '.join(levels)}",) if self.levels else ()
         )
 
-    def _tables(self) -> list[tuple[str, list[list[str]]]]:
+    def tables(self) -> list[tuple[str, Sequence[Sequence[str]]]]:
         heading = ["similarity", "pairs", "found", "expected", "standard error"]
         return [("Planted copies", [heading, *(level.cells() for level in self.levels)])]
 

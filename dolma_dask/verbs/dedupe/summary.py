@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.display import counted, html_table, text_table
+from dolma_dask.display import counted, percent
+from dolma_dask.errors import UsageError
+from dolma_dask.figures.figure import Figure
+from dolma_dask.figures.model import Bars
 from dolma_dask.io import files
 from dolma_dask.journal import Record
 from dolma_dask.summary import Summary, show
 from dolma_dask.text.columns import validity
 from dolma_dask.verbs.dedupe.comparison import Comparison
+from dolma_dask.verbs.dedupe.sizes import add_sizes, count_sizes, size_words
 from dolma_dask.verbs.dedupe.survivors import LARGEST
 
 if TYPE_CHECKING:
@@ -119,12 +123,50 @@ class DedupeSummary(Summary):
         How similar documents were found; None where equal ones were.
     beside : tuple of str
         Roots of further datasets whose documents are counted too.
+    sizes : tuple of int
+        Clusters by their size, in bins of 2, 3, 4 to 5, 6 to 7, 8 to 11 and so on documents; see `plot`.
     """
 
     sources: tuple[SourceDuplicates, ...] = ()
     clusters: tuple[Cluster, ...] = ()
     comparison: Comparison | None = None
     beside: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+
+    def plot(self) -> Figure:
+        """Return the sizes of all clusters as a figure: how many have 2 documents, 3, 4 to 5, and so on.
+
+        Nothing is read: the journal knows the sizes.
+
+        Raises
+        ------
+        UsageError
+            The flags were made before sizes were counted, or nothing was made.
+
+        Examples
+        --------
+        >>> marks = dk.dedupe("corpus/v0", how="fuzzy")  # doctest: +SKIP
+        >>> marks.plot().save("clusters.svg")  # doctest: +SKIP
+        """
+        clusters = int(self.counts.get("clusters", 0))
+        if sum(self.sizes) != clusters:
+            raise UsageError(
+                f"the sizes of {counted(clusters - sum(self.sizes), 'cluster')} are not in the journal of {self.target}, as an earlier release made these "
+                "flags; expected them there. Make them again: overwrite=True."
+            )
+        used = [number for number, count in enumerate(self.sizes) if count]
+        most = max(self.sizes, default=0)
+        bars = Bars(
+            "clusters",
+            tuple(map(size_words, used)),
+            tuple(self.sizes[number] for number in used),
+            "documents in a cluster",
+            "clusters",
+            has_log_axis=most > 50 * min((self.sizes[number] for number in used), default=most),
+        )
+        documents, copies = (int(self.counts.get(name, 0)) for name in ("documents_in", "duplicates"))
+        note = f"{counted(clusters, 'cluster')}; {copies:,} of {counted(documents, 'document')} are copies of a survivor ({percent(copies, documents)})"
+        return Figure("Sizes of clusters of duplicates", (bars,), notes=(note,))
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON-able values."""
@@ -138,29 +180,18 @@ class DedupeSummary(Summary):
             "clusters": [cluster.to_json() for cluster in self.clusters],
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def body(self) -> list[tuple[str, str]]:
         """Return the lines of the table: a label and a value each."""
-        rows = super().rows()
-        if self.clusters:
-            rows.insert(-2, ("largest cluster", counted(self.clusters[0].size, "document")))
-        if self.comparison:
-            rows[-2:-2] = self.comparison.rows()
-        return [*rows, *(("and", root) for root in self.beside)]
+        return [*super().body(), *(("and", root) for root in self.beside)]
 
-    def __str__(self) -> str:
-        tables = [rows for _, rows in self._tables() if len(rows) > 1]
-        shown = [["", *(f"  {line}" for line in text_table(rows))] for rows in tables]
-        return "\n".join([super().__str__(), *(line for lines in shown for line in lines)])
+    def more(self) -> list[tuple[str, str]]:
+        """Return the size of the largest cluster, and how documents were compared."""
+        largest = [("largest cluster", counted(one.size, "document")) for one in self.clusters[:1]]
+        return [*largest, *(self.comparison.rows() if self.comparison else [])]
 
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        tables = [html_table(caption, rows) for caption, rows in self._tables() if len(rows) > 1]
-        return super()._repr_html_() + "".join(tables)
-
-    def _tables(self) -> list[tuple[str, list[list[str]]]]:
-        """Return tables with their captions; the first row is the heading."""
-        return [("By source", self._source_rows()), ("Largest clusters", self._cluster_rows())]
+    def tables(self) -> list[tuple[str, Sequence[Sequence[str]]]]:
+        """Return the counts by source, and the largest clusters."""
+        return [("by source", self._source_rows()), ("largest clusters", self._cluster_rows())]
 
     def _source_rows(self) -> list[list[str]]:
         rows = [["source", "documents", "duplicates", "text marked", "clusters", "largest"]]
@@ -189,7 +220,8 @@ def summarize(summary: Summary, records: Sequence[Record], listing: Mapping[str,
     sources = _by_source(records)
     if sources is None:
         known["notes"] = (*summary.notes, f"there are more than {MOST_SOURCES} sources: no table by source")
-    return DedupeSummary(**known, sources=sources or (), clusters=_largest(records, listing))
+    sizes = tuple(add_sizes(record.info.get("sizes", ()) for record in records))
+    return DedupeSummary(**known, sources=sources or (), clusters=_largest(records, listing), sizes=sizes)
 
 
 def _by_source(records: Sequence[Record]) -> tuple[SourceDuplicates, ...] | None:
@@ -242,6 +274,7 @@ def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
         sources=tuple(SourceDuplicates(name, *sources[name]) for name in sorted(sources)),
         clusters=tuple(sorted(clusters, key=lambda cluster: -cluster.size)[:LARGEST]),
         beside=tuple(one.target for one in others),
+        sizes=tuple(add_sizes(one.sizes for one in summaries)),
     )
 
 
@@ -256,12 +289,14 @@ class Tally:
     totals: list[int] = field(default_factory=lambda: [0] * len(TALLIED))
     # name to `TALLIED`; None: there are too many
     sources: dict[str, list[int]] | None = field(default_factory=dict)
+    sizes: list[int] = field(default_factory=list)  # clusters by size, as `count_sizes`
 
     def add(self, rows: "FlagRows", flags: npt.NDArray[np.bool_], sizes: npt.NDArray[np.int64]) -> None:
         """Count rows: which are flagged, and the sizes of the clusters they survive."""
         known = validity(rows.ids) & validity(rows.sources)
         columns = flags[known], sizes[known], rows.sizes[known]
         self.totals = _merged(self.totals, _counts(np.zeros(len(columns[0]), np.int64), *columns, 1)[0])
+        self.sizes = add_sizes([self.sizes, count_sizes(columns[1][columns[1] > 0])])
         if self.sources is None:
             return
         encoded = rows.sources.dictionary_encode()
@@ -282,10 +317,13 @@ class Tally:
         }
 
     def info(self) -> dict[str, Any]:
-        """Return the counts by source, unless there are too many sources."""
-        if self.sources is None:
-            return {"many_sources": True}
-        return {"sources": dict(sorted(self.sources.items()))}
+        """Return the counts by size, and by source unless there are too many sources."""
+        by_source = (
+            {"sources": dict(sorted(self.sources.items()))}
+            if self.sources is not None
+            else {"many_sources": True}
+        )
+        return {**by_source, "sizes": self.sizes}
 
 
 def _counts(

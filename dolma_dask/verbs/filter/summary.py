@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from dolma_dask.display import html_table, text_table
 from dolma_dask.formats.levels import LEAST
 from dolma_dask.journal import Record
 from dolma_dask.rules.groups import ALL
@@ -98,14 +97,8 @@ class FilterSummary(Summary):
         more = (f"and {len(lines) - MOST_SHOWN:,} more", *[""] * (len(self.columns) - 1))
         return [self.columns, *lines[:MOST_SHOWN], *([more] if len(lines) > MOST_SHOWN else [])]
 
-    def __str__(self) -> str:
-        table = [f"  {line}" for line in text_table(self.table())] if self.passed else []
-        return "\n".join([super().__str__(), *table])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return super()._repr_html_() + (html_table("documents kept", self.table()) if self.passed else "")
+    def tables(self) -> list[tuple[str, Sequence[Sequence[str]]]]:
+        return [("documents kept", self.table())] if self.passed else []
 
 
 def _word(value: str | int | None) -> str:

@@ -41,9 +41,9 @@ _WRITES = ("part-", PARAMS_NAME)
 class Hdf5Summary(Summary):
     """The outcome; `done` and `skipped` count files, or in a rehearsal what would be tokenized or written."""
 
-    def rows(self) -> list[tuple[str, str]]:
+    def body(self) -> list[tuple[str, str]]:
         """Return the lines of the table."""
-        return [("files" if name == "shards" else name, value) for name, value in super().rows()]
+        return [("files" if name == "shards" else name, value) for name, value in super().body()]
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,13 @@ class MixSummary(Summary):
     others: tuple[tuple[str, Summary], ...] = ()
     downsampled: "DrawnTable | None" = None
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the lines of the table; see `Summary`."""
-        rows = super().rows()
-        if self.downsampled is not None and not self.planned:
-            rows[-2:-2] = self.downsampled.rows()
+    def more(self) -> list[tuple[str, str]]:
+        """Return what is kept of each group."""
+        return [] if self.downsampled is None or self.planned else list(self.downsampled.rows())
+
+    def body(self) -> list[tuple[str, str]]:
+        """Return the lines of the table, those of the token files below; see `Summary`."""
+        rows = super().body()
         for name, other in self.others:
             own = {
                 key: value
@@ -60,7 +62,7 @@ class MixSummary(Summary):
             }
             rows += [
                 (name, ""),
-                *((f"  {label}", value) for label, value in replace(other, counts=own, rules=()).rows()),
+                *((f"  {label}", value) for label, value in replace(other, counts=own, rules=()).body()),
             ]
         return rows
 

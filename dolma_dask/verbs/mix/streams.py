@@ -201,11 +201,11 @@ class StreamsSummary(MixSummary):
 
     streams: tuple[tuple[str, MixSummary], ...] = ()
 
-    def rows(self) -> list[tuple[str, str]]:
+    def body(self) -> list[tuple[str, str]]:
         """Return the lines of the table: those of each stream below its name."""
         rows = []
         for name, summary in self.streams:
-            rows += [("stream", name), *((f"  {label}", value) for label, value in summary.rows())]
+            rows += [("stream", name), *((f"  {label}", value) for label, value in summary.body())]
         return rows
 
     def to_json(self) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """The outcome of `quantiles`: a table of signals and groups, and the thresholds of a level, as a rule."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dolma_dask.display import html_table, text_table
 from dolma_dask.errors import UsageError
+from dolma_dask.figures.figure import Figure
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.quantile_table import QuantileTable
 from dolma_dask.rules.rules import Rule
@@ -63,6 +63,10 @@ class QuantilesSummary(Summary):
         """Return an upper bound; see `Thresholds.upper`."""
         return self.inside().upper(signal, group)
 
+    def plot(self, signal: str | None = None) -> Figure:
+        """Return what the bounds keep in each group as a figure; see `Thresholds.plot`."""
+        return self.inside().with_spreads(self.quantiles).plot(signal)
+
     def __and__(self, other: Rule) -> Rule:
         return self.inside() & other
 
@@ -83,9 +87,16 @@ class QuantilesSummary(Summary):
         bounds = {} if self.thresholds is None else {"thresholds": self.thresholds.to_json()}
         return {**super().to_json(), **more, **bounds}
 
-    def rows(self) -> list[tuple[str, str]]:
-        where = [] if not self.file else [("file", self.file)]
-        return [*super().rows(), *where, *self._method()]
+    def more(self) -> list[tuple[str, str]]:
+        return [*([("file", self.file)] if self.file else []), *self._method()]
+
+    def tables(self) -> list[tuple[str, Sequence[Sequence[str]]]]:
+        return [("quantiles", self.table())] if self.quantiles else []
+
+    def parts(self) -> Iterator[str]:
+        yield from super().parts()
+        if self.thresholds is not None:
+            yield from self.thresholds.parts()
 
     def _method(self) -> list[tuple[str, str]]:
         known = self.parameters
@@ -119,17 +130,6 @@ class QuantilesSummary(Summary):
         names = list(dict.fromkeys(known))
         usual = [name for name in _SHOWN if name in names]
         return usual or list(dict.fromkeys((names[0], names[len(names) // 2], names[-1])))
-
-    def __str__(self) -> str:
-        table = [f"  {line}" for line in text_table(self.table())] if self.quantiles else []
-        return "\n".join([super().__str__(), *table])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        table = html_table("quantiles", self.table()) if self.quantiles else ""
-        bounds = "" if self.thresholds is None else self.thresholds._repr_html_()
-        return super()._repr_html_() + table + bounds
 
 
 def _as_by(by: Any) -> By:

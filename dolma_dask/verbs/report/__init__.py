@@ -1,5 +1,6 @@
 """The HTML page. Begin with `verb`, which also decides whether a page is still right.
 
 `history` reads from journals how a dataset came to be, `survey` sums up documents and signals in one pass, `content` puts both together as
-the records of `model`, `results` adds tables of other verbs, `clusters` texts of near duplicates, and `page` renders them; bars are counted and drawn by `dolma_dask.figures`.
+the records of `model`, `results` adds tables of other verbs, `clusters` texts of near duplicates. `page` renders them: `story` has the chapters and
+their sentences, `views` and `tables` what they show; bars are counted and drawn by `dolma_dask.figures`.
 """

@@ -9,6 +9,7 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -29,7 +30,7 @@ from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.reading import CONVERTED
 from dolma_dask.verbs.dedupe.signatures import FOLDER as SIGNATURES
 from dolma_dask.verbs.report.clusters import SimilarSet, cluster_examples, similar_sets
-from dolma_dask.verbs.report.history import History, Origin, Step, is_packed, last_name, stem
+from dolma_dask.verbs.report.history import TOKEN_VERBS, History, Origin, Step, is_packed, last_name, stem
 from dolma_dask.verbs.report.model import SIDES, QuarantineRow, ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.verbs.report.results import result_tables
 from dolma_dask.verbs.report.survey import Findings, Survey, View, largest_sources
@@ -65,11 +66,12 @@ class Known:
     recorded: Recorded | None
     quarantine: tuple[tuple[str, Input], ...] = ()  # files of quarantined records, each with its verb
     similar: tuple[SimilarSet, ...] = ()  # clusters to show, which `results` name too
+    token_steps: tuple[Step, ...] = ()  # what made token shards
 
     def decides(self) -> dict[str, Any]:
         """Return all of it but the files and datasets as JSON-able values, the same wherever the files lie."""
         content: dict[str, Any] = msgspec.to_builtins(
-            replace(self, quarantine=(), similar=()),
+            replace(self, quarantine=(), similar=(), token_steps=()),
             enc_hook=np.ndarray.tolist,  # arrays of plots
         )
         return content
@@ -78,18 +80,21 @@ class Known:
 def known_content(title: str | None, dataset: str, history: History, origin: Origin, view: View) -> Known:
     """Gather from the journals what belongs on the page of the shards of a view."""
     paths = [shard.path for shard in view.dataset.shards]
-    shown = history.of_shards(origin.dataset.root, paths, len(paths) == len(origin.dataset.shards))
+    is_all = len(paths) == len(origin.dataset.shards)
+    shown = history.of_shards(origin.dataset.root, paths, is_all)
+    stages = map(stage_row, shown.steps)
     data = ReportData(
         title=title or f"Report on {dataset}",
         dataset=dataset,
         created=shown.created(),
         version="",  # another version of the package makes no other page
-        stages=tuple(map(stage_row, shown.steps)),
+        stages=tuple(stages) if is_all else tuple(replace(row, cpu_seconds=None) for row in stages),
         where=origin.where,
         results=result_tables(history),
     )
     recorded = recorded_selection(shown, origin, view.survey.parts)
-    return Known(data, recorded, tuple(quarantine_files(shown.steps)), similar_sets(history))
+    token_steps = tuple(step for step in shown.steps if step.verb in TOKEN_VERBS)
+    return Known(data, recorded, tuple(quarantine_files(shown.steps)), similar_sets(history), token_steps)
 
 
 def report_data(
@@ -100,13 +105,14 @@ def report_data(
     note: str | None,
     left_out: Sequence[str],
     answer: WhatIf | None = None,
+    is_used: bool = True,
 ) -> ReportData:
-    """Put the content of a page together; `note` is what `disagreement` says, `left_out` names attribute sets that are left out, `answer` is about thresholds."""
+    """Put the content of a page together; `note` is what `disagreement` says, `left_out` names attribute sets that are left out, `answer` is about thresholds, by which the selection was made if `is_used`."""
     return replace(
         known.data,
         version=dolma_dask.__version__,
         stages=_stages(known, shards, findings, note),
-        sources=source_rows(survey, findings),
+        sources=source_rows(survey, findings, tokens_by_source(known.token_steps, findings)),
         signals=signal_rows(survey, findings),
         rules=rule_rows(survey, findings, known.recorded),
         examples=[
@@ -117,7 +123,7 @@ def report_data(
         quarantine=quarantine_rows(known.quarantine),
         left_out=left_out,
         results=(*threshold_tables(answer), *known.data.results),
-        thresholds=thresholds_part(answer),
+        thresholds=thresholds_part(answer, is_used),
     )
 
 
@@ -242,12 +248,23 @@ def remarks(recorded: Recorded | None, has_rule: bool, findings: Findings) -> tu
 
 def rule_rows(survey: Survey, findings: Findings, recorded: Recorded | None = None) -> list[RuleRow]:
     """Make the table of conditions, and of filters as the journal counted them."""
+    documents = findings.documents
     rows = [
-        (rule, findings.matched.get(part, 0), findings.documents) for part, rule in enumerate(survey.spelled)
+        _rule_row(
+            rule, findings.matched.get(part, 0), documents, *findings.drops.get(part, _NONE).tolist(), plain
+        )
+        for part, (rule, plain) in enumerate(zip_longest(survey.spelled, survey.plain, fillvalue=""))
     ]
     if recorded is not None:
-        rows += [(name, count, recorded.documents_in) for name, count in recorded.filters]
-    return [RuleRow(rule, count, count / documents if documents else 0.0) for rule, count, documents in rows]
+        rows += [_rule_row(name, count, recorded.documents_in) for name, count in recorded.filters]
+    return rows
+
+
+_NONE = np.zeros(4, np.int64)
+
+
+def _rule_row(rule: str, matched: int, documents: int, *drops: Any) -> RuleRow:
+    return RuleRow(rule, matched, matched / documents if documents else 0.0, *drops)
 
 
 # ------------------------------------------------------------------------------------------------ from the journals
@@ -271,7 +288,15 @@ def stage_row(step: Step) -> StageRow:
         shards=_shards(step.records) or None,
         bad_records=counts.get("bad_records", 0),
         note=_note(step, counts),
+        cpu_seconds=_cpu_seconds(step),
     )
+
+
+def _cpu_seconds(step: Step) -> float | None:
+    """Add up the CPU-seconds of the runs that have finished something; None if one of them has not told."""
+    ended = [record.finished for record in step.records]
+    runs = [run for run in step.runs if any(run.started <= end <= (run.finished or end) for end in ended)]
+    return round(sum(run.cpu for run in runs), 3) if runs and all(run.cpu for run in runs) else None
 
 
 def _shards(records: Sequence[Record]) -> int:
@@ -379,8 +404,30 @@ def signal_rows(survey: Survey, findings: Findings) -> list[SignalHistogram]:
     ]
 
 
-def source_rows(survey: Survey, findings: Findings) -> list[SourceRow]:
+def source_rows(
+    survey: Survey, findings: Findings, tokens: Mapping[str, int] | None = None
+) -> list[SourceRow]:
     """Make the table of sources, largest first."""
     known = 4 if survey.parts else 2
     rows = largest_sources(findings.sources, SHOWN_SOURCES)
-    return [SourceRow(source, *counts[:known].tolist()) for source, counts in rows.items()]
+    return [
+        replace(
+            SourceRow(source, *counts[:known].tolist()),
+            tokens=tokens.get(source) if tokens else None,
+            dropped=tuple(counts[4:].tolist()),
+        )
+        for source, counts in rows.items()
+    ]
+
+
+def tokens_by_source(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
+    """Add up the tokens of each source; nothing if some shard is of several sources, or was cut from several."""
+    sources = {stem(shard): source for shard, source in findings.single_sources.items()}
+    counted_by = next((step for step in steps if step.verb == "ragged"), None)
+    tokens: Counter[str] = Counter()
+    for record in counted_by.records if counted_by else ():
+        source = sources.get(stem(record.shard))
+        if source is None or "tokens" not in record.counts:
+            return {}
+        tokens[source] += int(record.counts["tokens"])
+    return dict(tokens)

@@ -32,6 +32,10 @@ SELECTING = ("where", "include", "exclude", "sample_rate", "min_text_length", "d
 """Parameters of a run that leave documents out."""
 
 
+TOKEN_VERBS = ("ragged", "hdf5")
+"""Verbs that make token shards."""
+
+
 def stem(shard: str) -> str:
     """Return the name of a shard in every version: its path without suffix and without the number of a part."""
     return layout.stem_of(layout.unit_of(shard))
@@ -243,7 +247,7 @@ def _steps(root: str) -> list[Step]:
 
 
 def _token_step(folder: str) -> Step:
-    found = (Journal(folder, verb) for verb in ("ragged", "hdf5"))
+    found = (Journal(folder, verb) for verb in TOKEN_VERBS)
     journal = next((one for one in found if one.runs or one.records), None)
     if journal is None:
         raise UsageError(
@@ -251,6 +255,14 @@ def _token_step(folder: str) -> Step:
             "`dolma-dask ragged` or `dolma-dask hdf5` wrote, or leave it out of --tokens."
         )
     return _step(journal, {info.path: info for info in files.list_files(folder)})
+
+
+def token_origin(folder: str) -> str:
+    """Return the dataset that token shards were made from.
+
+    Raises `UsageError`: the folder has no journal of them.
+    """
+    return str(_token_step(folder).params.get("from", ""))
 
 
 def _step(journal: Journal, listed: Mapping[str, FileInfo]) -> Step:
@@ -365,7 +377,7 @@ def _selecting_step(listed: Dataset, history: History) -> Step | None:
 def _check_tokens(root: str, stems: frozenset[str], history: History) -> None:
     for step in history.steps:
         made_from = [record.shard for record in step.records if record.shard != record.unit]
-        is_tokens = step.verb in ("ragged", "hdf5")
+        is_tokens = step.verb in TOKEN_VERBS
         if is_tokens and made_from and not any(stem(shard) in stems for shard in made_from):
             raise UsageError(
                 f"{step.root} was made from other documents: its first shard {made_from[0]!r} is not in {root}; expected token shards "

@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 from dolma_dask.figures.model import Line, SignalHistogram
 
+VERSION = 7
+"""Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
+
 Side = Literal["just inside", "just outside"]
 """Where an example lies: kept by a narrow margin, or dropped by one."""
 
@@ -32,6 +35,7 @@ class StageRow:
     failed: int = 0
     bad_records: int = 0
     note: str = ""
+    cpu_seconds: float | None = None  # of all processes
 
 
 @dataclass(frozen=True)
@@ -44,15 +48,24 @@ class SourceRow:
     kept_documents: int | None = None
     kept_text_bytes: int | None = None
     tokens: int | None = None
+    dropped: Sequence[int] = ()  # documents that each condition of the rule drops, in the order of the rules
 
 
 @dataclass(frozen=True)
 class RuleRow:
-    """One condition of the selection and how many documents it alone matches; `share` lies in 0..1."""
+    """One condition of the selection and how many documents it alone matches; `share` lies in 0..1.
+
+    What it drops is known of conditions, not of filters, which the journal has counted.
+    """
 
     rule: str
     matched_documents: int
     share: float
+    dropped: int | None = None  # documents for which it does not hold
+    dropped_bytes: int | None = None  # of their text
+    only: int | None = None  # of these, the documents that no other condition drops
+    only_bytes: int | None = None
+    plain: str = ""  # which documents it drops, in plain words
 
 
 @dataclass(frozen=True)
@@ -100,6 +113,7 @@ class ResultTable:
     caption: str = ""  # what a reader should know
     is_alarm: bool = False  # whether it speaks of something wrong
     plot: SignalHistogram | Line | None = None  # the same as a figure
+    is_detail: bool = False  # whether most readers can do without it
 
 
 @dataclass(frozen=True)
@@ -125,6 +139,7 @@ class ThresholdsPart:
 
     answer: Mapping[str, Any]  # JSON-able
     page: str  # as HTML, with sliders
+    is_used: bool = True  # whether the selection was made by them
 
 
 @dataclass(frozen=True)
@@ -153,3 +168,36 @@ class ReportData:
     remarks: Sequence[str] = ()
     left_out: Sequence[str] = ()
     thresholds: ThresholdsPart | None = None
+
+
+@dataclass(frozen=True)
+class SignalChange:
+    """A signal of two datasets, in the same bins."""
+
+    before: SignalHistogram
+    after: SignalHistogram
+    distance: float | None  # of both distributions, 0 to 1; None where one has no values
+
+
+@dataclass(frozen=True)
+class OptionChange:
+    """An option of a verb that two datasets were made with differently; of a verb that only one has, the option is empty."""
+
+    verb: str
+    option: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything on a page that compares two datasets."""
+
+    title: str
+    before: ReportData
+    after: ReportData
+    signals: Sequence[SignalChange] = ()  # what has changed most comes first
+    options: Sequence[OptionChange] = ()
+    # signals that only one of both has
+    only_before: Sequence[str] = ()
+    only_after: Sequence[str] = ()

@@ -27,6 +27,9 @@ from dolma_dask.verbs.report.model import ResultTable
 
 SHOWN_QUANTILES = ("0.01", "0.1", "0.5", "0.9", "0.99")
 
+BY_SOURCE = ("Source", "Documents", "Duplicates")
+"""First columns of the table of duplicates by source."""
+
 MOST_GROUPS = 200
 """Lines of a table of quantiles; the file has all."""
 
@@ -100,7 +103,7 @@ def duplicates(step: Step) -> Iterator[ResultTable]:
         yield ResultTable(
             "Duplicates",
             f"{title}, by source",
-            ("Source", "Documents", "Duplicates", "Bytes of their text", "Clusters", "Largest cluster"),
+            (*BY_SOURCE, "Bytes of their text", "Clusters", "Largest cluster"),
             [
                 (row.source, row.documents, row.duplicates, row.text_bytes_marked, row.clusters, row.largest)
                 for row in summary.sources
@@ -152,6 +155,7 @@ def _found_pairs(title: str, comparison: Comparison) -> ResultTable:
         [(round(one, 2), round(share, 4)) for one, share in zip(at.tolist(), comparison.recall(at).tolist(), strict=True)],
         f"{words}. The dashed line is the wanted similarity: what is found to the left of it is wrong, what is missed to the right of it is lost.",
         plot=line,
+        is_detail=True,
     )  # fmt: skip
 
 
@@ -245,6 +249,7 @@ def quantiles(step: Step) -> Iterator[ResultTable]:
             ("Signal", "Group", "Values", *(f"p{float(name) * 100:g}" for name in SHOWN_QUANTILES)),
             rows[:MOST_GROUPS],
             caption,
+            is_detail=True,
         )
 
 

@@ -26,11 +26,13 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord
 from dolma_dask.reading import AlignedShard, AttributeSets, Catalog, check_clash
-from dolma_dask.rules.rules import Compare, Rule
-from dolma_dask.rules.values import Literal, Name
+from dolma_dask.rules.comparisons import comparison
+from dolma_dask.rules.rules import Rule
+from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.report.history import Origin
 from dolma_dask.verbs.report.model import Example, Side
+from dolma_dask.verbs.report.words import dropped_by
 from dolma_dask.verbs.selection import conjuncts, select, spelled_conjuncts
 
 EXCERPT_CHARACTERS = 600
@@ -40,8 +42,6 @@ COUNTED_SOURCES = 10_000
 """Sources that are counted one by one, at least; the smallest of more are put together."""
 
 OTHER_SOURCES = "(other sources)"
-
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -66,11 +66,9 @@ def bounds_of(parts: Sequence[Rule]) -> tuple[Bound, ...]:
     """Return the conditions among `parts` that compare a column with a number, written either way round."""
     bounds = []
     for part, rule in enumerate(parts):
-        match rule:
-            case Compare(sign, Name(key), Literal(value, kind="number")):
-                bounds.append(Bound(part, key, sign, float(value)))
-            case Compare(sign, Literal(value, kind="number"), Name(key)):
-                bounds.append(Bound(part, key, _MIRRORED[sign], float(value)))
+        found = comparison(rule)
+        if found is not None and isinstance(found[0], Name):
+            bounds.append(Bound(part, found[0].name, *found[1:]))
     return tuple(bounds)
 
 
@@ -82,8 +80,12 @@ class Findings:
     bad: int = 0  # rows that could not be read
     kept: int = 0  # documents for which all conditions hold
     matched: dict[int, int] = field(default_factory=dict)  # condition to the documents for which it holds
-    # (4,) documents, bytes of text, kept documents, bytes of kept text
+    # condition to (4,): documents for which it does not hold, bytes of their text; of these, those that no other condition drops
+    drops: dict[int, Ints] = field(default_factory=dict)
+    # (4 + conditions,) documents, bytes of text, kept documents, bytes of kept text; then the documents that each condition drops
     sources: dict[str, Ints] = field(default_factory=dict)
+    # shard to the source of all its documents; those of several sources are left out
+    single_sources: dict[str, str] = field(default_factory=dict)
     signals: dict[str, Histogram] = field(default_factory=dict)
     kept_signals: dict[str, Histogram] = field(default_factory=dict)  # of kept documents; none without a rule
     # nearest documents on both sides of a bound, in order
@@ -110,7 +112,9 @@ class Findings:
         self.kept += other.kept
         self.inputs += other.inputs
         self.left_out = other.left_out | self.left_out
+        self.single_sources |= other.single_sources
         _add(self.matched, other.matched)
+        _add(self.drops, other.drops)
         _add(self.signals, other.signals)
         _add(self.kept_signals, other.kept_signals)
         for (bound, side), more in other.near.items():
@@ -145,6 +149,7 @@ class Survey:
     # conditions that all must hold for a document to be kept; none: nothing is selected
     parts: tuple[Rule, ...] = ()
     spelled: tuple[str, ...] = ()  # these as the user wrote them
+    plain: tuple[str, ...] = ()  # the documents that each drops, in plain words
     bounds: tuple[Bound, ...] = ()  # conditions with a line to show examples of
     examples: int = 3  # documents to show on each side of each line
     # attribute sets that the rule reads; any other is left out where it does not belong to the documents
@@ -190,6 +195,8 @@ class Survey:
             columns = {name: batch.column(name) for name in batch.schema.names if name != "text"}
             block_findings = survey_block(survey, work.shard.path, block.first_row, batch, columns)
             findings.add(block_findings, survey.examples)
+        if len(findings.sources) == 1:
+            findings.single_sources = {work.shard.path: next(iter(findings.sources))}
         unread = (InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in others)
         findings.inputs += [*rows.state.inputs, *unread]
         return findings
@@ -213,15 +220,14 @@ def survey_block(
     holds = [part.mask(columns).to_numpy(zero_copy_only=False) & readable for part in survey.parts]
     held = np.sum(holds, axis=0, dtype=np.int64) if holds else np.zeros(len(readable), np.int64)
     kept = readable & (held == len(holds))
+    sizes = pc.fill_null(pc.binary_length(documents.column("text")), 0).to_numpy()
+    dropped = [readable & ~mask for mask in holds]
+    alone = [mask & (held == len(holds) - 1) for mask in dropped]  # moving this bound would keep them
     signals = {key: floats(columns[key]) for key in survey.keys}
     near: dict[tuple[Bound, Side], list[Example]] = {}
     for bound in survey.bounds:
         values = signals[bound.key]
-        # outside are those that this condition alone drops: moving its bound would keep them
-        sides: dict[Side, Bools] = {
-            "just inside": kept,
-            "just outside": readable & ~holds[bound.part] & (held == len(holds) - 1),
-        }
+        sides: dict[Side, Bools] = {"just inside": kept, "just outside": alone[bound.part]}
         for side, rows in sides.items():
             near[bound, side] = [
                 Example(
@@ -242,7 +248,11 @@ def survey_block(
         bad=int(len(readable) - readable.sum()),
         kept=int(kept.sum()),
         matched={part: int(mask.sum()) for part, mask in enumerate(holds)},
-        sources=_by_source(documents, readable, kept),
+        drops={
+            part: np.array([dropped[part].sum(), sizes[dropped[part]].sum(), only.sum(), sizes[only].sum()])
+            for part, only in enumerate(alone)
+        },
+        sources=_by_source(documents, readable, kept, sizes, dropped),
         signals={key: Histogram.of(values[readable]) for key, values in signals.items()},
         kept_signals={key: Histogram.of(values[kept]) for key, values in signals.items()} if holds else {},
         near=near,
@@ -256,15 +266,15 @@ def floats(column: pa.Array) -> Floats:
     return values
 
 
-def _by_source(documents: pa.RecordBatch, readable: Bools, kept: Bools) -> dict[str, Ints]:
+def _by_source(
+    documents: pa.RecordBatch, readable: Bools, kept: Bools, sizes: Ints, dropped: Sequence[Bools]
+) -> dict[str, Ints]:
     encoded = pc.fill_null(documents.column("source").filter(pa.array(readable)), "").dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    sizes = pc.binary_length(documents.column("text").filter(pa.array(readable))).to_numpy()
-    stays = kept[readable]
-    names = encoded.dictionary.to_pylist()
-    counts = np.zeros((len(names), 4), np.int64)
-    for column, weights in enumerate((np.ones_like(sizes), sizes, stays, sizes * stays)):
-        counts[:, column] = np.bincount(codes, weights, len(names))  # exact below 2 ** 53
+    codes, names = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+    columns = (readable, sizes, kept, sizes * kept, *dropped)
+    counts = np.zeros((len(names), len(columns)), np.int64)
+    for column, weights in enumerate(columns):
+        counts[:, column] = np.bincount(codes, weights[readable], len(names))  # exact below 2 ** 53
     return dict(zip(names, counts, strict=True))
 
 
@@ -317,6 +327,7 @@ class View:
             "source": self.dataset.source,
             "signals": [[key, set_name, kinds[set_name][key]] for key, set_name in self.sets_of_keys.items()],
             "conditions": [part.canonical() for part in self.survey.parts],
+            "plain": list(self.survey.plain),
             "fields": dict(self.fields),
             "examples": self.survey.examples,
             "left_out": self.notes,
@@ -368,7 +379,8 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     bounds = tuple(bound for bound in bounds_of(parts) if bound.key in keys)
     keys = list(dict.fromkeys([*(bound.key for bound in bounds), *keys]))  # what decides comes first
     spelled = spelled_conjuncts(selection.rule, written)  # with the short names that the user gave
-    survey = Survey(tuple(keys), parts, spelled, bounds, examples, frozenset(needed))
+    plain = tuple(dropped_by(part, sets.makers if sets else {}) for part in parts)
+    survey = Survey(tuple(keys), parts, spelled, plain, bounds, examples, frozenset(needed))
     return View(shown, sets, selection.fields, survey, notes)
 
 

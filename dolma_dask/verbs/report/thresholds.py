@@ -6,6 +6,7 @@ pass over attributes alone.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Input, RunOptions
@@ -27,6 +28,7 @@ from dolma_dask.verbs.flagging import dataset_unit
 from dolma_dask.verbs.quantiles.thresholds import QUANTILES, quantiles_path, read_thresholds, thresholds
 from dolma_dask.verbs.report.history import last_name
 from dolma_dask.verbs.report.model import ResultTable, ThresholdsPart
+from dolma_dask.verbs.selection import conjuncts
 
 SECTION = "Thresholds"
 """Heading of the section of their tables."""
@@ -45,10 +47,11 @@ class Found:
     asked: Asked | None = None
     url: str = ""  # of the file that names them
     note: str = ""  # why they are left out
+    is_used: bool = True  # whether the selection was made by them
 
-    def decides(self) -> list[str]:
+    def decides(self) -> list[Any]:
         """Return what decides the section besides the attributes, as JSON-able values."""
-        return [files.checksum(self.url)] if self.asked else [self.note]
+        return [files.checksum(self.url), self.is_used] if self.asked else [self.note]
 
     @property
     def inputs(self) -> Mapping[str, Input]:
@@ -72,11 +75,13 @@ def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) ->
     """Find the thresholds of a selection by the conditions `parts` from a dataset; `examples` are shown on each side of a bound."""
     names = frozenset[str]().union(*(part.names for part in parts))
     try:
-        known = _of_levels(dataset, parts, names) or _of_quantiles(dataset, names)
+        of_levels = _of_levels(dataset, parts, names)
+        known = of_levels or _of_quantiles(dataset, names)
         if known is None:
             return Found()
         url, thresholds, name = known
-        return Found(ask(dataset, thresholds, name=name, examples=min(examples, MOST_EXAMPLES)), url)
+        asked = ask(dataset, thresholds, name=name, examples=min(examples, MOST_EXAMPLES))
+        return Found(asked, url, is_used=bool(of_levels) or _are_parts(url, parts))
     except DolmaDaskError as error:
         return Found(note=_left_out(dataset, error))
 
@@ -146,14 +151,21 @@ def _are_read(url: str, names: Collection[str]) -> bool:
         return False
 
 
+def _are_parts(url: str, parts: Collection[Rule]) -> bool:
+    """Tell whether the conditions of a selection are those of some thresholds, or more."""
+    own = {str(part.canonical()) for part in parts}
+    return all(str(part.canonical()) in own for part in conjuncts(read_thresholds(url)))
+
+
 # ------------------------------------------------------------------------------------------------ on the page
 
 
-def thresholds_part(answer: WhatIf | None) -> ThresholdsPart | None:
+def thresholds_part(answer: WhatIf | None, is_used: bool) -> ThresholdsPart | None:
     """Return the section of an answer: its content, and the page with sliders."""
     if answer is None:
         return None
-    return ThresholdsPart({**answer.to_json(), "root": last_name(answer.root)}, embedded(answer))
+    content = {**answer.to_json(), "root": last_name(answer.root)}
+    return ThresholdsPart(content, embedded(answer), is_used)
 
 
 def threshold_tables(answer: WhatIf | None) -> tuple[ResultTable, ...]:

@@ -4,11 +4,12 @@ A problem names its file and row, what was found and what was expected. Memory: 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dolma_dask.display import counted, html_table
+from dolma_dask import fragments
+from dolma_dask.display import counted
 from dolma_dask.errors import AlignmentError, DataError, SchemaError, SourceChangedError, StaleAttributesError
 from dolma_dask.io import files
 from dolma_dask.summary import Summary, show
@@ -216,10 +217,10 @@ class ValidateSummary(Summary):
         """Return the report with what the run was."""
         return {**super().to_json(), **self.report()}
 
-    def rows(self) -> list[tuple[str, str]]:
+    def body(self) -> list[tuple[str, str]]:
         """Return the lines of the table: what was looked at, then every kind of problem with its count."""
         if self.planned:
-            return super().rows()
+            return super().body()
         sets = self.scope.get("attributes", [])
         rows = [
             ("looked at", self._looked_at()),
@@ -232,7 +233,7 @@ class ValidateSummary(Summary):
             rows.append(("against", str(self.scope["against"])))
         rows.append(("problems", f"{self.problems:,}" if self.problems else "none"))
         rows += [(f"  {kind}", f"{item.count:,}") for kind, item in self.found.items()]
-        return [*rows, ("seconds", f"{self.seconds:,.1f}"), ("where", self.target)]
+        return [*rows, ("where", self.target)]
 
     def _looked_at(self) -> str:
         files, total = self.scope.get("files", 0), self.scope.get("files_of", 0)
@@ -249,16 +250,13 @@ class ValidateSummary(Summary):
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        tables = (_html_table(kind, item) for kind, item in self.found.items())
-        return "".join([super()._repr_html_(), *tables])
-
-
-def _html_table(kind: str, item: KindProblems) -> str:
-    rows = [[one.file, one.shown_row, one.found, one.expected] for one in item.first]
-    more = item.count - len(item.first)
-    rest = f"<p>and {more:,} more</p>" if more else ""
-    return html_table(f"{kind}: {item.count:,}", [["file", "row", "found", "expected"], *rows]) + rest
+    def parts(self) -> Iterator[str]:
+        yield from super().parts()
+        for kind, item in self.found.items():
+            rows = [[one.file, one.shown_row, one.found, one.expected] for one in item.first]
+            yield fragments.table(f"{kind}: {item.count:,}", [["file", "row", "found", "expected"], *rows])
+            if item.count > len(item.first):
+                yield fragments.notes([f"and {item.count - len(item.first):,} more"])
 
 
 def last_names(root: str) -> str:

@@ -145,7 +145,7 @@ def test_nothing_is_written_and_the_same_is_found_again(root, capsys):
     assert told["levels"] == [vars(level) for level in one.levels]
     assert told["counts"]["copies"] == one.counts["copies"]
     assert "standard error" in str(one)
-    assert "<caption>Planted copies</caption>" in one._repr_html_()
+    assert "Planted copies</caption>" in one._repr_html_()
 
 
 def test_a_rehearsal_says_what_would_be_compared_and_plants_nothing(root):

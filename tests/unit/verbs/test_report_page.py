@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dolma_dask.figures import interactive
+from dolma_dask.figures import axes, interactive
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
-from dolma_dask.verbs.report import page
+from dolma_dask.verbs.report import markup, page, views
 from dolma_dask.verbs.report.model import (
     SIDES,
     Example,
@@ -198,18 +198,21 @@ def test_numbers_of_the_run():
         "600,000",
         "15.0 s",
         "1 failed shard, 100 bad records",
-        "matches nothing",
         "400 kB/s",
     ):
         assert part in shown
     assert "4.17 bytes of text per token" in shown
 
 
-def test_quiet_run_has_no_problem_section():
-    html = page.render(data_of(stages=[StageRow("tag", 10, 10)]))
-    assert 'id="problems"' not in html
-    assert "none" in text_of(html)
-    assert 'id="problems"' in page.render(data_of(quarantine=[QuarantineRow("tag", "x", 0)]))
+def test_of_a_quiet_run_nothing_was_wrong():
+    def text(**content: Any) -> str:
+        return text_of(page.render(data_of(**content)))
+
+    nothing = "Nothing: no shard failed, and every record could be read."
+    assert nothing in text(stages=[StageRow("tag", 10, 10)])
+    assert nothing not in text(quarantine=[QuarantineRow("tag", "x", 2)])
+    assert nothing not in text(failures=[FailureRow("tag", "s", "x")])
+    assert nothing not in text(results=[ResultTable("Checks", "v0", (), (), is_alarm=True)])
 
 
 def test_what_a_reader_must_know_stands_with_the_rules_also_without_any():
@@ -268,7 +271,7 @@ def test_any_text_is_shown_as_it_is(title, key, excerpt):
     cards = [example(rule=title, id=key, excerpt=excerpt)]
     reader = read(page.render(data_of(title=title, signals=[empty_signal(key)], examples=cards)))
     assert shape(reader) == shape(read(page.render(data_of(signals=[empty_signal()], examples=[example()]))))
-    assert page.visible(excerpt) in "".join(reader.text)
+    assert markup.visible(excerpt) in "".join(reader.text)
 
 
 def test_json_has_the_same_content():
@@ -301,21 +304,21 @@ values = st.lists(
 @settings(deadline=None)
 def test_positions_and_ticks_stay_in_the_plot(numbers):
     signal = signal_histogram("k", Histogram.of(numbers))
-    places = interactive.positions(signal.edges, signal)
+    places = axes.positions(signal.edges, signal)
     assert (np.diff(places) > 0).all()
-    inside = interactive.positions(np.array(numbers), signal)
+    inside = axes.positions(np.array(numbers), signal)
     assert ((inside >= places[0]) & (inside <= places[-1])).all()
     if signal.scale == "log":
         assert places.tolist() == list(range(len(signal.edges)))
-        ticks = interactive.log_ticks(signal)
+        ticks = axes.log_ticks(signal)
         assert ticks == sorted(set(ticks))
         assert len(ticks) <= 3 * interactive.MOST_TICKS
-        assert all(interactive.inside(tick, signal) for tick in ticks)
+        assert all(axes.inside(tick, signal) for tick in ticks)
 
 
 def test_log_ticks_are_round():
     signal = signal_histogram("k", Histogram.of(np.round(np.random.default_rng(0).lognormal(6, 1.5, 20_000))))
-    ticks = interactive.log_ticks(signal)
+    ticks = axes.log_ticks(signal)
     assert {0.0, 100.0, 1000.0} <= set(ticks)
     assert all(tick == 0 or f"{tick:e}"[0] in "125" for tick in ticks)
 
@@ -346,44 +349,41 @@ def test_examples_are_grouped_by_rule():
     assert shown.count("Just inside: kept 1") == 2
 
 
-def test_funnel_counts_from_the_first_known_number():
-    rows = page.funnel([StageRow("convert", None, 200), StageRow("mix", 200, 50, text_bytes=10)])
-    assert [(verb, bar.share, bar.width) for verb, bar, *_ in rows] == [
-        ("convert", 1.0, 100.0),
-        ("mix", 0.25, 25.0),
-    ]
-    assert [text.share for _, _, text, _ in rows] == [None, 1.0]
-
-
-def test_stages_without_change_are_one_line():
+def test_the_funnel_has_a_line_wherever_the_number_of_documents_changes():
     stages = [
-        StageRow("convert", 9, 9, text_bytes=5),
-        StageRow("tag", 9, 9, text_bytes=5),
+        StageRow("convert", 10, 9, text_bytes=50),
+        StageRow("tag", 9, 9, text_bytes=50),
         StageRow("quantiles", 9, 9),
+        StageRow("mix", 9, 3, text_bytes=20),
+        StageRow("ragged", 3, 3, text_bytes=20, tokens=7),
     ]
-    rows = page.funnel(
-        [*stages, StageRow("mix", 9, 4, text_bytes=2), StageRow("ragged", 4, 4, text_bytes=2, tokens=7)]
-    )
-    assert [(verb, bar.value, text.value) for verb, bar, text, _ in rows] == [
-        ("input", 9, None),
-        ("convert, tag, quantiles", 9, 5),
-        ("mix", 4, 2),
-        ("ragged", 4, 2),
+    assert [
+        (step.label, step.documents.value, step.documents.share, step.text and step.text.value) for step in views.funnel(stages)
+    ] == [
+        ("came in", 10, 1.0, None),
+        ("after convert", 9, 0.9, 50),
+        ("after mix", 3, 0.3, 20),
+    ]  # fmt: skip
+    assert [step.text.share for step in views.funnel(stages)[1:] if step.text] == [1.0, 0.4]
+    assert views.funnel(stages[1:3]) == views.funnel([]) == [], "nothing changes"
+    assert [step.label for step in views.funnel([StageRow("a", None, 200), StageRow("b", 200, 50)])] == [
+        "after a",
+        "after b",
     ]
 
 
 def test_flags_have_no_plot():
     flag = signal_histogram("exact__exact__flag", Histogram.of(np.ones(5)))
-    assert page.outline(flag.counts, flag) == ""
-    (view,) = page.signal_views([flag], iter([]))
+    assert views.outline(flag.counts, flag) == ""
+    (view,) = views.signal_views([flag], iter([]))
     assert view.figure is None
 
 
 def test_results_stand_in_sections():
     html = page.render(report())
-    assert html.count('id="duplicates"') == html.count('id="checks"') == 1
+    assert html.count('id="duplicates"') == html.count('id="problems"') == 1
     assert "1,234" in text_of(html)
-    assert html.index("by source plain") < html.index("clusters plain") < html.index("checks plain")
+    assert html.index("checks plain") < html.index("by source plain") < html.index("clusters plain")
     many = ResultTable("Quantiles", "t", ("n",), [(float(n),) for n in range(500)])
     shown = text_of(page.render(data_of(results=[many])))
     assert "The first 200 of 500" in shown

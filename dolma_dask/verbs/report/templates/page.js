@@ -1,4 +1,4 @@
-// What the page does by itself: sort tables, find signals, fold examples, draw plots when they come into view.
+// What a page does by itself: sort tables, show all of long ones, find signals, fold, draw plots when they come into view, open all for print.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -34,15 +34,49 @@
       header.append(button);
     }
   }
+  for (const table of document.querySelectorAll("table.long-table")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "more";
+    const label = () => {
+      const all = table.classList.contains("all");
+      button.textContent = all ? "Show the first 10 rows" : `Show all ${table.tBodies[0].rows.length} rows`;
+      button.setAttribute("aria-expanded", all);
+    };
+    button.addEventListener("click", () => { table.classList.toggle("all"); label(); });
+    label();
+    table.closest(".scroll").after(button);
+  }
 
   // ------------------------------------------------------------------ find and fold
+  const contents = document.querySelector("details.contents");
+  if (matchMedia("(max-width: 999px)").matches) contents.open = false;
+  const reveal = () => {
+    const target = document.getElementById(location.hash.slice(1));
+    for (let fold = target?.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    target?.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  const links = new Map([...contents.querySelectorAll("a")].map((link) => [link.hash.slice(1), link]));
+  const reader = new IntersectionObserver((entries) => {
+    const seen = entries.filter((entry) => entry.isIntersecting).at(-1);
+    if (!seen) return;
+    for (const [id, link] of links) {
+      if (id === seen.target.id) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
+    }
+  }, {rootMargin: "-10% 0px -80%"});
+  for (const id of links.keys()) reader.observe(document.getElementById(id));
+
   const find = document.getElementById("find");
   find?.addEventListener("input", () => {
     const part = find.value.trim().toLowerCase();
     let found = 0;
-    for (const element of document.querySelectorAll("[data-signal]")) {
-      element.hidden = !element.dataset.signal.toLowerCase().includes(part);
-      found += element.hidden ? 0 : 1;
+    document.querySelector(".index table").classList.toggle("all", part !== "");
+    for (const row of document.querySelectorAll(".index tbody tr")) row.hidden = !row.cells[0].textContent.toLowerCase().includes(part);
+    for (const plot of document.querySelectorAll("article.signal")) {
+      plot.hidden = !plot.dataset.signal.toLowerCase().includes(part);
+      found += plot.hidden ? 0 : 1;
+      if (part && !plot.hidden) plot.closest("details")?.setAttribute("open", "");
     }
     document.getElementById("nothing-found").hidden = found > 0;
   });
@@ -51,6 +85,20 @@
   };
   document.getElementById("unfold")?.addEventListener("click", fold(true));
   document.getElementById("fold")?.addEventListener("click", fold(false));
+
+  // ------------------------------------------------------------------ print
+  const print = matchMedia("print");
+  let folded = [];
+  const open = () => {
+    folded = [...document.querySelectorAll("details:not([open])")].concat(folded);
+    for (const fold of folded) fold.open = true;
+  };
+  const restore = () => {
+    for (const fold of folded.splice(0)) fold.open = false;
+  };
+  print.addEventListener("change", () => print.matches ? open() : restore());
+  addEventListener("beforeprint", open);
+  addEventListener("afterprint", restore);
 
   // ------------------------------------------------------------------ plots
   const waiting = [...document.querySelectorAll("script.figure")];
@@ -80,7 +128,7 @@
     for (const page of Bokeh.documents) page.roots().forEach(dress);
   };
   logCounts?.addEventListener("change", dressAll);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dressAll);
+  for (const media of [print, matchMedia("(prefers-color-scheme: dark)")]) media.addEventListener("change", dressAll);
 
   const draw = async (script) => {
     if (script.dataset.drawn) return;
@@ -98,5 +146,7 @@
     }
   }, {rootMargin: "800px"});
   for (const script of waiting) watcher.observe(document.getElementById(script.dataset.plot));
-  addEventListener("beforeprint", () => waiting.forEach(draw));
+  const drawAll = () => waiting.forEach(draw);
+  addEventListener("beforeprint", drawAll);
+  print.addEventListener("change", drawAll);
 })();

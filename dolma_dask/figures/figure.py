@@ -1,0 +1,146 @@
+"""A figure: numbers that show themselves as a picture, and stay numbers."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+from dolma_dask.display import printable, text_table
+from dolma_dask.errors import UsageError
+from dolma_dask.extras import require
+from dolma_dask.figures.model import Panel
+from dolma_dask.figures.numbers import columns_of, sentence_of, table_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Format = Literal["png", "svg", "html"]
+
+
+class Writer(Protocol):
+    """A file that takes bytes."""
+
+    def write(self, content: bytes, /) -> object:
+        """Take all of `content`."""
+
+
+def format_of(name: str | os.PathLike[str]) -> Format:
+    """Return the format that the end of a file's name means; raise `UsageError` if it is none."""
+    for known in get_args(Format):
+        if os.fspath(name).endswith(f".{known}"):
+            found: Format = known
+            return found
+    raise UsageError(
+        f"{os.fspath(name)!r} is no name of a picture; expected one that ends in .png, .svg or .html."
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class Figure:
+    """Numbers and their picture: shows itself in a notebook, prints as a table, and is saved by `save`.
+
+    Attributes
+    ----------
+    title : str
+        One line above the picture.
+    panels : tuple
+        What is drawn, as records of `dolma_dask.figures.model`.
+    axis : str
+        Name of the horizontal axis of all panels.
+    notes : tuple of str
+        Lines below the title: what was counted, and what a person should know.
+    """
+
+    title: str
+    panels: tuple[Panel, ...]
+    axis: str = ""
+    notes: tuple[str, ...] = ()
+    exit_status: int = 0
+
+    def frame(self) -> "pd.DataFrame":
+        """Return the numbers as a frame: a row per bin, bar, condition or group; of several panels with a column ``panel``.
+
+        Examples
+        --------
+        >>> words = dk.histogram("corpus/v0", "word_count")  # doctest: +SKIP
+        >>> words.frame()[["from", "documents"]]  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        frames = [pd.DataFrame(columns_of(panel)) for panel in self.panels]
+        if len(frames) == 1:
+            return frames[0]
+        named = zip(self.panels, frames, strict=True)
+        return pd.concat([frame.assign(panel=panel.key) for panel, frame in named], ignore_index=True)
+
+    def describe(self) -> str:
+        """Return what the picture shows in a few plain sentences; they are its alternative text."""
+        return printable(" ".join([f"{self.title}.", *map(sentence_of, self.panels)]))
+
+    def png(self) -> bytes:
+        """Return the picture as PNG, of two pixels for each that a notebook shows."""
+        return self._rendered("png")
+
+    def svg(self) -> str:
+        """Return the picture as SVG."""
+        return self._rendered("svg").decode()
+
+    def save(self, file: str | os.PathLike[str] | Writer, format: Format | None = None) -> None:
+        """Write the figure; a file appears whole or not at all.
+
+        Parameters
+        ----------
+        file : str, path or writable binary file
+            A local path, or what was opened for writing bytes, such as by ``fsspec.open("s3://bucket/words.png", "wb")``.
+        format : {"png", "svg", "html"}, optional
+            Default: what the name ends in. HTML is a page of its own, interactive, that needs no network.
+        """
+        if isinstance(file, str | os.PathLike):
+            _check_local(os.fspath(file))
+            _write_whole(Path(file), self._as(format or format_of(file)))
+        else:
+            file.write(self._as(format or "png"))
+
+    def _as(self, format: Format) -> bytes:
+        if format != "html":
+            return self._rendered(format)
+        require("bokeh", "a page of a figure")
+        from dolma_dask.figures.notebook import page
+
+        return page(self).encode()
+
+    def _rendered(self, to: Literal["png", "svg"]) -> bytes:
+        require("matplotlib", "a picture of a figure")
+        from dolma_dask.figures.static import render
+
+        return render(self.title, self.panels, self.axis, self.notes, to)
+
+    def __str__(self) -> str:
+        lines = [printable(self.title), *(f"  {printable(note)}" for note in self.notes)]
+        for panel in self.panels:
+            lines += ["", *([f"  {printable(panel.key)}"] if len(self.panels) > 1 else [])]
+            lines += [f"  {line}" for line in text_table(table_of(panel))]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        from dolma_dask.figures.notebook import mime_bundle
+
+        return mime_bundle(self)
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write a file under another name and rename it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
+def _check_local(path: str) -> None:
+    if "://" in path:
+        raise UsageError(
+            f"{path} is a URL; expected a local path. Open it and give the writer: with fsspec.open(url, 'wb') as out: figure.save(out, 'png')."
+        )

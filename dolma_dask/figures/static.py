@@ -1,0 +1,297 @@
+"""Figures as pictures, drawn by matplotlib: the same data give the same bytes, on any machine with the same version.
+
+The background is white, so that a picture reads in a dark notebook as well as in a light one. Names of the data are drawn as they are:
+nothing in them is taken for mathematics.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from typing import Any, Literal
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from PIL import Image
+
+from dolma_dask.display import integer, printable, real
+from dolma_dask.figures.axes import MOST_TICKS, inside, log_ticks, positions
+from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges, SignalHistogram
+
+ALL, KEPT, BOUND, TEXT, MUTED = "#e09b57", "#2f6fde", "#1a2330", "#1a2330", "#566273"
+"""Colours of the report page in light mode."""
+
+WIDTH = 7.2
+"""Inches; a notebook shows 100 pixels for each."""
+
+DPI = 200
+
+COLORS = 64
+
+MOST_WRITTEN = 12
+"""Conditions of a heat map whose numbers are written in it."""
+
+_STYLE: Any = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9,
+    "text.parse_math": False,
+    "text.color": TEXT,
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": "#c3cbd5",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": "#e6eaef",
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "svg.hashsalt": "dolma-dask",
+    "svg.fonttype": "path",
+}
+
+Format = Literal["png", "svg"]
+
+
+def render(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str, ...], to: Format) -> bytes:
+    """Return a picture of panels below each other, or in two columns where there are several histograms."""
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn for it
+        drawing = _drawn(title, panels, axis, notes)
+        out = BytesIO()
+        metadata: dict[str, Any] = {"Software": None} if to == "png" else {"Date": None, "Creator": None}
+        drawing.savefig(out, format=to, dpi=DPI, metadata=metadata)
+    return out.getvalue() if to == "svg" else _with_palette(out)
+
+
+def _with_palette(picture: BytesIO) -> bytes:
+    """Return a PNG in `COLORS` colours, which takes a third of the bytes."""
+    out = BytesIO()
+    Image.open(picture).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(
+        out, format="png", optimize=True
+    )
+    return out.getvalue()
+
+
+def _drawn(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str, ...]) -> Drawing:
+    columns = 2 if len(panels) > 1 and all(isinstance(panel, SignalHistogram) for panel in panels) else 1
+    rows = -(-len(panels) // columns)
+    heights = [max(map(_height, panels[row * columns : (row + 1) * columns])) for row in range(rows)]
+    margin = 0.45 + 0.17 * len(notes)
+    drawing = Drawing(
+        figsize=(WIDTH, sum(heights) / (1.35 if columns == 2 else 1) + margin), layout="constrained"
+    )
+    FigureCanvasAgg(drawing)
+    top = drawing.get_figheight()
+    drawing.get_layout_engine().set(rect=(0, 0, 1, 1 - margin / top), h_pad=0.06, w_pad=0.06)  # type: ignore[union-attr, call-arg]
+    drawing.text(0.012, 1 - 0.12 / top, printable(title), fontsize=11.5, fontweight="bold", va="top")
+    for line, note in enumerate(notes):
+        drawing.text(
+            0.012, 1 - (0.36 + 0.17 * line) / top, printable(note), fontsize=8.5, color=MUTED, va="top"
+        )
+    grid = drawing.add_gridspec(rows, columns, height_ratios=heights)
+    for number, panel in enumerate(panels):
+        axes = drawing.add_subplot(grid[number // columns, number % columns])
+        _DRAW[type(panel)](axes, panel)
+        if len(panels) > 1 or isinstance(panel, Ranges):
+            axes.set_title(_panel_title(panel), color=TEXT)
+        if number == 0 and axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="best", fontsize=8, handlelength=1, handleheight=0.8, reverse=True)
+    if axis and isinstance(panels[0], SignalHistogram):
+        drawing.supxlabel(printable(axis), fontsize=9, color=MUTED)
+    return drawing
+
+
+def _height(panel: Panel) -> float:
+    match panel:
+        case Bars():
+            return 0.5 + 0.24 * len(panel.labels)
+        case HeatMap():
+            return 0.6 + 0.3 * len(panel.labels)
+        case Ranges():
+            return 0.65 + 0.27 * len(panel.groups)
+        case _:
+            return 2.6
+
+
+def _panel_title(panel: Panel) -> str:
+    return (
+        printable(panel.key)
+        if not isinstance(panel, SignalHistogram)
+        else f"{printable(panel.key)} ({integer(panel.n)})"
+    )
+
+
+# ------------------------------------------------------------------------------------------------ panels
+
+
+def _draw_histogram(axes: Axes, signal: SignalHistogram) -> None:
+    if not len(signal.counts):
+        axes.text(0.5, 0.5, "no values", ha="center", va="center", transform=axes.transAxes, color=MUTED)
+        axes.set(xticks=[], yticks=[])
+        return
+    ends = positions(signal.edges, signal)
+    if signal.kept_counts is None:
+        axes.stairs(signal.counts, ends, fill=True, color=KEPT)
+    else:
+        axes.stairs(signal.counts, ends, fill=True, color=ALL, label="dropped")
+        axes.stairs(signal.kept_counts, ends, fill=True, color=KEPT, label="kept")
+    bounds = [value for _, value in signal.threshold if inside(value, signal)]
+    for bound, place in zip(bounds, positions(np.array(bounds), signal).tolist(), strict=True):
+        _draw_bound(axes, place, real(bound))
+    axes.set_xlim(ends[0], ends[-1])
+    _count_axis(axes, signal)
+    _value_ticks(axes, signal)
+
+
+def _draw_bound(axes: Axes, place: float, label: str) -> None:
+    axes.axvline(place, color=BOUND, linestyle=(0, (4, 3)), linewidth=1.2)
+    axes.annotate(
+        label,
+        (place, 1),
+        (3, -1),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        va="top",
+        fontsize=7.5,
+    )
+
+
+def _count_axis(axes: Axes, signal: SignalHistogram) -> None:
+    if signal.count_scale == "log":
+        axes.set_yscale("symlog", linthresh=1)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: integer(int(value))))
+
+
+def _value_ticks(axes: Axes, signal: SignalHistogram) -> None:
+    if signal.scale == "log":
+        ticks = log_ticks(signal)
+        axes.set_xticks(positions(np.array(ticks), signal), [real(tick) for tick in ticks])
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
+        axes.xaxis.set_major_formatter(_as_real())
+
+
+def _as_real() -> FuncFormatter:
+    return FuncFormatter(lambda value, _: real(float(f"{value:.9g}")))
+
+
+def _draw_line(axes: Axes, line: Line) -> None:
+    axes.plot(line.x, line.y, color=KEPT, linewidth=2)
+    for _, bound in line.threshold:
+        _draw_bound(axes, bound, real(bound))
+    axes.set(
+        xlim=(line.x[0], line.x[-1]),
+        ylim=(0, 1.02),
+        xlabel=printable(line.x_label),
+        ylabel=printable(line.y_label),
+    )
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+
+
+def _categories(axes: Axes, names: tuple[str, ...]) -> None:
+    """Name the rows, the first at the top."""
+    axes.set_yticks(range(len(names)), [_cut(name) for name in names], color=TEXT)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+
+
+def _cut(name: str, most: int = 44) -> str:
+    shown = printable(name)
+    return shown if len(shown) <= most else f"{shown[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _draw_bars(axes: Axes, bars: Bars) -> None:
+    places = range(len(bars.labels))
+    axes.barh(places, bars.values, height=0.72, color=KEPT)
+    if bars.has_log_axis:
+        axes.set_xscale("symlog", linthresh=1)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS, integer=True))
+    axes.xaxis.set_major_formatter(_as_real())
+    for place, value in zip(places, bars.values, strict=True):
+        axes.annotate(
+            real(value), (value, place), (4, 0), textcoords="offset points", va="center", fontsize=8
+        )
+    axes.margins(x=0.12)
+    axes.set_xlim(left=0)
+    axes.set(xlabel=bars.value_name, ylabel=bars.label_name)
+    _categories(axes, bars.labels)
+    axes.grid(visible=True, axis="x")
+
+
+def _draw_heat(axes: Axes, panel: HeatMap) -> None:
+    axes.imshow(panel.shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    count = len(panel.labels)
+    named = [
+        f"{_cut(label)} ({number})" if count > 1 else _cut(label)
+        for number, label in enumerate(panel.labels, 1)
+    ]
+    _categories(axes, tuple(named))
+    axes.set_xticks(range(count), [f"({number})" for number in range(1, count + 1)], color=TEXT)
+    axes.tick_params(axis="x", length=0, top=False)
+    axes.spines[:].set_visible(False)
+    for row, column, share in _written(panel):
+        color = "white" if share > 0.55 else TEXT
+        axes.text(column, row, f"{100 * share:.0f} %", ha="center", va="center", fontsize=8, color=color)
+
+
+def _written(panel: HeatMap) -> Iterator[tuple[int, int, float]]:
+    if len(panel.labels) > MOST_WRITTEN:
+        return
+    for row, shares in enumerate(panel.shares.tolist()):
+        for column, share in enumerate(shares):
+            if not math.isnan(share):
+                yield row, column, share
+
+
+def _draw_ranges(axes: Axes, panel: Ranges) -> None:
+    places = np.arange(len(panel.groups))
+    with np.errstate(invalid="ignore"):
+        low = np.where(np.isinf(panel.lower), np.fmin(panel.p1, panel.upper), panel.lower)
+        high = np.where(np.isinf(panel.upper), np.fmax(panel.p99, panel.lower), panel.upper)
+    axes.hlines(places, np.fmin(panel.p1, low), np.fmax(panel.p99, high), color="#c3cbd5", linewidth=1.6)
+    axes.hlines(places, low, high, color=KEPT, linewidth=7)
+    axes.vlines(panel.median, places - 0.28, places + 0.28, color=BOUND, linewidth=1.6)
+    for bounds in (panel.lower, panel.upper):
+        for place, bound in zip(places.tolist(), bounds.tolist(), strict=True):
+            if math.isfinite(bound):
+                axes.annotate(
+                    real(bound),
+                    (bound, place),
+                    (0, -8),
+                    textcoords="offset points",
+                    ha="center",
+                    va="top",
+                    fontsize=7.5,
+                )
+    if panel.scale == "log":
+        axes.set_xscale("log")
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
+    axes.xaxis.set_major_formatter(_as_real())
+    axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+    _categories(axes, panel.groups)
+    axes.set_ylim(bottom=len(panel.groups) - 0.3)
+    axes.grid(visible=True, axis="x")
+
+
+_DRAW: dict[type, Callable[[Axes, Any], None]] = {
+    SignalHistogram: _draw_histogram,
+    Line: _draw_line,
+    Bars: _draw_bars,
+    HeatMap: _draw_heat,
+    Ranges: _draw_ranges,
+}

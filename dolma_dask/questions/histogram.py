@@ -1,0 +1,257 @@
+"""histogram: how the values of a signal are spread, for all documents, for those that a rule keeps, and by group.
+
+Attribute columns alone are read, in one pass. The counts are exact: bins can be added up over shards before the range of the values is known
+(`dolma_dask.figures.histogram`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from dolma_dask import engine
+from dolma_dask.display import counted, percent
+from dolma_dask.engine import Task
+from dolma_dask.figures.figure import Figure
+from dolma_dask.figures.histogram import Histogram, display_edges, signal_histogram
+from dolma_dask.figures.model import SignalHistogram
+from dolma_dask.formats.exact_numbers import floats
+from dolma_dask.questions.column_pass import column_tasks, mask_of, readable_batches
+from dolma_dask.questions.rule_ends import Ends, ends_of
+from dolma_dask.questions.saving import check_target, last_name, save_figure
+from dolma_dask.rules.groups import MOST_GROUPS, Groups, too_many
+from dolma_dask.rules.labels import BETWEEN
+from dolma_dask.rules.rules import Rule
+from dolma_dask.rules.signal_names import short_name
+from dolma_dask.rules.thresholds import shown_by
+from dolma_dask.verbs.options import (
+    DatasetLike,
+    Many,
+    RuleLike,
+    RunArgs,
+    as_dataset,
+    checked,
+    dataset_notes,
+    rule_of,
+    run_options,
+    selected,
+    words_of,
+)
+from dolma_dask.verbs.quantiles.columns import find_rule, find_signals
+
+MOST_PANELS = 8
+"""Groups with a panel of their own; where there are more, the last panel is of all others."""
+
+AT_ONCE = 1 << 20
+"""Values that are sorted into bins together."""
+
+WITHOUT = "(no value)"
+"""Name of the panel of the documents without a group."""
+
+OTHERS = "(others)"
+
+
+def histogram(
+    dataset: DatasetLike,
+    signal: str,
+    /,
+    *,
+    where: RuleLike = None,
+    by: Annotated[Sequence[str] | str | None, Many] = None,
+    log: bool | None = None,
+    to: str | None = None,
+    attributes: Annotated[Sequence[str], Many] = (),
+    source: str | None = None,
+    version: str | None = None,
+    **options: Unpack[RunArgs],
+) -> Figure:
+    """Count the values of a signal in bins: of all documents, of those that a rule keeps, and by group.
+
+    Example: dolma-dask histogram corpus/wiki/v0 word_count --to words.svg
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ and attributes/ in it.
+    signal : str
+        Attribute key (a unique ending is enough), metadata.<field>, or a metric such as number_of_words, with one number per document.
+    where : str, optional
+        Rule, as in mix, or thresholds: what it keeps stands before all values, and its bounds of this signal are dashed lines.
+    by : list of str, optional
+        Column with a value for each group, or several, as in quantiles: a panel for each of the largest groups, with the same bins.
+    log : bool, optional
+        Whether bins are spaced by powers of ten; by default where most values would share a few bins.
+    to : str, optional
+        Picture to write, ending in .png, .svg or .html.
+    attributes : list of str, optional
+        Attribute sets to look in; by default all.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+
+    Returns
+    -------
+    Figure
+        Shows itself in a notebook and prints as a table; ``frame()`` has its numbers, and ``save("words.png")`` writes PNG, SVG or HTML.
+
+    Raises
+    ------
+    UsageError
+        There is no such column, it has not one number per document, the rule cannot be read, or `by` has more than 1,000 values.
+    StageError
+        Some shards could not be read, for example because attributes do not line up.
+
+    Notes
+    -----
+    Documents that could not be read are not counted. A document without a value is in no bin, and counts as kept or not like any other.
+
+    Examples
+    --------
+    >>> words = dk.histogram("corpus/v0", "word_count", where="word_count >= 50", by="source")  # doctest: +SKIP
+    >>> words.frame()[["panel", "from", "documents", "kept_documents"]]  # doctest: +SKIP
+    """
+    options = checked(histogram, options, RunArgs)
+    check_target(to)
+    found = as_dataset(dataset, source, version)
+    part = selected(found, options)
+    rule, sets = find_rule(part, "all", rule_of(where), words_of("attributes", attributes))
+    columns, (name,), groups = find_signals(part, [signal], by, sets, rule, sampled=False)
+    label = groups if not isinstance(groups, tuple) else BETWEEN.join(groups)
+    counts: dict[str | None, Spread] = {}
+    stage, tasks = HistogramStage(name, rule, label), column_tasks(columns, part.shards)
+    engine.gather(stage, tasks, run_options(options), lambda new: _add(counts, new, label))
+    panels, others = _panels(short_name(name), counts, label, ends_of(rule, columns, name, groups), log)
+    total = sum(counts.values(), Spread.of(rule))
+    figure = Figure(
+        short_name(name) + (f" by {shown_by(groups)}" if groups else ""),
+        panels,
+        short_name(name),
+        (f"{last_name(found)}: {total}", *others, *dataset_notes(found)),
+    )
+    return save_figure(figure, to)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Values of some documents, and those of the kept ones; None without a rule."""
+
+    every: Histogram
+    kept: Histogram | None = None
+
+    @classmethod
+    def of(cls, rule: Rule | None) -> "Spread":
+        """Return the values of no documents."""
+        return cls(Histogram(), None if rule is None else Histogram())
+
+    def __add__(self, other: "Spread") -> "Spread":
+        both = self.kept is not None and other.kept is not None
+        return Spread(self.every + other.every, self.kept + other.kept if both else None)  # type: ignore[operator]
+
+    @property
+    def documents(self) -> int:
+        """Documents, those without a value included."""
+        return self.every.n + self.every.nulls
+
+    def __str__(self) -> str:
+        every = self.every
+        parts = [counted(self.documents, "document")]
+        parts += [f"{every.nulls:,} without a value"] if every.nulls else []
+        parts += [f"{every.infinite:,} infinite"] if every.infinite else []
+        if self.kept is not None:
+            kept = self.kept.n + self.kept.nulls
+            parts.append(f"{kept:,} kept ({percent(kept, self.documents)})")
+        return ", ".join(parts)
+
+
+Codes = npt.NDArray[np.uint16]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class HistogramStage:
+    """The work of `histogram` on some shards, as a stage for `dolma_dask.engine.gather`."""
+
+    signal: str  # full name of its column
+    rule: Rule | None  # over full names
+    label: str | None  # column of the groups
+    verb: ClassVar[str] = "histogram"
+
+    def run_shard(self, task: Task) -> dict[str | None, Spread]:
+        """Count the values of some shards by group; None stands for documents without one."""
+        groups = Groups(self.label) if self.label else None
+        counts: dict[int, Spread] = {}
+        for values, codes, kept in _large(self._blocks(task, groups)):
+            for code in np.unique(codes).tolist():
+                mine = codes == code
+                held = Histogram.of(values[mine & kept]) if self.rule is not None else None
+                counts[code] = counts.get(code, Spread.of(self.rule)) + Spread(
+                    Histogram.of(values[mine]), held
+                )
+        labels = [None, *(groups.labels if groups else [])]
+        return {labels[code]: spread for code, spread in counts.items()}
+
+    def _blocks(self, task: Task, groups: Groups | None) -> Iterator[tuple[Any, ...]]:
+        """Yield values, codes of groups, and which rows are kept."""
+        for batch in readable_batches(task):
+            count = batch.num_rows
+            codes = np.zeros(count, np.uint16) if groups is None else groups.codes(batch.column(groups.by))
+            kept = np.ones(count, np.bool_)
+            if self.rule is not None:
+                kept = mask_of(self.rule, batch).to_numpy(zero_copy_only=False)
+            yield floats(batch.column(self.signal)), codes, kept
+
+
+def _large(blocks: Iterator[tuple[Any, ...]]) -> Iterator[list[Any]]:
+    """Join the columns of consecutive blocks until there are `AT_ONCE` rows."""
+    waiting: list[tuple[Any, ...]] = []
+    rows = 0
+    for block in blocks:
+        waiting.append(block)
+        rows += len(block[0])
+        if rows >= AT_ONCE:
+            yield [np.concatenate(parts) for parts in zip(*waiting, strict=True)]
+            waiting, rows = [], 0
+    if waiting:
+        yield [np.concatenate(parts) for parts in zip(*waiting, strict=True)]
+
+
+def _add(counts: dict[str | None, Spread], new: Mapping[str | None, Spread], label: str | None) -> None:
+    for group, spread in new.items():
+        counts[group] = counts[group] + spread if group in counts else spread
+    if len(counts) > MOST_GROUPS + 1:
+        raise too_many(label or "")
+
+
+def _panels(
+    signal: str,
+    counts: Mapping[str | None, Spread],
+    label: str | None,
+    ends: Sequence[Ends],
+    log: bool | None,
+) -> tuple[tuple[SignalHistogram, ...], tuple[str, ...]]:
+    """Return a panel for each of the largest groups, all with the same bins, and one for the others, with a note on these."""
+    order = sorted(counts, key=lambda group: (-counts[group].documents, group or ""))
+    shown = order if len(order) <= MOST_PANELS else order[: MOST_PANELS - 1]
+    unnamed = WITHOUT if label else signal
+    parts = [(unnamed if group is None else group, group, counts[group]) for group in shown]
+    notes: tuple[str, ...] = ()
+    if rest := order[len(shown) :]:
+        every = [counts[group] for group in rest]
+        parts.append((OTHERS, None, sum(every[1:], every[0])))
+        notes = (f"{OTHERS}: {counted(len(rest), 'group')} of fewer documents, together",)
+    spreads = [spread for _, _, spread in parts] or [Spread(Histogram())]
+    bins = display_edges(sum(spreads[1:], spreads[0]).every, log)
+    panels = (
+        signal_histogram(
+            name,
+            spread.every,
+            spread.kept,
+            tuple(dict.fromkeys(end.bound for end in ends if end.group in (None, group))),
+            bins,
+        )
+        for name, group, spread in parts
+    )
+    return tuple(panels), notes

@@ -1,0 +1,190 @@
+"""rule_overlap: which conditions of a rule drop the same documents. Attribute columns alone are read, in one pass."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from dolma_dask import engine
+from dolma_dask.dataset import Dataset
+from dolma_dask.display import counted, percent
+from dolma_dask.engine import Task
+from dolma_dask.errors import UsageError
+from dolma_dask.figures.figure import Figure
+from dolma_dask.figures.model import HeatMap
+from dolma_dask.questions.column_pass import column_tasks, mask_of, readable_batches
+from dolma_dask.questions.saving import check_target, last_name, save_figure
+from dolma_dask.reading import find_columns
+from dolma_dask.rules.rules import Rule, all_of
+from dolma_dask.rules.signal_names import short_names
+from dolma_dask.rules.thresholds import Thresholds
+from dolma_dask.rules.where import parse
+from dolma_dask.rules.within import Within
+from dolma_dask.verbs.options import (
+    DatasetLike,
+    Many,
+    RuleLike,
+    RunArgs,
+    as_dataset,
+    checked,
+    dataset_notes,
+    rule_of,
+    run_options,
+    selected,
+    words_of,
+)
+from dolma_dask.verbs.selection import conjuncts, select
+
+Ints = npt.NDArray[np.int64]
+
+
+def rule_overlap(
+    dataset: DatasetLike,
+    where: RuleLike,
+    /,
+    *,
+    to: str | None = None,
+    attributes: Annotated[Sequence[str], Many] = (),
+    source: str | None = None,
+    version: str | None = None,
+    **options: Unpack[RunArgs],
+) -> Figure:
+    """Count what each condition of a rule drops, what it drops alone, and what pairs of conditions drop together.
+
+    Example: dolma-dask rule-overlap corpus/wiki/v0 "word_count >= 50 and mean_word_length <= 8" --to overlap.png
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ and attributes/ in it.
+    where : str
+        Rule, as in mix; its conditions are what `and` joins, and of thresholds the bounds of each signal.
+    to : str, optional
+        Picture to write, ending in .png, .svg or .html.
+    attributes : list of str, optional
+        Attribute sets to look in; by default all.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+
+    Returns
+    -------
+    Figure
+        A heat map: of the documents that the condition of a row drops, the share that the condition of a column drops too. ``frame()`` has a row
+        per condition, with the documents that it drops and those that no other drops.
+
+    Raises
+    ------
+    UsageError
+        The rule cannot be read, or names what is not there.
+    StageError
+        Some shards could not be read, for example because attributes do not line up.
+
+    Examples
+    --------
+    >>> dk.rule_overlap("corpus/v0", dk.thresholds("corpus/v0", "regular"))  # doctest: +SKIP
+    """
+    options = checked(rule_overlap, options, RunArgs)
+    check_target(to)
+    given = rule_of(where)
+    if given is None:
+        raise UsageError("where is None; expected a rule, such as 'word_count >= 50 and not fuzzy'.")
+    found = as_dataset(dataset, source, version)
+    part = selected(found, options)
+    sets = words_of("attributes", attributes)
+    conditions = _conditions(part, parse(given) if isinstance(given, str) else given, sets)
+    columns = find_columns(part, sorted(frozenset[str]().union(*(rule.names for rule in conditions))), sets)
+    drops = Drops.of(len(conditions))
+    stage = OverlapStage(conditions)
+    engine.gather(stage, column_tasks(columns, part.shards), run_options(options), drops.add)
+    figure = Figure(
+        "Documents that conditions drop together",
+        (_heat(conditions, drops),),
+        notes=(
+            f"{last_name(found)}: {counted(drops.documents, 'document')}, {drops.kept:,} kept ({percent(drops.kept, drops.documents)})",
+            "of the documents that a row drops, the share that a column drops too",
+            *dataset_notes(found),
+        ),
+    )
+    return save_figure(figure, to)
+
+
+def _conditions(dataset: Dataset, rule: Rule, sets: Sequence[str]) -> tuple[Rule, ...]:
+    """Return the conditions of a rule over full names; those of one signal of thresholds are one."""
+    parts = conjuncts(select(dataset, rule, sets).rule)
+    if not isinstance(rule, Thresholds):
+        return parts
+    by_names: dict[frozenset[str], list[Rule]] = {}
+    for part in parts:
+        by_names.setdefault(part.names, []).append(part)
+    return tuple(all_of(*same) for same in by_names.values())
+
+
+@dataclass
+class Drops:
+    """Documents that conditions drop: all counts are sums over documents."""
+
+    together: Ints  # (n, n) by both; the diagonal by each
+    alone: Ints  # (n,) by no other
+    documents: int = 0
+    kept: int = 0
+
+    @classmethod
+    def of(cls, conditions: int) -> "Drops":
+        """Return the counts of no documents."""
+        return cls(np.zeros((conditions, conditions), np.int64), np.zeros(conditions, np.int64))
+
+    def add(self, other: "Drops") -> None:
+        """Add the counts of other documents."""
+        self.together += other.together
+        self.alone += other.alone
+        self.documents += other.documents
+        self.kept += other.kept
+
+    def count(self, dropped: npt.NDArray[np.bool_]) -> None:
+        """Count documents: which conditions drop each (n, documents)."""
+        ones = dropped.astype(np.float32)  # exact: fewer than 2^24 rows in a block
+        self.together += (ones @ ones.T).astype(np.int64)
+        how_many = dropped.sum(axis=0)
+        self.alone += dropped[:, how_many == 1].sum(axis=1)
+        self.documents += dropped.shape[1]
+        self.kept += int(np.count_nonzero(how_many == 0))
+
+
+@dataclass(frozen=True)
+class OverlapStage:
+    """The work of `rule_overlap` on some shards, as a stage for `dolma_dask.engine.gather`."""
+
+    conditions: tuple[Rule, ...]  # over full names
+    verb: ClassVar[str] = "rule_overlap"
+
+    def run_shard(self, task: Task) -> Drops:
+        """Count some shards."""
+        drops = Drops.of(len(self.conditions))
+        for batch in readable_batches(task):
+            holds = [mask_of(rule, batch).to_numpy(zero_copy_only=False) for rule in self.conditions]
+            drops.count(~np.stack(holds))
+        return drops
+
+
+def _heat(conditions: Sequence[Rule], drops: Drops) -> HeatMap:
+    names = short_names(sorted(frozenset[str]().union(*(rule.names for rule in conditions))))
+    each = drops.together.diagonal()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = drops.together / each[:, None]
+    np.fill_diagonal(shares, np.nan)
+    return HeatMap(
+        "overlap",
+        tuple(_called(rule.renamed(names)) for rule in conditions),
+        shares,
+        "condition",
+        {"dropped_documents": tuple(each.tolist()), "dropped_alone_documents": tuple(drops.alone.tolist())},
+    )
+
+
+def _called(rule: Rule) -> str:
+    """Return how the picture calls a condition; thresholds by group by their signal alone."""
+    return str(rule.signal) if isinstance(rule, Within) else rule.short

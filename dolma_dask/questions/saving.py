@@ -1,0 +1,25 @@
+"""Pictures that questions write, and the names that they may show."""
+
+from dolma_dask.dataset import Dataset
+from dolma_dask.figures.figure import Figure, format_of
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
+
+
+def check_target(to: str | None) -> None:
+    """Refuse a file that no picture can be written to, before anything is read."""
+    if to is not None:
+        format_of(to)
+
+
+def save_figure(figure: Figure, to: str | None) -> Figure:
+    """Write a figure to a path or URL, if one is given; return the figure."""
+    if to is not None:
+        with publish(files.normalize(to)) as out:
+            figure.save(out, format_of(to))
+    return figure
+
+
+def last_name(dataset: Dataset) -> str:
+    """Return the last part of where a dataset lies, which may be shown to anybody."""
+    return dataset.root.rstrip("/").rpartition("/")[2]

@@ -1,0 +1,23 @@
+"""Text of documents, made safe for HTML."""
+
+import re
+from typing import Any
+
+from markupsafe import Markup
+
+_CONTROL = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"} | {0x7F: 0x2421}
+_JOINT = re.compile("(?<=[_/])(?![_/])")
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character, which no UTF-8 can hold."""
+
+
+def visible(value: Any) -> Any:
+    """Replace characters that HTML cannot hold: control characters by their pictures, lone surrogates by U+FFFD."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value.translate(_CONTROL))
+
+
+def breakable(value: str) -> Markup:
+    """Escape `value` and let lines break after the joints of keys and paths."""
+    return Markup("<wbr>").join(_JOINT.split(visible(value)))

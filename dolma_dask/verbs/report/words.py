@@ -1,0 +1,48 @@
+"""Conditions of a rule in plain words: the documents that each of them drops."""
+
+from collections.abc import Mapping
+
+from dolma_dask.display import real
+from dolma_dask.rules.comparisons import MIRRORED
+from dolma_dask.rules.rules import Compare, Flag, Missing, Not, Rule
+from dolma_dask.rules.signal_names import short_name
+from dolma_dask.rules.values import Literal, Name
+from dolma_dask.rules.within import Within
+
+_DROPPED = {
+    "<": "{} of {} or more",
+    "<=": "{} above {}",
+    ">": "{} of {} or less",
+    ">=": "{} below {}",
+    "==": "{} other than {}",
+    "!=": "{} equal to {}",
+}
+
+_FLAGGED = {"dedupe": "copies of another document ({})", "block": "documents of a block list ({})"}
+
+
+def dropped_by(rule: Rule, makers: Mapping[str, str]) -> str:
+    """Say which documents a condition drops; `makers` maps attribute sets to the verb that made them."""
+    match rule:
+        case Compare(sign, Name(key), Literal(value)):
+            return _compared(sign, key, value)
+        case Compare(sign, Literal(value), Name(key)):
+            return _compared(MIRRORED[sign], key, value)
+        case Missing(Name(key), False):
+            return _FLAGGED.get(makers.get(key, ""), "documents with a value of {}").format(short_name(key))
+        case Missing(Name(key), True):
+            return f"documents without a value of {short_name(key)}"
+        case Flag(Name(key)):
+            return f"documents that are not {short_name(key)}"
+        case Not(Flag(Name(key))):
+            return f"documents that are {short_name(key)}"
+        case Within(Name(key), Name(by)):
+            return f"{short_name(key)} outside of its bounds for each {short_name(by)}"
+        case Within(Name(key)):
+            return f"{short_name(key)} outside of its bounds"
+    return ""
+
+
+def _compared(sign: str, key: str, value: object) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return _DROPPED[sign].format(short_name(key), real(float(value)) if is_number else repr(value))  # type: ignore[arg-type]

@@ -1,0 +1,254 @@
+"""Pages of the documentation that are made from the code, and links from docs/ to other files of the repository: a hook of MkDocs.
+
+The reference of commands comes from their help, that of Python from the public names, the guarantees from the table of laws in
+ARCHITECTURE.md. Files at the top of the repository, configurations and notebooks become pages, so that a link to a file, which
+works where the repository is browsed, leads to its page here.
+"""
+
+import inspect
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any, get_type_hints
+
+import dolma_dask
+from dolma_dask import cli
+from dolma_dask.config.signatures import notes, spellings
+from dolma_dask.registry import COMMANDS, IN_PYTHON_ALONE, load
+from dolma_dask.verbs.options import ReadArgs
+
+ROOT = Path(__file__).resolve().parents[1]
+
+TOP_FILES = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "benchmarks/LOG.md": "measurements.md",
+    "README.md": "index.md",
+}
+"""Pages outside of docs/, by their place in the site."""
+
+SHOWN = (
+    "configs/*.yaml",
+    "configs/*.sh",
+    "configs/clusters/*.yaml",
+    "configs/slurm/*.sbatch",
+    "containers/*",
+)
+"""Files that are shown on one page, `files.md`, under their paths."""
+
+LANGUAGES = {".yaml": "yaml", ".sh": "bash", ".sbatch": "bash"}
+
+NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
+
+PYTHON_GROUPS = {
+    "Look": (
+        "histogram",
+        "rule_overlap",
+        "lengths",
+        "Figure",
+        "what_if",
+        "status",
+        "show_cluster",
+        "estimate",
+        "list_taggers",
+        "get_tagger",
+    ),
+    "Rules": ("thresholds", "read_thresholds", "duplicates", "listed"),
+    "Dask collections": (
+        "read_dataframe",
+        "read_bag",
+        *sorted({*IN_PYTHON_ALONE, "write_ragged", "write_hdf5"}),
+    ),
+    "Datasets and results": ("Dataset", "open_dataset", "open_ragged", "Summary"),
+    "Clusters": ("cluster", "cluster_script", "cluster_check"),
+}
+"""Public names by subject; commands that are verbs come first, and what stands nowhere last."""
+
+
+def on_config(config: Any) -> Any:
+    """List the notebooks below the gallery."""
+    pages = [f"notebooks/{path.stem}.md" for path in NOTEBOOKS]
+    for entry in config.nav:
+        if "Gallery" in entry:
+            entry["Gallery"] = [entry["Gallery"], *pages]
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are not kept in docs/."""
+    from mkdocs.structure.files import File
+
+    made = {"commands.md": commands_page(), "python.md": python_page(), "files.md": files_page()}
+    made |= {page: (ROOT / path).read_text() for path, page in TOP_FILES.items()}
+    for notebook in NOTEBOOKS:
+        made |= notebook_page(notebook)
+    for page, content in made.items():
+        files.append(File.generated(config, page, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Put the table of laws into its place, and turn links to files of the repository into links to their pages."""
+    markdown = markdown.replace("<!-- the table of laws of ARCHITECTURE.md -->", laws())
+    source = source_of(page.file.src_uri)
+    return re.sub(
+        r"\]\((?!https?:|mailto:|#|data:)([^)#\s]*)(#[^)\s]*)?\)",
+        lambda link: f"]({link_to(link[1], link[2] or '', source, page.file.src_uri)})",
+        markdown,
+    )
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Let the script that stands in for workers come from the site."""
+    return output.replace(
+        "https://unpkg.com/iframe-worker/shim", os.path.relpath("offline.js", PurePosixPath(page.url).parent)
+    )
+
+
+def source_of(page: str) -> str:
+    """Return the path in the repository of what a page of the site is made from."""
+    named = {target: path for path, target in TOP_FILES.items()}
+    return named.get(page, f"docs/{page}")
+
+
+def link_to(target: str, anchor: str, source: str, page: str) -> str:
+    """Return a link from a page of the site to the file that its source names."""
+    if page.startswith("notebooks/"):
+        return target + anchor
+    path = os.path.normpath(PurePosixPath(source).parent / target)
+    if path.startswith("docs/"):
+        return os.path.relpath(path.removeprefix("docs/"), PurePosixPath(page).parent) + anchor
+    if path in TOP_FILES:
+        return TOP_FILES[path] + anchor
+    if path.startswith("notebooks"):
+        return (path.removesuffix(".ipynb") + ".md") if path.endswith(".ipynb") else "gallery.md"
+    return f"files.md#{slug_of(path)}"
+
+
+def slug_of(path: str) -> str:
+    """Return the anchor of a file or folder of the repository on the page that shows files."""
+    return re.sub(r"[^a-z0-9]+", "-", path.lower()).strip("-")
+
+
+def escaped(text: str) -> str:
+    """Return help text as Markdown: angle brackets, stars and underlines between spaces are themselves."""
+    return re.sub(r"([<>|*])", r"\\\1", text)
+
+
+def laws() -> str:
+    """Return the table of laws, with the tests that guard them."""
+    _, _, section = (ROOT / "ARCHITECTURE.md").read_text().partition("## Invariants")
+    return "\n".join(line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|"))
+
+
+def commands_page() -> str:
+    """Return a page with the help of every command."""
+    parts = [
+        "# Commands\n\nThis page is made from the commands themselves: `dolma-dask COMMAND --help` says the same. Every command takes "
+        "`--json`, which prints its summary as JSON. Exit status: 0 all done, 1 something failed or was lost, 2 wrong call, 130 stopped.\n",
+        "| command | |\n|---|---|",
+        *(f"| [`{name}`](#{slug_of(name)}) | {escaped(verb.help)} |" for name, verb in COMMANDS.items()),
+        "| [`completion`](#completion) | Print what makes a shell complete commands and options. |\n",
+    ]
+    parts += [command_section(name) for name in COMMANDS]
+    return "\n".join([*parts, as_section("completion", cli.make_app()["completion"], "")])
+
+
+def command_section(name: str) -> str:
+    """Return the section of one command."""
+    verb = COMMANDS[name]
+    app = cli.make_app(name)
+    for word in name.split():
+        app = app[word]
+    function = verb.load()
+    return as_section(name, app, notes(function.__doc__ or "", spellings(function)))
+
+
+def as_section(name: str, app: Any, more: str) -> str:
+    """Return the help of a command as Markdown, its example as code."""
+    text = app.generate_docs(heading_level=2, usage_name=f"dolma-dask {name}")
+    _, _, body = text.partition("\n")
+    lines = [line if line.startswith(("```", "dolma-dask")) else marked(line) for line in body.splitlines()]
+    body = re.sub(r"^Example: (.*)$", r"```bash\n\1\n```", "\n".join(lines), flags=re.MULTILINE)
+    return f"## `{name}` {{ #{slug_of(name)} }}\n{body}\n\n{escaped(more)}\n"
+
+
+def marked(line: str) -> str:
+    """Return a line of help with options as code, as they come, and all else escaped."""
+    if line.startswith("Example:"):
+        return line
+    option, text = re.match(r"(\* `[^`]*`: |\*\*[^*]*\*\*:?)?(.*)", line, re.DOTALL).groups()  # type: ignore[union-attr]
+    text, ends = re.match(
+        r"(.*?)((?: \*\*\[required\]\*\*| \*\[choices: [^\]]*\]\*)*)$", text, re.DOTALL
+    ).groups()  # type: ignore[union-attr]
+    return f"{option or ''}{escaped(text)}{ends}"
+
+
+def python_page() -> str:
+    """Return a page with every public name, made from the docstrings."""
+    placed = {name for names in PYTHON_GROUPS.values() for name in names}
+    verbs = [name for name in (verb.replace("-", "_") for verb in COMMANDS) if name in dolma_dask.__all__]
+    groups = {"Verbs": [name for name in verbs if name not in placed]} | {
+        title: [name for name in names if name in dolma_dask.__all__]
+        for title, names in PYTHON_GROUPS.items()
+    }
+    groups["More"] = [
+        name for name in dolma_dask.__all__ if not any(name in names for names in groups.values())
+    ]
+    parts = [
+        "# Python\n\n`import dolma_dask as dk`: every public name. This page is made from the docstrings.\n"
+    ]
+    for title, names in groups.items():
+        if names:
+            parts += [f"## {title}\n", *map(python_section, names)]
+    return "\n".join([*parts, "## Common options\n", common_options()])
+
+
+def common_options() -> str:
+    """Return a table of the options that verbs share."""
+    hints = get_type_hints(ReadArgs, include_extras=True)
+    rows = [f"| `{name}` | {escaped(hint.__metadata__[0].help)} |" for name, hint in hints.items()]
+    return "\n".join(
+        ["Verbs take these by name, as far as they fit.", "", "| option | |", "|---|---|", *rows, ""]
+    )
+
+
+def python_section(name: str) -> str:
+    """Return the directive for one name; its heading is what a user types."""
+    path = dolma_dask._EXPORTS[name].replace(":", ".")
+    options = [f'heading: "dk.{name}"', f'toc_label: "{name}"']
+    if inspect.isclass(load(dolma_dask._EXPORTS[name])):
+        options.append('members: true\n      filters: ["!^_"]')
+    return f"::: {path}\n    options:\n      " + "\n      ".join(options) + "\n"
+
+
+def files_page() -> str:
+    """Return a page with the configuration files of the repository as they are."""
+    parts = [
+        "# Configuration files\n\nThe files in `configs/` and `containers/`, as they are. Copy what fits, and change what differs.\n"
+    ]
+    folder = ""
+    for path in sorted({path for pattern in SHOWN for path in ROOT.glob(pattern)}):
+        name = path.relative_to(ROOT).as_posix()
+        if (above := name.rpartition("/")[0]) != folder:
+            folder = above
+            parts.append(f"## {folder}/ {{ #{slug_of(folder)} }}\n")
+        language = LANGUAGES.get(path.suffix, "text")
+        parts.append(
+            f"### {name} {{ #{slug_of(name)} }}\n\n````{language}\n{path.read_text().rstrip()}\n````\n"
+        )
+    return "\n".join(parts)
+
+
+def notebook_page(path: Path) -> dict[str, str | bytes]:
+    """Return a notebook as a page, with the outputs that are stored in it, and its pictures."""
+    from nbconvert import MarkdownExporter
+
+    text, found = MarkdownExporter().from_filename(str(path))
+    text = re.sub(r"<style.*?</style>|<script.*?</script>", "", text, flags=re.DOTALL)
+    pictures = {name: f"{path.stem}_{name}" for name in found.get("outputs", {})}
+    for name, unique in pictures.items():
+        text = text.replace(f"]({name})", f"]({unique})")
+    made = {f"notebooks/{unique}": found["outputs"][name] for name, unique in pictures.items()}
+    return {f"notebooks/{path.stem}.md": text, **made}
