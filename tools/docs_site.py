@@ -28,7 +28,13 @@ TOP_FILES = {
 }
 """Pages outside of docs/, by their place in the site."""
 
-SHOWN = ("configs/*.yaml", "configs/*.sh", "configs/clusters/*.yaml", "configs/slurm/*.sbatch", "containers/*")
+SHOWN = (
+    "configs/*.yaml",
+    "configs/*.sh",
+    "configs/clusters/*.yaml",
+    "configs/slurm/*.sbatch",
+    "containers/*",
+)
 """Files that are shown on one page, `files.md`, under their paths."""
 
 LANGUAGES = {".yaml": "yaml", ".sh": "bash", ".sbatch": "bash"}
@@ -36,9 +42,24 @@ LANGUAGES = {".yaml": "yaml", ".sh": "bash", ".sbatch": "bash"}
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 
 PYTHON_GROUPS = {
-    "Look": ("histogram", "rule_overlap", "lengths", "Figure", "what_if", "status", "show_cluster", "estimate", "list_taggers", "get_tagger"),
+    "Look": (
+        "histogram",
+        "rule_overlap",
+        "lengths",
+        "Figure",
+        "what_if",
+        "status",
+        "show_cluster",
+        "estimate",
+        "list_taggers",
+        "get_tagger",
+    ),
     "Rules": ("thresholds", "read_thresholds", "duplicates", "listed"),
-    "Dask collections": ("read_dataframe", "read_bag", *sorted({*IN_PYTHON_ALONE, "write_ragged", "write_hdf5"})),
+    "Dask collections": (
+        "read_dataframe",
+        "read_bag",
+        *sorted({*IN_PYTHON_ALONE, "write_ragged", "write_hdf5"}),
+    ),
     "Datasets and results": ("Dataset", "open_dataset", "open_ragged", "Summary"),
     "Clusters": ("cluster", "cluster_script", "cluster_check"),
 }
@@ -60,6 +81,8 @@ def on_files(files: Any, config: Any) -> Any:
 
     made = {"commands.md": commands_page(), "python.md": python_page(), "files.md": files_page()}
     made |= {page: (ROOT / path).read_text() for path, page in TOP_FILES.items()}
+    for page in ("measurements.md", "changelog.md"):  # long and full of all words
+        made[page] = f"---\nsearch: {{exclude: true}}\n---\n{made[page]}"
     for notebook in NOTEBOOKS:
         made |= notebook_page(notebook)
     for page, content in made.items():
@@ -76,11 +99,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         lambda link: f"]({link_to(link[1], link[2] or '', source, page.file.src_uri)})",
         markdown,
     )
-
-
-def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Let the script that stands in for workers come from the site."""
-    return output.replace("https://unpkg.com/iframe-worker/shim", os.path.relpath("offline.js", PurePosixPath(page.url).parent))
 
 
 def source_of(page: str) -> str:
@@ -156,7 +174,9 @@ def marked(line: str) -> str:
     if line.startswith("Example:"):
         return line
     option, text = re.match(r"(\* `[^`]*`: |\*\*[^*]*\*\*:?)?(.*)", line, re.DOTALL).groups()  # type: ignore[union-attr]
-    text, ends = re.match(r"(.*?)((?: \*\*\[required\]\*\*| \*\[choices: [^\]]*\]\*)*)$", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    text, ends = re.match(
+        r"(.*?)((?: \*\*\[required\]\*\*| \*\[(?:choices|default): .*?\]\*)*)$", text, re.DOTALL
+    ).groups()  # type: ignore[union-attr]
     return f"{option or ''}{escaped(text)}{ends}"
 
 
@@ -165,10 +185,15 @@ def python_page() -> str:
     placed = {name for names in PYTHON_GROUPS.values() for name in names}
     verbs = [name for name in (verb.replace("-", "_") for verb in COMMANDS) if name in dolma_dask.__all__]
     groups = {"Verbs": [name for name in verbs if name not in placed]} | {
-        title: [name for name in names if name in dolma_dask.__all__] for title, names in PYTHON_GROUPS.items()
+        title: [name for name in names if name in dolma_dask.__all__]
+        for title, names in PYTHON_GROUPS.items()
     }
-    groups["More"] = [name for name in dolma_dask.__all__ if not any(name in names for names in groups.values())]
-    parts = ["# Python\n\n`import dolma_dask as dk`: every public name. This page is made from the docstrings.\n"]
+    groups["More"] = [
+        name for name in dolma_dask.__all__ if not any(name in names for names in groups.values())
+    ]
+    parts = [
+        "# Python\n\n`import dolma_dask as dk`: every public name. This page is made from the docstrings.\n"
+    ]
     for title, names in groups.items():
         if names:
             parts += [f"## {title}\n", *map(python_section, names)]
@@ -195,7 +220,9 @@ def python_section(name: str) -> str:
 
 def files_page() -> str:
     """Return a page with the configuration files of the repository as they are."""
-    parts = ["# Configuration files\n\nThe files in `configs/` and `containers/`, as they are. Copy what fits, and change what differs.\n"]
+    parts = [
+        "# Configuration files\n\nThe files in `configs/` and `containers/`, as they are. Copy what fits, and change what differs.\n"
+    ]
     folder = ""
     for path in sorted({path for pattern in SHOWN for path in ROOT.glob(pattern)}):
         name = path.relative_to(ROOT).as_posix()
@@ -203,7 +230,9 @@ def files_page() -> str:
             folder = above
             parts.append(f"## {folder}/ {{ #{slug_of(folder)} }}\n")
         language = LANGUAGES.get(path.suffix, "text")
-        parts.append(f"### {name} {{ #{slug_of(name)} }}\n\n````{language}\n{path.read_text().rstrip()}\n````\n")
+        parts.append(
+            f"### {name} {{ #{slug_of(name)} }}\n\n````{language}\n{path.read_text().rstrip()}\n````\n"
+        )
     return "\n".join(parts)
 
 

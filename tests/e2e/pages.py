@@ -105,8 +105,10 @@ def pattern_of(shown: str) -> str:
 def plain(text: str) -> str:
     """Return output without what differs from run to run and machine to machine: the folder, times and stored sizes."""
     text = text.replace(str(Path.cwd()), HOME)
-    text = re.sub(r"((?:wall time|bytes in|bytes out|seconds) +)[\d.,]+( \w+)?$", r"\1", text, flags=re.MULTILINE)
-    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+    text = re.sub(
+        r"((?:wall time|bytes in|bytes out|seconds) +)[\d.,]+( \w+)?$", r"\1", text, flags=re.MULTILINE
+    )
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
 
 
 def store_outputs(page: Path) -> None:
@@ -117,6 +119,5 @@ def store_outputs(page: Path) -> None:
 
 
 def shortened(text: str) -> str:
-    lines = [line.rstrip() for line in text.strip().splitlines()]
+    lines = [line.rstrip() for line in text.strip("\n").splitlines()]
     return "\n".join(lines if len(lines) <= LINES else [*lines[: LINES - 1], "..."]) + "\n"
-

@@ -72,7 +72,9 @@ NOT_RUN = {
 """Blocks that are not run, each with its reason above it."""
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
-WITH_CODE = [page for page in PAGES if page.name not in RUN_ELSEWHERE and any(one.is_run for one in blocks_of(page))]
+WITH_CODE = [
+    page for page in PAGES if page.name not in RUN_ELSEWHERE and any(one.is_run for one in blocks_of(page))
+]
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
