@@ -5,7 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-cluster test-fast same-content conformance lint types notebooks bench docs wheel lock clean
+.PHONY: help demo test test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -41,6 +41,12 @@ types: .venv/dev.stamp  ## mypy strict
 notebooks: .venv/dev.stamp  ## run the notebooks, and store them with their outputs and the gallery
 	$(BIN)/python tools/notebooks.py
 
+report-preview: .venv/dev.stamp  ## reports/example.html and its picture, from the data of `make demo`
+	$(BIN)/python tools/report_preview.py demo
+
+lab: demo .venv/dev.stamp  ## JupyterLab with the notebooks, the demo's data and Dask's pane
+	$(BIN)/python tools/lab.py
+
 bench: .venv/dev.stamp  ## every benchmark: MB of text per CPU-second and peak memory
 	$(BIN)/python -m benchmarks
 
@@ -56,7 +62,7 @@ lock: .venv/bin/uv  ## renew the lock files
 	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url -c requirements.lock pyproject.toml --all-extras --group dev -o requirements-dev.lock
 
 clean:  ## remove what the targets made
-	rm -rf .venv demo reports/*.html reports/*.json dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo reports/demo.* dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/bin/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; call: make PYTHON=python3.11 ..."; exit 1; }

@@ -2,7 +2,8 @@
 
 Run ``python benchmarks/bench_memory.py``: 0.25 GB and 1 GB of JSON for each verb, about five minutes. Each number is that of a fresh
 process which first does the same work on a tiny file, so that imports, compiled kernels and the tokenizer are not counted. With
-``--verb tag --megabytes 60`` it measures one case and prints JSON (what the test of this law does). ``--shape`` is one of
+``--verb tag --megabytes 60`` it measures one case and prints JSON (what the test of this law does), with ``--megabytes 40 120`` that of a process which goes on
+to a larger file. ``--shape`` is one of
 
 - ``lines``: many documents in one gzip member (the default);
 - ``line``: one document, in taggers that keep nothing per word;
@@ -18,6 +19,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -163,31 +165,34 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-def measure(verb: str, work: Path, shape: str) -> dict[str, float]:
-    """Warm up, run, and return MB when warm and at most."""
+def measure(verb: str, work: Path, sizes: Sequence[int], shape: str) -> list[dict[str, float]]:
+    """Warm up, run on files that grow, and return MB when warm and the most so far after each."""
     run(verb, work / "tiny", work, shape)
-    warm = resident()
-    run(verb, work / "large", work, shape)
-    return {"warm": warm, "peak": peak(), "above": peak() - warm}
+    warm, found = resident(), []
+    for size in sizes:
+        run(verb, work / str(size), work, shape)
+        found.append({"warm": warm, "peak": peak(), "above": peak() - warm})
+    return found
 
 
-def measure_fresh(verb: str, size: int, shape: str) -> dict[str, float]:
-    """`measure` in a process of its own; other processes make the files."""
+def measure_fresh(verb: str, sizes: Sequence[int], shape: str) -> list[dict[str, float]]:
+    """`measure` in a process of its own; another one makes the files."""
     with tempfile.TemporaryDirectory() as folder:
         for step in ("make", "measure"):
-            given = {"verb": verb, "megabytes": size // 10**6, "step": step, "folder": folder, "shape": shape}
+            given = {"verb": verb, "step": step, "folder": folder, "shape": shape}
             words = [sys.executable, __file__, *(f"--{name}={value}" for name, value in given.items())]
             done = subprocess.run(
-                words, check=True, capture_output=True, text=True, env={**AS_WORKERS, **os.environ}
-            )
-        found: dict[str, float] = json.loads(done.stdout)
+                [*words, "--megabytes", *map(str, sizes)],
+                check=True, capture_output=True, text=True, env={**AS_WORKERS, **os.environ},
+            )  # fmt: skip
+        found: list[dict[str, float]] = json.loads(done.stdout)
         return found
 
 
-def make(verb: str, work: Path, size: int, shape: str) -> None:
+def make(verb: str, work: Path, sizes: Sequence[int], shape: str) -> None:
     """Write the files that `measure` needs."""
     make_tokenizer(work / "tokenizer.json")
-    for name, length in (("tiny", 200_000), ("large", size)):
+    for name, length in (("tiny", 200_000), *((str(size), size * 10**6) for size in sizes)):
         make_dataset(work / name, length, "lines" if shape == "values" and name == "tiny" else shape)
         if verb in TAGGED and shape == "lines":
             run("tag", work / name, work)
@@ -211,24 +216,24 @@ def main() -> None:
     """Measure one case, or print a table of all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--verb", choices=VERBS)
-    parser.add_argument("--megabytes", type=int, default=60)
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[60])
     parser.add_argument("--shape", choices=SHAPES, default="lines")
     parser.add_argument("--step", choices=("make", "measure"))
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     if given.step == "make":
-        make(given.verb, given.folder, given.megabytes * 10**6, given.shape)
+        make(given.verb, given.folder, given.megabytes, given.shape)
     elif given.step == "measure":
-        print(json.dumps(measure(given.verb, given.folder, given.shape)))
+        print(json.dumps(measure(given.verb, given.folder, given.megabytes, given.shape)))
     elif given.verb:
-        print(json.dumps(measure_fresh(given.verb, given.megabytes * 10**6, given.shape)))
+        print(json.dumps(measure_fresh(given.verb, given.megabytes, given.shape)))
     else:
         print("verb            GB    warm MB    peak MB   above MB")
         for verb in VERBS:
-            for size in (250_000_000, 1_000_000_000):
-                found = measure_fresh(verb, size, given.shape)
+            for size in (250, 1000):
+                (found,) = measure_fresh(verb, [size], given.shape)
                 print(
-                    f"{verb:14} {size / 1e9:4.2f} {found['warm']:10.0f} {found['peak']:10.0f} {found['above']:10.0f}",
+                    f"{verb:14} {size / 1e3:4.2f} {found['warm']:10.0f} {found['peak']:10.0f} {found['above']:10.0f}",
                     flush=True,
                 )
 

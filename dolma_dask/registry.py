@@ -162,7 +162,7 @@ VERBS = _by_name(
         "report",
         "dolma_dask.verbs.report.verb:report",
         "Write one HTML page that shows what happened.",
-        reads=("dataset", "tokens"),
+        reads=("dataset", "compare", "tokens"),
         makes="page",
         needs="bokeh",
     ),

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,7 +46,7 @@ def served(notebook: Path, folder: Path) -> Iterator[str]:
     settings.write_text(json.dumps(quiet))
     own = {"JUPYTERLAB_SETTINGS_DIR": folder / ".settings", "JUPYTER_RUNTIME_DIR": folder / ".runtime"}
     own |= {"JUPYTER_CONFIG_DIR": folder / ".config", "JUPYTERLAB_WORKSPACES_DIR": folder / ".workspaces"}
-    own |= {"IPYTHONDIR": folder / ".ipython", "TMPDIR": folder}
+    own |= {"JUPYTER_DATA_DIR": folder / ".data", "IPYTHONDIR": folder / ".ipython", "TMPDIR": folder}
     token = secrets.token_hex(16)
     options = ("--no-browser", "--expose-app-in-browser", "--port=0", f"--IdentityProvider.token={token}")
     with (folder / ".log").open("w") as log:
@@ -71,3 +70,65 @@ def _address(server: subprocess.Popen[bytes], folder: Path) -> str:
             return str(json.loads(file.read_text())["url"])
         time.sleep(0.1)
     raise TimeoutError(f"JupyterLab did not start: {(folder / '.log').read_text()[-2000:]}")
+
+
+def look(browser: Any, address: str) -> None:
+    """Open a notebook beside Dask's pane, run all cells, connect the pane to the notebook's cluster, open two plots of it, and save the notebook."""
+    browser.open(address, width=1600)
+    browser.wait_for("window.jupyterapp?.started")
+    browser.run("jupyterapp.restored")
+    browser.wait_for("window.book = [...jupyterapp.shell.widgets('main')].find(widget => widget.context)")
+    browser.wait_for("book.context.sessionContext.session?.kernel?.status === 'idle'")
+    browser.run("for (const id of ['dask-dashboard-launcher', book.id]) jupyterapp.shell.activateById(id)")
+    browser.run(
+        "void jupyterapp.commands.execute('notebook:run-all-cells').then(good => {window.ran = {good}})"
+    )
+    browser.wait_for("window.ran", seconds=SECONDS)
+    browser.run("document.querySelector('.dask-URLInput jp-button').click()")
+    for name, place in (("Compute Time Per Key", "split-right"), ("Workers Memory", "split-bottom")):
+        browser.wait_for(f"document.querySelector({BUTTON % name!r})")
+        browser.run(f"document.querySelector({BUTTON % name!r}).click()")
+        browser.wait_for(
+            f"window.plot = [...jupyterapp.shell.widgets('main')].find(widget => widget.title.label === '{name}')"
+        )
+        browser.run(
+            f"jupyterapp.shell.add(plot, 'main', {{mode: '{place}', ref: (window.upper ?? book).id}}); void (window.upper = plot)"
+        )
+        browser.wait_for("plot.node.querySelector('iframe')?.contentDocument?.readyState === 'complete'")
+    browser.run("book.context.save()")
+
+
+SHOWN = "book.content.widgets.findIndex(cell => cell.model.getMetadata('tags')?.includes('gallery'))"
+BUTTON = ".dask-DashboardListing-item button[value='%s']"
+
+
+def take_picture(notebook: Path, to: Path) -> None:
+    """Run a notebook, and keep a picture of JupyterLab with a figure of it in view."""
+    sys.path.insert(0, str(ROOT / "tests/e2e"))
+    from browser import Browser
+
+    with tempfile.TemporaryDirectory() as folder, served(notebook, Path(folder)) as address:
+        browser = Browser(Path(folder) / ".chromium")
+        try:
+            look(browser, address)
+            browser.run(f"book.content.scrollToItem({SHOWN}, 'start')")
+            time.sleep(3)  # plots of the dashboard move once a second
+            to.write_bytes(browser.picture())
+        finally:
+            browser.close()
+
+
+def main() -> None:
+    """Start JupyterLab, or take its picture."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--picture", type=Path, help="PNG to write; needs Chromium")
+    options = parser.parse_args()
+    if options.picture:
+        take_picture(ROOT / "notebooks/01_look_at_a_corpus.ipynb", options.picture)
+    else:
+        words = command(ROOT, "--LabApp.default_url=/lab/tree/notebooks/00_first_steps.ipynb")
+        os.execv(words[0], words)
+
+
+if __name__ == "__main__":
+    main()

@@ -48,7 +48,9 @@ LEFT_OUT = (
 FORBIDDEN = {
     "a script": re.compile(r"<script|<iframe|javascript:|\son\w+=[\"']", re.IGNORECASE),
     "an absolute path": re.compile(r"(?<![\w.])/(?:tmp|home|root|Users|private|work|opt|mnt|var|scratch)/"),
-    "an address": re.compile(r"\b(?:tcp|tls|inproc|ucx)://(?!ADDRESS)|\blocalhost\b|\b\d+\.\d+\.\d+\.\d+:\d+"),
+    "an address": re.compile(
+        r"\b(?:tcp|tls|inproc|ucx)://(?!ADDRESS)|\blocalhost\b|\b\d+\.\d+\.\d+\.\d+:\d+"
+    ),
     "a time": re.compile(r"(?<!#SBATCH -t )\b\d\d:\d\d:\d\d\b|\bwall time\b|\d [MkG]?B/s\b"),
 }
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from dolma_dask.display import text_table
+from dolma_dask.display import printable, text_table
 from dolma_dask.errors import UsageError
 from dolma_dask.extras import require
 from dolma_dask.figures.model import Panel
@@ -76,7 +76,7 @@ class Figure:
 
     def describe(self) -> str:
         """Return what the picture shows in a few plain sentences; they are its alternative text."""
-        return " ".join([f"{self.title}.", *map(sentence_of, self.panels)])
+        return printable(" ".join([f"{self.title}.", *map(sentence_of, self.panels)]))
 
     def png(self) -> bytes:
         """Return the picture as PNG, of two pixels for each that a notebook shows."""
@@ -117,9 +117,9 @@ class Figure:
         return render(self.title, self.panels, self.axis, self.notes, to)
 
     def __str__(self) -> str:
-        lines = [self.title, *(f"  {note}" for note in self.notes)]
+        lines = [printable(self.title), *(f"  {printable(note)}" for note in self.notes)]
         for panel in self.panels:
-            lines += ["", *([f"  {panel.key}"] if len(self.panels) > 1 else [])]
+            lines += ["", *([f"  {printable(panel.key)}"] if len(self.panels) > 1 else [])]
             lines += [f"  {line}" for line in text_table(table_of(panel))]
         return "\n".join(lines)
 

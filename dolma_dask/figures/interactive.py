@@ -36,7 +36,7 @@ from bokeh.resources import INLINE
 
 from dolma_dask.display import integer, percent, real
 from dolma_dask.figures.axes import MOST_TICKS, inside, log_ticks, positions
-from dolma_dask.figures.interactive_parts import ALL, BOUND, KEPT, empty_figure, style
+from dolma_dask.figures.interactive_parts import ALL, BOUND, KEPT, empty_figure, plain, style
 from dolma_dask.figures.interactive_rows import bars_figure, heat_figure, ranges_figure
 from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges, SignalHistogram
 
@@ -115,7 +115,7 @@ def line_figure(line: Line) -> Any:
     plot = empty_figure((float(line.x[0]), float(line.x[-1])), 1, "linear")
     plot.yaxis[0].update(name="linear", formatter=NumeralTickFormatter(format="0 %"))
     for axis, label in ((plot.xaxis[0], line.x_label), (plot.yaxis[0], line.y_label)):
-        axis.update(axis_label=label, ticker=BasicTicker(desired_num_ticks=MOST_TICKS))
+        axis.update(axis_label=plain(label), ticker=BasicTicker(desired_num_ticks=MOST_TICKS))
         style(axis)
     plot.ygrid[0].name = "linear"
     plot.xgrid.visible = False
@@ -131,7 +131,7 @@ def line_figure(line: Line) -> Any:
         LineGlyph(x="x", y="y", line_width=2.5, line_color=KEPT),
         name="linear line",
     )
-    words = [(line.x_label, "@at"), (line.y_label, "@share")]
+    words = [(plain(line.x_label), "@at"), (plain(line.y_label), "@share")]
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=words, mode="vline", point_policy="follow_mouse"))
     for _, bound in line.threshold:
         _add_bound(plot, bound)

@@ -5,6 +5,7 @@ nothing in them is taken for mathematics.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any, Literal
@@ -63,7 +64,8 @@ Format = Literal["png", "svg"]
 
 def render(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str, ...], to: Format) -> bytes:
     """Return a picture of panels below each other, or in two columns where there are several histograms."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn for it
         drawing = _drawn(title, panels, axis, notes)
         out = BytesIO()
         metadata: dict[str, Any] = {"Software": None} if to == "png" else {"Date": None, "Creator": None}
@@ -190,7 +192,12 @@ def _draw_line(axes: Axes, line: Line) -> None:
     axes.plot(line.x, line.y, color=KEPT, linewidth=2)
     for _, bound in line.threshold:
         _draw_bound(axes, bound, real(bound))
-    axes.set(xlim=(line.x[0], line.x[-1]), ylim=(0, 1.02), xlabel=line.x_label, ylabel=line.y_label)
+    axes.set(
+        xlim=(line.x[0], line.x[-1]),
+        ylim=(0, 1.02),
+        xlabel=printable(line.x_label),
+        ylabel=printable(line.y_label),
+    )
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
 
 

@@ -222,7 +222,7 @@ class Lengths:
             "tokens in a document", self.all.histogram(), None, [("=", float(n)) for n in chosen]
         )
         cut = [
-            f"{percent(int(row['cut_documents']), self.documents)} are longer than {row['seq_length_tokens']:,}"
+            f"{percent(int(row['cut_documents']), self.documents)} do not fit a row of {row['seq_length_tokens']:,}"
             for row in self._waste(chosen)
         ]
         note = f"{counted(self.documents, 'document')}, {integer(self.tokens)} tokens"

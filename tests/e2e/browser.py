@@ -129,8 +129,8 @@ class Browser:
         finally:
             self._session = outer
 
-    def wait_for(self, condition: str) -> None:
-        deadline = time.monotonic() + TIMEOUT_S
+    def wait_for(self, condition: str, seconds: float = TIMEOUT_S) -> None:
+        deadline = time.monotonic() + seconds
         while not self.run(f"Boolean({condition})"):
             assert time.monotonic() < deadline, f"still waiting for: {condition}"
             time.sleep(0.05)

@@ -158,6 +158,7 @@ class Asked:
     seed: int
     notes: tuple[str, ...]
     given: Rule | None = None  # over full names; only documents for which it holds are counted
+    given_words: str = ""  # the same as the user wrote it
 
     @cached_property
     def tasks(self) -> list[Task]:
@@ -181,7 +182,7 @@ class Asked:
         left_out = (
             ()
             if self.given is None
-            else (f"{counted(tally.excluded, 'document')} left out: {self.given.short} does not hold",)
+            else (f"{counted(tally.excluded, 'document')} left out: {self.given_words} does not hold",)
         )
         return answer_of(self.dataset.root, self.ladder, tally, measure, shards, (*left_out, *self.notes))
 
@@ -198,11 +199,12 @@ def ask(
 ) -> Asked:
     """Find the thresholds and columns that an answer needs; for the arguments and errors see `what_if`."""
     ladder, notes = find_ladder(dataset, thresholds, name)
+    words = "" if given is None else given.short
     if given is not None:
         given = select(dataset, given, ()).rule
     columns, ladder, size = _columns(dataset, ladder, length, given.names if given is not None else ())
     fails = (FAILS,) if ladder.nulls == "fail" else ()
-    return Asked(dataset, columns, ladder, size, examples, seed, (*notes, *fails), given)
+    return Asked(dataset, columns, ladder, size, examples, seed, (*notes, *fails), given, words)
 
 
 def _check_examples(examples: int | None, to: str | None) -> int:

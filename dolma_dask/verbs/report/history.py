@@ -257,6 +257,14 @@ def _token_step(folder: str) -> Step:
     return _step(journal, {info.path: info for info in files.list_files(folder)})
 
 
+def token_origin(folder: str) -> str:
+    """Return the dataset that token shards were made from.
+
+    Raises `UsageError`: the folder has no journal of them.
+    """
+    return str(_token_step(folder).params.get("from", ""))
+
+
 def _step(journal: Journal, listed: Mapping[str, FileInfo]) -> Step:
     there = [record for record in journal.records.values() if is_there(record, listed)]
     records = sorted(_together(there), key=lambda record: record.unit.encode())

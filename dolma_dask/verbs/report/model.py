@@ -168,3 +168,36 @@ class ReportData:
     remarks: Sequence[str] = ()
     left_out: Sequence[str] = ()
     thresholds: ThresholdsPart | None = None
+
+
+@dataclass(frozen=True)
+class SignalChange:
+    """A signal of two datasets, in the same bins."""
+
+    before: SignalHistogram
+    after: SignalHistogram
+    distance: float | None  # of both distributions, 0 to 1; None where one has no values
+
+
+@dataclass(frozen=True)
+class OptionChange:
+    """An option of a verb that two datasets were made with differently; of a verb that only one has, the option is empty."""
+
+    verb: str
+    option: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything on a page that compares two datasets."""
+
+    title: str
+    before: ReportData
+    after: ReportData
+    signals: Sequence[SignalChange] = ()  # what has changed most comes first
+    options: Sequence[OptionChange] = ()
+    # signals that only one of both has
+    only_before: Sequence[str] = ()
+    only_after: Sequence[str] = ()

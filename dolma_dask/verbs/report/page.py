@@ -76,24 +76,29 @@ def stamp() -> str:
 
 def write_json(data: ReportData) -> bytes:
     """Return the content of the report as UTF-8 JSON; infinite numbers are the strings ``Infinity`` and ``-Infinity``."""
-    content = {"format": FORMAT, "format_version": FORMAT_VERSION, **_plain(data)}
-    content["thresholds"] = _plain(data.thresholds.answer) if data.thresholds else None
+    content = {"format": FORMAT, "format_version": FORMAT_VERSION, **plain(data)}
+    content["thresholds"] = plain(data.thresholds.answer) if data.thresholds else None
+    return json_bytes(content)
+
+
+def json_bytes(content: Any) -> bytes:
+    """Write JSON-able values as UTF-8."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode() + b"\n"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Turn dataclasses, arrays and mappings into what JSON knows."""
     if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, Mapping):
-        return {_plain(str(key)): _plain(item) for key, item in value.items()}
+        return {plain(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, str):
         return SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, Sequence):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -4,11 +4,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal[
-    "name", "words", "integer", "real", "size", "speed", "seconds", "share", "heat", "bar", "drawing"
-]
+Change = Literal["change", "size_change", "seconds_change", "percent_change"]
+"""Numbers with their sign."""
+
+Kind = (
+    Literal[
+        "name",
+        "words",
+        "integer",
+        "real",
+        "size",
+        "speed",
+        "seconds",
+        "share",
+        "heat",
+        "bar",
+        "drawing",
+        "mixed",
+    ]
+    | Change
+)
 """How a cell is written: a name (of a source, a signal, a file), text, numbers; `heat` is a share with a shade, `bar` is two shares (all, dark
-part) as a bar, `drawing` is HTML of our own."""
+part) as a bar, `drawing` is HTML of our own, `mixed` cells are pairs of a value and its kind, and a change is a number with its sign."""
 
 SHOWN_ROWS = 10
 """Rows of a table that are shown at first."""

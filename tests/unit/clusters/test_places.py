@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -281,6 +282,7 @@ def test_a_cluster_shows_itself_and_is_closed_by_hand(monkeypatch):
         assert place().client is found.client
         assert found.dashboard_link.startswith("http://")
         assert "1 with 1 thread" in repr(found)
+        assert re.search(r"memory +[\d.]+ [MG]B", repr(found))
         assert f"<a href='{found.dashboard_link}'>" in found._repr_html_()
     finally:
         found.close()

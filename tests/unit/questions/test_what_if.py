@@ -432,3 +432,46 @@ def test_many_rules_share_the_memory_of_histograms(root: str, monkeypatch: pytes
     assert (answer.groups, answer.rules, answer.levels) == (every.groups, every.rules, every.levels)
     sizes = sorted((row.documents.documents, row.group) for row in answer.groups[1:] if row.group in GROUPS)
     assert {group["name"] for group in page_data(answer)["groups"]} == {group for _, group in sizes[1:]}
+
+
+RULE = "words >= 20 and words < 50 and 0.5 > share and lang != 'de'"
+
+
+def test_the_conditions_of_a_rule_are_looked_at_as_thresholds(root: str, tmp_path: Path) -> None:
+    answer = dk.what_if(root, where=RULE, **HERE)
+    counted = [row for row in ROWS if row["group"] not in ("de", None)]
+    held = {
+        "words": lambda row: 20 <= row["signals"]["words"] < 50,
+        "share": lambda row: row["signals"].get("share", math.inf) < 0.5,
+    }
+    drops = {name: {row["id"] for row in counted if not holds(row)} for name, holds in held.items()}
+    assert {row.rule: row.alone.documents for row in answer.rules} == {n: len(d) for n, d in drops.items()}
+    assert answer.groups[0].documents.documents == len(counted)
+    mixed = dk.mix(root, to=str(tmp_path / "v1"), where=RULE, **HERE)
+    assert answer.groups[0].kept.documents == mixed.counts["documents_out"]
+    text = str(answer)
+    assert ">= 20 and < 50" in text
+    assert f"{len(ROWS) - len(counted)} documents left out: lang != 'de' does not hold" in text
+
+
+def test_examples_lie_just_inside_and_outside_of_a_rule(root: str) -> None:
+    frame = dk.what_if(root, where="share < 0.5", **HERE).examples_frame()
+    assert set(frame["side"]) == {"inside", "outside"}
+    assert frame["excerpt"].str.startswith("wörd").all()
+    values = sorted(row["signals"]["share"] for row in ROWS if "share" in row["signals"])
+    below, above = [v for v in values if v < 0.5], [v for v in values if v >= 0.5]
+    assert sorted(frame.loc[frame["side"] == "inside", "value"]) == below[-2:]
+    assert sorted(frame.loc[frame["side"] == "outside", "value"]) == above[:2]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"where": "lang == 'de' and mark != 2"}, "no condition of .*lang == 'de' and mark != 2"),
+        ({"where": "words > 3", "thresholds": "strict"}, "thresholds and where were given"),
+    ],
+)
+def test_rules_without_a_bound_are_refused(root: str, options: dict[str, Any], expected: str) -> None:
+    named = [options.pop("thresholds")] if "thresholds" in options else []
+    with pytest.raises(UsageError, match=expected):
+        dk.what_if(root, *named, **options, **HERE)

@@ -325,3 +325,24 @@ def test_rules_of_too_many_levels_are_refused() -> None:
     with pytest.raises(ExpressionError, match="nested more than 100 levels"):
         rule_of(rule)
     assert rule_of(~parse("x > 1")) == ~parse("x > 1")
+
+
+def test_a_long_rule_is_shown_by_condition() -> None:
+    text = "word_count >= 50 and (symbol_to_word_ratio < 0.1 or source == 'wiki' or mean_word_length > 3) and not exact is not None"
+    assert repr(parse(text)).splitlines() == [
+        "    word_count >= 50",
+        "and (symbol_to_word_ratio < 0.1 or source == 'wiki' or mean_word_length > 3)",
+        "and not exact is not None",
+    ]
+    nested = parse(f"a > 1 and (b > 1 or {text} or c in ('a long name', 'another long name', 'yet another'))")
+    assert repr(nested).splitlines()[1:4] == [
+        "and (   b > 1",
+        "     or (    word_count >= 50",
+        "         and (symbol_to_word_ratio < 0.1 or source == 'wiki' or mean_word_length > 3)",
+    ]
+    assert parse(repr(nested)) == nested
+    assert repr(parse("a > 1 and b > 1")) == "a > 1 and b > 1"
+
+
+def test_a_rule_in_a_notebook_is_escaped() -> None:
+    assert "text != &#x27;&lt;script&gt;&#x27;" in parse("a > 1 and text != '<script>'")._repr_html_()

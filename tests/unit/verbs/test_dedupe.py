@@ -97,6 +97,9 @@ def test_rows_line_up_and_marks_span_the_text_in_code_points(world):
     assert json.dumps([row["attributes"] for row in rows]) == json.dumps(expected), "integers, not floats"
     assert (done.counts["documents_in"], done.counts["duplicates"], done.counts["clusters"]) == (8, 4, 3)
     assert done.counts["text_bytes_marked"] == 5 + 1 + 0 + 5
+    bars = done.plot().frame()
+    assert dict(zip(bars["documents in a cluster"], bars["clusters"], strict=True)) == {"2": 2, "3": 1}
+    assert dedupe(str(world), **HERE).plot() == done.plot(), "known to the journal"
     assert not (world / "_work").exists()
 
 

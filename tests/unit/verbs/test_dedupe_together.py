@@ -117,6 +117,8 @@ def test_flags_are_those_of_one_dataset_of_all_documents(world, call):
     sizes = [(one.size, one.id, one.row, one.similarity) for one in summary.clusters]
     assert sizes == [(one.size, one.id, one.row, one.similarity) for one in whole.clusters]
     assert {one.dataset for one in summary.clusters} <= {".", "../b", "../c"}
+    assert summary.sizes == whole.sizes
+    assert sum(summary.sizes) == whole.counts["clusters"] > 0
 
 
 def test_the_table_tells_which_dataset_each_member_is_in(world):

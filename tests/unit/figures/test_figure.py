@@ -1,0 +1,169 @@
+"""Figures: one set of numbers for frames, tables, pictures and pages; equal data give equal bytes, and names of the data stay text."""
+
+import html
+import io
+import re
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from dolma_dask.errors import UsageError
+from dolma_dask.figures import notebook
+from dolma_dask.figures.figure import Figure
+from dolma_dask.figures.histogram import Histogram, signal_histogram
+from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges
+
+HOSTILE = "\N{CJK UNIFIED IDEOGRAPH-4E2D}</script><img src=x onerror=alert(1)> $x^2$ $$\\frac\\[ \x1b[31m"
+
+VALUES = np.array([1, 2, 2, 3, 3, 3, 40.0, np.nan])
+
+
+def histogram(name: str = "words") -> Panel:
+    return signal_histogram(name, Histogram.of(VALUES), Histogram.of(VALUES[3:]), [(">=", 3.0)])
+
+
+def bars(name: str = "3", is_log: bool = False) -> Panel:
+    return Bars("sizes", ("2", name), (1000.0, 1.0), "documents in a cluster", "clusters", is_log)
+
+
+def heat(name: str = "b < 2") -> Panel:
+    shares = np.array([[np.nan, 0.25], [0.5, np.nan]])
+    return HeatMap("overlap", ("a > 1", name), shares, "condition", {"dropped_documents": (8, 4)})
+
+
+def ranges(name: str = "de", scale: Any = "linear") -> Panel:
+    lower, upper = np.array([1.0, -np.inf]), np.array([9.0, 5.0])
+    p1, median, p99 = np.array([0.5, np.nan]), np.array([4.0, np.nan]), np.array([12.0, np.nan])
+    return Ranges("words", ("en", name), lower, upper, p1, median, p99, scale)
+
+
+def line(name: str = "similarity") -> Panel:
+    return Line("found pairs", np.linspace(0, 1, 5), np.linspace(0, 1, 5) ** 2, name, "found", [("~", 0.7)])
+
+
+MAKERS: list[Callable[..., Panel]] = [
+    histogram,
+    bars,
+    lambda name="3": bars(name, True),
+    heat,
+    ranges,
+    lambda name="de": ranges(name, "log"),
+    line,
+]
+
+
+def pixels(png: bytes) -> tuple[int, int]:
+    """Check the chunks of a PNG; return its size."""
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    at, kinds = 8, []
+    while at < len(png):
+        (size,) = struct.unpack(">I", png[at : at + 4])
+        body = png[at + 4 : at + 8 + size]
+        assert zlib.crc32(body) == struct.unpack(">I", png[at + 8 + size : at + 12 + size])[0]
+        kinds.append(body[:4])
+        at += 12 + size
+    assert not {b"tEXt", b"iTXt", b"zTXt", b"tIME"} & set(kinds), "a date or a program"
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_every_panel_is_drawn_and_equal_data_give_equal_bytes(make: Callable[..., Panel]) -> None:
+    one, other = (Figure("title", (make(),), notes=("a note",)) for _ in range(2))
+    assert one.png() == other.png()
+    assert one.svg() == other.svg()
+    assert pixels(one.png())[0] == 1440
+    assert ElementTree.fromstring(one.svg()).tag.endswith("svg")
+    assert "<dc:date>" not in one.svg()
+    assert len(one.frame())
+    assert one.describe().startswith("title. ")
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_names_of_the_data_stay_text(make: Callable[..., Panel], tmp_path: Path) -> None:
+    figure = Figure(HOSTILE, (make(HOSTILE), make()), HOSTILE, (HOSTILE,))
+    pixels(figure.png())
+    ElementTree.fromstring(figure.svg())
+    figure.save(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    own = page[page.index("<div data-dolma-figure") :]
+    assert "<img src=x" not in own
+    assert own.count("</script>") == 1
+    assert html.escape(HOSTILE) in own
+    assert "\x1b" not in str(figure)
+    assert not re.search(r"\$\$|\\\\\\\\\[", own[own.index("<script>") :]), (
+        "Bokeh would take it for mathematics, and fetch a library"
+    )
+
+
+def test_no_values_are_a_picture_too(tmp_path: Path) -> None:
+    figure = Figure("nothing", (signal_histogram("words", Histogram()),))
+    pixels(figure.png())
+    assert figure.frame().empty
+    assert "no values" in figure.describe()
+    figure.save(tmp_path / "page.html")
+    assert "<img" in (tmp_path / "page.html").read_text()
+
+
+def test_frames_have_the_numbers() -> None:
+    frame = Figure("words", (histogram(),)).frame()
+    assert frame["documents"].sum() == 7
+    assert frame["kept_documents"].sum() == 4
+    assert frame.loc[frame["from"] == 3, ["documents", "kept_documents"]].to_numpy().tolist() == [[3, 3]]
+    both = Figure("words", (histogram("en"), histogram("de"))).frame()
+    assert both.groupby("panel")["documents"].sum().to_dict() == {"en": 7, "de": 7}
+    assert Figure("o", (heat(),)).frame()["dropped_documents"].tolist() == [8, 4]
+    assert Figure("r", (ranges(),)).frame()["lower"].tolist() == [1.0, -np.inf]
+
+
+def test_the_description_has_the_main_numbers() -> None:
+    said = Figure("Words", (histogram(),)).describe()
+    assert said == "Words. words: 7 values from 1 to 40, median 3, bounds >= 3; 4 of them (57.1 %) are kept."
+
+
+def test_saving(tmp_path: Path) -> None:
+    figure = Figure("words", (histogram(),))
+    figure.save(tmp_path / "below" / "words.svg")
+    assert (tmp_path / "below" / "words.svg").read_text() == figure.svg()
+    assert [path.name for path in (tmp_path / "below").iterdir()] == ["words.svg"]
+    out = io.BytesIO()
+    figure.save(out, "png")
+    assert out.getvalue() == figure.png()
+    with pytest.raises(UsageError, match=r"words\.gif.*png, \.svg or \.html"):
+        figure.save(tmp_path / "words.gif")
+    with pytest.raises(UsageError, match="a URL"):
+        figure.save("s3://bucket/words.png")
+
+
+def test_notebooks_show_picture_text_and_what_bokeh_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = Figure("words", (histogram(),))
+    bundle, metadata = figure._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "image/png", "text/html"}
+    assert bundle["image/png"] == figure.png()
+    assert metadata["image/png"]["alt"] == figure.describe()
+    assert len(bundle["text/html"]) < 60_000, "the library itself is in no figure"
+    assert figure._repr_mimebundle_()[0] == bundle
+    monkeypatch.setenv(notebook.STATIC, "1")
+    assert set(figure._repr_mimebundle_()[0]) == {"text/plain", "image/png"}
+
+
+def test_neither_pyplot_nor_its_settings_are_touched() -> None:
+    script = (
+        "import sys, numpy as np, matplotlib\n"
+        "names = 'svg.hashsalt', 'text.parse_math', 'font.size'\n"
+        "before = [matplotlib.rcParams[name] for name in names]\n"
+        "from dolma_dask.figures.figure import Figure\n"
+        "from dolma_dask.figures.model import Bars\n"
+        "Figure('t', (Bars('k', ('a',), (1.0,), 'l', 'v'),)).png()\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "assert [matplotlib.rcParams[name] for name in names] == before\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

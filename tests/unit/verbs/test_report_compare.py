@@ -1,0 +1,118 @@
+"""report --compare: two versions, two runs; signals in the same bins; what cannot be compared."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dolma_dask as dk
+from dolma_dask.cli import main
+from dolma_dask.errors import UsageError
+from dolma_dask.figures.histogram import Histogram
+from dolma_dask.testing.tokenizer import train_tokenizer
+from dolma_dask.verbs.report import comparison_page
+from dolma_dask.verbs.report.compare import distance
+
+from .conftest import write_lines
+from .report_pages import LENGTH, QUIET, lines_of
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    """Documents, and two selections of them."""
+    root = tmp_path_factory.mktemp("versions")
+    write_lines(root / "v0/documents/a.jsonl.gz", lines_of(range(60)))
+    dk.tag(str(root / "v0"), ["char_length_v1"], **QUIET)
+    for name, where in (("long", "length > 30"), ("odd", "length > 30 and source == 'odd'")):
+        dk.mix(str(root / "v0"), to=str(root / name), where=where, **QUIET)
+    return root
+
+
+def compared(world: Path, name: str, other: str, **options):
+    to = world / f"{name}-{other}.html"
+    summary = dk.report(str(world / name), compare=str(world / other), to=str(to), **{**QUIET, **options})
+    return json.loads(to.with_suffix(".json").read_text()), to.read_text(), summary
+
+
+def test_a_version_beside_the_one_that_it_was_selected_from(world):
+    told, page, summary = compared(world, "long", "v0")
+    lengths = [len(json.loads(line)["text"]) for line in lines_of(range(60))]
+    kept = [length for length in lengths if length > 30]
+    assert told["format"] == "dolma_dask.comparison"
+    assert (told["before"]["dataset"], told["after"]["dataset"]) == ("v0", "long")
+    (signal,) = told["signals"]
+    assert (signal["before"]["n"], signal["after"]["n"]) == (60, len(kept))
+    assert signal["before"]["edges"] == signal["after"]["edges"]
+    assert signal["after"]["counts"] == np.histogram(kept, signal["after"]["edges"])[0].tolist()
+    assert signal["distance"] == pytest.approx(1 - len(kept) / 60), "all that are short are gone"
+    assert {"verb": "mix", "option": "", "before": "did not run", "after": "ran"} in told["options"]
+    assert f"long has {len(kept)} documents, {60 - len(kept)} fewer than v0" in page
+    assert str(world) not in page
+    assert summary.counts["signals"] == 1
+    assert "<iframe" not in page
+    assert len(page) < 60_000
+
+
+def test_two_runs_with_other_rules_and_the_same_command_twice(world):
+    told, _, summary = compared(world, "odd", "long")
+    assert summary.done
+    (option,) = told["options"]
+    assert (option["verb"], option["option"]) == ("mix", "where")
+    assert [row["rule"] for row in told["after"]["rules"]] == ["length > 30", "source == 'odd'"]
+    assert compared(world, "odd", "long")[2].done == 0, "nothing has changed"
+    assert compared(world, "odd", "v0")[2].done, "that is another page"
+
+
+def test_signals_of_its_own_come_first_and_those_of_one_side_are_said(world):
+    dk.tag(str(world / "odd"), ["whitespace_tokenizer_v1"], **QUIET)
+    told, page, _ = compared(world, "odd", "v0")
+    assert told["signals"] == []
+    assert told["only_before"] == [LENGTH]
+    assert len(told["only_after"]) == 1
+    assert f"Only v0 has 1 signal: {LENGTH}." in page
+
+
+def test_token_shards_belong_to_one_of_both(world, tmp_path):
+    train_tokenizer(lines_of(range(60)), tmp_path / "t.json", 300)
+    folders = [str(tmp_path / name) for name in ("v0", "long")]
+    made = [
+        dk.ragged(str(world / Path(folder).name), folder, tokenizer=str(tmp_path / "t.json"), **QUIET).counts["tokens"]
+        for folder in folders
+    ]  # fmt: skip
+    told, page, _ = compared(world, "long", "v0", tokens=folders)
+    assert [told[side]["stages"][-1]["tokens"] for side in ("before", "after")] == made
+    assert f"{made[0]:,}" in page
+    with pytest.raises(UsageError, match="expected token shards of"):
+        compared(world, "long", "odd", tokens=folders)
+
+
+def test_a_dataset_is_not_compared_with_itself(world):
+    with pytest.raises(UsageError, match="the dataset itself"):
+        compared(world, "v0", "v0")
+
+
+def test_on_the_command_line(world, monkeypatch, capsys):
+    monkeypatch.chdir(world)
+    assert main(["report", "long", "--compare", "v0", "--to", "cli.html", "--no-progress"]) == 0
+    assert "documents before" in capsys.readouterr().out
+
+
+numbers = st.lists(st.integers(-8000, 8000), min_size=1, max_size=40)
+
+
+@given(numbers, numbers)
+def test_the_distance_is_that_of_kolmogorov_and_smirnov(before, after):
+    values = sorted({*before, *after})
+    shares = [[sum(one <= value for one in side) / len(side) for value in values] for side in (before, after)]
+    expected = max(abs(a - b) for a, b in zip(*shares, strict=True))
+    assert distance(Histogram.of(before), Histogram.of(after)) == pytest.approx(expected)
+    assert distance(Histogram.of(before), Histogram()) is None
+
+
+def test_the_page_escapes_what_it_shows(world):
+    told, page, _ = compared(world, "long", "v0", title="<script>alert(1)</script>")
+    assert "<script>alert" not in page
+    assert told["format_version"] == comparison_page.FORMAT_VERSION

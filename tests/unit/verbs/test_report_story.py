@@ -1,0 +1,133 @@
+"""What the page says of its numbers: the sentences of each chapter, and the plain words of conditions."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dolma_dask.rules.where import parse
+from dolma_dask.verbs.report import page
+from dolma_dask.verbs.report.model import ReportData, ResultTable, RuleRow, SourceRow, StageRow
+from dolma_dask.verbs.report.results import BY_SOURCE
+from dolma_dask.verbs.report.story import chapters, costliest
+from dolma_dask.verbs.report.survey import Findings, Survey
+from dolma_dask.verbs.report.tables import Column, table
+from dolma_dask.verbs.report.views import kept_table, rule_table
+from dolma_dask.verbs.report.words import dropped_by
+
+RULES = [
+    RuleRow("words >= 50", 80, 0.8, 20, 900, 5, 100, "words below 50"),
+    RuleRow("fuzzy is None", 85, 0.85, 15, 4000, 12, 3000, "copies of another document (fuzzy)"),
+    RuleRow("length < 9", 100, 1.0, 0, 0, 0, 0, "length of 9 or more"),
+]
+DATA = ReportData(
+    "t",
+    "d",
+    "c",
+    "v",
+    stages=[StageRow("mix", 100, 68, 10, 7000, None, 2.0, cpu_seconds=3.0), StageRow("ragged", 68, 68, 20, 7000, 3500, 6.0, cpu_seconds=5.0)],
+    sources=[SourceRow("web", 75, 8000, 60, 6500, 3000, (12, 3, 0)), SourceRow("books", 25, 2000, 8, 500, 500, (8, 12, 0))],
+    rules=RULES,
+    where="words >= 50 and fuzzy is None and length < 9",
+    results=[ResultTable("Duplicates", "fuzzy in d, by source", BY_SOURCE, [("web", 75, 3), ("books", 25, 12)])],
+)  # fmt: skip
+
+
+def said(data: ReportData) -> dict[str, str]:
+    return {name: " ".join(chapter.lead) for name, chapter in chapters(data).items()}
+
+
+def test_each_chapter_says_what_its_numbers_mean():
+    assert said(DATA) == {
+        "sources": "100 documents from 2 sources came in, with 10.0 kB of text. The largest source, web, has 75 of them (75.0 %).",
+        "problems": "Nothing: no shard failed, and every record could be read.",
+        "rules": "68 of 100 documents were kept (68.0 %), with 7.00 kB of 10.0 kB of text (70.0 %). "
+        "The rule that cost most is “fuzzy is None”. It drops copies of another document (fuzzy): 15 documents (15.0 %). "
+        "No other rule drops 12 of these: without it, they would come back, with 3.00 kB of text.",
+        "duplicates": "fuzzy in d marks 15 of 100 documents as copies (15.0 %).",
+        "tokens": "68 documents became 3,500 tokens: 2.00 bytes of text for each.",
+        "cost": "2 stages took 8.00 s of work and 8.00 s of CPU time, and wrote 30 B. The longest was ragged, with 6.00 s (75.0 %).",
+    }
+
+
+def test_what_is_not_known_is_not_said():
+    nothing = ReportData("t", "d", "c", "v")
+    assert said(nothing) == {
+        "sources": "Nothing is known of the documents.",
+        "problems": "Nothing: no shard failed, and every record could be read.",
+    }
+    unknown = replace(
+        nothing, stages=[StageRow("convert")], sources=[SourceRow("", 0)], rules=[RuleRow("filter", 3, 0.5)]
+    )
+    for text in said(unknown).values():
+        assert "None" not in text
+        assert "–" not in text
+    without_text = replace(DATA, sources=[replace(row, kept_text_bytes=None) for row in DATA.sources])
+    assert said(without_text)["rules"].startswith("68 of 100 documents were kept (68.0 %). The rule")
+
+
+def test_the_rule_that_costs_most_comes_first():
+    assert [row.rule for row in costliest([*RULES, RuleRow("filter", 3, 0.5)])] == [
+        "fuzzy is None",
+        "words >= 50",
+        "length < 9",
+    ]
+    shown = rule_table(DATA)
+    assert [(row[1], row[4]) for row in shown.rows] == [(15, 12), (20, 5), (0, 0)]
+    overlapping = replace(DATA, rules=[replace(row, only=0) for row in RULES])
+    assert said(overlapping)["rules"].endswith("20 documents (20.0 %). Other rules drop all of these too.")
+
+
+def test_what_each_rule_drops_of_each_source():
+    kept = kept_table(DATA)
+    assert kept is not None
+    assert [column.heading for column in kept.columns[-2:]] == [
+        "copies of another document (fuzzy)",
+        "words below 50",
+    ]
+    assert [[round(cell, 2) for cell in row[-2:]] for row in kept.rows] == [[0.04, 0.16], [0.48, 0.32]]
+    assert kept_table(replace(DATA, sources=[SourceRow("web", 75)])) is None
+
+
+def test_columns_that_say_nothing_are_left_out():
+    columns = (Column("a", "name"), Column("unknown"), Column("failed", is_quiet=True), Column("zeros"))
+    made = table("t", columns, [("x", None, 0, 0), ("y", None, 0, 0)])
+    assert [column.heading for column in made.columns] == ["a", "zeros"]
+    assert made.rows == [["x", 0], ["y", 0]]
+
+
+@pytest.mark.parametrize(
+    "rule, expected",
+    [
+        ("a__b__words >= 50", "words below 50"),
+        ("0.5 < ratio", "ratio of 0.5 or less"),
+        ("ratio <= 0.1", "ratio above 0.1"),
+        ("source == 'web'", "source other than 'web'"),
+        ("exact is None", "copies of another document (exact)"),
+        ("banned is None", "documents of a block list (banned)"),
+        ("other is None", "documents with a value of other"),
+        ("other is not None", "documents without a value of other"),
+        ("a > 1 or b > 2", ""),
+    ],
+)
+def test_conditions_in_plain_words(rule, expected):
+    assert dropped_by(parse(rule), {"exact": "dedupe", "banned": "block"}) == expected
+
+
+def test_drops_add_up_over_shards():
+    found, part = Findings(), Findings(drops={0: np.array([1, 10, 0, 0])}, single_sources={"a": "web"})
+    for _ in range(3):
+        found.add(part, Survey().examples)
+    assert found.drops[0].tolist() == [3, 30, 0, 0]
+    assert found.single_sources == {"a": "web"}
+
+
+def test_the_example_in_the_repository_is_a_page_of_today():
+    example = Path(__file__).parents[3] / "reports/example.html"
+    with example.open(encoding="utf-8") as file:
+        head = file.read(4096)
+    assert f'<meta name="dolma-dask-page" content="{page.stamp()}">' in head, (
+        f"{example} was made by other templates or another VERSION; make it again: make demo report-preview"
+    )
+    assert example.with_suffix(".png").stat().st_size < 300_000
