@@ -85,6 +85,8 @@ def on_files(files: Any, config: Any) -> Any:
         made[page] = f"---\nsearch: {{exclude: true}}\n---\n{made[page]}"
     for notebook in NOTEBOOKS:
         made |= notebook_page(notebook)
+    for shown in ("reports/example.html", "reports/example.png"):
+        made[shown] = (ROOT / shown).read_bytes()
     for page, content in made.items():
         files.append(File.generated(config, page, content=content))
     return files
@@ -116,6 +118,8 @@ def link_to(target: str, anchor: str, source: str, page: str) -> str:
         return os.path.relpath(path.removeprefix("docs/"), PurePosixPath(page).parent) + anchor
     if path in TOP_FILES:
         return TOP_FILES[path] + anchor
+    if path.startswith("reports/"):
+        return path + anchor
     if path.startswith("notebooks"):
         return (path.removesuffix(".ipynb") + ".md") if path.endswith(".ipynb") else "gallery.md"
     return f"files.md#{slug_of(path)}"
