@@ -102,6 +102,12 @@ def main() -> None:
     root = make(BUILD / f"what_if-{kind}-{options.documents}", options.documents, kind)
     dk.what_if(root, "regular", only=["0"], **OPTIONS)  # kernels are loaded
     rows = {"what_if": timed(lambda: dk.what_if(root, "regular", **OPTIONS))}
+    rows["histogram, one signal"] = timed(lambda: dk.histogram(root, SIGNALS[1], **OPTIONS))
+    rule = f"{SIGNALS[1]} >= 100"
+    rows["the same with a rule"] = timed(
+        lambda: dk.histogram(root, SIGNALS[1], where=rule, by="source", **OPTIONS)
+    )
+    rows["filter, 15 signals"] = timed(lambda: dk.filter(root, "regular", overwrite=True, **OPTIONS))
     if not options.json:
         rows["pyarrow, signals alone"] = timed(lambda: read_with_pyarrow(root, READ[:-2]))
         rows["pyarrow, the same columns"] = timed(lambda: read_with_pyarrow(root, READ))

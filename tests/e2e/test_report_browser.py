@@ -12,9 +12,10 @@ from browser import CONTRAST, HOSTILE, IN_BROWSER, INK, Browser, assert_clean
 
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import Line, SignalHistogram
-from dolma_dask.verbs.report import page
+from dolma_dask.verbs.report import comparison_page, page
 from dolma_dask.verbs.report.model import (
     ClusterExample,
+    Comparison,
     Example,
     FailureRow,
     MemberExample,
@@ -22,6 +23,7 @@ from dolma_dask.verbs.report.model import (
     ReportData,
     ResultTable,
     RuleRow,
+    SignalChange,
     SourceRow,
     StageRow,
 )
@@ -52,7 +54,7 @@ def sample(signals: int, text: str = "") -> ReportData:
         [signal_histogram(f"gopher__gopher__signal_{i}{text}", Histogram.of(columns[i % 3]), Histogram.of(columns[i % 3][kept]),
                           threshold=[(f">={text}", 50.0)] if i % 3 == 0 else [])
          for i in range(signals)],
-        [RuleRow(f"words < 50{text}", int((~kept).sum()), float((~kept).mean()))],
+        [RuleRow(f"words < 50{text}", int((~kept).sum()), float((~kept).mean()), 90, 9000, 80, 8000, f"words of 50 or more{text}")],
         [Example(side, f"words < 50{text}", f"gopher__gopher__words{text}", 49.0, f"web{text}", "id" + "x" * 900 + text,
                  f"documents/0.jsonl.gz{text}", 7, f"line one\n\tline two {text} \u202e" + "long" * 500)
          for side in ("just inside", "just outside")],
@@ -117,10 +119,10 @@ def test_what_would_be_a_complaint_is_seen(browser, tmp_path):
     assert browser.run("window.hit") is None
 
 
-def test_sixty_signals_are_drawn_as_the_reader_scrolls(browser, tmp_path):
-    path = written(tmp_path, sample(60))
+def test_many_signals_are_drawn_as_the_reader_scrolls(browser, tmp_path):
+    path = written(tmp_path, sample(24))
     browser.open(path)
-    assert browser.run("document.querySelectorAll('.plot[data-drawn]').length") < 60
+    assert browser.run("document.querySelectorAll('.plot[data-drawn]').length") < 24
     browser.draw_all()
     assert_clean(browser, path)
 
@@ -158,21 +160,76 @@ def test_tooltip_names_the_bar(browser, tmp_path):
     assert "to below" in shown
 
 
-def test_tables_sort_by_a_click(browser, tmp_path):
-    browser.open(written(tmp_path, sample(1)))
+def press(browser: Browser, key: str) -> None:
+    code = {"Tab": 9, "Enter": 13}[key]
+    text = {"text": "\r"} if key == "Enter" else {}
+    browser.call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
+    browser.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+
+def test_tables_sort_by_keyboard_and_all_of_a_long_one_is_shown_on_demand(browser, tmp_path):
+    data = sample(20)
+    browser.open(written(tmp_path, data))
     names = "[...document.querySelectorAll('#sources tbody th')].map(cell => cell.textContent)"
-    click = "document.querySelectorAll('#sources thead button')[{}].click()"
+    order = "document.querySelectorAll('#sources thead th')[1].getAttribute('aria-sort')"
     assert browser.run(names) == ["books", "web", "code"]
-    browser.run(click.format(1))
+    browser.run("document.querySelectorAll('#sources thead button')[0].focus()")
+    press(browser, "Tab")
+    assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    press(browser, "Enter")
     assert browser.run(names) == ["web", "code", "books"]  # by documents as numbers: 2,000, 991, 9
+    assert browser.run(order) == "descending"
+    press(browser, "Enter")
+    assert (browser.run(names), browser.run(order)) == (["books", "code", "web"], "ascending")
+    rows = "[...document.querySelectorAll('.index tbody tr')].filter(row => row.offsetParent).length"
+    assert browser.run(rows) == 10
+    browser.run("document.querySelector('.more').click()")
+    assert browser.run(rows) == 20
+    browser.run("location.hash = '#signal-20'")
+    browser.wait_for("document.getElementById('signal-20').closest('details').open")
+
+
+def test_a_printed_page_is_complete_and_light(browser, tmp_path):
+    path = written(tmp_path, sample(20))
+    browser.open(path, dark=True)
+    assert browser.run("document.querySelectorAll('details:not([open])').length") > 0
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    browser.wait_for("document.querySelectorAll('details:not([open])').length === 0")
+    browser.wait_for("document.querySelectorAll('.plot[data-drawn=yes]').length === 20")
+    assert browser.run("[...document.querySelectorAll('.index tbody tr')].every(row => row.offsetParent)")
     assert (
-        browser.run("document.querySelectorAll('#sources thead th')[1].getAttribute('aria-sort')")
-        == "descending"
+        browser.run("getComputedStyle(document.documentElement).getPropertyValue('--panel').trim()")
+        == "#ffffff"
     )
-    browser.run(click.format(1))
-    assert browser.run(names) == ["books", "code", "web"]
-    browser.run(click.format(0))
-    assert browser.run(names) == ["books", "code", "web"]
+    assert browser.run("getComputedStyle(document.querySelector('.excerpt')).maxHeight") == "none"
+    browser.call("Emulation.setEmulatedMedia", media="")
+    browser.wait_for("document.querySelectorAll('details:not([open])').length > 0")
+    assert_clean(browser, path)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)], ids=["phone, light", "dark"])
+def test_a_comparison_is_readable(browser, tmp_path, width, dark):
+    text = " " + HOSTILE + "wide" * 100
+    before, after = (
+        sample(8, text),
+        replace(sample(8, text), dataset="other" + text, sources=sample(1).sources),
+    )
+    changes = [
+        SignalChange(one, replace(one, counts=one.kept_counts, n=one.n // 2), 0.25) for one in before.signals
+    ]
+    path = tmp_path / "comparison.html"
+    path.write_text(
+        comparison_page.render(Comparison("a" + text, before, after, changes, only_after=["x" + text])),
+        "utf-8",
+    )
+    browser.open(path, width, dark)
+    browser.run("for (const fold of document.querySelectorAll('details')) fold.open = true")
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.run("document.querySelectorAll('svg.overlay path.line').length") == 8
+    ratio, where = browser.run(CONTRAST)
+    assert ratio >= 4.5, where
+    assert browser.run("window.hit") is None
+    assert_clean(browser, path)
 
 
 def test_log_counts_and_find(browser, tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from dolma_dask.display import byte_size, counted, percent, real
-from dolma_dask.figures import interactive
+from dolma_dask.figures import axes
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.verbs.report import page, views
 from dolma_dask.verbs.report.model import Comparison, ReportData, RuleRow, SignalChange
@@ -290,7 +290,7 @@ def overlay(change: SignalChange) -> Markup:
     """Draw the shares of both sides by value, the older one filled, the newer one as a line before it."""
     shares = [side.counts / max(int(side.counts.sum()), 1) for side in (change.before, change.after)]
     most = max(float(share.max(initial=0.0)) for share in shares) or 1.0
-    ends = interactive.positions(change.before.edges, change.before)
+    ends = axes.positions(change.before.edges, change.before)
     x = (ends - ends[0]) / (ends[-1] - ends[0]) * WIDTH
     filled, line = (_steps(x, HEIGHT - share / most * (HEIGHT - 4)) for share in shares)
     marks = Markup("").join(
@@ -311,8 +311,8 @@ def _steps(x: Any, y: Any) -> str:
 def _ticks(signal: SignalHistogram, x: Sequence[float]) -> Iterator[tuple[float, float, str]]:
     """Yield places, values and anchors of the labels below a plot."""
     if signal.scale == "log":
-        values = np.array(interactive.log_ticks(signal))
-        places = interactive.positions(values, signal) / len(signal.counts) * WIDTH
+        values = np.array(axes.log_ticks(signal))
+        places = axes.positions(values, signal) / len(signal.counts) * WIDTH
     else:
         chosen = np.unique(np.linspace(0, len(signal.edges) - 1, MOST_TICKS).round().astype(int))
         values, places = signal.edges[chosen], np.asarray(x)[chosen]

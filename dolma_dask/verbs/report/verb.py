@@ -35,7 +35,6 @@ from dolma_dask.verbs.options import (
 )
 from dolma_dask.verbs.report.compare import Compared, compared
 from dolma_dask.verbs.report.history import last_name
-from dolma_dask.verbs.report.model import VERSION as VERSION
 from dolma_dask.verbs.report.publication import Page, json_url
 from dolma_dask.verbs.report.subject import Subject, subject
 
