@@ -194,7 +194,9 @@ def gallery() -> str:
     return "\n".join(["# Gallery", "", GALLERY_START, *map(_entry, named(())), ""])
 
 
-GALLERY_START = "Each picture comes from a notebook that runs as it stands, on text of your own Python installation: `make lab` opens them."
+GALLERY_START = """Each picture comes from a notebook that runs as it stands, on text of your own Python installation: `make lab` opens them in JupyterLab.
+
+![A notebook in JupyterLab, with Dask's pane beside it and two plots of the dashboard](images/jupyterlab.png)"""
 
 
 def _entry(path: Path) -> str:

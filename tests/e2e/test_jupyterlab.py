@@ -2,6 +2,7 @@
 
 import importlib.util
 import struct
+from urllib.parse import urlsplit
 
 import lab
 import nbformat
