@@ -1,9 +1,12 @@
 """A figure: numbers that show themselves as a picture, and stay numbers."""
 
 import os
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from uuid import uuid4
 
 from dolma_dask.display import printable, text_table
 from dolma_dask.errors import UsageError
@@ -98,6 +101,8 @@ class Figure:
         format : {"png", "svg", "html"}, optional
             Default: what the name ends in. HTML is a page of its own, interactive, that needs no network.
         """
+        if format not in (None, *get_args(Format)):
+            raise UsageError(f"format={format!r}; expected 'png', 'svg' or 'html'.")
         if isinstance(file, str | os.PathLike):
             _check_local(os.fspath(file))
             _write_whole(Path(file), self._as(format or format_of(file)))
@@ -135,14 +140,23 @@ class Figure:
 
 def _write_whole(path: Path, content: bytes) -> None:
     """Write a file under another name and rename it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(content)
-    partial.replace(path)
+    partial = path.with_name(f".{uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(content)
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}; expected the path of a file in a folder that can be written. Choose another one."
+        ) from error
 
 
 def _check_local(path: str) -> None:
-    if "://" in path:
+    if re.match(r"\w+:/", path):  # of a URL as a Path one slash is left
         raise UsageError(
             f"{path} is a URL; expected a local path. Open it and give the writer: with fsspec.open(url, 'wb') as out: figure.save(out, 'png')."
         )
+    if "\0" in path:
+        raise UsageError(f"{path!r} is no path of this machine: it has a null character; expected a local path.")

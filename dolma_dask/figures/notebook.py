@@ -14,6 +14,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from dolma_dask.display import printable
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.figures.static import WIDTH
 
@@ -68,7 +69,7 @@ def fragment(figure: "Figure", picture: bytes) -> str:
 
     items = json.dumps(list(figure_items(figure.panels)), separators=(",", ":")).replace("<", "\\u003c")
     name = sha256(items.encode() + picture).hexdigest()[:16]
-    live = [f"<b>{html.escape(figure.title)}</b>", *map(html.escape, figure.notes), *_legend(figure)]
+    live = [f"<b>{_escaped(figure.title)}</b>", *map(_escaped, figure.notes), *_legend(figure)]
     captions = [_caption(panel) if len(figure.panels) > 1 else "" for panel in figure.panels]
     panels = "".join(
         f'<div style="min-width:0"><div style="opacity:0.8">{each}</div><div data-panel></div></div>'
@@ -105,7 +106,12 @@ def _legend(figure: "Figure") -> list[str]:
 
 def _caption(panel: Any) -> str:
     number = f" ({panel.n:,})" if isinstance(panel, SignalHistogram) else ""
-    return html.escape(panel.key) + number
+    return _escaped(panel.key) + number
+
+
+def _escaped(text: str) -> str:
+    """Return a text of the data as HTML, without what turns the text around it or is no character of HTML."""
+    return html.escape(printable(text))
 
 
 def library_html() -> str:
@@ -125,7 +131,7 @@ def page(figure: "Figure") -> str:
     )
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>{html.escape(figure.title)}</title><style>:root{{color-scheme:light dark}}body{{margin:16px}}</style>"
+        f"<title>{_escaped(figure.title)}</title><style>:root{{color-scheme:light dark}}body{{margin:16px}}</style>"
         f"{shown}</html>"
     )
 

@@ -17,7 +17,7 @@ from dolma_dask.engine import Task
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, display_edges, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
-from dolma_dask.formats.exact_numbers import floats
+from dolma_dask.formats.exact_numbers import floats, nearest
 from dolma_dask.questions.column_pass import column_tasks, mask_of, readable_batches
 from dolma_dask.questions.rule_ends import Ends, ends_of
 from dolma_dask.questions.saving import check_target, last_name, save_figure
@@ -197,7 +197,7 @@ class HistogramStage:
         """Yield values, codes of groups, and which rows are kept."""
         for batch in readable_batches(task):
             count = batch.num_rows
-            codes = np.zeros(count, np.uint16) if groups is None else groups.codes(batch.column(groups.by))
+            codes = np.zeros(count, np.uint16) if groups is None else groups.codes(nearest(batch.column(groups.by)))
             kept = np.ones(count, np.bool_)
             if self.rule is not None:
                 kept = mask_of(self.rule, batch).to_numpy(zero_copy_only=False)

@@ -253,6 +253,11 @@ class Lengths:
             - ``cut_documents``: documents of more than L + 1 tokens, which need several rows.
             - ``rows_packed``, ``padding_packed``: the same if all documents are one stream that is cut every L tokens, as `hdf5` packs by default;
               only the last row has padding.
+
+        Notes
+        -----
+        Tokens are those of the files. `hdf5` puts one more, `eos`, behind each document, and unless they are packed leaves out texts shorter than
+        `min_sequence_len`: make the token shards with ``eos=`` too for the same rows.
         """
         import pandas as pd
 

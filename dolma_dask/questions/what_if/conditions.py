@@ -4,6 +4,7 @@ import math
 from typing import NamedTuple
 
 from dolma_dask.errors import UsageError
+from dolma_dask.formats.exact_numbers import LIMIT
 from dolma_dask.rules.comparisons import comparison
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.rules import Rule, all_of
@@ -28,15 +29,15 @@ def split(where: str | Rule) -> Split:
     given: list[Rule] = []
     for part in conjuncts(parse(where) if isinstance(where, str) else where):
         found = comparison(part)
-        if found is None or not isinstance(found[0], Name) or found[1] == "!=":
-            given.append(part)
+        if found is None or not isinstance(found[0], Name) or found[1] == "!=" or abs(found[2]) >= LIMIT:
+            given.append(part)  # from LIMIT on a rule compares all digits, and bounds are doubles
             continue
         low, high = _ends(found[1], found[2])
         known = ends.get(found[0].name, (-math.inf, math.inf))
         ends[found[0].name] = max(known[0], low), min(known[1], high)
     if not ends:
         raise UsageError(
-            f"no condition of {' and '.join(rule.short for rule in given)} compares a signal with a number; expected one that does, such as word_count >= 50."
+            f"no condition of {' and '.join(rule.short for rule in given)} compares a signal with a number below 2**53; expected one that does, such as word_count >= 50."
         )
     bounds = [
         Bounds(signal, ((ALL, None if low == -math.inf else low, None if high == math.inf else high),))

@@ -164,7 +164,7 @@ class Asked:
     def tasks(self) -> list[Task]:
         """The work."""
         text = text_bytes_of(self.dataset) if self.given is None else {}  # which are of all documents
-        return count_tasks(self.columns, self.dataset.shards, text)
+        return count_tasks(self.columns, self.dataset.shards, text, exact=self.given is not None)
 
     def answer(
         self, run: RunOptions, tokens_per_byte: float = TOKENS_PER_BYTE, ratio_from: str = ASSUMED

@@ -410,10 +410,12 @@ class _Counter:
         return self._tally
 
 
-def count_tasks(columns: Columns, shards: Sequence[Shard], text_bytes: dict[str, int]) -> list[Task]:
-    """Return the work on the selected shards: at most `MOST_TASKS` tasks of equally many."""
+def count_tasks(
+    columns: Columns, shards: Sequence[Shard], text_bytes: dict[str, int], exact: bool = False
+) -> list[Task]:
+    """Return the work on the selected shards: at most `MOST_TASKS` tasks of equally many; with `exact`, numbers keep all digits."""
     works: list[tuple[AlignedShard, int, Any]] = [
-        (columns.work(shard, identities=True), number, text_bytes.get(shard.path))
+        (columns.work(shard, exact=exact, identities=True), number, text_bytes.get(shard.path))
         for number, shard in enumerate(shards)
     ]
     return few_tasks(columns.dataset.root, works, [work for work, _, _ in works])

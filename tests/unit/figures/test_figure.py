@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from dolma_dask.display import printable
 from dolma_dask.errors import UsageError
 from dolma_dask.figures import notebook
 from dolma_dask.figures.figure import Figure
@@ -97,7 +98,8 @@ def test_names_of_the_data_stay_text(make: Callable[..., Panel], tmp_path: Path)
     own = page[page.index("<div data-dolma-figure") :]
     assert "<img src=x" not in own
     assert own.count("</script>") == 1
-    assert html.escape(HOSTILE) in own
+    assert html.escape(printable(HOSTILE)) in own
+    assert "\x1b" not in page
     assert "\x1b" not in str(figure)
     assert not re.search(r"\$\$|\\\\\\\\\[", own[own.index("<script>") :]), (
         "Bokeh would take it for mathematics, and fetch a library"
@@ -139,8 +141,21 @@ def test_saving(tmp_path: Path) -> None:
     assert out.getvalue() == figure.png()
     with pytest.raises(UsageError, match=r"words\.gif.*png, \.svg or \.html"):
         figure.save(tmp_path / "words.gif")
-    with pytest.raises(UsageError, match="a URL"):
-        figure.save("s3://bucket/words.png")
+    for url in ("s3://bucket/words.png", Path("s3://bucket/words.png")):
+        with pytest.raises(UsageError, match="a URL"):
+            figure.save(url)
+    with pytest.raises(UsageError, match="format='gif'; expected"):
+        figure.save(out, "gif")  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_written_is_named_and_nothing_stays(tmp_path: Path) -> None:
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "file").touch()
+    targets = ["folder.png", "file/words.png", f"{'n' * 300}.png", "null\0.png"]
+    for target in targets:
+        with pytest.raises(UsageError, match="expected"):
+            Figure("words", (histogram(),)).save(tmp_path / target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.png"]
 
 
 def test_notebooks_show_picture_text_and_what_bokeh_draws(monkeypatch: pytest.MonkeyPatch) -> None:

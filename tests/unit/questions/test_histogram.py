@@ -83,6 +83,12 @@ def test_what_is_kept_is_what_mix_keeps(root: str, tmp_path: Path, where: str) -
     assert f"{mixed.counts['documents_out']:,} kept" in figure.notes[0]
 
 
+def test_groups_may_be_numbers(root: str) -> None:
+    figure = dk.histogram(root, "words", by="words", **HERE)
+    assert figure.panels[0].key == "(no value)"
+    assert figure.panels[1].key in {f"{value:g}" for value in VALUES if value is not None}
+
+
 def test_groups_share_bins_and_the_small_ones_are_together(root: str) -> None:
     figure = dk.histogram(root, "words", by="lang", **HERE)
     assert [panel.key for panel in figure.panels] == [f"g{number}" for number in range(7)] + ["(others)"]

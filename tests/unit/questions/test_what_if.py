@@ -454,6 +454,14 @@ def test_the_conditions_of_a_rule_are_looked_at_as_thresholds(root: str, tmp_pat
     assert f"{len(ROWS) - len(counted)} documents left out: lang != 'de' does not hold" in text
 
 
+def test_integers_that_no_double_holds_are_compared_as_mix_does(tmp_path: Path) -> None:
+    rows = [row_of(number) | {"signals": {"words": 2**53 + number}} for number in range(4)]
+    root = write(tmp_path, rows, 1)
+    rule = f"words >= {2**53 + 1} and words >= 5"
+    mixed = dk.mix(root, to=str(tmp_path / "v1"), where=rule, **HERE)
+    assert dk.what_if(root, where=rule, **HERE).groups[0].kept.documents == mixed.counts["documents_out"] == 3
+
+
 def test_examples_lie_just_inside_and_outside_of_a_rule(root: str) -> None:
     frame = dk.what_if(root, where="share < 0.5", **HERE).examples_frame()
     assert set(frame["side"]) == {"inside", "outside"}
