@@ -51,7 +51,7 @@ bench: .venv/dev.stamp  ## every benchmark: MB of text per CPU-second and peak m
 	$(BIN)/python -m benchmarks
 
 docs: .venv/dev.stamp  ## the documentation as a site in site/; every warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheel: .venv/bin/uv  ## the package as one file in dist/, which containers/ installs
 	rm -rf dist

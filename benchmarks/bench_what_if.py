@@ -107,7 +107,7 @@ def main() -> None:
     rows["the same with a rule"] = timed(
         lambda: dk.histogram(root, SIGNALS[1], where=rule, by="source", **OPTIONS)
     )
-    rows["filter, 15 signals"] = timed(lambda: dk.filter(root, "regular", overwrite=True, **OPTIONS))
+    rows["filter, 15 signals"] = timed(lambda: dk.filter(root, overwrite=True, **OPTIONS))
     if not options.json:
         rows["pyarrow, signals alone"] = timed(lambda: read_with_pyarrow(root, READ[:-2]))
         rows["pyarrow, the same columns"] = timed(lambda: read_with_pyarrow(root, READ))

@@ -81,8 +81,12 @@ def on_files(files: Any, config: Any) -> Any:
 
     made = {"commands.md": commands_page(), "python.md": python_page(), "files.md": files_page()}
     made |= {page: (ROOT / path).read_text() for path, page in TOP_FILES.items()}
+    for page in ("measurements.md", "changelog.md"):  # long and full of all words
+        made[page] = f"---\nsearch: {{exclude: true}}\n---\n{made[page]}"
     for notebook in NOTEBOOKS:
         made |= notebook_page(notebook)
+    for shown in ("reports/example.html", "reports/example.png"):
+        made[shown] = (ROOT / shown).read_bytes()
     for page, content in made.items():
         files.append(File.generated(config, page, content=content))
     return files
@@ -96,13 +100,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         r"\]\((?!https?:|mailto:|#|data:)([^)#\s]*)(#[^)\s]*)?\)",
         lambda link: f"]({link_to(link[1], link[2] or '', source, page.file.src_uri)})",
         markdown,
-    )
-
-
-def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Let the script that stands in for workers come from the site."""
-    return output.replace(
-        "https://unpkg.com/iframe-worker/shim", os.path.relpath("offline.js", PurePosixPath(page.url).parent)
     )
 
 
@@ -121,6 +118,8 @@ def link_to(target: str, anchor: str, source: str, page: str) -> str:
         return os.path.relpath(path.removeprefix("docs/"), PurePosixPath(page).parent) + anchor
     if path in TOP_FILES:
         return TOP_FILES[path] + anchor
+    if path.startswith("reports/"):
+        return path + anchor
     if path.startswith("notebooks"):
         return (path.removesuffix(".ipynb") + ".md") if path.endswith(".ipynb") else "gallery.md"
     return f"files.md#{slug_of(path)}"
@@ -180,7 +179,7 @@ def marked(line: str) -> str:
         return line
     option, text = re.match(r"(\* `[^`]*`: |\*\*[^*]*\*\*:?)?(.*)", line, re.DOTALL).groups()  # type: ignore[union-attr]
     text, ends = re.match(
-        r"(.*?)((?: \*\*\[required\]\*\*| \*\[choices: [^\]]*\]\*)*)$", text, re.DOTALL
+        r"(.*?)((?: \*\*\[required\]\*\*| \*\[(?:choices|default): .*?\]\*)*)$", text, re.DOTALL
     ).groups()  # type: ignore[union-attr]
     return f"{option or ''}{escaped(text)}{ends}"
 

@@ -94,7 +94,7 @@ def look(browser: Any, address: str) -> None:
         browser.run(
             f"jupyterapp.shell.add(plot, 'main', {{mode: '{place}', ref: (window.upper ?? book).id}}); void (window.upper = plot)"
         )
-        browser.wait_for("plot.node.querySelector('iframe')?.contentDocument?.readyState === 'complete'")
+        browser.wait_for("plot.node.querySelector('iframe')?.src")
     browser.run("book.context.save()")
 
 

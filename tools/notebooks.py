@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def execute(path: Path) -> NotebookNode:
     """Run all cells of a notebook in a folder that is gone afterwards, and return it with clean outputs."""
     book = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(prefix="dolma-dask-notebook-") as folder:
-        own = {"TMPDIR": folder, "IPYTHONDIR": folder}
+        own = {"TMPDIR": folder, "IPYTHONDIR": folder, "DOLMA_DASK_STATIC": "1"}
         client = NotebookClient(
             book,
             timeout=CELL_SECONDS,
@@ -78,7 +79,7 @@ def clean(book: NotebookNode, folder: str) -> None:
     book.metadata["language_info"] = {"name": "python"}
     names = {socket.gethostname(): "host", str(Path.home()): "~"} if len(str(Path.home())) > 1 else {}
     rules = [(re.compile(re.escape(folder) + r"/[\w-]+"), PLACE)]
-    rules += [(re.compile(re.escape(name)), short) for name, short in names.items()]
+    rules += [(re.compile(rf"(?<!\w){re.escape(name)}\b"), short) for name, short in names.items()]
     for cell in book.cells:
         cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
         if cell.cell_type == "code":
@@ -141,9 +142,13 @@ def _text(output: NotebookNode) -> str:
 def digests(book: NotebookNode) -> dict[str, str]:
     """Return digests of what the outputs are made from: the cells, and all versions that the package raises with its content."""
     cells = [(cell.cell_type, cell.source, cell.metadata.get("tags", [])) for cell in book.cells]
+    return {"cells": _digest(cells), "versions": _digest(_versions())}
+
+
+@cache
+def _versions() -> list[str]:
     sources = (path.read_text() for path in (ROOT / "dolma_dask").rglob("*.py"))
-    versions = sorted(version for source in sources for version in VERSION.findall(source))
-    return {"cells": _digest(cells), "versions": _digest(versions)}
+    return sorted(version for source in sources for version in VERSION.findall(source))
 
 
 def _digest(value: Any) -> str:
@@ -189,7 +194,9 @@ def gallery() -> str:
     return "\n".join(["# Gallery", "", GALLERY_START, *map(_entry, named(())), ""])
 
 
-GALLERY_START = "Each picture comes from a notebook that runs as it stands, on text of your own Python installation: `make lab` opens them."
+GALLERY_START = """Each picture comes from a notebook that runs as it stands, on text of your own Python installation: `make lab` opens them in JupyterLab.
+
+![A notebook in JupyterLab, with Dask's pane beside it and two plots of the dashboard](images/jupyterlab.png)"""
 
 
 def _entry(path: Path) -> str:

@@ -5,6 +5,7 @@ processes side by side; two that need the same kernel share one compilation. Hal
 """
 
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dolma_dask.clusters import cpu_count, process_pool
+from dolma_dask.processes import interrupts_held_back
 from dolma_dask.summary import Summary
 
 ROWS = 24
@@ -38,11 +40,13 @@ def warm_up(*, workers: int | None = None) -> Summary:
         With the time that it took.
     """
     started = time.monotonic()
-    with (
-        tempfile.TemporaryDirectory(prefix="dolma-dask-warm-up-") as folder,
-        process_pool(min(workers or cpu_count(), len(PARTS))) as pool,
-    ):
-        list(pool.map(_do, PARTS, [f"{folder}/{part.__name__}" for part in PARTS]))
+    folder = tempfile.mkdtemp(prefix="dolma-dask-warm-up-")
+    try:
+        with process_pool(min(workers or cpu_count(), len(PARTS))) as pool:
+            list(pool.map(_do, PARTS, [f"{folder}/{part.__name__}" for part in PARTS]))
+    finally:
+        with interrupts_held_back():  # another Ctrl-C would leave half of it
+            shutil.rmtree(folder)
     return WarmUpSummary("warm-up", "", seconds=time.monotonic() - started)
 
 

@@ -43,6 +43,8 @@ def format_of(name: str | os.PathLike[str]) -> Format:
 class Figure:
     """Numbers and their picture: shows itself in a notebook, prints as a table, and is saved by `save`.
 
+    With ``DOLMA_DASK_STATIC=1`` in the environment notebooks show the picture alone, which suits those that are kept.
+
     Attributes
     ----------
     title : str

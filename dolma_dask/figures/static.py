@@ -5,6 +5,7 @@ nothing in them is taken for mathematics.
 """
 
 import math
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -27,6 +28,9 @@ ALL, KEPT, BOUND, TEXT, MUTED = "#e09b57", "#2f6fde", "#1a2330", "#1a2330", "#56
 
 WIDTH = 7.2
 """Inches; a notebook shows 100 pixels for each."""
+
+LINE = 100
+"""Characters of a note on a line."""
 
 DPI = 200
 
@@ -67,6 +71,7 @@ Format = Literal["png", "svg"]
 
 def render(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str, ...], to: Format) -> bytes:
     """Return a picture of panels below each other, or in two columns where there are several histograms."""
+    notes = tuple(line for note in notes for line in textwrap.wrap(note, LINE) or [""])
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn for it
         drawing = _drawn(title, panels, axis, notes)

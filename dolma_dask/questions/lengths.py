@@ -222,11 +222,16 @@ class Lengths:
             "tokens in a document", self.all.histogram(), None, [("=", float(n)) for n in chosen]
         )
         cut = [
-            f"{percent(int(row['cut_documents']), self.documents)} do not fit a row of {row['seq_length_tokens']:,}"
+            f"{percent(int(row['cut_documents']), self.documents)} of {row['seq_length_tokens']:,}"
             for row in self._waste(chosen)
         ]
         note = f"{counted(self.documents, 'document')}, {integer(self.tokens)} tokens"
-        return Figure("Tokens in a document", (signal,), "tokens in a document", (note, "; ".join(cut)))
+        return Figure(
+            "Tokens in a document",
+            (signal,),
+            "tokens in a document",
+            (note, f"longer than a row: {', '.join(cut)}"),
+        )
 
     def waste(self, seq_lengths: Sequence[int] = SEQ_LENGTHS) -> "pd.DataFrame":
         """Return what sequence lengths make of the documents: rows, padding, and documents that are cut.

@@ -30,6 +30,8 @@ _INTEGER = re.compile(rb"-?[0-9]+")
 _OR_SOURCE = (
     " (or one source for all records: --source NAME; or the field that holds it: --source-field FIELD)"
 )
+_OR_TEXT = " (name the one that holds the text: --text FIELD)"
+_FIELDS_NAMED = 8
 _decode_string = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -80,7 +82,7 @@ class RecordConverter:
         if line is not None and self.keeps_documents and (same := _as_document(record, line)):
             return same
         identity = self._id(record, row)
-        text = _required(record, self.mapping.text)
+        text = _required(record, self.mapping.text, _OR_TEXT)
         source = self._source_of(record)
         parts = [b'{"id":', identity, b',"text":', text, b',"source":', source]
         if (added := _stamp(record, self.mapping.added, "added")) is not None:
@@ -161,17 +163,27 @@ def _stamp(record: Record, path: str | None, usual: str) -> bytes | None:
     return stamp
 
 
-def _required(record: Record, path: str) -> bytes:
+def _required(record: Record, path: str, advice: str = "") -> bytes:
     value = _value(record, path)
     if value is None:
-        raise _missing(record, path)
+        raise _missing(record, path, advice=advice)
     return value
 
 
-def _missing(record: Record, path: str, or_else: str = "") -> LineError:
+def _missing(record: Record, path: str, or_else: str = "", advice: str = "") -> LineError:
     if _lookup(record, path) is None:
-        return LineError("missing_field", f"a string in field '{path}'{or_else}, which is missing")
+        return LineError(
+            "missing_field",
+            f"a string in field '{path}'{or_else}, which is missing; {_fields(record)}{advice}",
+        )
     return LineError("wrong_type", f"a string in field '{path}'{or_else}, found null")
+
+
+def _fields(record: Record) -> str:
+    """Say which fields a record has, cut to what a line can hold."""
+    names = [repr(name if len(name) <= 40 else f"{name[:40]} ...") for name in record]
+    more = f" and {len(names) - _FIELDS_NAMED} more" if len(names) > _FIELDS_NAMED else ""
+    return f"the record has {', '.join(names[:_FIELDS_NAMED])}{more}" if names else "the record has no fields"
 
 
 def _lookup(record: Record, path: str) -> bytes | None:

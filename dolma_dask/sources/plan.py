@@ -47,6 +47,7 @@ def plan_shards(files: Sequence[FileInfo]) -> list[RawShard]:
 
     Raises `UsageError`: a file has an unknown suffix, or two files would become the same shard.
     """
+    _check_suffixes([file.path for file in files])
     texts = [file for file in files if _is_text(file)]
     shards = [RawShard(document_path(file.path), (file,)) for file in files if not _is_text(file)]
     for number, group in enumerate(read_together(texts)):
@@ -69,6 +70,24 @@ def combined(shards: Sequence[RawShard], group_of: Callable[[str], str], most_by
         for name, members in sorted(groups.items())
         for number, run in enumerate(grouped(members, lambda shard: shard.bytes, most_bytes))
     ]
+
+
+def _check_suffixes(paths: Sequence[str]) -> None:
+    """Refuse unknown suffixes; the message counts the other files that have one."""
+    refused: list[UsageError] = []
+    for path in paths:
+        try:
+            split_suffix(path)
+        except UsageError as error:
+            refused.append(error)
+    if len(refused) > 1:
+        raise UsageError(
+            f"{len(refused):,} of {len(paths):,} files have a suffix that is not known; the first is {refused[0]} "
+            "Patterns name some of the files: 'raw/**/*.txt'.",
+            **refused[0].details,
+        )
+    if refused:
+        raise refused[0]
 
 
 def _is_text(file: FileInfo) -> bool:

@@ -15,7 +15,7 @@ import psutil
 from dolma_dask.testing.disturbance import mark_of
 
 DISTURBED = str(Path(__file__).resolve().parent / "disturbed")
-SLOW_DISK = {"PYTHONPATH": DISTURBED, "SLOW_DISK_S": "0.04"}
+SLOW_DISK = {"PYTHONPATH": DISTURBED, "SLOW_DISK_S": "0.02"}
 """Environment in which each fsync takes longer, so that there are moments worth killing at."""
 
 DEADLINE_S = 120.0
@@ -154,7 +154,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
-        time.sleep(0.002)
+        time.sleep(0.01)  # what is asked may look at every process of the host
 
 
 class Watched:

@@ -13,8 +13,8 @@ Subclass `VerbLaws` in a test module, say what there is before and which command
         def change(cls, world):
             change_one_letter(world / "v0/documents/a.jsonl.gz")
 
-A verb more is a case more. Needs pytest and psutil. Cost: about 30 runs of each command, most of them in this process, twelve in processes of
-their own, of which three start worker processes.
+A verb more is a case more. Needs pytest and psutil. Cost: about 30 runs of each command, most of them in this process, nine in processes of
+their own, of which two start worker processes.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from dolma_dask.registry import load
 from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, held, held_at, killed_at, wait_until
 from dolma_dask.testing.disturbance import counting
 
-PLACES = ("threads", "processes", "config", "cluster of 1", "cluster of 2", "active client")
+PLACES = ("threads", "processes", "config", "cluster of 2", "active client")
 """Schedulers of commands, besides one process without threads."""
 
 SEED = os.environ.get("KILL_SEED", "20")
@@ -272,7 +272,7 @@ class VerbLaws:
     def test_killed_and_gone_on_with(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
         """Whoever is killed, again and again, at whatever state of the disk, goes on."""
         draw, count = random.Random(f"{SEED} {name}"), worlds.operations[name]
-        moments = [round(draw.uniform(0.1, 0.4) * count) for _ in range(3)]
+        moments = [round(draw.uniform(0.1, 0.4) * count) for _ in range(2)]
         killed = [self.die(name, world, moment, tmp_path / "log") for moment in moments]
         assert killed[0], f"it ended before operation {moments[0]} of {count}"
         self.go_on(name, world, worlds)
@@ -305,14 +305,14 @@ class VerbLaws:
         assert "Traceback" not in command.output, "what Dask says about a killed worker is noise to the user"
         self.check(name, world, worlds)
 
-    @_cases(lambda case: not case.repeats)
+    @_cases(lambda case: case.passes and not case.repeats)
     def test_killed_with_a_cluster(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
-        """Nothing that runs in other processes outlives the command, and none of them is missed."""
+        """Nothing that runs in other processes outlives the command, and none of them is missed: several passes, on a cluster."""
         self.disturbed(name, "cluster", world, worlds, tmp_path / "log")
 
     @_cases(lambda case: not (case.passes or case.repeats))
     def test_killed_with_processes(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
-        """The same for processes without a cluster."""
+        """The same for the one pass of other verbs, in processes without a cluster: what a lost task means is the engine's, wherever it ran."""
         self.disturbed(name, "processes", world, worlds, tmp_path / "log")
 
     # ---------------------------------------------------------------------------------------------- nothing twice
@@ -424,7 +424,7 @@ class VerbLaws:
                             assert hashlib.sha256(data).hexdigest() in allowed, f"{path}: {len(data)} bytes"
                             seen[str(path)] = (stamp.st_mtime_ns, stamp.st_ino)
                             _check_token_shard(path)
-                time.sleep(0.001)
+                time.sleep(0.004)
             assert command.wait() == 0, command.output
         assert seen
 

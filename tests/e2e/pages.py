@@ -108,7 +108,7 @@ def plain(text: str) -> str:
     text = re.sub(
         r"((?:wall time|bytes in|bytes out|seconds) +)[\d.,]+( \w+)?$", r"\1", text, flags=re.MULTILINE
     )
-    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
 
 
 def store_outputs(page: Path) -> None:
@@ -119,5 +119,5 @@ def store_outputs(page: Path) -> None:
 
 
 def shortened(text: str) -> str:
-    lines = [line.rstrip() for line in text.strip().splitlines()]
+    lines = [line.rstrip() for line in text.strip("\n").splitlines()]
     return "\n".join(lines if len(lines) <= LINES else [*lines[: LINES - 1], "..."]) + "\n"

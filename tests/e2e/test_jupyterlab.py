@@ -2,6 +2,7 @@
 
 import importlib.util
 import struct
+from urllib.parse import urlsplit
 
 import lab
 import nbformat
@@ -26,13 +27,12 @@ def test_a_notebook_runs_beside_the_pane(tmp_path):
             assert browser.run("window.ran.good")
             shown = browser.run("document.querySelector('.dask-URLInput input').value")
             picture = browser.picture()
-            asked = {
-                url.split("/")[2] for url in browser.requests() if not url.startswith(("data:", "blob:"))
-            }
+            asked = [url for url in browser.requests() if not url.startswith(("data:", "blob:"))]
         finally:
             browser.close()
     assert shown.startswith("http://127.0.0.1:")
-    assert asked <= {"localhost", "127.0.0.1"}
+    assert {urlsplit(url).hostname for url in asked} <= {"localhost", "127.0.0.1"}
+    assert [url for url in asked if url.startswith(shown + "individual-")]
     assert struct.unpack(">II", picture[16:24]) == (1600, 900)
     cells = nbformat.read(tmp_path / notebook.name, as_version=4).cells
     code = [cell for cell in cells if cell.cell_type == "code"]

@@ -1,5 +1,7 @@
 """Stored notebooks: their outputs are those of the cells and versions of today, and hold nothing of the machine that made them."""
 
+import socket
+
 import nbformat
 import pytest
 from nbformat import v4
@@ -8,6 +10,7 @@ import notebooks
 
 PATHS = notebooks.named(())
 PNG = "iVBORw0KGgo="
+HOST = socket.gethostname()
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -56,6 +59,7 @@ def shown(**data):
             {"text/html": "<table><tr><th>a</th><td>1</td></tr></table>"},
         ),
         (shown(text_plain="a  1\nwall time  2 s\nwhere  /some/tmp/x_1/v0"), {"text/plain": "a  1\nwhere  demo/v0"}),
+        (shown(text_plain=f"on {HOST}, not in di{HOST}od"), {"text/plain": f"on host, not in di{HOST}od"}),
         (v4.new_output("stream", name="stderr", text="a warning"), None),
     ],
 )  # fmt: skip

@@ -449,12 +449,16 @@ def _rule_table(answer: WhatIf) -> list[list[str]]:
 
 
 def _bounds(row: RuleRow, answer: WhatIf) -> str:
-    ends = [_bound(sign, end) for sign, end in ((">=", row.lower), ("<=", row.upper)) if end is not None]
-    if not ends:
+    if row.lower is None and row.upper is None:
         return f"by {shown_by(answer.by)}" if answer.by else "all"
     if row.lower is not None and row.lower == row.upper:
         return f"== {real(row.lower)}"
-    return " and ".join(ends)
+    ends = ((sign, getattr(row, name), name) for sign, name in ((">=", "lower"), ("<=", "upper")))
+    return " and ".join(
+        f"{sign} by {shown_by(answer.by)}" if end is None else _bound(sign, end)
+        for sign, end, name in ends
+        if any(getattr(other, name) is not None for other in answer.rules if other.rule == row.rule)
+    )
 
 
 def _bound(sign: str, end: float) -> str:

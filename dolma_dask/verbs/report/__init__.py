@@ -1,4 +1,4 @@
-"""The HTML page. Begin with `verb`, which also decides whether a page is still right.
+"""The HTML page. Begin with `verb`; `publication` decides whether a page is still right, `subject` is what it shows of one dataset, `compare` of two.
 
 `history` reads from journals how a dataset came to be, `survey` sums up documents and signals in one pass, `content` puts both together as
 the records of `model`, `results` adds tables of other verbs, `clusters` texts of near duplicates. `page` renders them: `story` has the chapters and

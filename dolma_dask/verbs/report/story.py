@@ -169,6 +169,7 @@ def _dropped_words(data: ReportData) -> Iterator[str]:
     yield f"{stays:,} of {counted(before, 'document')} were kept ({percent(stays, before)}){_text_words(data)}."
     if stays < before:
         yield from _most_costly(costliest(data.rules), before)
+        yield from _where_most_falls(data)
 
 
 def _without_rule(data: ReportData) -> Iterator[str]:
@@ -209,6 +210,24 @@ def _most_costly(rules: Sequence[RuleRow], documents: int) -> Iterator[str]:
         f"The rule that cost most is \N{LEFT DOUBLE QUOTATION MARK}{short(row.rule)}\N{RIGHT DOUBLE QUOTATION MARK}."
         f"{what} {counted(row.dropped or 0, 'document')} ({percent(row.dropped, documents)}). {_alone(row)}"
     )
+
+
+def _where_most_falls(data: ReportData) -> Iterator[str]:
+    """Say in which source the most costly rule drops most documents, and of which the largest share."""
+    rules = costliest(data.rules)
+    if not rules or not rules[0].dropped:
+        return
+    place = data.rules.index(rules[0])
+    drops = [(row.dropped[place], row) for row in data.sources if row.dropped and row.documents]
+    if len(drops) < 2:
+        return
+    most, first = max(drops, key=lambda drop: drop[0])
+    many, hardest = max(drops, key=lambda drop: drop[0] / drop[1].documents)
+    share = f"{many:,} of {counted(hardest.documents, 'document')} ({percent(many, hardest.documents)})"
+    if hardest is first:
+        yield f"Of the sources, {first.source} loses most by this rule: {share}."
+    else:
+        yield f"Of the sources, {first.source} loses most documents by this rule ({most:,}), {hardest.source} the largest share: {share}."
 
 
 def _alone(row: RuleRow) -> str:

@@ -58,9 +58,9 @@ def test_ctrl_c_ends_a_warm_up_however_often_it_comes(tmp_path):
     running = subprocess.Popen(program, env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE)
     while not list(tmp_path.glob("*/*/v0")) and running.poll() is None:
         time.sleep(0.01)
-    for _ in range(4):
+    for _ in range(100):  # at every moment of its end
         running.send_signal(signal.SIGINT)
-        time.sleep(0.05)
+        time.sleep(0.003)
     _, told = running.communicate(timeout=60)
     assert (running.returncode, told.count(b"\n")) == (130, 1)
     assert not list(tmp_path.iterdir())

@@ -53,7 +53,7 @@ def test_the_figure_counts_all_documents(folder: str) -> None:
     figure = dk.lengths(folder, **HERE).plot(seq_lengths=(4, 32))
     assert figure.frame()["documents"].sum() == 7
     assert [value for _, value in figure.panels[0].threshold] == [4.0, 32.0]
-    assert figure.notes[1] == "42.9 % do not fit a row of 4; 14.3 % do not fit a row of 32"
+    assert figure.notes[1] == "longer than a row: 42.9 % of 4, 14.3 % of 32"
 
 
 def test_other_folders_and_lengths_are_refused(folder: str, tmp_path: Path) -> None:

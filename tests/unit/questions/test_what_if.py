@@ -483,3 +483,9 @@ def test_rules_without_a_bound_are_refused(root: str, options: dict[str, Any], e
     named = [options.pop("thresholds")] if "thresholds" in options else []
     with pytest.raises(UsageError, match=expected):
         dk.what_if(root, *named, **options, **HERE)
+
+
+def test_a_bound_that_differs_by_group_is_not_taken_for_none(root: str) -> None:
+    groups = {label: {"lower": low, "upper": 2} for label, low in (("en", -1), ("de", 0), ("fr", 0.5))}
+    cuts = Thresholds.from_json({"by": "lang", "bounds": {"share": groups}})
+    assert ">= by lang and <= 2" in str(dk.what_if(root, cuts, **HERE))

@@ -247,6 +247,16 @@ def test_a_document_is_rewritten_when_something_is_asked() -> None:
     "line, mapping, reason, words",
     [
         (b'{"id":"1","source":"s"}', FieldMapping(), "missing_field", "'text', which is missing"),
+        (b'{"id":"1","source":"s"}', FieldMapping(), "missing_field", "--text FIELD"),
+        (b'{"id":"1","body\\n":"a"}', FieldMapping(), "missing_field", r"the record has 'id', 'body\n'"),
+        (b"{}", FieldMapping(), "missing_field", "the record has no fields"),
+        (b'{"%b":1}' % (b"n" * 99), FieldMapping(), "missing_field", f"'{'n' * 40} ...'"),
+        (
+            b"{%b}" % b",".join(b'"%d":0' % n for n in range(10)),
+            FieldMapping(),
+            "missing_field",
+            "'7' and 2 more",
+        ),
         (b'{"id":"1","text":null,"source":"s"}', FieldMapping(), "wrong_type", "'text', found null"),
         (b'{"id":"1","text":["a"],"source":"s"}', FieldMapping(), "wrong_type", "found an array"),
         (b'{"id":1.5,"text":"a","source":"s"}', FieldMapping(), "wrong_type", "a number that is not whole"),

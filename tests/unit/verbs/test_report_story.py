@@ -44,7 +44,8 @@ def test_each_chapter_says_what_its_numbers_mean():
         "problems": "Nothing: no shard failed, and every record could be read.",
         "rules": "68 of 100 documents were kept (68.0 %), with 7.00 kB of 10.0 kB of text (70.0 %). "
         "The rule that cost most is “fuzzy is None”. It drops copies of another document (fuzzy): 15 documents (15.0 %). "
-        "No other rule drops 12 of these: without it, they would come back, with 3.00 kB of text.",
+        "No other rule drops 12 of these: without it, they would come back, with 3.00 kB of text. "
+        "Of the sources, books loses most by this rule: 12 of 25 documents (48.0 %).",
         "duplicates": "fuzzy in d marks 15 of 100 documents as copies (15.0 %).",
         "tokens": "68 documents became 3,500 tokens: 2.00 bytes of text for each.",
         "cost": "2 stages took 8.00 s of work and 8.00 s of CPU time, and wrote 30 B. The longest was ragged, with 6.00 s (75.0 %).",
@@ -76,7 +77,20 @@ def test_the_rule_that_costs_most_comes_first():
     shown = rule_table(DATA)
     assert [(row[1], row[4]) for row in shown.rows] == [(15, 12), (20, 5), (0, 0)]
     overlapping = replace(DATA, rules=[replace(row, only=0) for row in RULES])
-    assert said(overlapping)["rules"].endswith("20 documents (20.0 %). Other rules drop all of these too.")
+    assert "20 documents (20.0 %). Other rules drop all of these too." in said(overlapping)["rules"]
+
+
+def test_the_sources_that_the_costliest_rule_falls_on_are_named():
+    def last(*dropped: int) -> str:
+        rows = [replace(row, dropped=(0, drop, 0)) for row, drop in zip(DATA.sources, dropped, strict=True)]
+        return chapters(replace(DATA, sources=rows))["rules"].lead[-1]
+
+    assert last(9, 6) == (
+        "Of the sources, web loses most documents by this rule (9), books the largest share: 6 of 25 documents (24.0 %)."
+    )
+    assert last(15, 0) == "Of the sources, web loses most by this rule: 15 of 75 documents (20.0 %)."
+    alone = replace(DATA, sources=[replace(DATA.sources[0], dropped=(20, 15, 0))])
+    assert "Of the sources" not in said(alone)["rules"]
 
 
 def test_what_each_rule_drops_of_each_source():
