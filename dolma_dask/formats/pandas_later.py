@@ -34,7 +34,7 @@ class _Watch:
 
             def exec_module(module: ModuleType) -> None:
                 run(module)
-                pa.array([0]).to_pandas()  # pyarrow tries again where it cannot do without
+                know_pandas()  # it tries again where it cannot do without
 
             loader.exec_module = exec_module
         return spec
@@ -48,3 +48,8 @@ def spare_pandas() -> None:
     sys.meta_path.insert(0, watch)
     pa.array([0])
     watch.hides = False
+
+
+def know_pandas() -> None:
+    """Let pyarrow import pandas now. It looks for it once without a lock: a thread that comes in between would take series for plain sequences."""
+    pa.array([0]).to_pandas()

@@ -53,7 +53,7 @@ def rule_overlap(
 ) -> Figure:
     """Count what each condition of a rule drops, what it drops alone, and what pairs of conditions drop together.
 
-    Example: dolma-dask rule-overlap corpus/wiki/v0 "word_count >= 50 and mean_word_length <= 8" --to overlap.png
+    Example: dolma-dask rule-overlap corpus/wiki/v0 "word_count >= 50 and symbol_to_word_ratio <= 0.1" --to overlap.png
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ from dolma_dask.engine import Input
 from dolma_dask.errors import BadRecordError, SchemaError, UsageError
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS, encode_value, is_string, text_bytes
 from dolma_dask.formats.layout import FileFormat
+from dolma_dask.formats.pandas_later import know_pandas
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large
 from dolma_dask.text.columns import large_bytes, string_parts
@@ -104,6 +105,8 @@ def table_of(part: Any, where: str) -> pa.Table:
 
     Raises `SchemaError`: values of one column are of several types, or a column of documents holds no strings.
     """
+    if not isinstance(part, list):
+        know_pandas()
     columns = _values_of(part, where) if isinstance(part, list) else part.items()
     arrays = {name: _as_usual(_array(name, values, where), name, where) for name, values in columns}
     return pa.table(arrays)

@@ -153,7 +153,7 @@ def test_profiles_in_the_documents_are_right(tmp_path):
     found = [
         text
         for page in (root / "README.md", *(root / "docs").glob("*.md"))
-        for text in re.findall(r"```yaml\n(base: .*?)```", page.read_text(), re.DOTALL)
+        for text in re.findall(r"```yaml\n(?:#[^\n]*\n)?(base: .*?)```", page.read_text(), re.DOTALL)
     ]
     assert found
     for text in found:

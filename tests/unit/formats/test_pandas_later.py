@@ -24,3 +24,26 @@ FRAME = "import dolma_dask.formats, pyarrow as pa; assert len(pa.table({'a': [1]
 def test_pandas_is_known_once_it_is_needed(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_series_is_no_sequence_where_pyarrow_was_told_that_there_is_no_pandas():
+    """As another thread sees it that comes while pyarrow imports pandas."""
+    code = """if True:
+        import sys
+        import pyarrow as pa
+
+        class Hidden:
+            def find_spec(self, name, path=None, target=None):
+                if name == "pandas":
+                    raise ImportError(name)
+
+        sys.meta_path.insert(0, Hidden())
+        pa.array([0])
+        del sys.meta_path[0]
+        import pandas as pd
+        from dolma_dask.verbs.collections.partitions import table_of
+
+        print(table_of(pd.DataFrame({"n": [1.5, None]}, index=[5, 6]), "here").to_pydict())
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "{'n': [1.5, None]}\n"
