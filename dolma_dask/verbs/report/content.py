@@ -7,7 +7,7 @@ disagreement.
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -91,6 +91,8 @@ def known_content(title: str | None, dataset: str, history: History, origin: Ori
         stages=tuple(stages) if is_all else tuple(replace(row, cpu_seconds=None) for row in stages),
         where=origin.where,
         results=result_tables(history),
+        unfinished=tuple(unfinished(shown.steps)),
+        remarks=(*history.notes, *origin.notes),
     )
     recorded = recorded_selection(shown, origin, view.survey.parts)
     token_steps = tuple(step for step in shown.steps if step.verb in TOKEN_VERBS)
@@ -119,7 +121,7 @@ def report_data(
             near for bound in survey.bounds for side in SIDES for near in findings.near.get((bound, side), ())
         ],
         clusters=cluster_examples(known.similar),
-        remarks=remarks(known.recorded, bool(survey.parts), findings),
+        remarks=(*known.data.remarks, *remarks(known.recorded, bool(survey.parts), findings)),
         quarantine=quarantine_rows(known.quarantine),
         left_out=left_out,
         results=(*threshold_tables(answer), *known.data.results),
@@ -341,6 +343,18 @@ def _renaming(record: Record) -> str:
     """Tell which attribute set a record's file was made of, and which it belongs to."""
     old = [item.path.split("/")[1] for item in record.inputs if item.path.startswith(f"{layout.ATTRIBUTES}/")]
     return f"{', '.join(old)} to {record.unit.split('/')[1]}"
+
+
+def unfinished(steps: Sequence[Step]) -> Iterator[str]:
+    """Yield a sentence for the newest run of each verb that was stopped, or left files undone."""
+    for step in steps:
+        newest = {run.writes: run for run in step.runs}
+        for run in newest.values():
+            what = f"{step.verb} of {last_name(step.root)}"
+            if not run.finished:
+                yield f"The last {what} was stopped or still goes on."
+            elif run.missing:
+                yield f"{what} left {counted(run.missing, 'file')} undone (failures, --only, --share or --prune)."
 
 
 class _Quarantined(msgspec.Struct):

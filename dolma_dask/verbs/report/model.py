@@ -149,6 +149,7 @@ class ReportData:
     `dataset` is the name a reader should see: a relative path, a URL or a given name. `created` is a time stamp as text and
     `version` the version of the package that did the work: both are given, so that equal data makes equal bytes. `remarks` say what a
     reader must know of the selection: what the rule alone does not tell; `left_out` names attribute sets without signals on the page, and why.
+    `unfinished` says which verbs have left files undone.
     """
 
     title: str
@@ -167,6 +168,7 @@ class ReportData:
     clusters: Sequence[ClusterExample] = ()
     remarks: Sequence[str] = ()
     left_out: Sequence[str] = ()
+    unfinished: Sequence[str] = ()
     thresholds: ThresholdsPart | None = None
 
 

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dolma_dask.display import byte_size, counted, percent, seconds
-from dolma_dask.verbs.report.model import ReportData, RuleRow, StageRow
+from dolma_dask.registry import VERBS
+from dolma_dask.verbs.report.model import ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.verbs.report.results import BY_SOURCE
+from dolma_dask.verbs.report.survey import OTHER_SOURCES
 
 CHAPTER_OF = {
     "Checks": "wrong",
@@ -52,15 +54,22 @@ class Totals:
 
 
 def totals(data: ReportData) -> Totals:
-    """Sum up a run: what went into its first stage, what came out of the last one that counted it."""
-    documents = _known(data.stages, "documents_in", "documents_out")
-    text, tokens = _known(data.stages, "text_bytes"), _known(data.stages, "tokens")
+    """Sum up a run: what went into its first stage, what came out of the last one that counted it.
+
+    Stages that add attributes change no documents, and may have read some alone: the documents of a run that has no others are those that are there.
+    """
+    made = [stage for stage in data.stages if makes_rows(stage)]
+    documents = _known(made, "documents_in", "documents_out") or _counts(data.sources, "documents")
+    came = next(iter(documents), None)
+    texts = _known([stage for stage in data.stages if stage.documents_in == came], "text_bytes")
+    text = _known(made, "text_bytes") or _counts(data.sources, "text_bytes")
+    tokens = _known(data.stages, "tokens")
     sizes, spent = _known(data.stages, "bytes_out"), _known(data.stages, "seconds")
     cpu = [stage.cpu_seconds for stage in data.stages]
     return Totals(
-        came=next(iter(documents), None),
+        came=came,
         left=documents[-1] if documents else None,
-        text_before=next(iter(text), None),
+        text_before=next(iter(texts), None),
         text=text[-1] if text else None,
         tokens=tokens[-1] if tokens else None,
         written=sum(sizes) if sizes else None,
@@ -69,6 +78,17 @@ def totals(data: ReportData) -> Totals:
         failed=max(sum(stage.failed for stage in data.stages), len(data.failures)),
         bad=max(sum(stage.bad_records for stage in data.stages), sum(row.records for row in data.quarantine)),
     )
+
+
+def makes_rows(stage: StageRow) -> bool:
+    """Tell whether a stage makes documents or tokens, or has read all documents for the page; other verbs only look at some."""
+    return stage.verb not in VERBS or bool(VERBS[stage.verb].makes)
+
+
+def _counts(sources: Sequence[SourceRow], name: str) -> list[int]:
+    """Return the sum over all sources, if it is known of each."""
+    values = [getattr(row, name) for row in sources]
+    return [sum(values)] if values and None not in values else []
 
 
 def _known(stages: Sequence[StageRow], *names: str) -> list[int]:
@@ -122,17 +142,23 @@ def _came_words(data: ReportData) -> Iterator[str]:
         return
     sizes = [row.text_bytes for row in data.sources if row.text_bytes is not None]
     text = sum(sizes) if len(sizes) == len(data.sources) else 0
-    of = f" from {counted(len(data.sources), 'source')}" if len(data.sources) > 1 else ""
+    of = f" from {_source_count(data.sources)}" if len(data.sources) > 1 else ""
     yield f"{counted(documents, 'document')}{of} came in{f', with {byte_size(text)} of text' if text else ''}."
     first = data.sources[0]
     if len(data.sources) > 1 and documents:
         share = percent(first.documents, documents)
-        yield f"The largest source, {first.source or '(none)'}, has {first.documents:,} of them ({share})."
+        yield f"The largest source, {short(first.source) or '(none)'}, has {first.documents:,} of them ({share})."
+
+
+def _source_count(sources: Sequence[SourceRow]) -> str:
+    if sources[-1].source == OTHER_SOURCES:
+        return f"more than {counted(len(sources) - 1, 'source')}"
+    return counted(len(sources), "source")
 
 
 def _wrong(data: ReportData) -> Chapter:
     total = totals(data)
-    alarm = bool(total.wrong) or any(table.is_alarm for table in data.results)
+    alarm = bool(total.wrong or data.unfinished) or any(table.is_alarm for table in data.results)
     return Chapter("problems", "What was wrong", tuple(_wrong_words(data, total)), alarm)
 
 
@@ -142,10 +168,11 @@ def _wrong_words(data: ReportData, total: Totals) -> Iterator[str]:
         yield (
             f"{counted(total.failed, 'shard')} failed. The output is incomplete until they are done: the same command takes up where it stopped."
         )
+    yield from data.unfinished
     if total.bad:
         of = f" of {total.came:,}" if total.came else ""
         yield f"{counted(total.bad, 'record')}{of} could not be read{' and stand in the quarantine' if data.quarantine else ''}."
-    if not total.wrong and not any(table.is_alarm for table in checks):
+    if not (total.wrong or data.unfinished or any(table.is_alarm for table in checks)):
         yield "Nothing: no shard failed, and every record could be read."
 
 
@@ -166,7 +193,8 @@ def _dropped_words(data: ReportData) -> Iterator[str]:
         yield from _without_rule(data)
         return
     stays = sum(kept)
-    yield f"{stays:,} of {counted(before, 'document')} were kept ({percent(stays, before)}){_text_words(data)}."
+    were = "were kept" if stays == totals(data).left else "pass the rule"
+    yield f"{stays:,} of {counted(before, 'document')} {were} ({percent(stays, before)}){_text_words(data)}."
     if stays < before:
         yield from _most_costly(costliest(data.rules), before)
         yield from _where_most_falls(data)
@@ -239,7 +267,7 @@ def _alone(row: RuleRow) -> str:
 
 
 def short(rule: str) -> str:
-    """Return a rule, without its end if it is very long."""
+    """Return a rule or a name, without its end if it is very long."""
     return rule if len(rule) <= 120 else f"{rule[:120]} ..."
 
 

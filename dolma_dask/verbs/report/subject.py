@@ -11,7 +11,13 @@ from dolma_dask.engine import Input, RunOptions
 from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord
 from dolma_dask.verbs.options import RunArgs, selected
-from dolma_dask.verbs.report.content import Known, disagreement, known_content, report_data
+from dolma_dask.verbs.report.content import (
+    Known,
+    disagreement,
+    known_content,
+    recorded_selection,
+    report_data,
+)
 from dolma_dask.verbs.report.history import History, Origin, find_origin, last_name, public_name, read_history
 from dolma_dask.verbs.report.model import ReportData
 from dolma_dask.verbs.report.publication import Made
@@ -133,11 +139,25 @@ def subject(
     """
     history = read_history(listed.root, tokens)
     origin = find_origin(listed, history, source)
-    if is_compared and listed.attributes and origin.dataset.root != listed.root:
-        origin = Origin(listed, notes=origin.notes)
+    if is_compared and origin.dataset.root != listed.root:
+        origin = _own(listed, history, origin)
     view = make_view(origin, selected(origin.dataset, options), examples)
     known = known_content(title, public_name(name), history, origin, view)
     if is_compared:
         return Subject(listed, history, origin, view, replace(known, similar=()), Found())
     found = find_thresholds(view.dataset, view.survey.parts, examples)
     return Subject(listed, history, origin, view, known, found)
+
+
+def _own(listed: Dataset, history: History, origin: Origin) -> Origin:
+    """Return what is read of a dataset that is compared: its own documents if they have signals, or if more than a rule made them what they are."""
+    if listed.attributes:
+        return Origin(listed, notes=origin.notes)
+    recorded = recorded_selection(history, origin, ())
+    if recorded is None or not (recorded.others or recorded.changed or recorded.gap or recorded.otherwise):
+        return origin
+    name = last_name(listed.root)
+    note = (
+        f"more than the rule of {name} decided on its documents: they have no signals until tag has read them"
+    )
+    return Origin(listed, notes=(*origin.notes, note))

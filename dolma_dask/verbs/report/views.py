@@ -13,7 +13,7 @@ from dolma_dask.figures import axes
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.verbs.report.markup import breakable, visible
 from dolma_dask.verbs.report.model import ReportData, ResultTable, RuleRow, StageRow
-from dolma_dask.verbs.report.story import CHAPTER_OF, costliest
+from dolma_dask.verbs.report.story import CHAPTER_OF, costliest, makes_rows
 from dolma_dask.verbs.report.tables import Column, Table, by_looks, table
 
 MOST_PLOTS = 8
@@ -43,11 +43,13 @@ class Step(NamedTuple):
 
 def funnel(stages: Sequence[StageRow]) -> list[Step]:
     """Lay out documents and text wherever their number changes; nothing where it never does."""
+    rows = [stage for stage in stages if makes_rows(stage)]
     lines: list[tuple[str, int, int | None]] = []
+    if rows and rows[0].documents_in is not None:
+        lines.append(("came in", rows[0].documents_in, None))
     for stage in stages:
-        if not lines and stage.documents_in is not None:
-            lines.append(("came in", stage.documents_in, None))
-        if stage.documents_out is None:
+        is_same = bool(lines) and lines[-1][1] == stage.documents_out
+        if stage.documents_out is None or not (is_same or makes_rows(stage)):
             continue
         if not lines or lines[-1][1] != stage.documents_out:
             lines.append((f"after {stage.verb}", stage.documents_out, stage.text_bytes))

@@ -75,6 +75,21 @@ def test_signals_of_its_own_come_first_and_those_of_one_side_are_said(world):
     assert f"Only v0 has 1 signal: {LENGTH}." in page
 
 
+def test_documents_are_those_that_were_written_where_more_than_a_rule_decided(world):
+    for name, options in (
+        ("sampled", {"sample": 0.5}),
+        ("both", {"sample": 0.5, "where": f"{LENGTH} > 30"}),
+        ("least", {"min_text_length": 50}),
+    ):
+        written = dk.mix(str(world / "v0"), to=str(world / name), **options, **QUIET).counts["documents_out"]
+        assert 0 < written < 60
+        told, page, _ = compared(world, name, "v0")
+        assert sum(row["documents"] for row in told["after"]["sources"]) == written
+        assert f"{name} has {written} documents, {60 - written} fewer than v0" in page
+        assert told["signals"] == [], "those of the documents before are of others too"
+        assert f"more than the rule of {name} decided" in page
+
+
 def test_token_shards_belong_to_one_of_both(world, tmp_path):
     train_tokenizer(lines_of(range(60)), tmp_path / "t.json", 300)
     folders = [str(tmp_path / name) for name in ("v0", "long")]
