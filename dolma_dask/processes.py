@@ -113,7 +113,7 @@ def start_processes(workers: int) -> "ProcessPoolExecutor":
 
     pool: Any = None
     try:
-        with _starting, interrupts_held_back(), _script_left_out():
+        with _starting, interrupts_held_back(), script_left_out():
             context = process_context()
             pool = ProcessPoolExecutor(
                 workers, context, initializer=_prepare_process, initargs=(Setting.here(),)
@@ -136,7 +136,7 @@ def kill_processes(pool: "ProcessPoolExecutor") -> None:
 
 
 @contextmanager
-def _script_left_out() -> Iterator[None]:
+def script_left_out() -> Iterator[None]:
     """Keep processes started in this block from importing the script that runs in this one: without a ``__main__`` guard it would run again.
 
     What the script defines reaches them all the same: cloudpickle sends it.

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import psutil
 
-from dolma_dask.testing.disturbance import mark_of
+from dolma_dask.__main__ import entry
+from dolma_dask.processes import interrupts_held_back, process_context, script_left_out
+from dolma_dask.testing.disturbance import disturb, mark_of
 
 DISTURBED = str(Path(__file__).resolve().parent / "disturbed")
 SLOW_DISK = {"PYTHONPATH": DISTURBED, "SLOW_DISK_S": "0.02"}
@@ -51,21 +53,16 @@ class Command:
         Arguments of ``python -m dolma_dask``, or, where the first ends in ``.py``, of ``python``.
     log : Path
         Gets standard output and standard error.
+    prepared : bool
+        Fork it from a process that has imported the package: a second less, where the start of a command is not what is tested.
     **environment : str
         Further environment variables, such as `SLOW_DISK`.
     """
 
-    def __init__(self, words: Sequence[str], log: Path, **environment: str) -> None:
+    def __init__(self, words: Sequence[str], log: Path, prepared: bool = False, **environment: str) -> None:
         self._log = log
-        program = () if words[0].endswith(".py") else ("-m", "dolma_dask")
-        with log.open("wb") as out:
-            self._popen = subprocess.Popen(
-                [sys.executable, *program, *words],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**os.environ, **environment},
-            )
+        start = _Forked if prepared and not words[0].endswith(".py") else _started
+        self._popen = start(words, log, {**os.environ, **environment})
         self.process = psutil.Process(self._popen.pid)
         self._family: dict[int, psutil.Process] = {self.process.pid: self.process}
 
@@ -120,6 +117,55 @@ class Command:
     def wait_for_family(self) -> None:
         """Wait until none of its processes is left; they must end by themselves."""
         wait_until(lambda: not self.family(), "its worker processes to end")
+
+
+def _started(words: Sequence[str], log: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """Start a command as a user does."""
+    program = () if words[0].endswith(".py") else ("-m", "dolma_dask")
+    with log.open("wb") as out:
+        return subprocess.Popen(
+            [sys.executable, *program, *words],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
+        )
+
+
+class _Forked:
+    """A command in a fork of a process that has imported the package, with what `Command` needs of `subprocess.Popen`."""
+
+    def __init__(self, words: Sequence[str], log: Path, environment: dict[str, str]) -> None:
+        with interrupts_held_back(), script_left_out():
+            context = process_context("dolma_dask.cli", "dolma_dask.testing.commands")
+            self._process = context.Process(target=_run_forked, args=(list(words), str(log), environment))
+            self._process.start()
+        self.pid: int = self._process.pid
+
+    def poll(self) -> int | None:
+        self._process.join(0)
+        return cast("int | None", self._process.exitcode)
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("dolma-dask", timeout or 0.0)
+        return int(self._process.exitcode)
+
+
+def _run_forked(words: list[str], log: str, environment: dict[str, str]) -> None:
+    """Run a command in this process as if it had been started for it."""
+    os.setsid()
+    with Path(log).open("wb") as out:
+        for standard in (1, 2):
+            os.dup2(out.fileno(), standard)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv[1:] = words
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    disturb()
+    entry()
 
 
 def held(command: Command, marks: Path, within: str | Path) -> psutil.Process:

@@ -261,7 +261,12 @@ def test_the_server_is_killed_and_comes_back(step, count, worlds, server, throug
 def test_the_server_stays_away(worlds, server, through, monkeypatch, capsys):
     place = copy_into_bucket(server, "away", worlds.before)
     words = words_of("tag", "s3://away", worlds.before)
-    through(cut=after_requests(40, server.kill))
+
+    def leave() -> None:
+        server.kill()
+        proxy.close()  # or connections would be taken, and broken off
+
+    proxy = through(cut=after_requests(40, leave))
     monkeypatch.setattr(stores, "PATIENCE_SECONDS", 0.5)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setattr(S3FileSystem, "retries", 1)
@@ -272,6 +277,7 @@ def test_the_server_stays_away(worlds, server, through, monkeypatch, capsys):
         assert one_line(capsys, "StoreUnreachableError", "s3://away/v0")
     finally:
         server.start()
+    through()
     assert run_here(words) == 0
     check(worlds, place, WRITES["tag"])
 
