@@ -68,8 +68,8 @@ def copy_kernels(to: Path, cache: Path) -> None:
 
 
 @pytest.fixture
-def copy(tmp_path, monkeypatch):
-    """The files of the repository that have to do with taggers."""
+def copy(tmp_path, monkeypatch, worlds):
+    """The files of the repository that have to do with taggers; all verbs have run before, so that their kernels are compiled."""
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("dolma_dask", "tests/property", "tests/unit/taggers"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
