@@ -1,4 +1,4 @@
-"""Where values stand on the horizontal axis of a histogram, whoever draws it, and which of them are labelled."""
+"""Where values stand on the horizontal axis of a histogram, which of them are labelled, and how long labels are, whoever draws them."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from dolma_dask.display import real
 from dolma_dask.figures.histogram import Floats
-from dolma_dask.figures.model import SignalHistogram
+from dolma_dask.figures.model import SignalHistogram, cut
 
 MOST_TICKS = 6
 
@@ -51,3 +51,8 @@ def _apart(ticks: list[float], signal: SignalHistogram) -> list[float]:
         if all(share + half <= low or high <= share - half for low, high, _ in taken):
             taken.append((share - half, share + half, tick))
     return [tick for _, _, tick in sorted(taken)]
+
+
+def row_label(name: str) -> str:
+    """Return a name as it stands beside a row, which leaves room for the picture."""
+    return cut(name, 44)
