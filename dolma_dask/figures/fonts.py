@@ -17,8 +17,8 @@ _PLACEHOLDER = "Last Resort"
 
 def families_with(letters: Set[str]) -> tuple[list[str], Set[str]]:
     """Return families of installed fonts that together have some letters, `FIRST` at the front, and the letters that none has."""
-    files = _files()
-    families, left = [FIRST], frozenset(letters) - _found_in(files[FIRST], frozenset(letters))
+    files, shown = _files(), frozenset(filter(str.isprintable, letters))
+    families, left = [FIRST], shown - _found_in(files[FIRST], shown)
     while left:
         found = {name: _found_in(file, left) for name, file in sorted(files.items())}
         best = max(found, key=lambda name: len(found[name]))

@@ -207,7 +207,7 @@ def display_edges(histogram: Histogram, log: bool | None = None) -> tuple[Floats
     if (
         _is_skewed(histogram, histogram.min, histogram.max)
         if log is None
-        else log and histogram.min < histogram.max
+        else log and histogram.min < histogram.max and _magnitude_quantiles(histogram, (0.5,))
     ):
         return _log_edges(histogram, histogram.min, histogram.max), "log"
     return _linear_edges(histogram, histogram.min, histogram.max), "linear"

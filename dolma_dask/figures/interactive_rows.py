@@ -19,7 +19,7 @@ from bokeh.models import (
 from bokeh.models.scales import LogScale
 
 from dolma_dask.display import integer, percent, real
-from dolma_dask.figures.axes import row_label
+from dolma_dask.figures.axes import drawable, range_ends, row_label
 from dolma_dask.figures.interactive_parts import KEPT, MUTED, empty_figure, plain, style
 from dolma_dask.figures.model import Bars, HeatMap, Ranges
 
@@ -78,9 +78,7 @@ def heat_figure(panel: HeatMap) -> Any:
 
 def ranges_figure(panel: Ranges) -> Any:
     """Make the figure of ranges."""
-    low = np.where(np.isinf(panel.lower), np.fmin(panel.p1, panel.upper), panel.lower)
-    high = np.where(np.isinf(panel.upper), np.fmax(panel.p99, panel.lower), panel.upper)
-    first, last = np.fmin(panel.p1, low), np.fmax(panel.p99, high)
+    first, low, high, last = range_ends(panel)
     ends = _ends(first, last, panel.scale == "log")
     plot = _rows(list(map(row_label, panel.groups)), ends, "", plain(panel.key))
     plot.xaxis[0].ticker = BasicTicker(desired_num_ticks=6)
@@ -90,7 +88,7 @@ def ranges_figure(panel: Ranges) -> Any:
         plot.xaxis[0].formatter = NumeralTickFormatter(format="0,0.[000]")
     rows = list(range(len(panel.groups)))
     thin = ColumnDataSource(
-        {"row": rows, "first": _known(first), "last": _known(last), "median": _known(panel.median)}
+        {"row": rows, "first": _known(first), "last": _known(last), "median": _known(drawable(panel.median))}
     )
     plot.add_glyph(thin, Segment(x0="first", x1="last", y0="row", y1="row", line_color=MUTED, line_width=2))
     words = [

@@ -23,7 +23,15 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from dolma_dask.display import integer, printable, real
-from dolma_dask.figures.axes import MOST_TICKS, inside, log_ticks, positions, row_label
+from dolma_dask.figures.axes import (
+    MOST_TICKS,
+    drawable,
+    fixed_ticks,
+    inside,
+    positions,
+    range_ends,
+    row_label,
+)
 from dolma_dask.figures.fonts import families_with, quiet
 from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges, SignalHistogram
 
@@ -202,8 +210,7 @@ def _count_axis(axes: Axes, signal: SignalHistogram) -> None:
 
 
 def _value_ticks(axes: Axes, signal: SignalHistogram) -> None:
-    if signal.scale == "log":
-        ticks = log_ticks(signal)
+    if (ticks := fixed_ticks(signal)) is not None:
         axes.set_xticks(positions(np.array(ticks), signal), [real(tick) for tick in ticks])
     else:
         axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
@@ -283,18 +290,16 @@ def _written(panel: HeatMap) -> Iterator[tuple[int, int, float]]:
 
 def _draw_ranges(axes: Axes, panel: Ranges) -> None:
     places = np.arange(len(panel.groups))
-    with np.errstate(invalid="ignore"):
-        low = np.where(np.isinf(panel.lower), np.fmin(panel.p1, panel.upper), panel.lower)
-        high = np.where(np.isinf(panel.upper), np.fmax(panel.p99, panel.lower), panel.upper)
-    axes.hlines(places, np.fmin(panel.p1, low), np.fmax(panel.p99, high), color="#c3cbd5", linewidth=1.6)
+    first, low, high, last = range_ends(panel)
+    axes.hlines(places, first, last, color="#c3cbd5", linewidth=1.6)
     axes.hlines(places, low, high, color=KEPT, linewidth=7)
-    axes.vlines(panel.median, places - 0.28, places + 0.28, color=BOUND, linewidth=1.6)
+    axes.vlines(drawable(panel.median), places - 0.28, places + 0.28, color=BOUND, linewidth=1.6)
     for bounds in (panel.lower, panel.upper):
-        for place, bound in zip(places.tolist(), bounds.tolist(), strict=True):
+        for place, bound, at in zip(places.tolist(), bounds.tolist(), drawable(bounds).tolist(), strict=True):
             if math.isfinite(bound):
                 axes.annotate(
                     real(bound),
-                    (bound, place),
+                    (at, place),
                     (0, -8),
                     textcoords="offset points",
                     ha="center",

@@ -56,7 +56,7 @@ def _ranges(name: str, bounds: "Bounds", shown: Sequence["Bound"]) -> Ranges:
     )
     known = np.concatenate([lower, upper, p1, median, p99])
     known = known[np.isfinite(known)]
-    is_wide = len(known) > 0 and known.min() > 0 and known.max() >= WIDE * known.min()
+    is_wide = len(known) > 0 and known.min() > 0 and known.max() / WIDE >= known.min()
     return Ranges(
         name,
         tuple(group for group, _, _ in shown),

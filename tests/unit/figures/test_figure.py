@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,8 +20,9 @@ import pytest
 from dolma_dask.display import printable
 from dolma_dask.errors import UsageError
 from dolma_dask.figures import fonts, notebook, static
+from dolma_dask.figures.axes import positions
 from dolma_dask.figures.figure import Figure
-from dolma_dask.figures.histogram import Histogram, signal_histogram
+from dolma_dask.figures.histogram import Histogram, display_edges, signal_histogram
 from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges
 from dolma_dask.questions.saving import check_target
 from dolma_dask.rules.thresholds import Bounds, Thresholds
@@ -132,6 +134,27 @@ def test_pictures_without_bars_and_very_tall_ones(monkeypatch: pytest.MonkeyPatc
     assert width * height <= 100_000
 
 
+@pytest.mark.filterwarnings("error")
+def test_values_near_the_ends_of_float64_are_drawn() -> None:
+    for values in ([-1e308, 0.0, 1e308], [1e307, 1.5e308], [0.0, 5e-324], [1e-300, 3e-300]):
+        every = Histogram.of(values)
+        for log in (True, False):
+            bins = display_edges(every, log)
+            signal = signal_histogram("words", every, None, [(">=", values[-1])], bins)
+            assert signal.counts.sum() == len(values)
+            pixels(Figure("words", (signal,)).png())
+            notebook.fragment(Figure("words", (signal,)), b"")
+    linear = signal_histogram("words", Histogram.of([-1e308, 0.0, 1e308]), None, (), None)
+    linear = replace(
+        linear, scale="linear", edges=np.array([-1.5e308, 0.0, 1.5e308]), counts=np.array([1, 2])
+    )
+    assert positions(np.array([-1.5e308, 0.0, 0.75e308]), linear).tolist() == [0, 1, 1.5]
+    one = Bounds("words", (("all", 1.0, None), ("de", -1e308, 1.5e308), ("en", 50.0, 1e308)))
+    figure = Thresholds.of([one], "strict", "lang", "string").plot()
+    pixels(figure.png())
+    notebook.fragment(figure, b"")
+
+
 def test_frames_have_the_numbers() -> None:
     frame = Figure("words", (histogram(),)).frame()
     assert frame["documents"].sum() == 7
@@ -176,6 +199,7 @@ def test_letters_that_matplotlibs_font_lacks_are_drawn_with_another(caplog: pyte
     assert families[0] == "DejaVu Sans"
     assert len(families) == 2
     assert not left
+    assert fonts.families_with({"a", "\n"}) == (["DejaVu Sans"], frozenset())
     svg = Figure(SCRIPT_G, (bars(SCRIPT_G),)).svg()
     assert "<text" not in svg
     assert not caplog.records
